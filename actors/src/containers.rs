@@ -1,0 +1,3 @@
+//! What to do with a pod's containers: pure decisions over a pod, what the runtime knows of it and what its probes say.
+
+pub mod restart;

@@ -1,0 +1,136 @@
+//! Whether a container that ended may be started again.
+
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
+
+use crate::pod::is_sidecar;
+
+/// A restart policy, of a pod or of one container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RestartPolicy {
+    /// Start again whatever the exit code.
+    Always,
+    /// Start again after a failure.
+    OnFailure,
+    /// Do not start again.
+    Never,
+}
+
+impl RestartPolicy {
+    /// From the API's text; unset means `Always` (upstream `ShouldContainerBeRestarted`).
+    pub fn parse(text: Option<&str>) -> Self {
+        match text {
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            Some("Never") => RestartPolicy::Never,
+            _ => RestartPolicy::Always,
+        }
+    }
+
+    /// Whether a container that ended with `exit_code` starts again.
+    pub fn restarts(self, exit_code: i32) -> bool {
+        match self {
+            RestartPolicy::Always => true,
+            RestartPolicy::OnFailure => exit_code != 0,
+            RestartPolicy::Never => false,
+        }
+    }
+
+    /// The policy that counts for a container: its own, else the pod's. An init container without its own follows the
+    /// pod's, where `Always` means `OnFailure`; a sidecar has its own `Always`.
+    pub fn effective(spec: &PodSpec, container: &Container) -> Self {
+        RestartPolicy::parse(container.restart_policy.as_deref().or(spec.restart_policy.as_deref()))
+    }
+}
+
+/// What the rules of a container (`restartPolicyRules`, KEP-5307) and its policy say about an exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnExit {
+    /// Leave it.
+    Stay,
+    /// Start this container again.
+    Restart,
+    /// Start every container of the pod again (KEP-5532).
+    RestartAllContainers,
+}
+
+/// What an exit of a regular or init container leads to: the first rule that matches, else the policy.
+///
+/// An init container that succeeded never restarts under the pod's policy.
+pub fn on_exit(spec: &PodSpec, container: &Container, exit_code: i32, init: bool) -> OnExit {
+    let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
+    if let Some(rule) = rules.iter().find(|rule| matches(rule, exit_code)) {
+        return match rule.action.as_str() {
+            "RestartAllContainers" => OnExit::RestartAllContainers,
+            _ => OnExit::Restart,
+        };
+    }
+    let policy = match RestartPolicy::effective(spec, container) {
+        RestartPolicy::Always if init && !is_sidecar(container) => RestartPolicy::OnFailure,
+        policy => policy,
+    };
+    if policy.restarts(exit_code) { OnExit::Restart } else { OnExit::Stay }
+}
+
+fn matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
+    rule.exit_codes.as_ref().is_some_and(|codes| {
+        let listed = codes.values.as_deref().unwrap_or_default().contains(&exit_code);
+        match codes.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            _ => false,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes;
+
+    use super::*;
+
+    fn pod(policy: &str) -> PodSpec {
+        PodSpec { restart_policy: Some(policy.into()), ..PodSpec::default() }
+    }
+
+    fn rule(operator: &str, values: &[i32], action: &str) -> ContainerRestartRule {
+        ContainerRestartRule {
+            action: action.into(),
+            exit_codes: Some(ContainerRestartRuleOnExitCodes {
+                operator: operator.into(),
+                values: Some(values.to_vec()),
+            }),
+        }
+    }
+
+    // S66: the container's own policy wins over the pod's.
+    #[test]
+    fn a_container_policy_wins_over_the_pods() {
+        let always = Container { restart_policy: Some("Always".into()), ..Container::default() };
+        let never = Container { restart_policy: Some("Never".into()), ..Container::default() };
+        assert_eq!(on_exit(&pod("Never"), &always, 0, false), OnExit::Restart);
+        assert_eq!(on_exit(&pod("Never"), &always, 111, false), OnExit::Restart);
+        assert_eq!(on_exit(&pod("Always"), &never, 111, false), OnExit::Stay);
+    }
+
+    #[test]
+    fn the_first_matching_rule_wins_over_any_policy() {
+        let container = Container {
+            restart_policy: Some("Never".into()),
+            restart_policy_rules: Some(vec![
+                rule("In", &[42], "Restart"),
+                rule("NotIn", &[0, 42], "RestartAllContainers"),
+            ]),
+            ..Container::default()
+        };
+        assert_eq!(on_exit(&pod("Never"), &container, 42, false), OnExit::Restart);
+        assert_eq!(on_exit(&pod("Never"), &container, 7, false), OnExit::RestartAllContainers);
+        assert_eq!(on_exit(&pod("Never"), &container, 0, false), OnExit::Stay);
+    }
+
+    #[test]
+    fn an_init_container_that_succeeded_stays() {
+        let init = Container::default();
+        assert_eq!(on_exit(&pod("Always"), &init, 0, true), OnExit::Stay);
+        assert_eq!(on_exit(&pod("Always"), &init, 1, true), OnExit::Restart);
+        assert_eq!(on_exit(&pod("Never"), &init, 1, true), OnExit::Stay);
+    }
+}

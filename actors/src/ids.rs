@@ -1,0 +1,195 @@
+//! Identities. Each is a type of its own, so that one cannot stand where another is meant.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A pod's UID.
+///
+/// UIDs come in two forms almost always: a UUID from an API server, or 32 hex digits that a node computed for a static
+/// pod. Both are kept as 128 bits without an allocation; any other text is kept as it is. What was parsed is displayed
+/// again to the letter.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodUid(Repr);
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Repr {
+    Uuid([u8; 16]),
+    Hex([u8; 16]),
+    Text(Arc<str>),
+}
+
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+
+impl PodUid {
+    /// Any text is a UID; the API server and the sources decide what is a valid one.
+    pub fn new(text: &str) -> Self {
+        let bytes = text.as_bytes();
+        let digits = |skip: &[usize]| -> Option<[u8; 16]> {
+            let mut out = [0u8; 16];
+            let mut n = 0;
+            for (i, b) in bytes.iter().enumerate() {
+                if skip.contains(&i) {
+                    if *b != b'-' {
+                        return None;
+                    }
+                    continue;
+                }
+                let digit = match b {
+                    b'0'..=b'9' => b - b'0',
+                    b'a'..=b'f' => b - b'a' + 10,
+                    _ => return None,
+                };
+                out[n / 2] |= digit << (4 * (1 - n % 2));
+                n += 1;
+            }
+            Some(out)
+        };
+        match bytes.len() {
+            36 => digits(&DASHES).map(Repr::Uuid),
+            32 => digits(&[]).map(Repr::Hex),
+            _ => None,
+        }
+        .map_or_else(|| PodUid(Repr::Text(text.into())), PodUid)
+    }
+}
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bytes, dashes) = match &self.0 {
+            Repr::Uuid(bytes) => (bytes, true),
+            Repr::Hex(bytes) => (bytes, false),
+            Repr::Text(text) => return f.write_str(text),
+        };
+        for (i, b) in bytes.iter().enumerate() {
+            if dashes && matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{b:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<&str> for PodUid {
+    fn from(text: &str) -> Self {
+        PodUid::new(text)
+    }
+}
+
+/// Name and namespace of a pod: what a static pod keeps when its UID changes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FullName(Arc<str>);
+
+impl FullName {
+    /// A full name from its parts. Neither part may hold an underscore (no Kubernetes name can).
+    pub fn new(namespace: &str, name: &str) -> Self {
+        FullName(format!("{name}_{namespace}").into())
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.0.split_once('_').map_or(&*self.0, |(name, _)| name)
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.0.split_once('_').map_or("", |(_, namespace)| namespace)
+    }
+
+    /// The form that labels and paths use: name, underscore, namespace.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// `NAMESPACE/NAME`, the form people type.
+impl fmt::Display for FullName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace(), self.name())
+    }
+}
+
+impl fmt::Debug for FullName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The text is not of the form `NAMESPACE/NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not of the form NAMESPACE/NAME")]
+pub struct ParseFullNameError(String);
+
+impl FromStr for FullName {
+    type Err = ParseFullNameError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('/') {
+            Some((namespace, name))
+                if !namespace.is_empty() && !name.is_empty() && !name.contains('/') && !text.contains('_') =>
+            {
+                Ok(FullName::new(namespace, name))
+            }
+            _ => Err(ParseFullNameError(text.to_owned())),
+        }
+    }
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// As the runtime spells it.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                $name(text.into())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                $name(text.into())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// A container's id as its runtime gave it, without the `runtime://` prefix of the API.
+    ContainerId
+}
+text_id! {
+    /// A sandbox's id as its runtime gave it.
+    SandboxId
+}
+text_id! {
+    /// A container's name, unique within its pod over regular, init and ephemeral containers.
+    ContainerName
+}

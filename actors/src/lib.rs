@@ -1,0 +1,8 @@
+//! The pod lifecycle engine.
+
+pub mod containers;
+pub mod ids;
+pub mod pod;
+pub mod ports;
+pub mod probes;
+pub mod time;

@@ -1,0 +1,242 @@
+//! A `v1.Pod` as a source delivered it, checked to have an identity, with the facts that the engine asks for often.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::ids::{FullName, PodUid};
+use crate::time::{Grace, Time};
+
+/// Which source a pod came from: `file`, `http` or `api` (upstream `kubetypes.ConfigSourceAnnotationKey`).
+pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
+/// Marks the copy of a static pod that the node makes in the API server.
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+/// Hash of a static pod's manifest; equal to its generated UID.
+pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
+/// When the node first saw the pod (RFC 3339).
+pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
+
+/// Priority from which a pod counts as critical (upstream `scheduling.SystemCriticalPriority`).
+pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+/// A pod's phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Not all containers ran yet; also the phase of a pod that has none set.
+    #[default]
+    Pending,
+    /// Bound to a node and started.
+    Running,
+    /// All containers ended well and none will be restarted.
+    Succeeded,
+    /// All containers ended and at least one failed.
+    Failed,
+    /// The node lost contact.
+    Unknown,
+}
+
+impl Phase {
+    /// From the text of `status.phase`.
+    pub fn parse(text: Option<&str>) -> Phase {
+        match text {
+            Some("Running") => Phase::Running,
+            Some("Succeeded") => Phase::Succeeded,
+            Some("Failed") => Phase::Failed,
+            Some("Unknown") => Phase::Unknown,
+            _ => Phase::Pending,
+        }
+    }
+
+    /// The text of `status.phase`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Phase::Pending => "Pending",
+            Phase::Running => "Running",
+            Phase::Succeeded => "Succeeded",
+            Phase::Failed => "Failed",
+            Phase::Unknown => "Unknown",
+        }
+    }
+
+    /// Succeeded or Failed.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Phase::Succeeded | Phase::Failed)
+    }
+}
+
+/// Which of a pod's three container lists a container stands in. A sidecar stands in the init list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ContainerKind {
+    /// `spec.initContainers`.
+    Init,
+    /// `spec.containers`.
+    Regular,
+    /// `spec.ephemeralContainers`.
+    Ephemeral,
+}
+
+/// A pod of the engine: always behind an [`Arc`], never copied.
+#[derive(Debug)]
+pub struct PodObject {
+    uid: PodUid,
+    full_name: FullName,
+    facts: Facts,
+    /// What the source said, as it said it.
+    pod: Pod,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    is_static: bool,
+    is_mirror: bool,
+    phase: Phase,
+    deleting: bool,
+    deletion_grace: Option<i64>,
+    spec_grace: Option<i64>,
+}
+
+/// A pod without an identity cannot enter the engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("pod {name:?} has no {missing}: set it, or let the source default it")]
+pub struct InvalidPod {
+    /// The pod's name as far as it is known.
+    pub name: String,
+    /// The path of the field that is missing.
+    pub missing: &'static str,
+}
+
+impl PodObject {
+    /// Wraps a pod.
+    ///
+    /// # Errors
+    /// [`InvalidPod`] if name, namespace, UID or spec is missing.
+    pub fn new(pod: Pod) -> Result<Arc<Self>, InvalidPod> {
+        let meta = &pod.metadata;
+        let need = |value: Option<&str>, missing: &'static str| match value {
+            Some(text) if !text.is_empty() => Ok(text.to_owned()),
+            _ => Err(InvalidPod { name: meta.name.clone().unwrap_or_default(), missing }),
+        };
+        let name = need(meta.name.as_deref(), "metadata.name")?;
+        let namespace = need(meta.namespace.as_deref(), "metadata.namespace")?;
+        let uid = need(meta.uid.as_deref(), "metadata.uid")?;
+        let Some(spec) = pod.spec.as_ref() else {
+            return Err(InvalidPod { name, missing: "spec" });
+        };
+        let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key));
+        let facts = Facts {
+            is_static: annotation(SOURCE_ANNOTATION).is_some_and(|source| source != "api"),
+            is_mirror: annotation(MIRROR_ANNOTATION).is_some(),
+            phase: Phase::parse(pod.status.as_ref().and_then(|status| status.phase.as_deref())),
+            deleting: meta.deletion_timestamp.is_some(),
+            deletion_grace: meta.deletion_grace_period_seconds,
+            spec_grace: spec.termination_grace_period_seconds,
+        };
+        Ok(Arc::new(PodObject { uid: PodUid::new(&uid), full_name: FullName::new(&namespace, &name), facts, pod }))
+    }
+
+    /// The pod's UID.
+    pub fn uid(&self) -> &PodUid {
+        &self.uid
+    }
+
+    /// Name and namespace.
+    pub fn full_name(&self) -> &FullName {
+        &self.full_name
+    }
+
+    /// Whether the pod came from a file or a URL.
+    pub fn is_static(&self) -> bool {
+        self.facts.is_static
+    }
+
+    /// Whether this is the API copy of a static pod.
+    pub fn is_mirror(&self) -> bool {
+        self.facts.is_mirror
+    }
+
+    /// Never evicted or preempted: static, mirror, or of system-critical priority.
+    pub fn is_critical(&self) -> bool {
+        self.is_static() || self.is_mirror() || self.spec().priority.is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
+    }
+
+    /// The phase that the source says.
+    pub fn phase(&self) -> Phase {
+        self.facts.phase
+    }
+
+    /// Whether a deletion timestamp is set.
+    pub fn is_deleting(&self) -> bool {
+        self.facts.deleting
+    }
+
+    /// `metadata.deletionGracePeriodSeconds`.
+    pub fn deletion_grace(&self) -> Option<i64> {
+        self.facts.deletion_grace
+    }
+
+    /// `spec.terminationGracePeriodSeconds`.
+    pub fn spec_grace(&self) -> Option<i64> {
+        self.facts.spec_grace
+    }
+
+    /// The grace of the spec as a decided one, one second where it has none.
+    pub fn spec_grace_or_min(&self) -> Grace {
+        self.facts.spec_grace.map_or(Grace::MIN, Grace::from_seconds)
+    }
+
+    /// The whole object.
+    pub fn pod(&self) -> &Pod {
+        &self.pod
+    }
+
+    /// `metadata`.
+    pub fn metadata(&self) -> &ObjectMeta {
+        &self.pod.metadata
+    }
+
+    /// `spec`.
+    pub fn spec(&self) -> &PodSpec {
+        self.pod.spec.as_ref().expect("`new` refuses a pod without spec")
+    }
+
+    /// `status`, if the source carries one.
+    pub fn status(&self) -> Option<&PodStatus> {
+        self.pod.status.as_ref()
+    }
+
+    /// One annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// When the node first saw the pod, from its [`SEEN_ANNOTATION`].
+    pub fn first_seen(&self) -> Option<Time> {
+        self.annotation(SEEN_ANNOTATION)?.parse().ok().map(Time::from_timestamp)
+    }
+
+    /// Init containers, sidecars among them, in spec order.
+    pub fn init_containers(&self) -> &[Container] {
+        self.spec().init_containers.as_deref().unwrap_or_default()
+    }
+
+    /// Regular containers in spec order.
+    pub fn containers(&self) -> &[Container] {
+        &self.spec().containers
+    }
+
+    /// Ephemeral containers in spec order.
+    pub fn ephemeral_containers(&self) -> &[EphemeralContainer] {
+        self.spec().ephemeral_containers.as_deref().unwrap_or_default()
+    }
+
+    /// Whether the pod shares the node's network.
+    pub fn is_host_network(&self) -> bool {
+        self.spec().host_network.unwrap_or(false)
+    }
+}
+
+/// Whether an init container is a sidecar (container-level restart policy `Always`, KEP-753).
+pub fn is_sidecar(init_container: &Container) -> bool {
+    init_container.restart_policy.as_deref() == Some("Always")
+}

@@ -1,0 +1,23 @@
+//! What the engine needs from outside, each a small trait named for the need.
+//!
+//! An embedder may bring just a [`PodSyncer`]; or implement [`ContainerRuntime`] and take the syncer that is built on it.
+
+mod clock;
+mod events;
+mod network;
+mod runtime;
+mod storage;
+mod syncer;
+
+pub use clock::{Clock, TokioClock};
+pub use events::{EventRecorder, EventType, PodEvent};
+pub use network::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
+pub use runtime::{
+    ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError, Mount,
+    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, RuntimePodContainer, RuntimePodSandbox, RuntimeVersion,
+    SandboxConfig, SandboxState, SandboxStatus,
+};
+pub use storage::{PodStorage, StorageError, VolumeMounts};
+pub use syncer::{
+    HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
+};

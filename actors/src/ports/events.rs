@@ -1,0 +1,43 @@
+//! What happened to a pod, told to people.
+
+use std::sync::Arc;
+
+use crate::pod::PodObject;
+
+/// Takes a pod's events. Never waits; may drop.
+pub trait EventRecorder: Send + Sync + 'static {
+    /// Records one event of a pod.
+    fn record(&self, pod: &Arc<PodObject>, event: PodEvent);
+}
+
+/// Whether an event tells of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// It does not.
+    Normal,
+    /// It does.
+    Warning,
+}
+
+/// One event, in the terms of `core/v1` events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodEvent {
+    /// Trouble or not.
+    pub kind: EventType,
+    /// The reason, in upstream's spelling where the meaning is upstream's (`Killing`, `BackOff`, `Unhealthy`).
+    pub reason: &'static str,
+    /// What happened, in one sentence.
+    pub message: String,
+}
+
+impl PodEvent {
+    /// An event that tells of no trouble.
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        PodEvent { kind: EventType::Normal, reason, message: message.into() }
+    }
+
+    /// An event that tells of trouble.
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        PodEvent { kind: EventType::Warning, reason, message: message.into() }
+    }
+}

@@ -1,0 +1,62 @@
+//! A pod's directory on the node and the volumes in it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+
+/// Where each volume of a pod is on the host, by volume name.
+pub type VolumeMounts = BTreeMap<String, PathBuf>;
+
+/// Makes and removes a pod's directory and volumes. Every call is idempotent and cancel safe.
+pub trait PodStorage: Send + Sync + 'static {
+    /// Makes the pod's directories (mode 0750) and volumes, and refreshes those whose content follows the pod object.
+    fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>>;
+
+    /// Takes the pod's volumes down.
+    fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>>;
+
+    /// Removes the directory of a pod whose volumes are down.
+    fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>>;
+
+    /// Every pod that has a directory.
+    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>>;
+
+    /// How often the container was started, as its log directory tells; `None` if it tells nothing.
+    fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>>;
+}
+
+/// A volume or directory could not be handled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StorageError {
+    /// This kind of volume does not exist here.
+    #[error("volume {volume:?}: {kind} volumes are not supported: {remedy}")]
+    Unsupported {
+        /// The volume's name.
+        volume: String,
+        /// The kind, as the field of the spec is named.
+        kind: String,
+        /// What to do instead.
+        remedy: String,
+    },
+    /// The volume cannot be used as the spec asks.
+    #[error("volume {volume:?}: {reason}")]
+    Volume {
+        /// The volume's name.
+        volume: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The file system refused.
+    #[error("{path}: {error}", path = .path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        error: String,
+    },
+}

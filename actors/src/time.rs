@@ -1,0 +1,101 @@
+//! Instants and grace periods as plain values, so that cores need no clock.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::ops::Add;
+use std::time::Duration;
+
+/// An instant: nanoseconds since the Unix epoch, read from a [`Clock`](crate::ports::Clock) that never goes back.
+///
+/// One type serves deadlines and the timestamps of a pod's status, because a crash backoff is measured from the
+/// finish time that a runtime reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Time(u64);
+
+impl Time {
+    /// The Unix epoch; earlier instants do not exist.
+    pub const ZERO: Time = Time(0);
+
+    /// The instant `nanos` nanoseconds after the Unix epoch.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Time(nanos)
+    }
+
+    /// The instant `seconds` seconds after the Unix epoch.
+    pub const fn from_secs(seconds: u64) -> Self {
+        Time(seconds.saturating_mul(1_000_000_000))
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long ago `earlier` was; zero if it lies ahead.
+    pub const fn since(self, earlier: Time) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The form that API objects carry.
+    pub fn to_timestamp(self) -> jiff::Timestamp {
+        jiff::Timestamp::from_nanosecond(i128::from(self.0)).unwrap_or(jiff::Timestamp::MAX)
+    }
+
+    /// From the form that API objects carry; instants before the epoch become the epoch.
+    pub fn from_timestamp(timestamp: jiff::Timestamp) -> Self {
+        Time(u64::try_from(timestamp.as_nanosecond()).unwrap_or(0))
+    }
+
+    /// This instant as a `metav1.Time`.
+    pub fn to_api(self) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
+        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.to_timestamp())
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    fn add(self, later: Duration) -> Time {
+        Time(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.to_timestamp())
+    }
+}
+
+/// A decided grace period: whole seconds, at least one.
+///
+/// Zero means "at once" in the API and becomes one second here, because a stop without any grace cannot be told from an
+/// undecided one (upstream `calculateEffectiveGracePeriod`, kubelet 1.36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Grace(NonZeroU32);
+
+impl Grace {
+    /// The shortest grace period: one second.
+    pub const MIN: Grace = Grace(NonZeroU32::MIN);
+
+    /// From seconds as the API carries them; below one becomes one.
+    pub fn from_seconds(seconds: i64) -> Self {
+        let seconds = u32::try_from(seconds.max(1)).unwrap_or(u32::MAX);
+        Grace(NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// In seconds.
+    pub const fn seconds(self) -> u32 {
+        self.0.get()
+    }
+
+    /// As a duration.
+    pub const fn duration(self) -> Duration {
+        Duration::from_secs(self.0.get() as u64)
+    }
+}
+
+impl fmt::Display for Grace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} s", self.0)
+    }
+}
