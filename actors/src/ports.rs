@@ -8,6 +8,7 @@ mod network;
 mod runtime;
 mod storage;
 mod syncer;
+mod view;
 
 pub use clock::{Clock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
@@ -21,3 +22,4 @@ pub use storage::{PodStorage, StorageError, VolumeMounts};
 pub use syncer::{
     HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
 };
+pub use view::{NoRuntimeView, Observed, RuntimeView};
