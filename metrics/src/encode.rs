@@ -2,7 +2,7 @@
 //!
 //! `prometheus_client` writes OpenMetrics only, families in the order of registration and series in that of a hash map.
 //! What it wrote is therefore split into families and samples again, sorted, and printed in the wanted format. That
-//! costs a scrape a few hundred microseconds and spares a second path from the numbers to the text.
+//! costs a scrape about a microsecond per line and spares a second path from the numbers to the text.
 
 mod accept;
 mod number;

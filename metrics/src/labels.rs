@@ -11,6 +11,7 @@ macro_rules! label_values {
 
         impl $name {
             /// Every value, in the order of their declaration.
+            #[allow(dead_code, reason = "not every label's series are made in advance")]
             $vis const ALL: [$name; [$($text),+].len()] = [$($name::$variant),+];
 
             /// The value as scrapers see it.

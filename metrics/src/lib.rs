@@ -57,7 +57,8 @@ pub use shutdown::ShutdownMetrics;
 pub use start::StartMetrics;
 pub use status::StatusMetrics;
 
-/// Every subsystem's metrics over one registry. A clone counts into the same numbers.
+/// Every subsystem's metrics over one registry. A clone counts into the same numbers; it has a pointer per series, so
+/// what exists once per pod should hold the one subsystem that it needs.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// Messages, refusals and panics of the engine's actors.

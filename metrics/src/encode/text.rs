@@ -78,29 +78,41 @@ fn closing_quote(text: &str) -> Option<usize> {
 /// Prints families by name and series by labels.
 pub(super) fn render(mut families: Vec<Family<'_>>, format: Format) -> String {
     let mut out = String::new();
-    families.sort_unstable_by_key(|family| family.name);
+    families.sort_by_cached_key(|family| family.shown_name(format));
     for mut family in families {
         // The sort is stable: buckets stay in the order of their bounds.
         family.samples.sort_by(|a, b| (&a.labels, rank(a)).cmp(&(&b.labels, rank(b))));
-        // The classic format calls a counter's family by the name of its samples.
-        let total =
-            if family.kind == "counter" && !COUNTERS_WITHOUT_TOTAL.contains(&family.name) { "_total" } else { "" };
-        let family_suffix = if format == Format::Classic { total } else { "" };
-        let Family { name, kind, help, samples } = family;
-        line(&mut out, format_args!("# HELP {name}{family_suffix} {help}"));
-        line(&mut out, format_args!("# TYPE {name}{family_suffix} {kind}"));
-        for sample in samples {
+        let shown_name = family.shown_name(format);
+        line(&mut out, format_args!("# HELP {shown_name} {}", family.help));
+        line(&mut out, format_args!("# TYPE {shown_name} {}", family.kind));
+        for sample in &family.samples {
             let suffix = match format {
-                Format::Classic if kind == "counter" => total,
+                Format::Classic if family.kind == COUNTER => family.total(),
                 _ => sample.suffix,
             };
-            line(&mut out, format_args!("{name}{suffix}{} {}", labels(&sample, format), number(sample.value, format)));
+            let (labels, value) = (labels(sample, format), number(sample.value, format));
+            line(&mut out, format_args!("{}{suffix}{labels} {value}", family.name));
         }
     }
     if format == Format::OpenMetrics {
         out.push_str("# EOF\n");
     }
     out
+}
+
+const COUNTER: &str = "counter";
+
+impl Family<'_> {
+    /// The name in the family's header. The classic format calls a counter's family by the name of its samples.
+    fn shown_name(&self, format: Format) -> String {
+        let suffix = if format == Format::Classic { self.total() } else { "" };
+        format!("{}{suffix}", self.name)
+    }
+
+    /// What the classic format appends to the name of a counter.
+    fn total(&self) -> &'static str {
+        if self.kind == COUNTER && !COUNTERS_WITHOUT_TOTAL.contains(&self.name) { "_total" } else { "" }
+    }
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
