@@ -1,0 +1,4 @@
+//! What the sources of pods say, made fit for the engine: checked, completed and compared. Pure.
+
+pub mod fields;
+pub mod quantity;
