@@ -1,5 +1,6 @@
 //! The pod lifecycle engine.
 
+pub mod config;
 pub mod containers;
 pub mod engine;
 pub mod ids;

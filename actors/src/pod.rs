@@ -215,6 +215,24 @@ impl PodObject {
         self.annotation(SEEN_ANNOTATION)?.parse().ok().map(Time::from_timestamp)
     }
 
+    /// The same pod, first seen at another time; copied only if somebody else holds it too.
+    pub fn with_first_seen(mut self: Arc<Self>, seen: &str) -> Arc<Self> {
+        let set = |pod: &mut Pod| {
+            pod.metadata.annotations.get_or_insert_default().insert(SEEN_ANNOTATION.to_owned(), seen.to_owned());
+        };
+        if self.annotation(SEEN_ANNOTATION) == Some(seen) {
+            return self;
+        }
+        if let Some(object) = Arc::get_mut(&mut self) {
+            set(&mut object.pod);
+            return self;
+        }
+        let mut pod = self.pod.clone();
+        set(&mut pod);
+        // The annotation says nothing about identity, so the facts that were read before still hold.
+        Arc::new(PodObject { uid: self.uid.clone(), full_name: self.full_name.clone(), facts: self.facts, pod })
+    }
+
     /// Init containers, sidecars among them, in spec order.
     pub fn init_containers(&self) -> &[Container] {
         self.spec().init_containers.as_deref().unwrap_or_default()

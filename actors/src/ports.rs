@@ -6,6 +6,7 @@ mod clock;
 mod events;
 mod network;
 mod runtime;
+mod source;
 mod storage;
 mod syncer;
 mod view;
@@ -18,6 +19,7 @@ pub use runtime::{
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, RuntimePodContainer, RuntimePodSandbox, RuntimeVersion,
     SandboxConfig, SandboxState, SandboxStatus,
 };
+pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
 pub use storage::{PodStorage, StorageError, VolumeMounts};
 pub use syncer::{
     HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod, SyncRetry, TerminatingPod,

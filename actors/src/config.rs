@@ -1,0 +1,5 @@
+//! What the sources of pods say, made fit for the engine: checked, completed and compared. Pure.
+
+pub mod fields;
+pub mod mux;
+pub mod quantity;

@@ -1,0 +1,248 @@
+//! What a pod may say about itself to its containers: `fieldRef` and `resourceFieldRef`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::quantity::Amount;
+use crate::pod::PodObject;
+
+/// What only the node knows when a field is resolved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldFacts {
+    /// The pod's addresses, the primary one first; those of the node for a pod on the node's network.
+    pub pod_ips: Vec<IpAddr>,
+    /// The node's addresses, the primary one first.
+    pub host_ips: Vec<IpAddr>,
+}
+
+/// Where a field is asked for; the API allows other fields in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FieldUse {
+    /// `valueFrom` of an environment variable.
+    Env,
+    /// An item of a downward API volume.
+    Volume,
+}
+
+/// Whether the API allows the field there (core/v1 `EnvVarSource.fieldRef`, `DownwardAPIVolumeFile.fieldRef`).
+pub fn allowed(path: &str, place: FieldUse) -> bool {
+    match path {
+        "metadata.name" | "metadata.namespace" | "metadata.uid" => true,
+        "metadata.labels" | "metadata.annotations" => place == FieldUse::Volume,
+        "spec.nodeName"
+        | "spec.serviceAccountName"
+        | "status.podIP"
+        | "status.podIPs"
+        | "status.hostIP"
+        | "status.hostIPs" => place == FieldUse::Env,
+        _ => matches!(subscript(path), Some(("metadata.labels" | "metadata.annotations", _))),
+    }
+}
+
+/// The text of a field. A field that exists but has no value (a missing label, no address yet) is empty; a path that
+/// names no field that can be asked for is `None`.
+///
+/// All labels or annotations are one line each, `key="value"`, sorted by key, the value escaped as in a Go string
+/// literal, without a newline at the end (upstream `fieldpath.FormatMap`, 1.36).
+pub fn field(pod: &PodObject, path: &str, facts: &FieldFacts) -> Option<String> {
+    let meta = pod.metadata();
+    let first = |ips: &[IpAddr]| ips.first().map(ToString::to_string).unwrap_or_default();
+    let all = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    if let Some((map, key)) = subscript(path) {
+        let map = match map {
+            "metadata.labels" => &meta.labels,
+            "metadata.annotations" => &meta.annotations,
+            _ => return None,
+        };
+        return Some(map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default());
+    }
+    Some(match path {
+        "metadata.name" => meta.name.clone().unwrap_or_default(),
+        "metadata.namespace" => meta.namespace.clone().unwrap_or_default(),
+        "metadata.uid" => meta.uid.clone().unwrap_or_default(),
+        "metadata.labels" => lines(meta.labels.as_ref()),
+        "metadata.annotations" => lines(meta.annotations.as_ref()),
+        "spec.nodeName" => pod.spec().node_name.clone().unwrap_or_default(),
+        "spec.serviceAccountName" => pod.spec().service_account_name.clone().unwrap_or_default(),
+        "status.podIP" => first(&facts.pod_ips),
+        "status.podIPs" => all(&facts.pod_ips),
+        "status.hostIP" => first(&facts.host_ips),
+        "status.hostIPs" => all(&facts.host_ips),
+        _ => return None,
+    })
+}
+
+/// Whether a resource may be asked for: CPU, memory, ephemeral storage or huge pages of `limits` or `requests`.
+pub fn allowed_resource(resource: &str) -> bool {
+    matches!(
+        resource.split_once('.'),
+        Some(("limits" | "requests", name))
+            if matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-")
+    )
+}
+
+/// A container's resource (`limits.cpu`, `requests.memory`, ...) as a number of `divisor`s, rounded up; the divisor is
+/// one unit if it is unset, zero or no quantity.
+///
+/// A limit that is not set is what the node can give to pods, `allocatable`; a request that is not set is 0 (upstream
+/// `ExtractContainerResourceValue`, 1.36). Other names are `None`.
+pub fn resource(
+    container: &Container,
+    resource: &str,
+    divisor: Option<&Quantity>,
+    allocatable: &BTreeMap<String, Quantity>,
+) -> Option<String> {
+    if !allowed_resource(resource) {
+        return None;
+    }
+    let (list, name) = resource.split_once('.')?;
+    let own = container.resources.as_ref();
+    let quantity = match list {
+        "limits" => own.and_then(|own| own.limits.as_ref()).and_then(|all| all.get(name)).or(allocatable.get(name)),
+        _ => own.and_then(|own| own.requests.as_ref()).and_then(|all| all.get(name)),
+    };
+    let amount = quantity.and_then(|quantity| Amount::of(quantity).ok()).unwrap_or(Amount::ZERO);
+    let divisor = divisor.and_then(|divisor| Amount::of(divisor).ok()).unwrap_or(Amount::ZERO);
+    Some(amount.divided_by(divisor).to_string())
+}
+
+/// Splits `metadata.labels['key']` into map and key.
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    path.strip_suffix("']")?.split_once("['")
+}
+
+fn lines(map: Option<&BTreeMap<String, String>>) -> String {
+    let lines = map.into_iter().flatten().map(|(key, value)| format!("{key}={}", quote(value)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\x07' => out.push_str("\\a"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x0b' => out.push_str("\\v"),
+            c if u32::from(c) < 0x20 || u32::from(c) == 0x7f => {
+                write!(out, "\\x{:02x}", u32::from(c)).expect("writing to a string cannot fail");
+            }
+            c if c.is_control() => write!(out, "\\u{:04x}", u32::from(c)).expect("writing to a string cannot fail"),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod() -> Arc<PodObject> {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "u-1",
+                "labels": {"tier": "front", "app.kubernetes.io/name": "web"},
+                "annotations": {"note": "a \"b\"\n\\c\u{1}é"},
+            },
+            "spec": {"containers": [], "nodeName": "node-1"},
+        }))
+        .unwrap();
+        PodObject::new(pod).unwrap()
+    }
+
+    #[test]
+    fn a_field_has_its_text() {
+        let facts = FieldFacts {
+            pod_ips: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()],
+            host_ips: vec!["192.0.2.1".parse().unwrap()],
+        };
+        let cases = [
+            ("metadata.name", Some("web")),
+            ("metadata.namespace", Some("shop")),
+            ("metadata.uid", Some("u-1")),
+            ("metadata.labels", Some("app.kubernetes.io/name=\"web\"\ntier=\"front\"")),
+            ("metadata.annotations", Some("note=\"a \\\"b\\\"\\n\\\\c\\x01é\"")),
+            ("metadata.labels['app.kubernetes.io/name']", Some("web")),
+            ("metadata.labels['none']", Some("")),
+            ("metadata.annotations['note']", Some("a \"b\"\n\\c\u{1}é")),
+            ("spec.nodeName", Some("node-1")),
+            ("spec.serviceAccountName", Some("")),
+            ("status.podIP", Some("10.0.0.7")),
+            ("status.podIPs", Some("10.0.0.7,fd00::7")),
+            ("status.hostIP", Some("192.0.2.1")),
+            ("status.hostIPs", Some("192.0.2.1")),
+            ("metadata.labels[none]", None),
+            ("spec.hostname", None),
+            ("spec['nodeName']", None),
+        ];
+        for (path, text) in cases {
+            assert_eq!(field(&pod(), path, &facts).as_deref(), text, "{path}");
+        }
+        assert_eq!(field(&pod(), "status.podIP", &FieldFacts::default()).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn whole_maps_are_for_volumes_and_addresses_for_variables() {
+        let cases = [
+            ("metadata.name", true, true),
+            ("metadata.labels", false, true),
+            ("metadata.labels['x']", true, true),
+            ("spec['x']", false, false),
+            ("status.podIP", true, false),
+            ("status.phase", false, false),
+        ];
+        for (path, env, volume) in cases {
+            assert_eq!((allowed(path, FieldUse::Env), allowed(path, FieldUse::Volume)), (env, volume), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_resource_is_a_rounded_number_of_divisors() {
+        let list = |items: &[(&str, &str)]| -> BTreeMap<String, Quantity> {
+            items.iter().map(|(name, amount)| ((*name).into(), Quantity((*amount).into()))).collect()
+        };
+        let container = Container {
+            resources: Some(ResourceRequirements {
+                limits: Some(list(&[("cpu", "250m"), ("hugepages-2Mi", "4Mi")])),
+                requests: Some(list(&[("memory", "64Mi")])),
+                ..ResourceRequirements::default()
+            }),
+            ..Container::default()
+        };
+        let node = list(&[("cpu", "2"), ("memory", "1Gi")]);
+        let cases = [
+            ("limits.cpu", "1", Some("1")),
+            ("limits.cpu", "1m", Some("250")),
+            ("limits.cpu", "0", Some("1")),
+            ("limits.memory", "1Mi", Some("1024")),
+            ("limits.hugepages-2Mi", "1Mi", Some("4")),
+            ("limits.ephemeral-storage", "1", Some("0")),
+            ("requests.memory", "1", Some("67108864")),
+            ("requests.memory", "60Mi", Some("2")),
+            ("requests.cpu", "1m", Some("0")),
+            ("limits.pods", "1", None),
+            ("cpu", "1", None),
+        ];
+        for (name, divisor, text) in cases {
+            let divisor = Quantity(divisor.into());
+            assert_eq!(resource(&container, name, Some(&divisor), &node).as_deref(), text, "{name} / {}", divisor.0);
+        }
+    }
+}

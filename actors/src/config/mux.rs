@@ -1,0 +1,213 @@
+//! What changed between two full sets of one source.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::ids::{FullName, PodUid};
+use crate::pod::{MIRROR_ANNOTATION, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
+
+/// The pods of one source as it last delivered them.
+#[derive(Debug, Default)]
+pub struct SourceConfig {
+    pods: BTreeMap<PodUid, Known>,
+    refused: BTreeSet<(FullName, PodUid)>,
+    delivered: bool,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The object as the source handed it out last: the same `Arc` again means no change.
+    given: Arc<PodObject>,
+    /// The object as it was passed on.
+    held: Arc<PodObject>,
+}
+
+/// One kind of change and the pods that had it.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// No longer wanted; the objects as they were last.
+    Remove(Vec<Arc<PodObject>>),
+    /// New. Empty only when the first set of a source holds nothing, to tell that it delivered.
+    Add(Vec<Arc<PodObject>>),
+    /// Changed in a way that matters.
+    Update(Vec<Arc<PodObject>>),
+    /// Changed likewise, and marked for deletion.
+    Delete(Vec<Arc<PodObject>>),
+    /// Only the status differs.
+    Reconcile(Vec<Arc<PodObject>>),
+}
+
+/// What a set leads to.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Changes {
+    /// In the order in which they are to be handled: remove, add, update, delete, reconcile.
+    pub changes: Vec<Change>,
+    /// Pods that were left out, each told once while it lasts.
+    pub refused: Vec<Refused>,
+}
+
+/// A pod that cannot stand beside an earlier one of its set. Worth a `FailedValidation` event.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The pod that was left out.
+    pub pod: Arc<PodObject>,
+    /// Why, and what to do.
+    pub message: String,
+}
+
+impl SourceConfig {
+    /// Nothing delivered yet.
+    pub fn new() -> Self {
+        SourceConfig::default()
+    }
+
+    /// Whether the source delivered at least once; an empty set counts.
+    pub fn has_delivered(&self) -> bool {
+        self.delivered
+    }
+
+    /// The pods as they were last passed on.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<PodObject>> {
+        self.pods.values().map(|known| &known.held)
+    }
+
+    /// Takes a full set and says what changed since the last one. Pods are told apart by UID; of two with the same full
+    /// name or UID the later is left out. A pod's first-seen time never changes.
+    pub fn apply(&mut self, set: Vec<Arc<PodObject>>) -> Changes {
+        let first = !std::mem::replace(&mut self.delivered, true);
+        let (wanted, refused) = self.unique(set);
+        let (mut removed, mut added, mut updated, mut deleted, mut reconciled) =
+            (vec![], vec![], vec![], vec![], vec![]);
+
+        let mut before = std::mem::take(&mut self.pods);
+        for pod in wanted {
+            let uid = pod.uid().clone();
+            let known = match before.remove(&uid) {
+                None => {
+                    added.push(pod.clone());
+                    Known { given: pod.clone(), held: pod }
+                }
+                // A renamed pod with a fixed UID is another pod: the old one has to end before it may start.
+                Some(known) if known.held.full_name() != pod.full_name() => {
+                    removed.push(known.held);
+                    added.push(pod.clone());
+                    Known { given: pod.clone(), held: pod }
+                }
+                Some(known) => {
+                    let (known, difference) = known.follow(pod);
+                    match difference {
+                        Difference::None => {}
+                        Difference::Status => reconciled.push(known.held.clone()),
+                        Difference::Meaning if known.held.is_deleting() => deleted.push(known.held.clone()),
+                        Difference::Meaning => updated.push(known.held.clone()),
+                    }
+                    known
+                }
+            };
+            self.pods.insert(uid, known);
+        }
+        removed.extend(before.into_values().map(|known| known.held));
+
+        let tell_first = first && added.is_empty();
+        let mut changes = Vec::new();
+        let mut push = |change: fn(Vec<Arc<PodObject>>) -> Change, pods: Vec<Arc<PodObject>>| {
+            if !pods.is_empty() {
+                changes.push(change(pods));
+            }
+        };
+        push(Change::Remove, removed);
+        push(Change::Add, added);
+        push(Change::Update, updated);
+        push(Change::Delete, deleted);
+        push(Change::Reconcile, reconciled);
+        if tell_first {
+            // A first set that adds nothing holds nothing: there is no earlier pod that it could change.
+            changes.push(Change::Add(vec![]));
+        }
+        Changes { changes, refused }
+    }
+
+    fn unique(&mut self, set: Vec<Arc<PodObject>>) -> (Vec<Arc<PodObject>>, Vec<Refused>) {
+        let mut names: HashMap<FullName, PodUid> = HashMap::with_capacity(set.len());
+        let mut uids: HashMap<PodUid, FullName> = HashMap::with_capacity(set.len());
+        let mut wanted = Vec::with_capacity(set.len());
+        let mut refused = Vec::new();
+        let before = std::mem::take(&mut self.refused);
+        for pod in set {
+            let (name, uid) = (pod.full_name(), pod.uid());
+            let message = match (names.get(name), uids.get(uid)) {
+                (Some(other), _) => format!(
+                    "pod {name} is defined twice by the same source; the one with UID {uid} is ignored in favour of \
+                     UID {other}: rename or remove one of them"
+                ),
+                (None, Some(other)) => format!(
+                    "pod {name} is ignored because pod {other} has the same metadata.uid {uid}: remove metadata.uid or \
+                     make it unique"
+                ),
+                (None, None) => {
+                    names.insert(name.clone(), uid.clone());
+                    uids.insert(uid.clone(), name.clone());
+                    wanted.push(pod);
+                    continue;
+                }
+            };
+            let key = (name.clone(), uid.clone());
+            if !before.contains(&key) && !self.refused.contains(&key) {
+                refused.push(Refused { pod, message });
+            }
+            self.refused.insert(key);
+        }
+        (wanted, refused)
+    }
+}
+
+enum Difference {
+    None,
+    Status,
+    Meaning,
+}
+
+impl Known {
+    fn follow(self, given: Arc<PodObject>) -> (Known, Difference) {
+        if Arc::ptr_eq(&self.given, &given) {
+            return (self, Difference::None);
+        }
+        let difference = if differs_in_meaning(&self.held, &given) {
+            Difference::Meaning
+        } else if self.held.status() != given.status() {
+            Difference::Status
+        } else {
+            return (Known { given, held: self.held }, Difference::None);
+        };
+        // `given` stays as it came, so that the same object is recognized when it comes again.
+        let held = match self.held.annotation(SEEN_ANNOTATION) {
+            Some(seen) => given.clone().with_first_seen(seen),
+            None => given.clone(),
+        };
+        (Known { given, held }, difference)
+    }
+}
+
+/// Spec, labels, deletion, and the annotations that are not the node's own (upstream `podsDifferSemantically`, 1.36). The
+/// hash annotation counts: it is how an outdated mirror pod shows.
+fn differs_in_meaning(old: &PodObject, new: &PodObject) -> bool {
+    let (a, b) = (old.metadata(), new.metadata());
+    a.deletion_timestamp != b.deletion_timestamp
+        || a.deletion_grace_period_seconds != b.deletion_grace_period_seconds
+        || !entries(a.labels.as_ref()).eq(entries(b.labels.as_ref()))
+        || !others(old).eq(others(new))
+        || old.spec() != new.spec()
+}
+
+fn entries(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&String, &String)> {
+    map.into_iter().flatten()
+}
+
+fn others(pod: &PodObject) -> impl Iterator<Item = (&String, &String)> {
+    entries(pod.metadata().annotations.as_ref())
+        .filter(|(key, _)| ![SOURCE_ANNOTATION, SEEN_ANNOTATION, MIRROR_ANNOTATION].contains(&key.as_str()))
+}
+
+#[cfg(test)]
+mod tests;

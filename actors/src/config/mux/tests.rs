@@ -1,0 +1,240 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use proptest::prelude::*;
+
+use super::*;
+use crate::time::Time;
+
+/// A pod in as much as the mux looks at it.
+#[derive(Clone, Debug, PartialEq)]
+struct Draft {
+    uid: u8,
+    name: u8,
+    image: u8,
+    label: u8,
+    note: u8,
+    seen: u64,
+    deleting: bool,
+    phase: u8,
+}
+
+impl Draft {
+    fn new(id: u8) -> Self {
+        Draft { uid: id, name: id, image: 0, label: 0, note: 0, seen: 100, deleting: false, phase: 0 }
+    }
+
+    fn object(&self) -> Arc<PodObject> {
+        let text = |key: &str, value: String| (key.to_owned(), value);
+        PodObject::new(Pod {
+            metadata: ObjectMeta {
+                name: Some(format!("foo{}", self.name)),
+                namespace: Some("default".into()),
+                uid: Some(format!("uid-{}", self.uid)),
+                labels: Some(BTreeMap::from([text("l", self.label.to_string())])),
+                annotations: Some(BTreeMap::from([
+                    text("note", self.note.to_string()),
+                    text(SOURCE_ANNOTATION, "file".into()),
+                    text(SEEN_ANNOTATION, Time::from_secs(self.seen).to_timestamp().to_string()),
+                ])),
+                deletion_timestamp: self.deleting.then(|| Time::from_secs(7).to_api()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(PodSpec {
+                containers: vec![Container { image: Some(self.image.to_string()), ..Container::default() }],
+                ..PodSpec::default()
+            }),
+            status: Some(PodStatus { phase: Some(self.phase.to_string()), ..PodStatus::default() }),
+        })
+        .unwrap()
+    }
+}
+
+fn objects(drafts: &[Draft]) -> Vec<Arc<PodObject>> {
+    drafts.iter().map(Draft::object).collect()
+}
+
+/// `ADD foo1 foo2` for each change.
+fn told(changes: &Changes) -> Vec<String> {
+    changes
+        .changes
+        .iter()
+        .map(|change| {
+            let (word, pods) = match change {
+                Change::Remove(pods) => ("REMOVE", pods),
+                Change::Add(pods) => ("ADD", pods),
+                Change::Update(pods) => ("UPDATE", pods),
+                Change::Delete(pods) => ("DELETE", pods),
+                Change::Reconcile(pods) => ("RECONCILE", pods),
+            };
+            pods.iter().fold(word.to_owned(), |line, pod| line + " " + pod.full_name().name())
+        })
+        .collect()
+}
+
+// S93
+#[test]
+fn changes_of_one_set_come_in_order() {
+    let mut config = SourceConfig::new();
+    let all = [1, 2, 3, 5].map(Draft::new);
+    assert_eq!(told(&config.apply(objects(&all))), ["ADD foo1 foo2 foo3 foo5"]);
+
+    let changed = Draft { image: 1, ..Draft::new(2) };
+    let going = Draft { deleting: true, ..Draft::new(3) };
+    let status = Draft { phase: 1, ..Draft::new(5) };
+    let changes = config.apply(objects(&[status, Draft::new(4), going, changed]));
+    assert_eq!(told(&changes), ["REMOVE foo1", "ADD foo4", "UPDATE foo2", "DELETE foo3", "RECONCILE foo5"]);
+}
+
+// S93
+#[test]
+fn a_first_empty_set_is_told_once() {
+    let mut config = SourceConfig::new();
+    assert!(!config.has_delivered());
+    assert_eq!(told(&config.apply(vec![])), ["ADD"]);
+    assert!(config.has_delivered());
+    assert!(told(&config.apply(vec![])).is_empty());
+}
+
+// S93: what counts as a change, and as which.
+#[test]
+fn only_a_meaningful_change_is_told() {
+    let old = Draft::new(1);
+    type Edit = fn(&mut Draft);
+    let cases: [(&str, Edit, &[&str]); 8] = [
+        ("nothing", |_| {}, &[]),
+        ("spec", |pod| pod.image = 1, &["UPDATE foo1"]),
+        ("labels", |pod| pod.label = 1, &["UPDATE foo1"]),
+        ("foreign annotation", |pod| pod.note = 1, &["UPDATE foo1"]),
+        ("first-seen time", |pod| pod.seen = 200, &[]),
+        ("status", |pod| pod.phase = 1, &["RECONCILE foo1"]),
+        ("deletion", |pod| pod.deleting = true, &["DELETE foo1"]),
+        ("spec and status", |pod| (pod.image, pod.phase) = (1, 1), &["UPDATE foo1"]),
+    ];
+    for (what, edit, expected) in cases {
+        let mut config = SourceConfig::new();
+        let _ = config.apply(objects(std::slice::from_ref(&old)));
+        let mut new = old.clone();
+        edit(&mut new);
+        assert_eq!(told(&config.apply(objects(&[new]))), expected, "{what}");
+    }
+}
+
+#[test]
+fn the_first_seen_time_is_kept_over_updates() {
+    let mut config = SourceConfig::new();
+    let _ = config.apply(objects(&[Draft::new(1)]));
+    for image in 1..4 {
+        let later = Draft { image, seen: 100 + u64::from(image), ..Draft::new(1) };
+        assert_eq!(told(&config.apply(objects(&[later]))), ["UPDATE foo1"]);
+    }
+    let held = config.pods().next().unwrap();
+    assert_eq!(held.first_seen(), Some(Time::from_secs(100)));
+    assert_eq!(held.containers()[0].image.as_deref(), Some("3"));
+}
+
+// A manifest edited without a fixed UID: the old pod goes, the new one of the same name comes.
+#[test]
+fn a_new_uid_under_the_same_name_is_remove_and_add() {
+    let mut config = SourceConfig::new();
+    let _ = config.apply(objects(&[Draft::new(1)]));
+    let changes = config.apply(objects(&[Draft { uid: 9, image: 1, ..Draft::new(1) }]));
+    assert_eq!(told(&changes), ["REMOVE foo1", "ADD foo1"]);
+}
+
+#[test]
+fn a_renamed_pod_with_a_fixed_uid_is_remove_and_add() {
+    let mut config = SourceConfig::new();
+    let _ = config.apply(objects(&[Draft::new(1)]));
+    let changes = config.apply(objects(&[Draft { name: 2, ..Draft::new(1) }]));
+    assert_eq!(told(&changes), ["REMOVE foo1", "ADD foo2"]);
+}
+
+#[test]
+fn the_later_of_two_with_one_name_or_uid_is_refused_once() {
+    let mut config = SourceConfig::new();
+    let same_name = Draft { uid: 8, ..Draft::new(1) };
+    let same_uid = Draft { uid: 1, ..Draft::new(7) };
+    let set = [Draft::new(1), same_name, same_uid, Draft::new(2)];
+    let changes = config.apply(objects(&set));
+    assert_eq!(told(&changes), ["ADD foo1 foo2"]);
+    let messages: Vec<_> = changes.refused.iter().map(|refused| refused.message.as_str()).collect();
+    assert_eq!(messages.len(), 2);
+    assert!(messages[0].contains("default/foo1") && messages[0].contains("uid-8"), "{}", messages[0]);
+    assert!(messages[1].contains("default/foo7") && messages[1].contains("default/foo1"), "{}", messages[1]);
+
+    assert!(config.apply(objects(&set)).refused.is_empty());
+    let _ = config.apply(objects(&[Draft::new(1)]));
+    assert_eq!(config.apply(objects(&set)).refused.len(), 2, "told again after it was mended");
+}
+
+#[test]
+fn an_object_seen_before_is_recognized_without_looking() {
+    let mut config = SourceConfig::new();
+    let _ = config.apply(objects(&[Draft::new(1)]));
+    let changed = Draft { image: 1, seen: 200, ..Draft::new(1) }.object();
+    assert_eq!(told(&config.apply(vec![changed.clone()])), ["UPDATE foo1"]);
+    let held = Arc::as_ptr(config.pods().next().unwrap());
+    assert!(told(&config.apply(vec![changed])).is_empty());
+    assert_eq!(Arc::as_ptr(config.pods().next().unwrap()), held);
+}
+
+prop_compose! {
+    fn draft()(
+        uid in 0u8..6, name in 0u8..5, image in 0u8..2, label in 0u8..2, note in 0u8..2,
+        seen in 100u64..104, deleting in proptest::bool::weighted(0.2), phase in 0u8..2,
+    ) -> Draft {
+        Draft { uid, name, image, label, note, seen, deleting, phase }
+    }
+}
+
+proptest! {
+    // Whoever follows the changes ends up with the set that was delivered, minus what was refused.
+    #[test]
+    fn following_the_changes_gives_the_set(sets in proptest::collection::vec(proptest::collection::vec(draft(), 0..6), 1..12)) {
+        let mut config = SourceConfig::new();
+        let mut follower: BTreeMap<PodUid, Arc<PodObject>> = BTreeMap::new();
+        let mut first_seen: BTreeMap<PodUid, Option<Time>> = BTreeMap::new();
+        for set in sets {
+            let given = objects(&set);
+            for change in config.apply(given.clone()).changes {
+                match change {
+                    Change::Remove(pods) => for pod in pods {
+                        prop_assert!(follower.remove(pod.uid()).is_some());
+                        first_seen.remove(pod.uid());
+                    },
+                    Change::Add(pods) => for pod in pods {
+                        first_seen.insert(pod.uid().clone(), pod.first_seen());
+                        prop_assert!(follower.insert(pod.uid().clone(), pod).is_none());
+                    },
+                    Change::Update(pods) | Change::Delete(pods) | Change::Reconcile(pods) => for pod in pods {
+                        prop_assert!(follower.insert(pod.uid().clone(), pod).is_some());
+                    },
+                }
+            }
+            let mut names = BTreeSet::new();
+            let mut uids = BTreeSet::new();
+            let mut expected = BTreeMap::new();
+            for pod in given {
+                if names.contains(pod.full_name()) || uids.contains(pod.uid()) {
+                    continue;
+                }
+                names.insert(pod.full_name().clone());
+                uids.insert(pod.uid().clone());
+                expected.insert(pod.uid().clone(), pod);
+            }
+            prop_assert_eq!(follower.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+            for (uid, pod) in &follower {
+                let wanted = &expected[uid];
+                prop_assert_eq!(pod.first_seen(), first_seen[uid]);
+                prop_assert_eq!(pod.full_name(), wanted.full_name());
+                prop_assert_eq!(pod.spec(), wanted.spec());
+                prop_assert_eq!(pod.status(), wanted.status());
+                prop_assert_eq!(&pod.metadata().labels, &wanted.metadata().labels);
+                prop_assert_eq!(pod.annotation("note"), wanted.annotation("note"));
+                prop_assert_eq!(pod.is_deleting(), wanted.is_deleting());
+            }
+        }
+    }
+}
