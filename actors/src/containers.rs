@@ -5,10 +5,12 @@ pub mod backoff;
 pub mod definition;
 #[cfg(test)]
 mod fixtures;
+pub mod perform;
 pub mod plan;
 pub mod restart;
 pub mod start_error;
 pub mod stop;
 
+pub use perform::{ContainerManager, ContainerPorts, SyncContainersResult, SyncWork};
 pub use plan::{Plan, plan};
 pub use start_error::{StartError, StartErrors};

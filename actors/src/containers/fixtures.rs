@@ -40,7 +40,7 @@ pub(super) fn with_rule(container: Container, codes: &[i32], action: &str) -> Co
     Container { restart_policy_rules: Some(vec![rule]), ..container }
 }
 
-/// A pod of the `Never` kind and the like, to be adjusted by `edit`.
+/// A pod with a restart policy; `edit` has the last word.
 pub(super) fn pod_with(
     policy: &str,
     init: Vec<Container>,

@@ -57,6 +57,8 @@ pub enum Plan {
         /// All runs, in the order to remove them in. What triggered the restart comes last, so that an interrupted
         /// removal is taken up again.
         remove: Vec<ContainerId>,
+        /// The containers that asked for it.
+        triggers: Vec<ContainerName>,
     },
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::containers::restart::{OnExit, on_exit};
+use crate::ids::ContainerName;
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
 
@@ -44,7 +45,7 @@ pub(super) fn decide(pod: &PodObject, status: &PodRuntimeStatus) -> Option<Plan>
         .iter()
         .partition(|(trigger, _, run)| *trigger && status.newest(run.name.as_str()).is_some_and(|n| n.id == run.id));
     let remove = older.into_iter().chain(newest).map(|(_, _, run)| run.id.clone()).collect();
-    Some(Plan::RestartAll { kills, remove })
+    Some(Plan::RestartAll { kills, remove, triggers: triggers.into_iter().map(ContainerName::from).collect() })
 }
 
 fn triggers<'a>(pod: &'a PodObject, status: &PodRuntimeStatus) -> BTreeSet<&'a str> {

@@ -40,7 +40,8 @@ fn told(plan: &Plan) -> String {
             words.push("stop".into());
             kills(&mut words, list);
         }
-        Plan::RestartAll { kills: list, remove } => {
+        Plan::RestartAll { kills: list, remove, triggers } => {
+            assert_eq!(remove.last().map(ToString::to_string), triggers.last().map(ToString::to_string));
             words.push("restart all".into());
             kills(&mut words, list);
             words.extend(remove.iter().map(|id| format!("remove {id}")));
