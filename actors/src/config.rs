@@ -4,3 +4,4 @@ pub mod defaults;
 pub mod fields;
 pub mod mux;
 pub mod quantity;
+pub mod validate;
