@@ -1,0 +1,4 @@
+//! The engine's ports, implemented on a real machine.
+
+#[cfg(feature = "agent")]
+pub mod manifest;
