@@ -2,3 +2,5 @@
 
 #[cfg(feature = "agent")]
 pub mod manifest;
+#[cfg(feature = "agent")]
+pub mod network;
