@@ -145,6 +145,7 @@ impl Engine {
                 orphan: k.orphan,
                 has_config: k.has_config,
                 is_static: k.is_static,
+                since: k.since,
             }));
         }
         known

@@ -132,7 +132,7 @@ impl Housekeeping {
         let known: HashSet<&PodUid> = known.iter().map(|pod| &pod.uid).collect();
         // An orphan that still stops has a status to show until it is gone.
         self.dispatcher.statuses.retain(|uid| wanted(uid) || known.contains(uid));
-        self.containers.retain(|uid| wanted(uid) || known.contains(uid), self.clock.now());
+        self.containers.retain(|uid| wanted(uid) || known.contains(uid));
     }
 
     /// Starts again what should run and is not known, and asks stuck deletions to finish. Answers with the pods that run

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
+    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeFuture,
     RuntimePod, RuntimeVersion, SandboxConfig,
 };
 

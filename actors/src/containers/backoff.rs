@@ -93,9 +93,9 @@ impl CrashBackoff {
         self.put(uid, container, delay, advanced, Some(exit));
     }
 
-    /// The pod is gone.
-    pub fn forget(&mut self, uid: &PodUid) {
-        self.entries.retain(|(of, _), _| of != uid);
+    /// Forgets the pods of which `keep` says no.
+    pub fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
+        self.entries.retain(|(uid, _), _| keep(uid));
     }
 
     fn put(

@@ -201,11 +201,11 @@ impl ContainerManager {
         &self.start_errors
     }
 
-    /// Drops what is remembered of a pod that is gone.
-    pub fn forget(&self, uid: &PodUid) {
-        self.backoff.lock().forget(uid);
-        self.start_errors.forget(uid);
-        self.stops.forget_pod(uid);
+    /// Forgets what is remembered of the pods of which `keep` says no.
+    pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+        self.backoff.lock().retain(&keep);
+        self.start_errors.retain(&keep);
+        self.stops.retain(&keep);
     }
 }
 

@@ -43,8 +43,8 @@ impl StartErrors {
         }
     }
 
-    /// The pod is gone.
-    pub fn forget(&self, uid: &PodUid) {
-        self.pods.lock().remove(uid);
+    /// Forgets the pods of which `keep` says no.
+    pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+        self.pods.lock().retain(|uid, _| keep(uid));
     }
 }

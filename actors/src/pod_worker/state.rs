@@ -433,6 +433,11 @@ impl Record {
         self.history.as_slice()
     }
 
+    /// When it came to where it stands.
+    pub fn last_move(&self) -> Time {
+        self.transitions().last().map_or(self.synced_at, |transition| transition.at)
+    }
+
     /// The name and namespace.
     pub fn full_name(&self) -> Option<&FullName> {
         if let Some(config) = self.config() {
@@ -460,4 +465,6 @@ pub struct KnownPod {
     pub has_config: bool,
     /// Whether it is a static pod.
     pub is_static: bool,
+    /// Since when it stands there.
+    pub since: Time,
 }

@@ -134,6 +134,8 @@ pub struct Known {
     pub has_config: bool,
     /// See [`KnownPod`](super::KnownPod).
     pub is_static: bool,
+    /// See [`KnownPod`](super::KnownPod).
+    pub since: Time,
 }
 
 /// A finished piece of work, for `kubelet_pod_worker_duration_seconds`.

@@ -265,8 +265,8 @@ impl StopMemory {
         }
     }
 
-    pub(super) fn forget_pod(&self, uid: &PodUid) {
-        self.pods.lock().remove(uid);
+    pub(super) fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+        self.pods.lock().retain(|uid, _| keep(uid));
     }
 }
 

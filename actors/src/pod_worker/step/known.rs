@@ -72,5 +72,5 @@ fn answer(record: &Record, orphan: bool) -> Known {
         Lifecycle::Terminated | Lifecycle::Finished => Lifecycle::Terminated,
     };
     let has_config = record.is_finished() || record.config().is_some();
-    Known { lifecycle, orphan, has_config, is_static: record.is_static() }
+    Known { lifecycle, orphan, has_config, is_static: record.is_static(), since: record.last_move() }
 }

@@ -186,6 +186,6 @@ async fn what_is_known_of_a_pod_can_be_forgotten() {
     world.runtime.fail("create a");
     let _ = world.sync(&pod).await;
     assert!(!world.waiting(&pod).is_empty());
-    world.manager.forget(pod.uid());
+    world.manager.retain(|uid| uid != pod.uid());
     assert!(world.waiting(&pod).is_empty());
 }
