@@ -5,4 +5,5 @@ pub mod ids;
 pub mod pod;
 pub mod ports;
 pub mod probes;
+pub mod status;
 pub mod time;
