@@ -38,7 +38,7 @@ mod fixtures;
 mod tests;
 
 pub use cache::{Change, IllegalRestart, SetOutcome, StatusCache, TerminatedContainer};
-pub use compute::{NodeFacts, StartError, StatusInput, compute, rejected};
+pub use compute::{NodeFacts, StatusInput, compute, rejected};
 pub use conditions::{is_ready_to_start, set_condition};
 pub use deadline::{Exceeded, deadline, deadline_exceeded};
 pub use merge::merge_for_api;

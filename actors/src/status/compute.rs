@@ -15,15 +15,6 @@ use crate::ports::{ContainerState, PodRuntimeStatus, SandboxState};
 use crate::probes::ProbeSnapshot;
 use crate::time::Time;
 
-/// Why the last try to start a container failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartErrorX {
-    /// The waiting reason, in upstream's spelling (`CrashLoopBackOff`, `ErrImagePull`).
-    pub reason: &'static str,
-    /// What went wrong, for people.
-    pub message: String,
-}
-
 /// What a pod's status says of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {

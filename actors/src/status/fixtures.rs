@@ -6,7 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ContainerStatus as ApiStatus, PodStatus};
 use serde_json::{Value, json};
 
-use super::{NodeFacts, StartError, StatusInput, compute};
+use super::{NodeFacts, StatusInput, compute};
+use crate::containers::start_error::StartError;
 use crate::ids::ContainerName;
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxState, SandboxStatus};
