@@ -1,4 +1,6 @@
-//! What does the I/O: each module implements ports of the engine.
+//! The engine's ports, implemented on a real machine.
 
+#[cfg(feature = "agent")]
+pub mod manifest;
 #[cfg(feature = "agent")]
 pub mod network;

@@ -1,0 +1,290 @@
+//! Containers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, EphemeralContainer, PodSpec};
+
+use super::report::Report;
+use super::{names, probes, resources};
+use crate::config::fields::{self, FieldUse};
+use crate::pod::{ContainerKind, is_sidecar};
+
+/// What containers may refer to.
+pub(super) struct Known<'a> {
+    pub(super) volumes: BTreeSet<&'a str>,
+    pub(super) containers: BTreeSet<&'a str>,
+    pub(super) claims: BTreeSet<&'a str>,
+}
+
+pub(super) fn check_all(spec: &PodSpec, known: &Known<'_>, report: &mut Report) {
+    if spec.containers.is_empty() {
+        report.add("spec.containers", "is empty", "add at least one container");
+    }
+    let mut seen = BTreeMap::new();
+    let mut host_ports = BTreeMap::new();
+    for (i, container) in spec.init_containers.iter().flatten().enumerate() {
+        let path = format!("spec.initContainers[{i}]");
+        name(&path, &container.name, &mut seen, report);
+        check(&path, spec, container, ContainerKind::Init, known, report);
+    }
+    for (i, container) in spec.containers.iter().enumerate() {
+        let path = format!("spec.containers[{i}]");
+        name(&path, &container.name, &mut seen, report);
+        check(&path, spec, container, ContainerKind::Regular, known, report);
+        taken_host_ports(&path, container, &mut host_ports, report);
+    }
+    for (i, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
+        let path = format!("spec.ephemeralContainers[{i}]");
+        name(&path, &container.name, &mut seen, report);
+        ephemeral(&path, spec, container, known, report);
+    }
+}
+
+fn name<'a>(path: &str, name: &'a str, seen: &mut BTreeMap<&'a str, String>, report: &mut Report) {
+    let field = format!("{path}.name");
+    if name.is_empty() {
+        return report.add(field, "is missing", "give the container a name");
+    }
+    report.label(&field, name);
+    if let Some(other) = seen.get(name) {
+        return report.add(field, format!("{name:?} is also the name of {other}"), "rename one of the two containers");
+    }
+    seen.insert(name, path.to_owned());
+}
+
+fn check(
+    path: &str,
+    spec: &PodSpec,
+    container: &Container,
+    kind: ContainerKind,
+    known: &Known<'_>,
+    report: &mut Report,
+) {
+    let image = container.image.as_deref().unwrap_or_default();
+    if image.is_empty() {
+        report.add(
+            format!("{path}.image"),
+            "is missing",
+            "name an image; the process runtime does not run it, so any name will do there",
+        );
+    } else if image.trim() != image {
+        report.add(format!("{path}.image"), format!("{image:?} has spaces around it"), "remove them");
+    }
+    let field = |name: &str| format!("{path}.{name}");
+    let pull = ["Always", "IfNotPresent", "Never"];
+    report.one_of(field("imagePullPolicy"), container.image_pull_policy.as_deref(), &pull);
+    let messages = ["File", "FallbackToLogsOnError"];
+    report.one_of(field("terminationMessagePolicy"), container.termination_message_policy.as_deref(), &messages);
+    restart(path, container, report);
+    ports(path, spec, container, report);
+    env(path, container.env.as_deref(), known, report);
+    for (i, from) in container.env_from.iter().flatten().enumerate() {
+        let sources = [("configMapRef", from.config_map_ref.is_some()), ("secretRef", from.secret_ref.is_some())];
+        report.exactly_one(&format!("{path}.envFrom[{i}]"), &sources);
+    }
+    mounts(path, container, known, report);
+    if let Some(own) = &container.resources {
+        resources::check(&field("resources"), own, &known.claims, report);
+    }
+    probes::check(path, spec, container, kind == ContainerKind::Init && !is_sidecar(container), report);
+}
+
+/// KEP-753 and KEP-5307: a policy of its own, and rules that need one.
+fn restart(path: &str, container: &Container, report: &mut Report) {
+    let policies = ["Always", "OnFailure", "Never"];
+    report.one_of(format!("{path}.restartPolicy"), container.restart_policy.as_deref(), &policies);
+    let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
+    if !rules.is_empty() && container.restart_policy.is_none() {
+        report.add(
+            format!("{path}.restartPolicy"),
+            "is missing although restartPolicyRules are set",
+            "set it to what holds when no rule matches: Always, OnFailure or Never",
+        );
+    }
+    if rules.len() > 20 {
+        report.add(format!("{path}.restartPolicyRules"), format!("has {} rules", rules.len()), "use at most 20");
+    }
+    for (i, rule) in rules.iter().enumerate() {
+        let path = format!("{path}.restartPolicyRules[{i}]");
+        report.one_of(format!("{path}.action"), Some(&rule.action), &["Restart", "RestartAllContainers"]);
+        let Some(codes) = &rule.exit_codes else {
+            report.add(format!("{path}.exitCodes"), "is missing", "say which exit codes the rule is for");
+            continue;
+        };
+        report.one_of(format!("{path}.exitCodes.operator"), Some(&codes.operator), &["In", "NotIn"]);
+        if codes.values.as_ref().is_some_and(|values| values.len() > 255) {
+            report.add(format!("{path}.exitCodes.values"), "is too long", "list at most 255 exit codes");
+        }
+    }
+}
+
+fn ports(path: &str, spec: &PodSpec, container: &Container, report: &mut Report) {
+    let mut port_names = BTreeSet::new();
+    for (i, port) in container.ports.iter().flatten().enumerate() {
+        let path = format!("{path}.ports[{i}]");
+        report.port(format!("{path}.containerPort"), port.container_port);
+        report.one_of(format!("{path}.protocol"), port.protocol.as_deref(), &["TCP", "UDP", "SCTP"]);
+        match port.host_port {
+            None | Some(0) => {}
+            Some(host) => {
+                report.port(format!("{path}.hostPort"), host);
+                if spec.host_network == Some(true) && host != port.container_port {
+                    report.add(
+                        format!("{path}.hostPort"),
+                        format!("is {host} but containerPort is {} and hostNetwork is on", port.container_port),
+                        "make both the same or remove hostPort",
+                    );
+                }
+            }
+        }
+        let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) else { continue };
+        if !names::is_port_name(name) {
+            report.add(
+                format!("{path}.name"),
+                format!("{name:?} is not a valid port name"),
+                "use at most 15 lower-case letters, digits and single '-', at least one letter",
+            );
+        }
+        if !port_names.insert(name) {
+            report.add(format!("{path}.name"), format!("{name:?} is used twice"), "rename one of the two ports");
+        }
+    }
+}
+
+type HostPorts<'a> = BTreeMap<(i32, &'a str, &'a str), String>;
+
+fn taken_host_ports<'a>(path: &str, container: &'a Container, taken: &mut HostPorts<'a>, report: &mut Report) {
+    for (i, port) in container.ports.iter().flatten().enumerate() {
+        let Some(host) = port.host_port.filter(|host| *host != 0) else { continue };
+        let key = (host, port.protocol.as_deref().unwrap_or("TCP"), port.host_ip.as_deref().unwrap_or_default());
+        let path = format!("{path}.ports[{i}].hostPort");
+        match taken.get(&key) {
+            Some(other) => report.add(path, format!("{host} is also {other}"), "choose another port"),
+            None => {
+                taken.insert(key, path);
+            }
+        }
+    }
+}
+
+fn env(path: &str, list: Option<&[EnvVar]>, known: &Known<'_>, report: &mut Report) {
+    for (i, env) in list.into_iter().flatten().enumerate() {
+        let path = format!("{path}.env[{i}]");
+        if env.name.is_empty() {
+            report.add(format!("{path}.name"), "is missing", "give the variable a name");
+        } else if env.name.contains(['=', '\0']) {
+            report.add(format!("{path}.name"), format!("{:?} contains '='", env.name), "remove it from the name");
+        }
+        let Some(from) = &env.value_from else { continue };
+        let path = format!("{path}.valueFrom");
+        if env.value.as_deref().is_some_and(|value| !value.is_empty()) {
+            report.add(&path, "is set beside value", "keep one of the two");
+        }
+        report.exactly_one(
+            &path,
+            &[
+                ("fieldRef", from.field_ref.is_some()),
+                ("resourceFieldRef", from.resource_field_ref.is_some()),
+                ("configMapKeyRef", from.config_map_key_ref.is_some()),
+                ("secretKeyRef", from.secret_key_ref.is_some()),
+                ("fileKeyRef", from.file_key_ref.is_some()),
+            ],
+        );
+        if let Some(field) = &from.field_ref {
+            field_ref(&format!("{path}.fieldRef.fieldPath"), &field.field_path, FieldUse::Env, report);
+        }
+        if let Some(field) = &from.resource_field_ref {
+            let path = format!("{path}.resourceFieldRef");
+            resources::field_ref(&path, field, &known.containers, false, report);
+        }
+    }
+}
+
+pub(super) fn field_ref(path: &str, field: &str, place: FieldUse, report: &mut Report) {
+    if !fields::allowed(field, place) {
+        let listed = match place {
+            FieldUse::Env => {
+                "metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], \
+                              metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP, \
+                              status.hostIPs, status.podIP, status.podIPs"
+            }
+            FieldUse::Volume => {
+                "metadata.name, metadata.namespace, metadata.uid, metadata.labels, metadata.annotations, \
+                                 or one of the latter two with ['KEY']"
+            }
+        };
+        report.add(path, format!("{field:?} cannot be asked for here"), format!("use one of {listed}"));
+    }
+}
+
+fn mounts(path: &str, container: &Container, known: &Known<'_>, report: &mut Report) {
+    let mut paths = BTreeSet::new();
+    for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let path = format!("{path}.volumeMounts[{i}]");
+        volume_name(&path, &mount.name, known, report);
+        if mount.mount_path.is_empty() {
+            report.add(format!("{path}.mountPath"), "is missing", "say where in the container the volume appears");
+        } else if !paths.insert(mount.mount_path.as_str()) {
+            let message = format!("{:?} is used twice", mount.mount_path);
+            report.add(format!("{path}.mountPath"), message, "mount each volume at a path of its own");
+        }
+        for (name, value) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
+            if let Some(sub) = value.as_deref()
+                && (sub.starts_with('/') || sub.split('/').any(|part| part == ".."))
+            {
+                let message = format!("{sub:?} leaves the volume");
+                report.add(format!("{path}.{name}"), message, "use a relative path without '..'");
+            }
+        }
+        if mount.sub_path.is_some() && mount.sub_path_expr.is_some() {
+            report.add(format!("{path}.subPathExpr"), "is set beside subPath", "keep one of the two");
+        }
+        let modes = ["None", "HostToContainer", "Bidirectional"];
+        report.one_of(format!("{path}.mountPropagation"), mount.mount_propagation.as_deref(), &modes);
+    }
+    for (i, device) in container.volume_devices.iter().flatten().enumerate() {
+        volume_name(&format!("{path}.volumeDevices[{i}]"), &device.name, known, report);
+    }
+}
+
+fn volume_name(path: &str, name: &str, known: &Known<'_>, report: &mut Report) {
+    if name.is_empty() {
+        report.add(format!("{path}.name"), "is missing", "name a volume of spec.volumes");
+    } else if !known.volumes.contains(name) {
+        let listed = known.volumes.iter().copied().collect::<Vec<_>>().join(", ");
+        let remedy = if listed.is_empty() {
+            "add it to spec.volumes, which has none".to_owned()
+        } else {
+            format!("add it to spec.volumes or use one of {listed}")
+        };
+        report.add(format!("{path}.name"), format!("{name:?} is not a volume of the pod"), remedy);
+    }
+}
+
+fn ephemeral(path: &str, spec: &PodSpec, container: &EphemeralContainer, known: &Known<'_>, report: &mut Report) {
+    if container.image.as_deref().is_none_or(str::is_empty) {
+        report.add(format!("{path}.image"), "is missing", "name an image");
+    }
+    env(path, container.env.as_deref(), known, report);
+    for (field, set) in [
+        ("ports", container.ports.is_some()),
+        ("livenessProbe", container.liveness_probe.is_some()),
+        ("readinessProbe", container.readiness_probe.is_some()),
+        ("startupProbe", container.startup_probe.is_some()),
+        ("lifecycle", container.lifecycle.is_some()),
+        ("resources", container.resources.is_some()),
+        ("restartPolicy", container.restart_policy.is_some()),
+        ("restartPolicyRules", container.restart_policy_rules.is_some()),
+    ] {
+        if set {
+            report.add(format!("{path}.{field}"), "cannot be set on an ephemeral container", "remove it");
+        }
+    }
+    if let Some(target) = container.target_container_name.as_deref()
+        && !target.is_empty()
+        && !spec.containers.iter().chain(spec.init_containers.iter().flatten()).any(|other| other.name == target)
+    {
+        let message = format!("{target:?} is not a container of the pod");
+        report.add(format!("{path}.targetContainerName"), message, "name one of its containers or remove it");
+    }
+}

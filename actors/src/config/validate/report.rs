@@ -1,0 +1,90 @@
+//! Problems, and the checks that many fields share.
+
+use std::fmt;
+
+use super::names;
+
+/// Something in a pod that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// The field, as `spec.containers[0].name`; map keys stand in brackets.
+    pub path: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.path, self.message, self.remedy)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Report {
+    pub(super) fn add(&mut self, path: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.push(Problem { path: path.into(), message: message.into(), remedy: remedy.into() });
+    }
+
+    /// A value that is set is one of a list.
+    pub(super) fn one_of(&mut self, path: impl Into<String>, value: Option<&str>, allowed: &[&str]) {
+        if let Some(value) = value
+            && !allowed.contains(&value)
+        {
+            let listed = allowed.iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(", ");
+            self.add(path, format!("is {value:?}"), format!("use one of {listed}"));
+        }
+    }
+
+    /// A number that is set is not below a bound.
+    pub(super) fn at_least(&mut self, path: impl Into<String>, value: Option<impl Into<i64>>, least: i64) {
+        if let Some(value) = value.map(Into::into)
+            && value < least
+        {
+            self.add(path, format!("is {value}"), format!("use {least} or more"));
+        }
+    }
+
+    /// A port number that can be listened on.
+    pub(super) fn port(&mut self, path: impl Into<String>, port: i32) {
+        if !(1..=65535).contains(&port) {
+            self.add(path, format!("is {port}"), "use a port from 1 to 65535");
+        }
+    }
+
+    /// A DNS-1123 label.
+    pub(super) fn label(&mut self, path: impl Into<String>, text: &str) {
+        if !names::is_label(text) {
+            self.add(
+                path,
+                format!("{text:?} is not a valid name"),
+                "use at most 63 lower-case letters, digits and '-', with a letter or digit at each end",
+            );
+        }
+    }
+
+    /// Exactly one of several alternatives is set.
+    pub(super) fn exactly_one(&mut self, path: &str, set: &[(&str, bool)]) {
+        let given: Vec<_> = set.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
+        let all = || set.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        match given.len() {
+            0 => self.add(path, "says nothing", format!("set one of {}", all())),
+            1 => {}
+            _ => self.add(path, format!("sets {} together", given.join(" and ")), "keep one of them"),
+        }
+    }
+
+    /// File mode bits.
+    pub(super) fn mode(&mut self, path: impl Into<String>, mode: Option<i32>) {
+        if let Some(mode) = mode
+            && !(0..=0o777).contains(&mode)
+        {
+            self.add(path, format!("is {mode}"), "use 0 to 0777 octal (511 decimal)");
+        }
+    }
+}

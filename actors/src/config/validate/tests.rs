@@ -1,0 +1,268 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A pod of one container whose spec and container are extended.
+fn pod(spec: Value, container: Value) -> Pod {
+    let mut base = json!({"name": "c", "image": "busybox"});
+    merge(&mut base, container);
+    let mut all = json!({"containers": [base]});
+    merge(&mut all, spec);
+    serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": all})).unwrap()
+}
+
+fn merge(into: &mut Value, from: Value) {
+    let Value::Object(from) = from else { return };
+    for (key, value) in from {
+        into[key] = value;
+    }
+}
+
+fn paths(problems: &[Problem]) -> Vec<&str> {
+    for problem in problems {
+        assert!(!problem.message.is_empty() && !problem.remedy.is_empty(), "{problem}");
+    }
+    problems.iter().map(|problem| problem.path.as_str()).collect()
+}
+
+#[test]
+fn a_pod_without_fault_has_no_problem() {
+    let spec = json!({
+        "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 0, "activeDeadlineSeconds": 1,
+        "hostNetwork": true,
+        "initContainers": [
+            {"name": "one", "image": "x"},
+            {"name": "side", "image": "x", "restartPolicy": "Always", "startupProbe": {"exec": {"command": ["true"]}}},
+        ],
+        "volumes": [
+            {"name": "a"},
+            {"name": "b", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+            {"name": "h", "hostPath": {"path": "/var/log", "type": "Directory"}},
+            {"name": "d", "downwardAPI": {"defaultMode": 0o400, "items": [
+                {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+                {"path": "x/cpu", "resourceFieldRef": {"containerName": "c", "resource": "limits.cpu"}},
+            ]}},
+        ],
+    });
+    let container = json!({
+        "restartPolicy": "Never",
+        "restartPolicyRules": [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}],
+        "ports": [{"containerPort": 80, "hostPort": 80, "name": "http"}, {"containerPort": 53, "protocol": "UDP"}],
+        "env": [
+            {"name": "A", "value": ""},
+            {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "requests.memory", "divisor": "1Mi"}}},
+        ],
+        "volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "x/y"}, {"name": "b", "mountPath": "/b"}],
+        "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1000m", "memory": "1Gi"}},
+        "livenessProbe": {"httpGet": {"port": "http"}, "periodSeconds": 1, "terminationGracePeriodSeconds": 1},
+        "readinessProbe": {"tcpSocket": {"port": 80}, "successThreshold": 3},
+        "lifecycle": {"preStop": {"sleep": {"seconds": 0}}},
+    });
+    let pod = pod(spec, container);
+    assert_eq!(validate(&pod), []);
+    assert_eq!(validate_static(&pod), []);
+}
+
+#[test]
+fn each_fault_of_the_pod_is_named() {
+    let cases = [
+        (json!({"containers": []}), "spec.containers"),
+        (json!({"restartPolicy": "always"}), "spec.restartPolicy"),
+        (json!({"dnsPolicy": "First"}), "spec.dnsPolicy"),
+        (json!({"terminationGracePeriodSeconds": -1}), "spec.terminationGracePeriodSeconds"),
+        (json!({"activeDeadlineSeconds": 0}), "spec.activeDeadlineSeconds"),
+        (json!({"hostname": "Web"}), "spec.hostname"),
+        (json!({"os": {"name": "plan9"}}), "spec.os.name"),
+        (json!({"tolerations": [{"operator": "Is"}]}), "spec.tolerations[0].operator"),
+        (json!({"initContainers": [{"name": "c", "image": "x"}]}), "spec.containers[0].name"),
+        (
+            json!({"initContainers": [{"name": "i", "image": "x", "livenessProbe": {"exec": {"command": ["a"]}}}]}),
+            "spec.initContainers[0].livenessProbe",
+        ),
+        (
+            json!({"initContainers": [{"name": "i", "image": "x", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}]}),
+            "spec.initContainers[0].lifecycle.preStop",
+        ),
+        (json!({"volumes": [{"emptyDir": {}}]}), "spec.volumes[0].name"),
+        (json!({"volumes": [{"name": "a"}, {"name": "a"}]}), "spec.volumes[1].name"),
+        (json!({"volumes": [{"name": "a", "emptyDir": {}, "hostPath": {"path": "/"}}]}), "spec.volumes[0]"),
+        (json!({"volumes": [{"name": "a", "hostPath": {"path": ""}}]}), "spec.volumes[0].hostPath.path"),
+        (json!({"volumes": [{"name": "a", "hostPath": {"path": "/a/../b"}}]}), "spec.volumes[0].hostPath.path"),
+        (
+            json!({"volumes": [{"name": "a", "hostPath": {"path": "/", "type": "Dir"}}]}),
+            "spec.volumes[0].hostPath.type",
+        ),
+        (json!({"volumes": [{"name": "a", "emptyDir": {"medium": "Disk"}}]}), "spec.volumes[0].emptyDir.medium"),
+        (json!({"volumes": [{"name": "a", "emptyDir": {"sizeLimit": "big"}}]}), "spec.volumes[0].emptyDir.sizeLimit"),
+        (
+            json!({"volumes": [{"name": "a", "downwardAPI": {"defaultMode": 512}}]}),
+            "spec.volumes[0].downwardAPI.defaultMode",
+        ),
+        (
+            json!({"volumes": [{"name": "a", "downwardAPI": {"items": [{"path": "../x", "fieldRef": {"fieldPath": "metadata.name"}}]}}]}),
+            "spec.volumes[0].downwardAPI.items[0].path",
+        ),
+        (
+            json!({"volumes": [{"name": "a", "downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "status.podIP"}}]}}]}),
+            "spec.volumes[0].downwardAPI.items[0].fieldRef.fieldPath",
+        ),
+        (
+            json!({"volumes": [{"name": "a", "downwardAPI": {"items": [{"path": "x", "resourceFieldRef": {"resource": "limits.cpu"}}]}}]}),
+            "spec.volumes[0].downwardAPI.items[0].resourceFieldRef.containerName",
+        ),
+    ];
+    for (spec, path) in cases {
+        assert_eq!(paths(&validate(&pod(spec.clone(), json!({})))), [path], "{spec}");
+    }
+}
+
+#[test]
+fn each_fault_of_a_container_is_named() {
+    let exec = json!({"command": ["true"]});
+    let cases = [
+        (json!({"name": ""}), "name"),
+        (json!({"name": "C"}), "name"),
+        (json!({"image": ""}), "image"),
+        (json!({"image": " x"}), "image"),
+        (json!({"imagePullPolicy": "Sometimes"}), "imagePullPolicy"),
+        (json!({"terminationMessagePolicy": "Log"}), "terminationMessagePolicy"),
+        (json!({"restartPolicy": "Sometimes"}), "restartPolicy"),
+        (
+            json!({"restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]}),
+            "restartPolicy",
+        ),
+        (
+            json!({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart"}]}),
+            "restartPolicyRules[0].exitCodes",
+        ),
+        (
+            json!({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Stop", "exitCodes": {"operator": "In"}}]}),
+            "restartPolicyRules[0].action",
+        ),
+        (
+            json!({"restartPolicy": "Never", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "Gt"}}]}),
+            "restartPolicyRules[0].exitCodes.operator",
+        ),
+        (json!({"ports": [{"containerPort": 0}]}), "ports[0].containerPort"),
+        (json!({"ports": [{"containerPort": 1, "protocol": "tcp"}]}), "ports[0].protocol"),
+        (json!({"ports": [{"containerPort": 1, "name": "a"}, {"containerPort": 2, "name": "a"}]}), "ports[1].name"),
+        (
+            json!({"ports": [{"containerPort": 1, "hostPort": 9}, {"containerPort": 2, "hostPort": 9}]}),
+            "ports[1].hostPort",
+        ),
+        (json!({"env": [{"name": ""}]}), "env[0].name"),
+        (json!({"env": [{"name": "A=B"}]}), "env[0].name"),
+        (json!({"env": [{"name": "A", "valueFrom": {}}]}), "env[0].valueFrom"),
+        (
+            json!({"env": [{"name": "A", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}),
+            "env[0].valueFrom",
+        ),
+        (
+            json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels"}}}]}),
+            "env[0].valueFrom.fieldRef.fieldPath",
+        ),
+        (
+            json!({"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "cpu"}}}]}),
+            "env[0].valueFrom.resourceFieldRef.resource",
+        ),
+        (json!({"envFrom": [{}]}), "envFrom[0]"),
+        (json!({"volumeMounts": [{"name": "nope", "mountPath": "/x"}]}), "volumeMounts[0].name"),
+        (json!({"volumeMounts": [{"name": "v", "mountPath": ""}]}), "volumeMounts[0].mountPath"),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/x"}, {"name": "v", "mountPath": "/x"}]}),
+            "volumeMounts[1].mountPath",
+        ),
+        (json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "subPath": "../y"}]}), "volumeMounts[0].subPath"),
+        (json!({"resources": {"limits": {"cpu": "fast"}}}), "resources.limits.cpu"),
+        (json!({"resources": {"requests": {"cpu": "-1"}}}), "resources.requests.cpu"),
+        (json!({"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1001m"}}}), "resources.requests.cpu"),
+        (json!({"resources": {"claims": [{"name": "gpu"}]}}), "resources.claims[0].name"),
+        (json!({"livenessProbe": {}}), "livenessProbe"),
+        (json!({"livenessProbe": {"exec": exec, "tcpSocket": {"port": 1}}}), "livenessProbe"),
+        (json!({"livenessProbe": {"exec": {}}}), "livenessProbe.exec.command"),
+        (json!({"livenessProbe": {"exec": exec, "periodSeconds": -1}}), "livenessProbe.periodSeconds"),
+        (json!({"livenessProbe": {"exec": exec, "successThreshold": 2}}), "livenessProbe.successThreshold"),
+        (json!({"startupProbe": {"exec": exec, "successThreshold": 2}}), "startupProbe.successThreshold"),
+        (
+            json!({"readinessProbe": {"exec": exec, "terminationGracePeriodSeconds": 5}}),
+            "readinessProbe.terminationGracePeriodSeconds",
+        ),
+        (json!({"readinessProbe": {"httpGet": {"port": 70000}}}), "readinessProbe.httpGet.port"),
+        (json!({"readinessProbe": {"httpGet": {"port": "80"}}}), "readinessProbe.httpGet.port"),
+        (json!({"readinessProbe": {"httpGet": {"port": 80, "scheme": "http"}}}), "readinessProbe.httpGet.scheme"),
+        (json!({"readinessProbe": {"grpc": {"port": 0}}}), "readinessProbe.grpc.port"),
+        (json!({"lifecycle": {"postStart": {}}}), "lifecycle.postStart"),
+        (json!({"lifecycle": {"preStop": {"sleep": {"seconds": 31}}}}), "lifecycle.preStop.sleep.seconds"),
+        (json!({"lifecycle": {"stopSignal": "SIGUSR1"}}), "lifecycle.stopSignal"),
+    ];
+    for (container, path) in cases {
+        let problems = validate(&pod(json!({"volumes": [{"name": "v"}]}), container.clone()));
+        assert_eq!(paths(&problems), [format!("spec.containers[0].{path}")], "{container}");
+    }
+}
+
+#[test]
+fn a_bad_identity_is_named() {
+    let cases = [
+        (json!({}), "metadata.name"),
+        (json!({"name": "Web"}), "metadata.name"),
+        (json!({"name": "a_b"}), "metadata.name"),
+        (json!({"name": "web", "namespace": "a.b"}), "metadata.namespace"),
+        (json!({"name": "web", "uid": "../../etc"}), "metadata.uid"),
+        (json!({"name": "web", "uid": ".."}), "metadata.uid"),
+        (json!({"name": "web", "labels": {"a b": "x"}}), "metadata.labels[a b]"),
+        (json!({"name": "web", "labels": {"a": "x y"}}), "metadata.labels[a]"),
+        (json!({"name": "web", "annotations": {"-": "x"}}), "metadata.annotations[-]"),
+    ];
+    for (meta, path) in cases {
+        let pod = json!({"metadata": meta, "spec": {"containers": [{"name": "c", "image": "x"}]}});
+        assert_eq!(paths(&validate(&serde_json::from_value(pod).unwrap())), [path], "{meta}");
+    }
+    assert_eq!(paths(&validate(&serde_json::from_value(json!({"metadata": {"name": "web"}})).unwrap())), ["spec"]);
+}
+
+#[test]
+fn a_static_pod_refers_to_no_api_object() {
+    let selector = json!({"name": "x", "key": "k"});
+    let cases = [
+        (json!({"serviceAccountName": "x"}), json!({}), "spec.serviceAccountName"),
+        (json!({"serviceAccount": "x"}), json!({}), "spec.serviceAccount"),
+        (json!({"imagePullSecrets": [{"name": "x"}]}), json!({}), "spec.imagePullSecrets"),
+        (json!({"resourceClaims": [{"name": "x"}]}), json!({}), "spec.resourceClaims"),
+        (json!({"ephemeralContainers": [{"name": "x", "image": "x"}]}), json!({}), "spec.ephemeralContainers"),
+        (json!({"volumes": [{"name": "v", "secret": {"secretName": "x"}}]}), json!({}), "spec.volumes[0].secret"),
+        (json!({"volumes": [{"name": "v", "configMap": {"name": "x"}}]}), json!({}), "spec.volumes[0].configMap"),
+        (
+            json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]}),
+            json!({}),
+            "spec.volumes[0].persistentVolumeClaim",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "projected": {"sources": [{"downwardAPI": {}}, {"secret": {"name": "x"}}]}}]}),
+            json!({}),
+            "spec.volumes[0].projected.sources[1]",
+        ),
+        (
+            json!({}),
+            json!({"env": [{"name": "A", "valueFrom": {"secretKeyRef": selector}}]}),
+            "spec.containers[0].env[0].valueFrom.secretKeyRef",
+        ),
+        (
+            json!({}),
+            json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": selector}}]}),
+            "spec.containers[0].env[0].valueFrom.configMapKeyRef",
+        ),
+        (json!({}), json!({"envFrom": [{"secretRef": {"name": "x"}}]}), "spec.containers[0].envFrom[0].secretRef"),
+        (
+            json!({}),
+            json!({"envFrom": [{"configMapRef": {"name": "x"}}]}),
+            "spec.containers[0].envFrom[0].configMapRef",
+        ),
+    ];
+    for (spec, container, path) in cases {
+        let pod = pod(spec, container);
+        assert_eq!(paths(&validate_static(&pod)), [path]);
+        assert_eq!(paths(&validate(&pod)), Vec::<&str>::new(), "{path} is fine for a pod of the API server");
+    }
+}

@@ -1,0 +1,117 @@
+//! Volumes.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, PodSpec, Volume};
+
+use super::container::{self, Known};
+use super::report::Report;
+use super::resources;
+use crate::config::fields::FieldUse;
+use crate::config::quantity::Amount;
+
+/// Checks the volumes and collects what containers may refer to.
+pub(super) fn check<'a>(spec: &'a PodSpec, report: &mut Report) -> Known<'a> {
+    let all = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let mut known = Known {
+        volumes: BTreeSet::new(),
+        containers: all.map(|container| container.name.as_str()).collect(),
+        claims: spec.resource_claims.iter().flatten().map(|claim| claim.name.as_str()).collect(),
+    };
+    for (i, volume) in spec.volumes.iter().flatten().enumerate() {
+        let path = format!("spec.volumes[{i}]");
+        let name = volume.name.as_str();
+        if name.is_empty() {
+            report.add(format!("{path}.name"), "is missing", "give the volume a name");
+        } else {
+            report.label(format!("{path}.name"), name);
+            if !known.volumes.insert(name) {
+                let message = format!("{name:?} is used twice");
+                report.add(format!("{path}.name"), message, "rename one of the two volumes");
+            }
+        }
+        source(&path, volume, &known, report);
+    }
+    known
+}
+
+fn source(path: &str, volume: &Volume, known: &Known<'_>, report: &mut Report) {
+    let kinds = super::volumes::kinds(volume);
+    if kinds.len() > 1 {
+        report.add(path, format!("sets {} together", kinds.join(" and ")), "make each a volume of its own");
+    }
+    if let Some(host) = &volume.host_path {
+        if host.path.is_empty() {
+            report.add(format!("{path}.hostPath.path"), "is missing", "name a path on the node");
+        } else if host.path.split('/').any(|part| part == "..") {
+            report.add(format!("{path}.hostPath.path"), format!("{:?} contains '..'", host.path), "spell it out");
+        }
+        let types =
+            ["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+        report.one_of(format!("{path}.hostPath.type"), host.type_.as_deref(), &types);
+    }
+    if let Some(empty) = &volume.empty_dir {
+        let medium = empty.medium.as_deref().unwrap_or_default();
+        if !medium.starts_with("HugePages") {
+            report.one_of(format!("{path}.emptyDir.medium"), Some(medium), &["", "Memory", "HugePages"]);
+        }
+        let limit = format!("{path}.emptyDir.sizeLimit");
+        match empty.size_limit.as_ref().map(Amount::of) {
+            Some(Err(error)) => report.add(limit, error.to_string(), "correct it"),
+            Some(Ok(amount)) if amount.is_negative() => report.add(limit, "is below zero", "use 0 or more"),
+            _ => {}
+        }
+    }
+    if let Some(downward) = &volume.downward_api {
+        let path = format!("{path}.downwardAPI");
+        report.mode(format!("{path}.defaultMode"), downward.default_mode);
+        downward_items(&path, downward.items.as_deref(), known, report);
+    }
+    if let Some(projected) = &volume.projected {
+        report.mode(format!("{path}.projected.defaultMode"), projected.default_mode);
+        for (i, part) in projected.sources.iter().flatten().enumerate() {
+            if let Some(downward) = &part.downward_api {
+                let path = format!("{path}.projected.sources[{i}].downwardAPI");
+                downward_items(&path, downward.items.as_deref(), known, report);
+            }
+        }
+    }
+}
+
+fn downward_items(path: &str, items: Option<&[DownwardAPIVolumeFile]>, known: &Known<'_>, report: &mut Report) {
+    let mut paths = BTreeSet::new();
+    for (i, item) in items.into_iter().flatten().enumerate() {
+        let path = format!("{path}.items[{i}]");
+        let file = item.path.as_str();
+        let field = format!("{path}.path");
+        if file.is_empty() {
+            report.add(field, "is missing", "name the file to make");
+        } else if file.starts_with('/') || file.split('/').any(|part| part == "..") || file.starts_with("..") {
+            report.add(field, format!("{file:?} leaves the volume"), "use a relative path without '..'");
+        } else if !paths.insert(file) {
+            report.add(field, format!("{file:?} is used twice"), "give each item a path of its own");
+        }
+        report.mode(format!("{path}.mode"), item.mode);
+        let sources = [("fieldRef", item.field_ref.is_some()), ("resourceFieldRef", item.resource_field_ref.is_some())];
+        report.exactly_one(&path, &sources);
+        if let Some(field) = &item.field_ref {
+            let path = format!("{path}.fieldRef.fieldPath");
+            container::field_ref(&path, &field.field_path, FieldUse::Volume, report);
+        }
+        if let Some(field) = &item.resource_field_ref {
+            let path = format!("{path}.resourceFieldRef");
+            resources::field_ref(&path, field, &known.containers, true, report);
+        }
+    }
+}
+
+/// The sources that a volume sets, as the API names them.
+pub(super) fn kinds(volume: &Volume) -> Vec<String> {
+    // There are thirty, and serializing knows them all.
+    match serde_json::to_value(volume) {
+        Ok(serde_json::Value::Object(fields)) => {
+            fields.into_iter().map(|(key, _)| key).filter(|key| key != "name").collect()
+        }
+        _ => vec![],
+    }
+}

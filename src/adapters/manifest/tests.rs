@@ -1,0 +1,180 @@
+use super::*;
+
+const POD: &str = "apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  containers:
+  - name: c
+    image: busybox
+";
+
+/// The manifest with a line more in its container, which is line 9.
+fn with(line: &str) -> String {
+    format!("{POD}    {line}\n")
+}
+
+fn faults(text: &str) -> Vec<String> {
+    read(text.as_bytes()).faults.iter().map(ToString::to_string).collect()
+}
+
+fn names(text: &str) -> Vec<String> {
+    let manifest = read(text.as_bytes());
+    assert_eq!(manifest.faults, [], "{text}");
+    manifest.pods.into_iter().filter_map(|pod| pod.metadata.name).collect()
+}
+
+#[test]
+fn every_form_of_a_manifest_gives_its_pods() {
+    let json = "{\n\t\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"web\"},\n\
+                \t\"spec\": {\"containers\": [{\"name\": \"c\", \"image\": \"a\"}]}\n}";
+    let item = "{kind: Pod, apiVersion: v1, metadata: {name: web}, spec: {containers: [{name: a, image: b}]}}";
+    let cases = [
+        (POD.to_owned(), 1),
+        (json.to_owned(), 1),
+        (format!("\u{feff}{POD}"), 1),
+        (POD.replace('\n', "\r\n"), 1),
+        (format!("---\n{POD}---\n# nothing here\n---\n{POD}---\n"), 2),
+        (format!("apiVersion: v1\nkind: List\nitems:\n- {item}\n- {item}\n"), 2),
+        (format!("apiVersion: v1\nkind: PodList\nmetadata: {{}}\nitems:\n- {}\n", item.replace("kind: Pod, ", "")), 1),
+        (format!("apiVersion: v1\nkind: PodList\nitems: []\n---\n{POD}"), 1),
+    ];
+    for (text, count) in cases {
+        assert_eq!(names(&text), vec!["web"; count], "{text}");
+    }
+}
+
+#[test]
+fn values_are_read_as_the_types_of_their_fields() {
+    let text = "apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  creationTimestamp: null
+spec:
+  containers:
+  - name: y
+    image: busybox
+    stdin: yes
+    env: [{name: N, value: no}, {name: EMPTY, value: ''}]
+    resources: {limits: {cpu: 1, memory: 1.5Gi}}
+    livenessProbe: {tcpSocket: {port: 80}}
+    readinessProbe: {tcpSocket: {port: http}}
+  volumes:
+  - name: v
+    downwardAPI: {defaultMode: 0644}
+status: {}
+";
+    let manifest = read(text.as_bytes());
+    assert_eq!(manifest.faults, []);
+    let spec = serde_json::to_value(manifest.pods[0].spec.as_ref().unwrap()).unwrap();
+    let container = &spec["containers"][0];
+    assert_eq!(container["name"], "y");
+    assert_eq!(container["stdin"], true);
+    assert_eq!(container["env"][0]["value"], "no");
+    assert_eq!(container["env"][1]["value"], "");
+    assert_eq!(container["resources"]["limits"], serde_json::json!({"cpu": "1", "memory": "1.5Gi"}));
+    assert_eq!(container["livenessProbe"]["tcpSocket"]["port"], 80);
+    assert_eq!(container["readinessProbe"]["tcpSocket"]["port"], "http");
+    assert_eq!(spec["volumes"][0]["downwardAPI"]["defaultMode"], 0o644);
+}
+
+#[test]
+fn a_fault_tells_place_pod_field_and_remedy() {
+    let cases = [
+        (
+            with("imagePulPolicy: Always"),
+            "line 9, column 5: pod \"web\": spec.containers[0].imagePulPolicy: unknown field; did you mean \
+             \"imagePullPolicy\"?",
+        ),
+        (
+            with("livenessprobe: {}"),
+            "line 9, column 5: pod \"web\": spec.containers[0].livenessprobe: unknown field; did you mean \
+             \"livenessProbe\"?",
+        ),
+        (
+            with("xyzzy: 1"),
+            "line 9, column 5: pod \"web\": spec.containers[0].xyzzy: unknown field: remove it or move it to where it \
+             belongs",
+        ),
+        (
+            with("command: echo"),
+            "line 9, column 14: pod \"web\": spec.containers[0].command: must be a list, not the text \"echo\"",
+        ),
+        (
+            with("env: [{name: A, value: 5}]"),
+            "line 9, column 28: pod \"web\": spec.containers[0].env[0].value: must be text, not the number 5: put it in \
+             quotes",
+        ),
+        (
+            with("tty: maybe"),
+            "line 9, column 10: pod \"web\": spec.containers[0].tty: must be true or false, not the text \"maybe\"",
+        ),
+        (
+            with("ports: [{containerPort: http}]"),
+            "line 9, column 29: pod \"web\": spec.containers[0].ports[0].containerPort: must be a whole number, not the \
+             text \"http\"",
+        ),
+        (
+            with("volumeMounts: [{name: data, mountPath: /data}]"),
+            "line 9, column 21: pod \"web\": spec.containers[0].volumeMounts[0].name \"data\" is not a volume of the \
+             pod: add it to spec.volumes, which has none",
+        ),
+        (
+            with("envFrom: [{secretRef: {name: s}}]"),
+            "line 9, column 16: pod \"web\": spec.containers[0].envFrom[0].secretRef refers to a secret, which a static \
+             pod cannot use: give the value itself, or mount a file with hostPath",
+        ),
+        (
+            POD.replace("- name: c\n    image", "- image"),
+            "line 7, column 5: pod \"web\": spec.containers[0].name is missing: give the container a name",
+        ),
+        (
+            POD.replace("  name: web", "  labels: {a.b/c: 'x y'}\n  name: web"),
+            "line 4, column 12: pod \"web\": metadata.labels[a.b/c] \"x y\" is not a valid label value: use at most 63 \
+             letters, digits, '-', '_' and '.', with a letter or digit at each end",
+        ),
+        (with("image: again"), "line 9, column 5: field \"image\" is set twice: keep one"),
+        (
+            POD.replace("  name: web", "\tname: web"),
+            "line 4, column 2: not valid YAML or JSON: tabs disallowed within \
+          this context (block indentation)",
+        ),
+        ("just text".into(), "line 1, column 1: is not an object: start with apiVersion: v1 and kind: Pod"),
+        (String::new(), "holds no pod: write one, or remove the manifest to stop its pods"),
+        ("# comment\n".into(), "holds no pod: write one, or remove the manifest to stop its pods"),
+        ("metadata: {}".into(), "line 1, column 1: apiVersion and kind are missing: add apiVersion: v1 and kind: Pod"),
+        (POD.replace("kind: Pod\n", ""), "line 1, column 1: kind is missing: add kind: Pod"),
+        (POD.replace("v1", "v2"), "line 1, column 1: apiVersion of Pod is \"v2\": write apiVersion: v1"),
+        (
+            "apiVersion: apps/v1\nkind: Deployment\n".into(),
+            "line 2, column 1: kind \"Deployment\" cannot run here: only Pod, PodList and List of pods can",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems:\n- kind: Secret\n".into(),
+            "line 4, column 3: an item of kind \"Secret\" cannot run here: list only pods",
+        ),
+        ("apiVersion: v1\nkind: List\n".into(), "line 1, column 1: items is missing: list the pods there"),
+    ];
+    for (text, fault) in cases {
+        assert_eq!(faults(&text), [fault], "{text}");
+    }
+    assert_eq!(read(b"\xff\xfe").faults.len(), 1);
+    assert!(read(&vec![b' '; MAX_BYTES + 1]).faults[0].message.contains("10 MiB"));
+}
+
+#[test]
+fn all_faults_of_a_pod_are_told_at_once() {
+    let text = with("imagee: x\n    tyy: true\n    stdinn: true");
+    assert_eq!(faults(&text).len(), 3);
+    let text = POD.replace("name: c", "name: C").replace("spec:", "spec:\n  restartPolicy: Sometimes");
+    assert_eq!(faults(&text).len(), 2);
+}
+
+#[test]
+fn a_fault_in_one_pod_leaves_the_others() {
+    let manifest = read(format!("{}---\n{POD}", with("imagee: x")).as_bytes());
+    assert_eq!(manifest.pods.len(), 1);
+    assert_eq!(manifest.faults.len(), 1);
+}

@@ -1,0 +1,303 @@
+//! From a tree to an API type, strictly: a field that the type does not have is a fault, so is a value of another type,
+//! and each fault says where it stands.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+use super::Place;
+use super::tree::{Entry, Node, Value};
+
+/// A value that does not fit its type.
+#[derive(Clone, Debug)]
+pub(super) struct Misfit {
+    pub(super) at: Option<Place>,
+    pub(super) path: String,
+    pub(super) message: String,
+}
+
+/// The value, or else everything in it that does not fit. Fields that the type does not have are collected; a value of the
+/// wrong type ends the search.
+pub(super) fn typed<T: DeserializeOwned>(node: &Node) -> Result<T, Vec<Misfit>> {
+    let unknown = RefCell::new(Vec::new());
+    let result = T::deserialize(Typed { node, path: Path::Root, unknown: &unknown, field: None });
+    let mut misfits = unknown.into_inner();
+    match result {
+        Ok(value) if misfits.is_empty() => Ok(value),
+        Ok(_) => Err(misfits),
+        Err(error) => {
+            misfits.push(Misfit { at: error.at, path: error.path.unwrap_or_default(), message: error.message });
+            Err(misfits)
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Path<'a> {
+    Root,
+    Field(&'a Path<'a>, &'a str),
+    Key(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Field(Path::Root, name) => f.write_str(name),
+            Path::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Path::Key(parent, key) => write!(f, "{parent}[{key}]"),
+            Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+/// A field of a struct: the key as written and the names that the struct has.
+#[derive(Clone, Copy)]
+struct Field<'a> {
+    at: Option<Place>,
+    known: &'static [&'static str],
+    key: &'a str,
+}
+
+#[derive(Clone, Copy)]
+struct Typed<'a, 'p> {
+    node: &'a Node,
+    path: Path<'p>,
+    unknown: &'p RefCell<Vec<Misfit>>,
+    field: Option<Field<'a>>,
+}
+
+impl<'a> Typed<'a, '_> {
+    fn must_be(&self, what: &str) -> Located {
+        self.place(de::Error::custom(format_args!("must be {what}, not {}", describe(self.node))))
+    }
+
+    /// An error gets the place of the innermost value it passes through.
+    fn place(&self, error: Located) -> Located {
+        Located {
+            at: error.at.or(self.node.at),
+            path: error.path.or_else(|| Some(self.path.to_string())),
+            message: error.message,
+        }
+    }
+
+    fn integer<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
+        match self.node.value {
+            Value::Int(number) => visitor.visit_i64(number),
+            Value::Uint(number) => visitor.visit_u64(number),
+            _ => return Err(self.must_be("a whole number")),
+        }
+        .map_err(|error| self.place(error))
+    }
+
+    fn string<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
+        match &self.node.value {
+            Value::Text(text) => visitor.visit_str(text).map_err(|error| self.place(error)),
+            Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Float(_) => {
+                let message = format_args!("must be text, not {}: put it in quotes", describe(self.node));
+                Err(self.place(de::Error::custom(message)))
+            }
+            Value::Null | Value::List(_) | Value::Map(_) => Err(self.must_be("text")),
+        }
+    }
+
+    fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
+        let Value::List(items) = &self.node.value else { return Err(self.must_be("a list")) };
+        visitor.visit_seq(Items { of: &self, items, next: 0 }).map_err(|error| self.place(error))
+    }
+
+    fn map<V: Visitor<'a>>(self, visitor: V, known: Option<&'static [&'static str]>) -> Result<V::Value, Located> {
+        let Value::Map(entries) = &self.node.value else { return Err(self.must_be("a map of fields")) };
+        visitor.visit_map(Entries { of: &self, entries, known, value: None }).map_err(|error| self.place(error))
+    }
+}
+
+fn describe(node: &Node) -> String {
+    match &node.value {
+        Value::Null => "empty".into(),
+        Value::Bool(value) => format!("the truth value {value}"),
+        Value::Int(number) => format!("the number {number}"),
+        Value::Uint(number) => format!("the number {number}"),
+        Value::Float(number) => format!("the number {number}"),
+        Value::Text(text) if text.chars().count() > 40 => "text".into(),
+        Value::Text(text) => format!("the text {text:?}"),
+        Value::List(_) => "a list".into(),
+        Value::Map(_) => "a map".into(),
+    }
+}
+
+impl<'de> Deserializer<'de> for Typed<'de, '_> {
+    type Error = Located;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        match &self.node.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Int(number) => visitor.visit_i64(*number),
+            Value::Uint(number) => visitor.visit_u64(*number),
+            Value::Float(number) => visitor.visit_f64(*number),
+            Value::Text(text) => visitor.visit_str(text),
+            Value::List(_) => self.list(visitor),
+            Value::Map(_) => self.map(visitor, None),
+        }
+        .map_err(|error| self.place(error))
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        match &self.node.value {
+            Value::Bool(value) => visitor.visit_bool(*value),
+            // The other words of YAML 1.1, which are text elsewhere.
+            Value::Text(text) if ["yes", "Yes", "YES", "on", "On", "ON"].contains(&text.as_str()) => {
+                visitor.visit_bool(true)
+            }
+            Value::Text(text) if ["no", "No", "NO", "off", "Off", "OFF"].contains(&text.as_str()) => {
+                visitor.visit_bool(false)
+            }
+            _ => Err(self.must_be("true or false")),
+        }
+    }
+
+    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        self.integer(visitor)
+    }
+
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        self.integer(visitor)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        self.string(visitor)
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        self.string(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        match self.node.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Located> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        self.list(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        self.map(visitor, None)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Located> {
+        self.map(visitor, Some(fields))
+    }
+
+    /// The API's types ask for this when they meet a field that they do not have.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+        if let Some(field) = self.field {
+            let message = unknown_field(field.key, field.known);
+            self.unknown.borrow_mut().push(Misfit { at: field.at, path: self.path.to_string(), message });
+        }
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct enum identifier
+    }
+}
+
+/// What to say of a field that does not exist: the one that was meant, if one is near.
+pub(super) fn unknown_field(key: &str, known: &[&str]) -> String {
+    let near = known
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(&key.to_lowercase(), &name.to_lowercase()), name))
+        // A third of the letters may differ: more is another word.
+        .filter(|(distance, name)| distance * 3 <= name.len().max(3))
+        .min_by_key(|(distance, _)| *distance);
+    match near {
+        Some((_, name)) => format!("unknown field; did you mean {name:?}?"),
+        None => "unknown field: remove it or move it to where it belongs".into(),
+    }
+}
+
+struct Items<'a, 'p> {
+    of: &'p Typed<'a, 'p>,
+    items: &'a [Node],
+    next: usize,
+}
+
+impl<'a> SeqAccess<'a> for Items<'a, '_> {
+    type Error = Located;
+
+    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Located> {
+        let Some(node) = self.items.get(self.next) else { return Ok(None) };
+        let path = Path::Index(&self.of.path, self.next);
+        self.next += 1;
+        seed.deserialize(Typed { node, path, unknown: self.of.unknown, field: None }).map(Some)
+    }
+}
+
+struct Entries<'a, 'p> {
+    of: &'p Typed<'a, 'p>,
+    entries: &'a [Entry],
+    known: Option<&'static [&'static str]>,
+    value: Option<&'a Entry>,
+}
+
+impl<'a> MapAccess<'a> for Entries<'a, '_> {
+    type Error = Located;
+
+    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Located> {
+        let Some((entry, rest)) = self.entries.split_first() else { return Ok(None) };
+        self.entries = rest;
+        self.value = Some(entry);
+        seed.deserialize(StrDeserializer::new(&entry.key)).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Located> {
+        let entry = self.value.take().expect("serde asks for a value only after its key");
+        let (path, field) = match self.known {
+            Some(known) => {
+                let field = Field { at: entry.at, known, key: &entry.key };
+                (Path::Field(&self.of.path, &entry.key), Some(field))
+            }
+            None => (Path::Key(&self.of.path, &entry.key), None),
+        };
+        seed.deserialize(Typed { node: &entry.node, path, unknown: self.of.unknown, field })
+    }
+}
+
+/// An error and, once known, where it stands.
+#[derive(Debug)]
+pub(super) struct Located {
+    at: Option<Place>,
+    path: Option<String>,
+    message: String,
+}
+
+impl de::Error for Located {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Located { at: None, path: None, message: message.to_string() }
+    }
+}
+
+impl std::error::Error for Located {}
+
+impl fmt::Display for Located {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
