@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as ApiTime
 use parking_lot::Mutex;
 
 use crate::ids::PodUid;
-use crate::pod::{PodObject, SOURCE_ANNOTATION};
+use crate::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
 use crate::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod};
 
 /// Begins a pod named `name` in namespace `test` with UID `name`, one container and a grace of 30 s.
@@ -50,6 +50,14 @@ impl PodBuilder {
 
     pub(crate) fn static_pod(mut self) -> Self {
         self.0.metadata.annotations = Some(BTreeMap::from([(SOURCE_ANNOTATION.to_owned(), "file".to_owned())]));
+        self
+    }
+
+    pub(crate) fn mirror(mut self) -> Self {
+        self.0.metadata.annotations = Some(BTreeMap::from([
+            (SOURCE_ANNOTATION.to_owned(), "api".to_owned()),
+            (MIRROR_ANNOTATION.to_owned(), "hash".to_owned()),
+        ]));
         self
     }
 
