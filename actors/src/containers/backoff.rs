@@ -152,7 +152,8 @@ impl CrashBackoff {
     fn sweep(&mut self, now: Time) {
         if now.since(self.swept) >= SWEEP {
             self.swept = now;
-            self.entries.retain(|_, entry| now.since(entry.advanced) <= RECOVERED);
+            // A late exit may still be waiting out its delay.
+            self.entries.retain(|_, entry| now.since(entry.advanced) <= RECOVERED + entry.delay);
         }
     }
 }

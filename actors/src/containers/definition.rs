@@ -87,10 +87,10 @@ impl<'a> Definition<'a> {
         fnv1a([self.name.as_bytes(), self.image.as_bytes()])
     }
 
-    /// Like [`spec_hash`], with the resources: a crash backoff starts anew when they change.
+    /// Like [`spec_hash`], with the resources: a crash backoff starts anew when they change. Never leaves this process.
     pub fn backoff_hash(&self) -> u64 {
-        let resources = self.resources.and_then(|asked| serde_json::to_vec(asked).ok()).unwrap_or_default();
-        fnv1a([self.name.as_bytes(), self.image.as_bytes(), &resources])
+        let resources = format!("{:?}", self.resources);
+        fnv1a([self.name.as_bytes(), self.image.as_bytes(), resources.as_bytes()])
     }
 }
 
@@ -114,6 +114,8 @@ fn fnv1a<const N: usize>(parts: [&[u8]; N]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
     use super::*;
 
     fn container(name: &str, image: &str) -> Container {
@@ -133,5 +135,17 @@ mod tests {
         assert_eq!(spec_hash(&plain), spec_hash(&more));
         assert_ne!(spec_hash(&plain), spec_hash(&container("ai", "")));
         assert_ne!(spec_hash(&plain), spec_hash(&container("a", "j")));
+    }
+
+    #[test]
+    fn other_resources_are_another_backoff() {
+        let plain = container("a", "i");
+        let limits = [("cpu".to_owned(), Quantity("1".to_owned()))].into();
+        let limited = ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() };
+        let more = Container { resources: Some(limited), ..plain.clone() };
+        let hash = |container: &Container| Definition::new(ContainerKind::Regular, container).backoff_hash();
+        assert_eq!(hash(&plain), hash(&plain.clone()));
+        assert_ne!(hash(&plain), hash(&more));
+        assert_ne!(hash(&plain), hash(&container("a", "j")));
     }
 }

@@ -108,11 +108,25 @@ fn a_run_of_eleven_minutes_starts_the_backoff_anew() {
 }
 
 #[test]
+fn a_run_that_ended_just_short_of_recovery_waits_its_whole_delay() {
+    let mut table = new(300);
+    assert_eq!(waits(&mut table, 8), [0, 10, 20, 40, 80, 160, 300, 300]);
+    let started = at(911);
+    let runs = vec![run(8, "i", started, started + Duration::from_secs(599))];
+    let until = started + Duration::from_secs(899);
+    for seconds in [599, 700, 898] {
+        let verdict = check(&mut table, "i", runs.clone(), started + Duration::from_secs(seconds));
+        assert_eq!(verdict, Verdict::Wait { until, delay: Duration::from_secs(300) });
+    }
+    assert_eq!(check(&mut table, "i", runs, until), Verdict::Start);
+}
+
+#[test]
 fn what_no_longer_matters_is_dropped() {
     let mut table = new(300);
     waits(&mut table, 2);
     assert_eq!(table.entries.len(), 1);
-    table.sweep(at(650));
+    table.sweep(at(640));
     assert!(table.entries.is_empty());
     waits(&mut table, 2);
     table.retain(|uid| *uid != "u".into());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::containers::definition::Definition;
 use crate::containers::plan::{Changes, FirstStart, Kill, Plan, plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
-use crate::pod::{ContainerKind, is_sidecar};
+use crate::pod::ContainerKind;
 use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
 
 use super::start::Place;
@@ -67,7 +67,7 @@ impl Run<'_> {
         let place = Place { sandbox: &changes.sandbox, ips: &ips };
         for index in &changes.ephemeral {
             let container = Definition::ephemeral(&self.work.pod.ephemeral_containers()[*index]);
-            self.start(place, &container, Failing::Tolerated).await?;
+            self.start(place, &container).await?;
         }
         self.start_init(place, &changes.init).await?;
         self.start_regular(place, &changes.regular).await
@@ -75,10 +75,10 @@ impl Run<'_> {
 
     async fn start_init(&mut self, place: Place<'_>, list: &[usize]) -> Result<(), SyncError> {
         for index in list {
+            // One that fails holds nothing back here: where a regular init container is to start, the plan has nothing
+            // after it.
             let container = &self.work.pod.init_containers()[*index];
-            // What comes after a regular init container needs what it did; a sidecar that fails is tried again beside it.
-            let failing = if is_sidecar(container) { Failing::Tolerated } else { Failing::Ends };
-            self.start(place, &Definition::new(ContainerKind::Init, container), failing).await?;
+            self.start(place, &Definition::new(ContainerKind::Init, container)).await?;
         }
         Ok(())
     }
@@ -86,23 +86,20 @@ impl Run<'_> {
     async fn start_regular(&mut self, place: Place<'_>, list: &[usize]) -> Result<(), SyncError> {
         for index in list {
             let container = &self.work.pod.containers()[*index];
-            let definition = Definition::new(ContainerKind::Regular, container);
-            self.start(place, &definition, Failing::Tolerated).await?;
+            self.start(place, &Definition::new(ContainerKind::Regular, container)).await?;
         }
         Ok(())
     }
 
-    async fn start(&mut self, place: Place<'_>, container: &Definition<'_>, failing: Failing) -> Result<(), SyncError> {
+    /// Starts one container. That it fails does not keep others from starting; a cancellation does.
+    async fn start(&mut self, place: Place<'_>, container: &Definition<'_>) -> Result<(), SyncError> {
         match self.manager.start(self.work, place, container).await {
             Ok(()) => self.result.acted = true,
             Err(SyncError::Cancelled) => return Err(SyncError::Cancelled),
             Err(error) => {
                 // A try that got beyond its backoff may have left a container behind.
                 self.result.acted |= !matches!(error, SyncError::BackOff { .. });
-                match failing {
-                    Failing::Ends => return Err(error),
-                    Failing::Tolerated => self.errors.push(error),
-                }
+                self.errors.push(error);
             }
         }
         Ok(())
@@ -216,13 +213,6 @@ impl Run<'_> {
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.as_slice()).unwrap_or_default();
         StopContext { uid: self.work.pod.uid(), pod: Some(self.work.pod), ips, over }
     }
-}
-
-/// What a start that fails means for those after it.
-#[derive(Clone, Copy)]
-enum Failing {
-    Ends,
-    Tolerated,
 }
 
 /// Which runs of init containers to remove.

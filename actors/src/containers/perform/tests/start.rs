@@ -55,6 +55,8 @@ async fn a_crash_loop_is_restarted_at_the_end_of_each_backoff() {
     // Each run takes a second; the waits between are 0, 10, 20, 40 and 80.
     assert_eq!(starts, [0, 1, 12, 33, 74, 155]);
     assert_eq!(world.runtime.status().containers[0].restart_count, 5);
+    // Waiting is neither an attempt nor a failed one.
+    assert_eq!(*world.told.counts.lock(), [&["sandbox"][..], &["Regular"; 6]].concat());
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,12 +4,12 @@ use super::*;
 use crate::ports::RuntimeError;
 use crate::probes::ProbeResult;
 
-fn exec_hook() -> LifecycleHandler {
+pub(super) fn exec_hook() -> LifecycleHandler {
     let exec = ExecAction { command: Some(vec!["drain".into()]) };
     LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() }
 }
 
-fn with_pre_stop(container: Container, handler: LifecycleHandler) -> Container {
+pub(super) fn with_pre_stop(container: Container, handler: LifecycleHandler) -> Container {
     Container { lifecycle: Some(Lifecycle { pre_stop: Some(handler), ..Lifecycle::default() }), ..container }
 }
 
@@ -154,19 +154,21 @@ async fn a_pre_stop_hook_under_way_goes_on_and_is_not_run_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_that_is_tried_again_does_not_repeat_hook_or_event() {
+async fn a_stop_that_is_tried_again_does_not_repeat_hook_or_events() {
     let world = World::new();
+    world.runtime.script("a", Script { exec: (secs(1), 3), ..Script::default() });
     world.settled(&draining()).await;
     world.runtime.fail("stop a");
-    world.kill(&draining(), None).await.unwrap_err();
+    world.runtime.fail("stop-sandbox s0");
+    let error = world.kill(&draining(), None).await.unwrap_err();
+    assert!(matches!(error, SyncError::Many(errors) if errors.len() == 2));
     world.runtime.heal();
     world.kill(&draining(), None).await.unwrap();
     assert_eq!(
         world.runtime.calls(),
-        ["0: exec a drain", "0: stop a 30", "0: stop-sandbox s0", "0: stop-sandbox s0"],
-        "the sandbox took the container with it"
+        ["0: exec a drain", "1: stop a 29", "1: stop-sandbox s0", "1: stop a 30", "1: stop-sandbox s0"]
     );
-    assert_eq!(world.reasons(), ["Killing"]);
+    assert_eq!(world.reasons(), ["Killing", "FailedPreStopHook"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,3 +1,4 @@
+use super::stop::{exec_hook, with_pre_stop};
 use super::*;
 use crate::probes::ProbeResult;
 
@@ -17,7 +18,7 @@ async fn initialization_goes_step_by_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_regular_init_container_that_fails_ends_the_run() {
+async fn a_start_that_fails_does_not_stop_the_others() {
     let world = World::new();
     let pod = pod("Always", vec![with_policy("s", "Always"), with_policy("t", "Always")], vec![named("a"), named("b")]);
     world.settled(&pod).await;
@@ -39,7 +40,6 @@ async fn only_a_regular_init_container_that_fails_ends_the_run() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_init_container_holds_its_successors_back() {
     let world = World::new();
-    // The sidecar is up and waits to be replaced, the init container after it comes next.
     let init = vec![named("i"), with_policy("s", "Always")];
     let pod = pod("Always", init, vec![named("a")]);
     world.runtime.fail("create i");
@@ -134,9 +134,24 @@ async fn of_an_init_containers_exited_runs_the_newest_stays() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_last_exit_of_a_running_init_container_stays() {
+    let world = World::new();
+    let pod = pod("OnFailure", vec![named("i")], vec![named("a")]);
+    world.runtime.script("i", Script { ends: Some((secs(1), 1)), ..Script::default() });
+    let _ = world.sync(&pod).await;
+    tokio::time::sleep(secs(1)).await;
+    let _ = world.sync(&pod).await;
+    let result = world.sync(&pod).await;
+    assert!(!result.acted);
+    assert!(world.runtime.calls().iter().all(|call| !call.contains("remove")));
+}
+
 fn restarting() -> Arc<PodObject> {
     let trigger = with_rule(with_policy("b", "Never"), &[42], "RestartAllContainers");
-    pod("Never", vec![named("i")], vec![named("a"), trigger])
+    // Its hook is not run: there is no grace.
+    let other = with_pre_stop(named("a"), exec_hook());
+    pod("Never", vec![named("i")], vec![other, trigger])
 }
 
 #[tokio::test(start_paused = true)]

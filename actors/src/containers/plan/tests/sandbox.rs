@@ -111,6 +111,15 @@ fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
 
 // W23
 #[test]
+fn an_init_container_that_did_its_work_does_not_revive_a_pod() {
+    let ruled = with_rule(named("i"), &[0, 3], "Restart");
+    let pod = pod("Never", vec![ruled, named("j")], vec![named("a")]);
+    assert_eq!(decide(&pod, &lost(&[("i", Exited(0)), ("j", Running)])), "stop");
+    assert_eq!(decide(&pod, &lost(&[("i", Exited(3))])), "sandbox 1 init 0");
+}
+
+// W23
+#[test]
 fn while_initializing_the_init_containers_have_the_say() {
     let init = || vec![with_policy("i", "OnFailure"), named("j"), sidecar("s")];
     let pod = pod("Never", init(), vec![named("a")]);
