@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use k8s_openapi::api::core::v1::{
-    Container, EnvFromSource, EnvVar, EnvVarSource, ResourceFieldSelector, ResourceRequirements, Volume, VolumeMount,
+    Container, EnvFromSource, EnvVar, EnvVarSource, ResourceRequirements, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -31,14 +31,8 @@ pub struct Resolved {
     pub mounts: Vec<Mount>,
 }
 
-/// What only the node knows when a container is resolved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeFacts {
-    /// Addresses of the pod and the node.
-    pub fields: FieldFacts,
-    /// What the node can give to pods: stands in for limits that a container does not set.
-    pub allocatable: BTreeMap<String, Quantity>,
-}
+/// What a node can give to pods, by resource: stands in for the limits that a container does not set.
+pub type Allocatable = BTreeMap<String, Quantity>;
 
 /// A container cannot be run as its spec says. Seen as `CreateContainerConfigError`; it stays so until the spec changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +41,9 @@ pub enum ConfigError {
     #[error("the pod has no container {0:?}")]
     NoContainer(String),
     /// A secret or config map would have to be read.
-    #[error("{place} refers to {object}, which needs an API server: set the value itself, or make the reference optional")]
+    #[error(
+        "{place} refers to {object}, which needs an API server: set the value itself, or make the reference optional"
+    )]
     NeedsApiServer {
         /// The variable, or `envFrom`.
         place: String,
@@ -89,7 +85,23 @@ pub fn resolve(
     kind: ContainerKind,
     name: &str,
     volumes: &VolumeMounts,
-    facts: &NodeFacts,
+    facts: &FieldFacts,
+) -> Result<Resolved, ConfigError> {
+    resolve_on(pod, kind, name, volumes, facts, &Allocatable::new())
+}
+
+/// As [`resolve`], on a node that knows what it can give: a `resourceFieldRef` to a limit that is not set has the node's
+/// value instead of 0.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_on(
+    pod: &PodObject,
+    kind: ContainerKind,
+    name: &str,
+    volumes: &VolumeMounts,
+    facts: &FieldFacts,
+    allocatable: &Allocatable,
 ) -> Result<Resolved, ConfigError> {
     let spec = Spec::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
     for from in spec.env_from {
@@ -98,7 +110,7 @@ pub fn resolve(
     let mut env = Environment::default();
     for variable in spec.env {
         let value = match (&variable.value, &variable.value_from) {
-            (_, Some(source)) => value_from(pod, &spec, variable, source, facts)?,
+            (_, Some(source)) => value_from(pod, &spec, variable, source, facts, allocatable)?,
             (Some(text), None) => Some(expand(text, |name| env.get(name))),
             (None, None) => Some(String::new()),
         };
@@ -189,21 +201,24 @@ fn value_from(
     spec: &Spec<'_>,
     variable: &EnvVar,
     source: &EnvVarSource,
-    facts: &NodeFacts,
+    facts: &FieldFacts,
+    allocatable: &Allocatable,
 ) -> Result<Option<String>, ConfigError> {
     let refuse = |reason: String| ConfigError::Variable { variable: variable.name.clone(), reason };
     let place = || format!("variable {:?}", variable.name);
     if let Some(from) = &source.field_ref {
         let path = &from.field_path;
-        let value = if allowed(path, FieldUse::Env) { field(pod, path, &facts.fields) } else { None };
+        let value = if allowed(path, FieldUse::Env) { field(pod, path, facts) } else { None };
         return value.map(Some).ok_or_else(|| refuse(format!("fieldRef {path:?} names no field that it can have")));
     }
     if let Some(from) = &source.resource_field_ref {
-        let container = resources_of(pod, spec, from).ok_or_else(|| {
-            refuse(format!("resourceFieldRef names container {:?}, which the pod has not", from.container_name))
-        })?;
-        let value = resource(&container, &from.resource, from.divisor.as_ref(), &facts.allocatable);
-        return value.map(Some).ok_or_else(|| refuse(format!("resourceFieldRef {:?} names no resource", from.resource)));
+        let named = from.container_name.as_deref().unwrap_or_default();
+        let container = resources_of(pod, spec, named)
+            .ok_or_else(|| refuse(format!("resourceFieldRef names container {named:?}, which the pod has not")))?;
+        let value = resource(&container, &from.resource, from.divisor.as_ref(), allocatable);
+        return value
+            .map(Some)
+            .ok_or_else(|| refuse(format!("resourceFieldRef {:?} names no resource", from.resource)));
     }
     if let Some(from) = &source.config_map_key_ref {
         return needs_api_server(place(), "config map", &from.name, from.optional).map(|()| None);
@@ -223,19 +238,14 @@ fn needs_api_server(place: String, kind: &str, name: &str, optional: Option<bool
 }
 
 /// The container whose resources are asked for: the one that is named, else the one that asks.
-fn resources_of(pod: &PodObject, spec: &Spec<'_>, from: &ResourceFieldSelector) -> Option<Container> {
-    let of = |resources: Option<&ResourceRequirements>| Container {
-        resources: resources.cloned(),
-        ..Container::default()
-    };
-    match from.container_name.as_deref() {
-        None | Some("") => Some(of(spec.resources)),
-        Some(name) if name == spec.name => Some(of(spec.resources)),
-        Some(name) => {
-            let mut all = pod.containers().iter().chain(pod.init_containers());
-            all.find(|container| container.name == name).map(|container| of(container.resources.as_ref()))
-        }
+fn resources_of(pod: &PodObject, spec: &Spec<'_>, named: &str) -> Option<Container> {
+    let of =
+        |resources: Option<&ResourceRequirements>| Container { resources: resources.cloned(), ..Container::default() };
+    if named.is_empty() || named == spec.name {
+        return Some(of(spec.resources));
     }
+    let mut all = pod.containers().iter().chain(pod.init_containers());
+    all.find(|container| container.name == named).map(|container| of(container.resources.as_ref()))
 }
 
 fn mount(
@@ -244,11 +254,8 @@ fn mount(
     volumes: &VolumeMounts,
     env: &Environment,
 ) -> Result<Mount, ConfigError> {
-    let refuse = |reason: String| ConfigError::Mount {
-        volume: wanted.name.clone(),
-        path: wanted.mount_path.clone(),
-        reason,
-    };
+    let refuse =
+        |reason: String| ConfigError::Mount { volume: wanted.name.clone(), path: wanted.mount_path.clone(), reason };
     let volume =
         volumes.get(&wanted.name).ok_or_else(|| refuse("the pod has no such volume: add it to spec.volumes".into()))?;
     let sub_path = match (text(&wanted.sub_path), text(&wanted.sub_path_expr)) {
