@@ -3,6 +3,7 @@
 
 pub mod backoff;
 pub mod definition;
+pub mod env;
 #[cfg(test)]
 mod fixtures;
 pub mod perform;
