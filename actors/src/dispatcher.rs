@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use podwright_metrics::Metrics;
 
-use crate::admission::{Admitted, AdmissionHandler, Standing, is_active};
+use crate::admission::{AdmissionHandler, Admitted, Standing, is_active};
 use crate::config::mux::Change;
 use crate::desired::{Desired, DesiredState};
 use crate::engine::Engine;

@@ -20,9 +20,7 @@ use crate::containers::perform::ContainerManager;
 use crate::dispatcher::Dispatcher;
 use crate::ids::PodUid;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
-use crate::ports::{
-    Clock, ContainerRuntime, HookContext, PodStorage, PodSyncer, RunningPod, RuntimeError, RuntimePod,
-};
+use crate::ports::{Clock, ContainerRuntime, HookContext, PodStorage, PodSyncer, RunningPod, RuntimeError, RuntimePod};
 use crate::probes::ProbeManager;
 use crate::sync::NodeSyncer;
 use crate::time::{Grace, Time};
@@ -148,9 +146,9 @@ impl Housekeeping {
         self.metrics.housekeeping.active_pods(count(statics, active.len()));
         self.metrics.housekeeping.mirror_pods(desired.pods.mirrors().count());
         self.metrics.housekeeping.admission_pods(self.dispatcher.admitted(&desired).pods().len());
-        self.metrics.containers.ephemeral_containers(
-            desired.pods.pods().map(|pod| pod.ephemeral_containers().len()).sum(),
-        );
+        self.metrics
+            .containers
+            .ephemeral_containers(desired.pods.pods().map(|pod| pod.ephemeral_containers().len()).sum());
 
         for pod in active.into_iter().filter(|pod| !engine.is_pod_known(pod.uid())) {
             let mirror = desired.pods.mirror_of(&pod).cloned();
@@ -197,7 +195,9 @@ impl Housekeeping {
         for pod in running.iter().filter(|pod| pod.is_running() && engine.is_pod_known_terminated(&pod.uid)) {
             let Ok(status) = self.runtime.pod_status(&pod.uid).await else { continue };
             let count = status.containers.iter().filter(|c| c.state == crate::ports::ContainerState::Running).count();
-            if count == 0 || !engine.is_pod_known_terminated(&pod.uid) || !self.state.strays.lock().insert(pod.uid.clone())
+            if count == 0
+                || !engine.is_pod_known_terminated(&pod.uid)
+                || !self.state.strays.lock().insert(pod.uid.clone())
             {
                 continue;
             }

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeFuture,
-    RuntimePod, RuntimeVersion, SandboxConfig,
+    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeFuture, RuntimePod,
+    RuntimeVersion, SandboxConfig,
 };
 
 /// A runtime whose calls are counted as `kubelet_runtime_operations_*` and `kubelet_run_podsandbox_*`.
@@ -116,4 +116,3 @@ impl ContainerRuntime for MeteredRuntime {
         self.inner.has_events()
     }
 }
-

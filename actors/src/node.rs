@@ -83,8 +83,7 @@ impl Node {
     pub fn start(config: NodeConfig, ports: NodePorts) -> Result<Self, StartEngineError> {
         let NodePorts { runtime, network, storage, events, clock, admission, metrics } = ports;
         metrics.node.name(&config.facts.name);
-        let runtime: Arc<dyn ContainerRuntime> =
-            Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
+        let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
         let desired = Arc::new(Desired::new(config.sources));
         let statuses = Arc::new(Statuses::new(clock.clone(), metrics.clone()));
         let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));

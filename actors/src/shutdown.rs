@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 
-use crate::admission::{Admitted, AdmissionHandler, Rejection};
+use crate::admission::{AdmissionHandler, Admitted, Rejection};
 use crate::engine::Engine;
 use crate::pod::{Phase, PodObject, SYSTEM_CRITICAL_PRIORITY};
 use crate::pod_worker::{KillOptions, Notifier, Update};
@@ -50,7 +50,8 @@ pub fn groups(config: ShutdownConfig, pods: Vec<Arc<PodObject>>) -> Option<Vec<G
     }
     let (critical, normal): (Vec<_>, Vec<_>) =
         pods.into_iter().partition(|pod| pod.spec().priority.unwrap_or(0) >= SYSTEM_CRITICAL_PRIORITY);
-    let groups = [Group { time: config.total - config.critical, pods: normal }, Group { time: config.critical, pods: critical }];
+    let groups =
+        [Group { time: config.total - config.critical, pods: normal }, Group { time: config.critical, pods: critical }];
     Some(groups.into_iter().filter(|group| !group.pods.is_empty()).collect())
 }
 
@@ -172,7 +173,10 @@ mod tests {
         edit(&mut running);
         assert_eq!((running.phase.as_deref(), running.reason.as_deref()), (Some("Failed"), Some("Terminated")));
         let condition = &running.conditions.unwrap()[0];
-        assert_eq!((condition.type_.as_str(), condition.reason.as_deref()), ("DisruptionTarget", Some("TerminationByKubelet")));
+        assert_eq!(
+            (condition.type_.as_str(), condition.reason.as_deref()),
+            ("DisruptionTarget", Some("TerminationByKubelet"))
+        );
         let mut done = PodStatus { phase: Some("Succeeded".into()), ..PodStatus::default() };
         edit(&mut done);
         assert_eq!(done.phase.as_deref(), Some("Succeeded"));

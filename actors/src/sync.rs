@@ -169,7 +169,9 @@ impl NodeSyncer {
         match cx.cancel.run_until_cancelled(set_up).await {
             None => Err(SyncError::Cancelled),
             Some(Ok(Ok(volumes))) => Ok(volumes),
-            Some(Ok(Err(error @ (StorageError::Unsupported { .. } | StorageError::Volume { .. } | StorageError::Io { .. })))) => {
+            Some(Ok(Err(
+                error @ (StorageError::Unsupported { .. } | StorageError::Volume { .. } | StorageError::Io { .. }),
+            ))) => {
                 failed(&error);
                 Err(SyncError::failed(error))
             }

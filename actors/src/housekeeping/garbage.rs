@@ -130,8 +130,7 @@ mod tests {
             state,
             created_at: Time::from_secs(at),
         };
-        let sandbox =
-            |id: &str, state, at| RuntimePodSandbox { id: id.into(), state, created_at: Time::from_secs(at) };
+        let sandbox = |id: &str, state, at| RuntimePodSandbox { id: id.into(), state, created_at: Time::from_secs(at) };
         RuntimePod {
             uid: "u".into(),
             full_name: FullName::new("ns", "p"),

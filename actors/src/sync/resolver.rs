@@ -18,8 +18,8 @@ impl ContainerResolver for NodeResolver {
         // A pod on the node's network has the node's addresses.
         let pod_ips = if wanted.pod.is_host_network() { self.host_ips.clone() } else { wanted.pod_ips.to_vec() };
         let facts = FieldFacts { pod_ips, host_ips: self.host_ips.clone() };
-        let resolved = resolve(wanted.pod, wanted.kind, wanted.name, wanted.volumes, &facts)
-            .map_err(|error| error.to_string())?;
+        let resolved =
+            resolve(wanted.pod, wanted.kind, wanted.name, wanted.volumes, &facts).map_err(|error| error.to_string())?;
         Ok(ResolvedContainer {
             command: resolved.command,
             args: resolved.args,
