@@ -1,1 +1,3 @@
 //! Podwright.
+
+pub mod adapters;

@@ -1,0 +1,4 @@
+//! The rim: what implements the engine's ports with real I/O, each behind the cargo feature of its name.
+
+#[cfg(feature = "process")]
+pub mod process;
