@@ -1,6 +1,8 @@
-//! The engine's ports, implemented on a real machine.
+//! The rim: what implements the engine's ports with real I/O, each behind a cargo feature.
 
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(feature = "agent")]
 pub mod network;
+#[cfg(feature = "process")]
+pub mod process;

@@ -1,6 +1,10 @@
 //! The engine and its adapters from outside.
 
-#![allow(clippy::unwrap_used, reason = "a test that unwraps an error fails, as it should")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 #[cfg(feature = "agent")]
 mod network;
+#[cfg(feature = "process")]
+mod process_runtime;
+#[cfg(feature = "process")]
+mod support;
