@@ -8,3 +8,4 @@ mod network;
 mod process_runtime;
 #[cfg(feature = "process")]
 mod support;
+mod tidy;
