@@ -25,11 +25,14 @@ async fn what_runs_is_adopted_and_what_ended_meanwhile_is_reported() {
 
     // The shims' pid descriptors stand for an event where no agent watches.
     let shims = [parent(ends_pid), parent(lost_pid)].map(watch);
+    let command = watch(lost_pid);
     kill(parent(lost_pid), Signal::KILL);
     std::fs::write(go.path(), "").unwrap();
     for shim in shims {
         shim.await.unwrap();
     }
+    // A command ends with its shim even where nobody looks.
+    tokio::time::timeout(PATIENCE, command).await.expect("the command outlives its shim").unwrap();
 
     let second = root.open().await;
     assert_eq!(status(&second, &stays).await, before);
@@ -175,14 +178,16 @@ async fn commands_of_an_earlier_agent_end() {
     let first = root.open().await;
     let id = run(&first, &pod, "exec sleep 1000").await;
     // Left behind in the background, which is what a killed agent's command looks like too.
-    let command = format!("(echo $$ > {}; exec sleep 1000) > /dev/null 2>&1 &", in_exec.path());
-    let command = ["sh", "-c", &format!("sh -c '{command}'")].map(str::to_owned);
+    let command = format!("sh -c 'echo $$ > {}; exec sleep 1000' > /dev/null 2>&1 &", in_exec.path());
+    let command = ["sh", "-c", &command].map(str::to_owned);
     let (done, pid) = tokio::join!(first.exec(&id, &command, PATIENCE), in_exec.read());
     done.unwrap();
+    let pid = pid.parse().unwrap();
+    assert!(is_alive(pid));
     drop(first);
     let second = root.open().await;
     assert_eq!(status(&second, &pod).await.state, ContainerState::Running);
-    assert!(!is_alive(pid.parse().unwrap()));
+    assert!(!is_alive(pid));
 }
 
 /// The agent of [`an_agent_killed_at_any_moment_neither_loses_nor_duplicates`], in a process of its own.
