@@ -1,4 +1,4 @@
-//! The embedded process runtime: [`ContainerRuntime`] without a daemon, without images, without root.
+//! The embedded process runtime: [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) without a daemon, without images, without root.
 //!
 //! A container is a command in a session of its own. Between the agent and the command stands a **shim**: this same
 //! binary, started again with a hidden first argument. It outlives the agent, copies the output to the log, waits for

@@ -124,6 +124,11 @@ impl Inner {
         Ok(id)
     }
 
+    /// Whether containers may start in a sandbox.
+    pub(super) fn is_ready(&self, id: &SandboxId) -> bool {
+        self.table.sandbox(id).is_some_and(|sandbox| !sandbox.stopped && sandbox.boot_id == self.boot_id)
+    }
+
     async fn write_sandbox(&self, record: SandboxRecord) -> Result<(), RuntimeError> {
         let dir = self.layout.sandbox(&record.id);
         let write = move || {
@@ -134,15 +139,17 @@ impl Inner {
     }
 
     pub(super) async fn stop_sandbox(self: Arc<Self>, id: SandboxId) -> Result<(), RuntimeError> {
-        let stops = self.table.containers_of(&id).into_iter().map(|entry| stop::stop(&self, entry, SANDBOX_GRACE));
-        join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
         let Some(mut record) = self.table.sandbox(&id) else { return Ok(()) };
+        let uid = PodUid::new(&record.uid);
         if !record.stopped {
+            // First, so that nothing starts behind the back of the stops below.
             record.stopped = true;
             self.write_sandbox(record.clone()).await?;
-            self.table.mark(&PodUid::new(&record.uid));
             self.table.put_sandbox(record);
         }
+        let stops = self.table.containers_of(&id).into_iter().map(|entry| stop::stop(&self, entry, SANDBOX_GRACE));
+        join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
+        self.table.mark(&uid);
         Ok(())
     }
 
@@ -165,10 +172,9 @@ impl Inner {
         self: Arc<Self>,
         config: ContainerConfig,
     ) -> Result<ContainerId, RuntimeError> {
-        let not_ready = |what: &str| RuntimeError::NotFound(format!("{what} {}", config.sandbox));
-        let sandbox = self.table.sandbox(&config.sandbox).ok_or_else(|| not_ready("sandbox"))?;
-        if sandbox.stopped || sandbox.boot_id != self.boot_id {
-            return Err(not_ready("ready sandbox"));
+        let not_ready = || RuntimeError::NotFound(format!("ready sandbox {}", config.sandbox));
+        if !self.is_ready(&config.sandbox) {
+            return Err(not_ready());
         }
         let id = new_id().map_err(failed("cannot make an id"))?;
         let node = Node {
