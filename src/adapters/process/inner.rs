@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +32,7 @@ pub(super) struct Inner {
     pub(super) table: Table,
     shim: Vec<String>,
     cgroups: Option<PathBuf>,
+    addresses: Vec<IpAddr>,
     /// The runtime on which this was opened; calls may come from others, which may end before us.
     handle: Handle,
     open: CancellationToken,
@@ -41,13 +43,20 @@ pub(super) struct Inner {
 
 impl Inner {
     /// Shared state with an empty table, whose tasks run on the current tokio runtime.
-    pub(super) fn new(layout: Layout, boot_id: String, shim: Vec<String>, cgroups: Option<PathBuf>) -> Arc<Self> {
+    pub(super) fn new(
+        layout: Layout,
+        boot_id: String,
+        shim: Vec<String>,
+        cgroups: Option<PathBuf>,
+        addresses: Vec<IpAddr>,
+    ) -> Arc<Self> {
         Arc::new(Inner {
             layout,
             boot_id,
             table: Table::default(),
             shim,
             cgroups,
+            addresses,
             handle: Handle::current(),
             open: CancellationToken::new(),
             gate: Semaphore::new(BLOCKING_AT_ONCE),
@@ -116,6 +125,8 @@ impl Inner {
             created_at: self.table.creation_time(record::now()),
             boot_id: self.boot_id.clone(),
             stopped: false,
+            host_network: config.pod.is_host_network(),
+            ips: self.addresses.clone(),
         };
         self.write_sandbox(record.clone()).await?;
         let id = record.id.as_str().into();
