@@ -1,4 +1,6 @@
-//! The engine's ports, implemented on a real machine.
+//! The rim: what implements the engine's ports with real I/O, each behind the cargo feature of its name.
 
 #[cfg(feature = "agent")]
 pub mod manifest;
+#[cfg(feature = "agent")]
+pub mod sources;

@@ -1,1 +1,4 @@
-//! Tests.
+//! The engine and its adapters from outside.
+
+#[cfg(feature = "agent")]
+mod sources;
