@@ -4,3 +4,5 @@
 pub mod manifest;
 #[cfg(feature = "agent")]
 pub mod sources;
+#[cfg(any(feature = "agent", feature = "process"))]
+pub mod storage;

@@ -262,6 +262,15 @@ async fn a_named_pipe_in_the_directory_stops_nothing() {
     assert_eq!((held(&set), blamed(&set)), (vec!["a-node one".to_owned()], vec![dir.path().join("pipe").as_path()]));
 }
 
+#[tokio::test]
+async fn every_example_is_without_fault() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let set = Running::files(&[examples]).next().await;
+    assert_eq!(set.problems, []);
+    assert!(set.pods.len() >= 8, "{}", set.pods.len());
+    assert!(SourceConfig::new().apply(set.pods).refused.is_empty());
+}
+
 /// A server whose one answer can be changed.
 struct Server {
     url: String,
