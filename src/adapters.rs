@@ -1,7 +1,11 @@
-//! The rim: what implements the engine's ports with real I/O, each behind the cargo feature of its name.
+//! The rim: what implements the engine's ports with real I/O, each behind a cargo feature.
 
 #[cfg(feature = "agent")]
 pub mod manifest;
+#[cfg(feature = "agent")]
+pub mod network;
+#[cfg(feature = "process")]
+pub mod process;
 #[cfg(feature = "agent")]
 pub mod sources;
 #[cfg(any(feature = "agent", feature = "process"))]

@@ -1,2 +1,15 @@
 //! Agent.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    #[cfg(feature = "process")]
+    {
+        use podwright::adapters::process::{SHIM_ARGUMENT, shim_main};
+        let mut args = std::env::args_os().skip(1);
+        if args.next().is_some_and(|arg| arg == SHIM_ARGUMENT) {
+            return shim_main(args);
+        }
+    }
+    ExitCode::SUCCESS
+}

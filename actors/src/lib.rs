@@ -1,9 +1,25 @@
 //! The pod lifecycle engine.
 
+pub mod admission;
 pub mod config;
 pub mod containers;
+pub mod desired;
+pub mod dispatcher;
+pub mod engine;
+pub mod housekeeping;
 pub mod ids;
+pub mod metered;
+pub mod node;
+pub mod observer;
 pub mod pod;
+pub mod pod_manager;
+pub mod pod_worker;
 pub mod ports;
 pub mod probes;
+pub mod shutdown;
+pub mod status;
+pub mod statuses;
+pub mod sync;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod time;

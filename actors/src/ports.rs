@@ -9,6 +9,7 @@ mod runtime;
 mod source;
 mod storage;
 mod syncer;
+mod view;
 
 pub use clock::{Clock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
@@ -23,3 +24,4 @@ pub use storage::{PodStorage, StorageError, VolumeMounts};
 pub use syncer::{
     HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
 };
+pub use view::{NoRuntimeView, Observed, RuntimeView};

@@ -1,1 +1,121 @@
-//! Metrics.
+//! What podwright counts, by the names node dashboards already know.
+//!
+//! Where a number means what it means in the kubelet, it has the kubelet's name, type, labels and buckets
+//! (Kubernetes 1.36); what only podwright counts is prefixed `podwright_`. Nothing here knows a pod, an actor or a
+//! clock: callers hand in counts and durations.
+//!
+//! - One struct per subsystem ([`PodWorkerMetrics`], [`HousekeepingMetrics`], ...) with a typed method per event.
+//!   Each registers itself in any [`Registry`]; there are no statics, so every test and every engine has its own.
+//! - [`Metrics`] composes them over one registry and encodes it as OpenMetrics or as classic Prometheus text.
+//! - Closed label sets are enums, so that a series that does not exist cannot be counted.
+//! - Methods called for every sync ([`PodWorkerMetrics::worked`], [`ActorMetrics::handled`]) are a few relaxed atomic
+//!   additions: no lock, no hashing of labels, no allocation.
+//!
+//! ```
+//! use std::time::Duration;
+//! use podwright_metrics::{Format, Metrics, OperationType};
+//!
+//! let metrics = Metrics::new();
+//! metrics.pod_worker.worked(OperationType::Create, Duration::from_millis(3));
+//!
+//! let format = Format::from_accept("text/plain; version=0.0.4");
+//! let text = metrics.encode(format);
+//! assert!(text.contains("kubelet_pod_worker_duration_seconds_count{operation_type=\"create\"} 1\n"));
+//! ```
+
+mod actors;
+mod admission;
+mod containers;
+mod encode;
+mod histogram;
+mod housekeeping;
+mod labels;
+mod node;
+mod pleg;
+mod pod_worker;
+mod register;
+mod runtime;
+mod shutdown;
+mod start;
+mod status;
+
+use std::sync::Arc;
+
+pub use prometheus_client::registry::Registry;
+
+pub use actors::{ActorMetrics, ActorsMetrics};
+pub use admission::{AdmissionMetrics, EvictionSignal};
+pub use containers::ContainerMetrics;
+pub use encode::Format;
+pub use housekeeping::{BySource, HousekeepingMetrics, Lifecycle, OldestPhases, PodConfig, WorkingPods};
+pub use labels::ContainerType;
+pub use node::{CgroupOperation, NodeMetrics};
+pub use pleg::{PlegMetrics, RunningContainers};
+pub use pod_worker::{OperationType, PodWorkerMetrics};
+pub use runtime::{RuntimeMetrics, RuntimeOperation};
+pub use shutdown::ShutdownMetrics;
+pub use start::StartMetrics;
+pub use status::StatusMetrics;
+
+/// Every subsystem's metrics over one registry. A clone counts into the same numbers; it has a pointer per series, so
+/// what exists once per pod should hold the one subsystem that it needs.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Messages, refusals and panics of the engine's actors.
+    pub actors: ActorsMetrics,
+    /// Refused, evicted and preempted pods.
+    pub admission: AdmissionMetrics,
+    /// Sandboxes, containers, images and lifecycle handlers.
+    pub containers: ContainerMetrics,
+    /// What each housekeeping pass finds.
+    pub housekeeping: HousekeepingMetrics,
+    /// The node itself and its cgroups.
+    pub node: NodeMetrics,
+    /// How runtime changes are found.
+    pub pleg: PlegMetrics,
+    /// Work done per pod.
+    pub pod_worker: PodWorkerMetrics,
+    /// Calls to the container runtime.
+    pub runtime: RuntimeMetrics,
+    /// Graceful node shutdown.
+    pub shutdown: ShutdownMetrics,
+    /// How long pods take to start.
+    pub start: StartMetrics,
+    /// What status says and how soon it is written.
+    pub status: StatusMetrics,
+    registry: Arc<Registry>,
+}
+
+impl Metrics {
+    /// All subsystems, registered in a registry of their own.
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        Metrics {
+            actors: ActorsMetrics::register(&mut registry),
+            admission: AdmissionMetrics::register(&mut registry),
+            containers: ContainerMetrics::register(&mut registry),
+            housekeeping: HousekeepingMetrics::register(&mut registry),
+            node: NodeMetrics::register(&mut registry),
+            pleg: PlegMetrics::register(&mut registry),
+            pod_worker: PodWorkerMetrics::register(&mut registry),
+            runtime: RuntimeMetrics::register(&mut registry),
+            shutdown: ShutdownMetrics::register(&mut registry),
+            start: StartMetrics::register(&mut registry),
+            status: StatusMetrics::register(&mut registry),
+            registry: Arc::new(registry),
+        }
+    }
+
+    /// Everything counted so far, as the body of a scrape. May be called from any thread while others count.
+    ///
+    /// A labelled family without a series yet is left out whole, as scrapers expect.
+    pub fn encode(&self, format: Format) -> String {
+        encode::encode(&self.registry, format)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}

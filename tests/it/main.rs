@@ -1,4 +1,13 @@
 //! The engine and its adapters from outside.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+#[cfg(feature = "agent")]
+mod network;
+#[cfg(feature = "process")]
+mod process_runtime;
 #[cfg(feature = "agent")]
 mod sources;
+#[cfg(feature = "process")]
+mod support;
+mod tidy;

@@ -1,5 +1,4 @@
 //! Sources of static pods on real directories and a real HTTP server.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -87,8 +87,11 @@ pub struct SyncPod {
 /// What setup found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncOutcome {
-    /// The pod runs, or will.
-    Continue,
+    /// The pod runs, or will; setup is called again after the resync interval, or at `check_at` if that is sooner.
+    Continue {
+        /// When something falls due (an active deadline).
+        check_at: Option<Time>,
+    },
     /// The pod ended by itself: no container runs or may start again.
     Terminal,
 }
@@ -98,8 +101,11 @@ pub enum SyncOutcome {
 pub struct TerminatingPod {
     /// The pod.
     pub pod: Arc<PodObject>,
-    /// The decided grace; `None` leaves it to the spec (natural completion).
-    pub grace: Option<Grace>,
+    /// The decided grace.
+    pub grace: Grace,
+    /// Whether somebody asked for this grace. If not, it is what the pod's own fields say (natural completion, orphan),
+    /// and finer rules of a container may replace it.
+    pub forced: bool,
     /// Edits the status of a pod that is killed.
     pub status_fn: Option<StatusFn>,
 }

@@ -1,0 +1,168 @@
+//! How long a container that keeps ending waits before it is started again.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::ids::{ContainerName, PodUid};
+use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
+use crate::time::Time;
+
+use super::definition::Definition;
+
+/// The wait after the second exit; it doubles with each further one (upstream `backOffPeriod`, kubelet 1.36).
+const FIRST: Duration = Duration::from_secs(10);
+/// A container that ran for longer than this has recovered: its next exit counts as the first again.
+const RECOVERED: Duration = Duration::from_secs(600);
+/// How often entries that no longer matter are looked for.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Whether a container may be started now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// It may; the next exit will wait longer.
+    Start,
+    /// It may not.
+    Wait {
+        /// When it may.
+        until: Time,
+        /// The whole wait, from the last exit on.
+        delay: Duration,
+    },
+}
+
+/// The crash backoffs of all containers. The first restart is at once, then come 10, 20, 40, 80, 160, 300, 300 s, from
+/// the exit of the last run on. An exit with code zero counts too.
+///
+/// What lies before this table was made is read from the runs that the runtime still shows, so that a crash loop goes on
+/// where it was when the agent restarts (W34).
+#[derive(Debug)]
+pub struct CrashBackoff {
+    first: Duration,
+    max: Duration,
+    born: Time,
+    swept: Time,
+    entries: HashMap<(PodUid, ContainerName), Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// [`Definition::backoff_hash`]: another image or other resources start anew.
+    definition: u64,
+    /// How long the next restart waits from the exit on.
+    delay: Duration,
+    /// When it last became longer.
+    advanced: Time,
+    /// An exit whose run was removed from the runtime.
+    removed_exit: Option<Time>,
+}
+
+impl CrashBackoff {
+    /// An empty table. `max` is the longest wait, held to 1..=300 s; `now` divides what this table sees from what it
+    /// has to read from the runtime.
+    pub fn new(max: Duration, now: Time) -> Self {
+        let max = max.clamp(Duration::from_secs(1), Duration::from_secs(300));
+        CrashBackoff { first: FIRST.min(max), max, born: now, swept: now, entries: HashMap::new() }
+    }
+
+    /// Asks to start a container; [`Verdict::Start`] counts as done.
+    pub fn check(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) -> Verdict {
+        self.sweep(now);
+        let entry = self.entry(uid, container, status);
+        let exit = newest_exit(container, status).or(entry.and_then(|entry| entry.removed_exit));
+        let Some(exit) = exit else { return Verdict::Start };
+        // The longest run counts from the restart, which is when the delay was advanced.
+        let entry = entry.filter(|entry| exit.since(entry.advanced) <= RECOVERED);
+        let delay = entry.map_or(Duration::ZERO, |entry| entry.delay);
+        if now < exit + delay {
+            return Verdict::Wait { until: exit + delay, delay };
+        }
+        self.put(uid, container, (delay * 2).clamp(self.first, self.max), now, None);
+        Verdict::Start
+    }
+
+    /// Keeps the exit of a container whose runs are about to be removed: a pod that restarts all its containers over and
+    /// over is held back by the container that asks for it.
+    pub fn keep_exit(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) {
+        let Some(exit) = newest_exit(container, status) else { return };
+        let entry = self.entry(uid, container, status).filter(|entry| exit.since(entry.advanced) <= RECOVERED);
+        let (delay, advanced) = entry.map_or((Duration::ZERO, now), |entry| (entry.delay, entry.advanced));
+        self.put(uid, container, delay, advanced, Some(exit));
+    }
+
+    /// Forgets the pods of which `keep` says no.
+    pub fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
+        self.entries.retain(|(uid, _), _| keep(uid));
+    }
+
+    fn put(
+        &mut self,
+        uid: &PodUid,
+        container: &Definition<'_>,
+        delay: Duration,
+        advanced: Time,
+        removed_exit: Option<Time>,
+    ) {
+        let entry = Entry { definition: container.backoff_hash(), delay, advanced, removed_exit };
+        self.entries.insert((uid.clone(), container.container_name()), entry);
+    }
+
+    fn entry(&self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<Entry> {
+        match self.entries.get(&(uid.clone(), container.container_name())) {
+            Some(entry) => (entry.definition == container.backoff_hash()).then_some(*entry),
+            None => self.derive(container, status),
+        }
+    }
+
+    /// Where a crash loop was that an earlier life of the agent drove.
+    fn derive(&self, container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<Entry> {
+        let mut exited = status
+            .runs(container.name)
+            .filter(|run| run.state == ContainerState::Exited && run.spec_hash == container.spec_hash());
+        let newest = exited.next()?;
+        let started = started(newest);
+        if newest.restart_count == 0 || started >= self.born {
+            return None;
+        }
+        // Had every run been short, the count alone would tell.
+        let mut delay = self.after(newest.restart_count);
+        let before = exited.next().filter(|run| run.restart_count + 1 == newest.restart_count);
+        if let Some((before, ended)) = before.and_then(|run| Some((run, run.finished_at?))) {
+            delay = if ended.since(self::started(before)) > RECOVERED {
+                self.first
+            } else {
+                // The last wait cannot have been longer than the pause that the runs show.
+                let waited = started.since(ended);
+                let steps = (1..=newest.restart_count).take_while(|n| self.after(*n) <= waited * 2).last().unwrap_or(1);
+                delay.min(self.after(steps))
+            };
+        }
+        Some(Entry { definition: container.backoff_hash(), delay, advanced: started, removed_exit: None })
+    }
+
+    /// The delay once it was advanced `times` times.
+    fn after(&self, times: u32) -> Duration {
+        let doublings = times.saturating_sub(1).min(10);
+        (self.first * 2u32.pow(doublings)).min(self.max)
+    }
+
+    fn sweep(&mut self, now: Time) {
+        if now.since(self.swept) >= SWEEP {
+            self.swept = now;
+            // A late exit may still be waiting out its delay.
+            self.entries.retain(|_, entry| now.since(entry.advanced) <= RECOVERED + entry.delay);
+        }
+    }
+}
+
+fn newest_exit(container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<Time> {
+    let run = status.runs(container.name).find(|run| run.state == ContainerState::Exited)?;
+    Some(run.finished_at.unwrap_or(run.created_at))
+}
+
+fn started(run: &ContainerStatus) -> Time {
+    run.started_at.unwrap_or(run.created_at)
+}

@@ -1,0 +1,190 @@
+use k8s_openapi::api::core::v1::Container;
+
+use super::*;
+use crate::pod::ContainerKind;
+
+const BORN: Time = Time::from_secs(1_000_000);
+
+fn at(seconds: u64) -> Time {
+    BORN + Duration::from_secs(seconds)
+}
+
+/// `seconds` before the table was made.
+fn before(seconds: u64) -> Time {
+    Time::from_secs(1_000_000 - seconds)
+}
+
+fn container(image: &str) -> Container {
+    Container { name: "a".into(), image: Some(image.into()), ..Container::default() }
+}
+
+fn run(count: u32, image: &str, started: Time, finished: Time) -> ContainerStatus {
+    let container = container(image);
+    ContainerStatus {
+        id: format!("a{count}").into(),
+        sandbox: "s".into(),
+        name: "a".into(),
+        restart_count: count,
+        state: ContainerState::Exited,
+        created_at: started,
+        started_at: Some(started),
+        finished_at: Some(finished),
+        exit_code: 1,
+        signal: None,
+        reason: "Error".into(),
+        message: String::new(),
+        spec_hash: Definition::new(ContainerKind::Regular, &container).spec_hash(),
+        image: image.into(),
+        image_id: String::new(),
+    }
+}
+
+fn check(table: &mut CrashBackoff, image: &str, runs: Vec<ContainerStatus>, now: Time) -> Verdict {
+    let container = container(image);
+    let status = PodRuntimeStatus { sandboxes: Vec::new(), containers: runs };
+    table.check(&"u".into(), &Definition::new(ContainerKind::Regular, &container), &status, now)
+}
+
+fn new(max: u64) -> CrashBackoff {
+    CrashBackoff::new(Duration::from_secs(max), BORN)
+}
+
+/// The waits of a container that ends as soon as it was started, restarted as soon as it may be.
+fn waits(table: &mut CrashBackoff, restarts: u32) -> Vec<u64> {
+    let mut now = at(1);
+    let mut waits = Vec::new();
+    for count in 0..restarts {
+        let runs = vec![run(count, "i", now, now)];
+        let ended = now;
+        if let Verdict::Wait { until, .. } = check(table, "i", runs.clone(), now) {
+            let early = Time::from_nanos(until.as_nanos() - 1);
+            assert!(matches!(check(table, "i", runs.clone(), early), Verdict::Wait { .. }));
+            now = until;
+            assert_eq!(check(table, "i", runs, now), Verdict::Start);
+        }
+        waits.push(now.since(ended).as_secs());
+    }
+    waits
+}
+
+// S67
+#[test]
+fn a_crash_loop_waits_longer_each_time_up_to_the_limit() {
+    assert_eq!(waits(&mut new(300), 9), [0, 10, 20, 40, 80, 160, 300, 300, 300]);
+    assert_eq!(waits(&mut new(25), 5), [0, 10, 20, 25, 25]);
+    assert_eq!(waits(&mut new(1), 4), [0, 1, 1, 1]);
+    assert_eq!(waits(&mut new(0), 3), [0, 1, 1]);
+    assert_eq!(waits(&mut new(9_999), 8), [0, 10, 20, 40, 80, 160, 300, 300]);
+}
+
+#[test]
+fn a_container_that_never_ended_starts_and_leaves_no_trace() {
+    let mut table = new(300);
+    assert_eq!(check(&mut table, "i", Vec::new(), at(0)), Verdict::Start);
+    assert!(table.entries.is_empty());
+}
+
+// S67
+#[test]
+fn another_image_starts_at_once() {
+    let mut table = new(300);
+    assert_eq!(check(&mut table, "i", vec![run(0, "i", at(0), at(1))], at(1)), Verdict::Start);
+    let second = vec![run(1, "i", at(1), at(2))];
+    let wait = Verdict::Wait { until: at(12), delay: Duration::from_secs(10) };
+    assert_eq!(check(&mut table, "i", second.clone(), at(3)), wait);
+    assert_eq!(check(&mut table, "j", second, at(3)), Verdict::Start);
+}
+
+// S67
+#[test]
+fn a_run_of_eleven_minutes_starts_the_backoff_anew() {
+    let mut table = new(300);
+    assert_eq!(waits(&mut table, 4), [0, 10, 20, 40]);
+    let started = at(100);
+    let runs = vec![run(4, "i", started, started + Duration::from_secs(660))];
+    assert_eq!(check(&mut table, "i", runs, at(761)), Verdict::Start);
+    let next = vec![run(5, "i", at(761), at(762))];
+    assert_eq!(check(&mut table, "i", next, at(762)), Verdict::Wait { until: at(772), delay: Duration::from_secs(10) });
+}
+
+#[test]
+fn a_run_that_ended_just_short_of_recovery_waits_its_whole_delay() {
+    let mut table = new(300);
+    assert_eq!(waits(&mut table, 8), [0, 10, 20, 40, 80, 160, 300, 300]);
+    let started = at(911);
+    let runs = vec![run(8, "i", started, started + Duration::from_secs(599))];
+    let until = started + Duration::from_secs(899);
+    for seconds in [599, 700, 898] {
+        let verdict = check(&mut table, "i", runs.clone(), started + Duration::from_secs(seconds));
+        assert_eq!(verdict, Verdict::Wait { until, delay: Duration::from_secs(300) });
+    }
+    assert_eq!(check(&mut table, "i", runs, until), Verdict::Start);
+}
+
+#[test]
+fn what_no_longer_matters_is_dropped() {
+    let mut table = new(300);
+    waits(&mut table, 2);
+    assert_eq!(table.entries.len(), 1);
+    table.sweep(at(640));
+    assert!(table.entries.is_empty());
+    waits(&mut table, 2);
+    table.retain(|uid| *uid != "u".into());
+    assert!(table.entries.is_empty());
+}
+
+// W34
+#[test]
+fn after_an_agent_restart_the_crash_loop_goes_on_where_it_was() {
+    // (runs before the restart, newest first, each as count, started, finished seconds before it) -> delay
+    type Runs = Vec<(u32, u64, u64)>;
+    let table: [(Runs, u64); 8] = [
+        (vec![(0, 20, 10)], 0),
+        (vec![(1, 20, 10)], 10),
+        (vec![(4, 20, 10)], 80),
+        (vec![(50, 20, 10)], 300),
+        // The pause of 45 s shows a wait of 40 s before this run.
+        (vec![(50, 20, 10), (49, 66, 65)], 80),
+        // No pause: the run before was the first of its kind.
+        (vec![(50, 20, 10), (49, 21, 20)], 10),
+        // The run before had recovered.
+        (vec![(50, 20, 10), (49, 2_000, 30)], 10),
+        // This one had.
+        (vec![(50, 900, 10)], 0),
+    ];
+    for (runs, expected) in table {
+        let runs: Vec<_> =
+            runs.into_iter().map(|(count, start, end)| run(count, "i", before(start), before(end))).collect();
+        let exit = before(10);
+        let got = match check(&mut new(300), "i", runs.clone(), exit) {
+            Verdict::Start => 0,
+            Verdict::Wait { delay, .. } => delay.as_secs(),
+        };
+        assert_eq!(got, expected, "{runs:?}");
+    }
+}
+
+#[test]
+fn history_of_another_image_or_of_this_life_is_not_read() {
+    let mut table = new(300);
+    assert_eq!(check(&mut table, "j", vec![run(7, "i", before(20), before(10))], before(10)), Verdict::Start);
+    // A container that was killed and replaced without any exit seen first was never counted.
+    assert_eq!(check(&mut new(300), "i", vec![run(7, "i", at(1), at(2))], at(2)), Verdict::Start);
+}
+
+#[test]
+fn the_exit_of_a_removed_run_holds_the_next_start_back() {
+    let mut table = new(300);
+    let container = container("i");
+    let definition = Definition::new(ContainerKind::Regular, &container);
+    let uid = PodUid::from("u");
+    let exit = |table: &mut CrashBackoff, now: Time| {
+        let status = PodRuntimeStatus { sandboxes: Vec::new(), containers: vec![run(0, "i", now, now)] };
+        table.keep_exit(&uid, &definition, &status, now);
+        check(table, "i", Vec::new(), now)
+    };
+    assert_eq!(exit(&mut table, at(1)), Verdict::Start);
+    assert_eq!(exit(&mut table, at(2)), Verdict::Wait { until: at(12), delay: Duration::from_secs(10) });
+    assert_eq!(check(&mut table, "i", Vec::new(), at(12)), Verdict::Start);
+    assert_eq!(exit(&mut table, at(13)), Verdict::Wait { until: at(33), delay: Duration::from_secs(20) });
+}

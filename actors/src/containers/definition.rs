@@ -1,0 +1,151 @@
+//! A container of a spec, whichever of the three lists it stands in.
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, EphemeralContainer, Lifecycle, Probe, ResourceRequirements,
+};
+
+use crate::ids::ContainerName;
+use crate::pod::{ContainerKind, PodObject, is_sidecar};
+
+/// What starting and stopping need to know of a container of a spec.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition<'a> {
+    /// In which list it stands.
+    pub kind: ContainerKind,
+    /// Its name.
+    pub name: &'a str,
+    /// Its image, as the spec names it.
+    pub image: &'a str,
+    /// When to pull the image.
+    pub pull_policy: Option<&'a str>,
+    /// Its hooks.
+    pub lifecycle: Option<&'a Lifecycle>,
+    /// Its ports, for hooks that name one.
+    pub ports: &'a [ContainerPort],
+    /// What it asks for.
+    pub resources: Option<&'a ResourceRequirements>,
+    /// Its liveness probe.
+    pub liveness: Option<&'a Probe>,
+    /// Its startup probe.
+    pub startup: Option<&'a Probe>,
+    /// Whether it is an init container that runs beside the regular ones.
+    pub sidecar: bool,
+}
+
+impl<'a> Definition<'a> {
+    /// The container of a pod that has this name.
+    pub fn find(pod: &'a PodObject, name: &str) -> Option<Self> {
+        Definition::all(pod).find(|definition| definition.name == name)
+    }
+
+    /// Every container of a pod: regular, init, ephemeral, each in spec order.
+    pub fn all(pod: &'a PodObject) -> impl Iterator<Item = Self> {
+        let regular = pod.containers().iter().map(|c| Definition::new(ContainerKind::Regular, c));
+        let init = pod.init_containers().iter().map(|c| Definition::new(ContainerKind::Init, c));
+        regular.chain(init).chain(pod.ephemeral_containers().iter().map(Definition::ephemeral))
+    }
+
+    /// A regular or init container.
+    pub fn new(kind: ContainerKind, container: &'a Container) -> Self {
+        Definition {
+            kind,
+            name: &container.name,
+            image: container.image.as_deref().unwrap_or_default(),
+            pull_policy: container.image_pull_policy.as_deref(),
+            lifecycle: container.lifecycle.as_ref(),
+            ports: container.ports.as_deref().unwrap_or_default(),
+            resources: container.resources.as_ref(),
+            liveness: container.liveness_probe.as_ref(),
+            startup: container.startup_probe.as_ref(),
+            sidecar: kind == ContainerKind::Init && is_sidecar(container),
+        }
+    }
+
+    /// An ephemeral container.
+    pub fn ephemeral(container: &'a EphemeralContainer) -> Self {
+        Definition {
+            kind: ContainerKind::Ephemeral,
+            name: &container.name,
+            image: container.image.as_deref().unwrap_or_default(),
+            pull_policy: container.image_pull_policy.as_deref(),
+            lifecycle: container.lifecycle.as_ref(),
+            ports: container.ports.as_deref().unwrap_or_default(),
+            resources: container.resources.as_ref(),
+            liveness: container.liveness_probe.as_ref(),
+            startup: container.startup_probe.as_ref(),
+            sidecar: false,
+        }
+    }
+
+    /// Its name as an identity.
+    pub fn container_name(&self) -> ContainerName {
+        ContainerName::from(self.name)
+    }
+
+    /// See [`spec_hash`].
+    pub fn spec_hash(&self) -> u64 {
+        fnv1a([self.name.as_bytes(), self.image.as_bytes()])
+    }
+
+    /// Like [`spec_hash`], with the resources: a crash backoff starts anew when they change. Never leaves this process.
+    pub fn backoff_hash(&self) -> u64 {
+        let resources = format!("{:?}", self.resources);
+        fnv1a([self.name.as_bytes(), self.image.as_bytes(), resources.as_bytes()])
+    }
+}
+
+/// What must not change while a container runs: its name and image (upstream `HashContainer`, kubelet 1.36). A running
+/// container whose hash differs is replaced.
+///
+/// The hash is stored with the container and must be the same in every release, so the algorithm is fixed: 64-bit
+/// FNV-1a over both texts, each ended by a byte that UTF-8 never holds.
+pub fn spec_hash(container: &Container) -> u64 {
+    Definition::new(ContainerKind::Regular, container).spec_hash()
+}
+
+fn fnv1a<const N: usize>(parts: [&[u8]; N]) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    parts
+        .iter()
+        .flat_map(|part| part.iter().copied().chain([0xff]))
+        .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+    use super::*;
+
+    fn container(name: &str, image: &str) -> Container {
+        Container { name: name.into(), image: Some(image.into()), ..Container::default() }
+    }
+
+    // The number is kept beside running containers: a change of the algorithm would restart all of them.
+    #[test]
+    fn the_hash_is_the_same_in_every_release() {
+        assert_eq!(spec_hash(&container("a", "busybox:1.36")), 0x4f24_ca8f_6330_a444);
+    }
+
+    #[test]
+    fn only_name_and_image_count() {
+        let plain = container("a", "i");
+        let more = Container { command: Some(vec!["sh".into()]), ..plain.clone() };
+        assert_eq!(spec_hash(&plain), spec_hash(&more));
+        assert_ne!(spec_hash(&plain), spec_hash(&container("ai", "")));
+        assert_ne!(spec_hash(&plain), spec_hash(&container("a", "j")));
+    }
+
+    #[test]
+    fn other_resources_are_another_backoff() {
+        let plain = container("a", "i");
+        let limits = [("cpu".to_owned(), Quantity("1".to_owned()))].into();
+        let limited = ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() };
+        let more = Container { resources: Some(limited), ..plain.clone() };
+        let hash = |container: &Container| Definition::new(ContainerKind::Regular, container).backoff_hash();
+        assert_eq!(hash(&plain), hash(&plain.clone()));
+        assert_ne!(hash(&plain), hash(&more));
+        assert_ne!(hash(&plain), hash(&container("a", "j")));
+    }
+}

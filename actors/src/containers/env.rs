@@ -1,0 +1,309 @@
+//! What a container is run with: its command, environment and mounts, out of its spec.
+
+mod expand;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+use k8s_openapi::api::core::v1::{
+    Container, EnvFromSource, EnvVar, EnvVarSource, ResourceRequirements, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+pub use expand::{Missing, expand, expand_all};
+
+use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
+use crate::pod::{ContainerKind, PodObject};
+use crate::ports::{Mount, VolumeMounts};
+
+/// What a container is run with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// The entry point, `$(VAR)` expanded; empty for the image's own.
+    pub command: Vec<String>,
+    /// Its arguments, expanded.
+    pub args: Vec<String>,
+    /// The environment: each name once, where it was first set, with the value it was last set to.
+    pub env: Vec<(String, String)>,
+    /// What is mounted, in spec order.
+    pub mounts: Vec<Mount>,
+}
+
+/// What a node can give to pods, by resource: stands in for the limits that a container does not set.
+pub type Allocatable = BTreeMap<String, Quantity>;
+
+/// A container cannot be run as its spec says. Seen as `CreateContainerConfigError`; it stays so until the spec changes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The pod has no such container.
+    #[error("the pod has no container {0:?}")]
+    NoContainer(String),
+    /// A secret or config map would have to be read.
+    #[error(
+        "{place} refers to {object}, which needs an API server: set the value itself, or make the reference optional"
+    )]
+    NeedsApiServer {
+        /// The variable, or `envFrom`.
+        place: String,
+        /// Kind and name of the object.
+        object: String,
+    },
+    /// A variable's source cannot be used.
+    #[error("variable {variable:?}: {reason}")]
+    Variable {
+        /// The variable's name.
+        variable: String,
+        /// Why not, and what can be done.
+        reason: String,
+    },
+    /// A mount cannot be made.
+    #[error("mount of volume {volume:?} at {path}: {reason}")]
+    Mount {
+        /// The volume's name.
+        volume: String,
+        /// The mount path.
+        path: String,
+        /// Why not, and what can be done.
+        reason: String,
+    },
+}
+
+/// Resolves one container of a pod.
+///
+/// Variables are set in order, those of `envFrom` first. A plain value may refer to variables that were set before it;
+/// command, arguments and `subPathExpr` may refer to all (upstream `makeEnvironmentVariables`, kubelet 1.36). Service
+/// variables and `HOSTNAME` are not made here.
+///
+/// Whether a `subPath` leads out of its volume by a link can be told only when it is mounted, by the runtime.
+///
+/// # Errors
+/// [`ConfigError`] for the first thing that cannot be had.
+pub fn resolve(
+    pod: &PodObject,
+    kind: ContainerKind,
+    name: &str,
+    volumes: &VolumeMounts,
+    facts: &FieldFacts,
+) -> Result<Resolved, ConfigError> {
+    resolve_on(pod, kind, name, volumes, facts, &Allocatable::new())
+}
+
+/// As [`resolve`], on a node that knows what it can give: a `resourceFieldRef` to a limit that is not set has the node's
+/// value instead of 0.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_on(
+    pod: &PodObject,
+    kind: ContainerKind,
+    name: &str,
+    volumes: &VolumeMounts,
+    facts: &FieldFacts,
+    allocatable: &Allocatable,
+) -> Result<Resolved, ConfigError> {
+    let spec = Spec::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
+    for from in spec.env_from {
+        environment_from(from)?;
+    }
+    let mut env = Environment::default();
+    for variable in spec.env {
+        let value = match (&variable.value, &variable.value_from) {
+            (_, Some(source)) => value_from(pod, &spec, variable, source, facts, allocatable)?,
+            (Some(text), None) => Some(expand(text, |name| env.get(name))),
+            (None, None) => Some(String::new()),
+        };
+        if let Some(value) = value {
+            env.set(&variable.name, value);
+        }
+    }
+    let expanded =
+        |texts: &[String]| texts.iter().map(|text| expand(text, |name| env.get(name))).collect::<Vec<String>>();
+    Ok(Resolved {
+        command: expanded(spec.command),
+        args: expanded(spec.args),
+        mounts: spec.mounts.iter().map(|wanted| mount(pod, wanted, volumes, &env)).collect::<Result<_, _>>()?,
+        env: env.list,
+    })
+}
+
+/// The fields that matter here, which regular and ephemeral containers share.
+struct Spec<'a> {
+    name: &'a str,
+    command: &'a [String],
+    args: &'a [String],
+    env: &'a [EnvVar],
+    env_from: &'a [EnvFromSource],
+    mounts: &'a [VolumeMount],
+    resources: Option<&'a ResourceRequirements>,
+}
+
+impl<'a> Spec<'a> {
+    fn find(pod: &'a PodObject, kind: ContainerKind, name: &str) -> Option<Self> {
+        macro_rules! spec {
+            ($containers:expr) => {
+                $containers.iter().find(|container| container.name == name).map(|container| Spec {
+                    name: &container.name,
+                    command: container.command.as_deref().unwrap_or_default(),
+                    args: container.args.as_deref().unwrap_or_default(),
+                    env: container.env.as_deref().unwrap_or_default(),
+                    env_from: container.env_from.as_deref().unwrap_or_default(),
+                    mounts: container.volume_mounts.as_deref().unwrap_or_default(),
+                    resources: container.resources.as_ref(),
+                })
+            };
+        }
+        match kind {
+            ContainerKind::Init => spec!(pod.init_containers()),
+            ContainerKind::Regular => spec!(pod.containers()),
+            ContainerKind::Ephemeral => spec!(pod.ephemeral_containers()),
+        }
+    }
+}
+
+/// The variables that are set so far.
+#[derive(Default)]
+struct Environment {
+    list: Vec<(String, String)>,
+    index: BTreeMap<String, usize>,
+}
+
+impl Environment {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.index.get(name).map(|index| self.list[*index].1.as_str())
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        match self.index.get(name) {
+            Some(index) => self.list[*index].1 = value,
+            None => {
+                self.index.insert(name.to_owned(), self.list.len());
+                self.list.push((name.to_owned(), value));
+            }
+        }
+    }
+}
+
+/// Nothing that `envFrom` may name exists here: it sets no variable, or it is an error.
+fn environment_from(from: &EnvFromSource) -> Result<(), ConfigError> {
+    let (kind, name, optional) = match (&from.config_map_ref, &from.secret_ref) {
+        (Some(config_map), _) => ("config map", &config_map.name, config_map.optional),
+        (None, Some(secret)) => ("secret", &secret.name, secret.optional),
+        (None, None) => return Ok(()),
+    };
+    needs_api_server("envFrom".into(), kind, name, optional)
+}
+
+/// The value of a variable that takes it from elsewhere; `None` if it is not to be set.
+fn value_from(
+    pod: &PodObject,
+    spec: &Spec<'_>,
+    variable: &EnvVar,
+    source: &EnvVarSource,
+    facts: &FieldFacts,
+    allocatable: &Allocatable,
+) -> Result<Option<String>, ConfigError> {
+    let refuse = |reason: String| ConfigError::Variable { variable: variable.name.clone(), reason };
+    let place = || format!("variable {:?}", variable.name);
+    if let Some(from) = &source.field_ref {
+        let path = &from.field_path;
+        let value = if allowed(path, FieldUse::Env) { field(pod, path, facts) } else { None };
+        return value.map(Some).ok_or_else(|| refuse(format!("fieldRef {path:?} names no field that it can have")));
+    }
+    if let Some(from) = &source.resource_field_ref {
+        let named = from.container_name.as_deref().unwrap_or_default();
+        let container = resources_of(pod, spec, named)
+            .ok_or_else(|| refuse(format!("resourceFieldRef names container {named:?}, which the pod has not")))?;
+        let value = resource(&container, &from.resource, from.divisor.as_ref(), allocatable);
+        return value
+            .map(Some)
+            .ok_or_else(|| refuse(format!("resourceFieldRef {:?} names no resource", from.resource)));
+    }
+    if let Some(from) = &source.config_map_key_ref {
+        return needs_api_server(place(), "config map", &from.name, from.optional).map(|()| None);
+    }
+    if let Some(from) = &source.secret_key_ref {
+        return needs_api_server(place(), "secret", &from.name, from.optional).map(|()| None);
+    }
+    let known = "fieldRef, resourceFieldRef, configMapKeyRef and secretKeyRef";
+    Err(refuse(format!("valueFrom names no source that is supported: {known} are")))
+}
+
+fn needs_api_server(place: String, kind: &str, name: &str, optional: Option<bool>) -> Result<(), ConfigError> {
+    match optional {
+        Some(true) => Ok(()),
+        Some(false) | None => Err(ConfigError::NeedsApiServer { place, object: format!("{kind} {name:?}") }),
+    }
+}
+
+/// The container whose resources are asked for: the one that is named, else the one that asks.
+fn resources_of(pod: &PodObject, spec: &Spec<'_>, named: &str) -> Option<Container> {
+    let of =
+        |resources: Option<&ResourceRequirements>| Container { resources: resources.cloned(), ..Container::default() };
+    if named.is_empty() || named == spec.name {
+        return Some(of(spec.resources));
+    }
+    let mut all = pod.containers().iter().chain(pod.init_containers());
+    all.find(|container| container.name == named).map(|container| of(container.resources.as_ref()))
+}
+
+fn mount(
+    pod: &PodObject,
+    wanted: &VolumeMount,
+    volumes: &VolumeMounts,
+    env: &Environment,
+) -> Result<Mount, ConfigError> {
+    let refuse =
+        |reason: String| ConfigError::Mount { volume: wanted.name.clone(), path: wanted.mount_path.clone(), reason };
+    let volume =
+        volumes.get(&wanted.name).ok_or_else(|| refuse("the pod has no such volume: add it to spec.volumes".into()))?;
+    let sub_path = match (text(&wanted.sub_path), text(&wanted.sub_path_expr)) {
+        (Some(_), Some(_)) => return Err(refuse("subPath and subPathExpr exclude each other".into())),
+        (Some(path), None) => Some(path.to_owned()),
+        (None, Some(template)) => {
+            let expanded = expand_all(template, |name| env.get(name));
+            Some(expanded.map_err(|Missing(name)| refuse(format!("subPathExpr: variable {name:?} is not set")))?)
+        }
+        (None, None) => None,
+    };
+    let host_path = match &sub_path {
+        Some(path) if !stays_inside(Path::new(path)) => {
+            return Err(refuse(format!("subPath {path:?} must be relative and without \"..\"")));
+        }
+        Some(path) => volume.join(path),
+        None => volume.clone(),
+    };
+    Ok(Mount {
+        volume: wanted.name.clone(),
+        host_path,
+        container_path: if wanted.mount_path.starts_with('/') {
+            wanted.mount_path.clone()
+        } else {
+            format!("/{}", wanted.mount_path)
+        },
+        read_only: wanted.read_only == Some(true) || pod_volume(pod, &wanted.name).is_some_and(is_read_only),
+    })
+}
+
+fn text(value: &Option<String>) -> Option<&str> {
+    value.as_deref().filter(|text| !text.is_empty())
+}
+
+/// Relative and without a step up, as far as the text tells.
+fn stays_inside(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+}
+
+fn pod_volume<'a>(pod: &'a PodObject, name: &str) -> Option<&'a Volume> {
+    pod.spec().volumes.as_deref().unwrap_or_default().iter().find(|volume| volume.name == name)
+}
+
+/// Volumes whose content the node writes; a container that wrote to one would have its work undone at the next refresh.
+fn is_read_only(volume: &Volume) -> bool {
+    volume.config_map.is_some()
+        || volume.secret.is_some()
+        || volume.downward_api.is_some()
+        || volume.projected.is_some()
+        || volume.image.is_some()
+}

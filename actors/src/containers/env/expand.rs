@@ -1,0 +1,69 @@
+//! `$(VAR)` in texts of a pod's spec (core/v1 `Container.command`, `EnvVar.value`).
+
+/// A text refers to a variable that is not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("variable {0:?} is not set")]
+pub struct Missing(pub String);
+
+/// Replaces each `$(NAME)` by its value. `$$` stands for one `$`, so `$$(NAME)` is not replaced. What refers to nothing
+/// that is set, and any other `$`, stays as it is. Values are not expanded again.
+pub fn expand<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
+    let mut out = String::with_capacity(text.len());
+    for piece in Pieces(text) {
+        match piece {
+            Piece::Text(text) => out.push_str(text),
+            Piece::Reference { name, written } => out.push_str(value(name).unwrap_or(written)),
+        }
+    }
+    out
+}
+
+/// As [`expand`], for texts in which every reference must have a value.
+///
+/// # Errors
+/// [`Missing`] for the first that has none.
+pub fn expand_all<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Result<String, Missing> {
+    let mut out = String::with_capacity(text.len());
+    for piece in Pieces(text) {
+        match piece {
+            Piece::Text(text) => out.push_str(text),
+            Piece::Reference { name, .. } => out.push_str(value(name).ok_or_else(|| Missing(name.to_owned()))?),
+        }
+    }
+    Ok(out)
+}
+
+enum Piece<'t> {
+    Text(&'t str),
+    Reference { name: &'t str, written: &'t str },
+}
+
+/// Cuts a text into references and what is between them.
+struct Pieces<'t>(&'t str);
+
+impl<'t> Iterator for Pieces<'t> {
+    type Item = Piece<'t>;
+
+    fn next(&mut self) -> Option<Piece<'t>> {
+        let rest = self.0;
+        let take = |end: usize| (&rest[..end], &rest[end..]);
+        let piece = if let Some(after) = rest.strip_prefix("$(") {
+            match after.split_once(')') {
+                Some((name, left)) => {
+                    self.0 = left;
+                    return Some(Piece::Reference { name, written: &rest[..rest.len() - left.len()] });
+                }
+                None => take("$(".len()),
+            }
+        } else if let Some(left) = rest.strip_prefix("$$") {
+            ("$", left)
+        } else if rest.is_empty() {
+            return None;
+        } else {
+            // A lone `$`, or up to the next one.
+            take(rest.bytes().skip(1).position(|byte| byte == b'$').map_or(rest.len(), |next| next + 1))
+        };
+        self.0 = piece.1;
+        Some(Piece::Text(piece.0))
+    }
+}

@@ -1,0 +1,256 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(container: Value) -> Arc<PodObject> {
+    let mut main = json!({"name": "main"});
+    main.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+    let pod = json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "labels": {"tier": "front"}},
+        "spec": {
+            "nodeName": "node-1",
+            "initContainers": [{"name": "first", "resources": {"limits": {"memory": "32Mi"}}}],
+            "containers": [main],
+            "ephemeralContainers": [{"name": "debug", "env": [{"name": "WHO", "value": "debug"}]}],
+            "volumes": [{"name": "data", "emptyDir": {}}, {"name": "info", "downwardAPI": {}}],
+        },
+    });
+    PodObject::new(serde_json::from_value(pod).unwrap()).unwrap()
+}
+
+fn volumes() -> VolumeMounts {
+    ["data", "info"].into_iter().map(|name| (name.to_owned(), PathBuf::from("/pods/u-1").join(name))).collect()
+}
+
+fn facts() -> FieldFacts {
+    FieldFacts { pod_ips: vec!["10.0.0.7".parse().unwrap()], host_ips: vec![] }
+}
+
+fn try_main(container: Value) -> Result<Resolved, ConfigError> {
+    let allocatable = Allocatable::from([("cpu".to_owned(), Quantity("4".into()))]);
+    resolve_on(&pod(container), ContainerKind::Regular, "main", &volumes(), &facts(), &allocatable)
+}
+
+fn main(container: Value) -> Resolved {
+    try_main(container).unwrap()
+}
+
+fn error(container: Value) -> String {
+    try_main(container).unwrap_err().to_string()
+}
+
+#[test]
+fn references_are_replaced_and_everything_else_stays() {
+    let values = BTreeMap::from([("A", "1"), ("B", "$(A)"), ("C.d-e", "2"), ("EMPTY", "")]);
+    let cases = [
+        ("", ""),
+        ("plain", "plain"),
+        ("$(A)", "1"),
+        ("<$(A)$(A)>", "<11>"),
+        ("$(B)", "$(A)"),
+        ("$(C.d-e)", "2"),
+        ("[$(EMPTY)]", "[]"),
+        ("$(NONE)/$(A)", "$(NONE)/1"),
+        ("$()", "$()"),
+        ("$$", "$"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$$$$(A)", "$$(A)"),
+        ("$A ${A} $", "$A ${A} $"),
+        ("$(A", "$(A"),
+        ("$(X$(A)", "$(X$(A)"),
+        ("$(A))", "1)"),
+        ("$x$$y$", "$x$y$"),
+        ("é$(A)é$é", "é1é$é"),
+    ];
+    for (text, expanded) in cases {
+        assert_eq!(expand(text, |name| values.get(name).copied()), expanded, "{text:?}");
+    }
+    assert_eq!(expand_all("a/$(A)", |name| values.get(name).copied()), Ok("a/1".into()));
+    assert_eq!(expand_all("a/$(NO)", |name| values.get(name).copied()), Err(Missing("NO".into())));
+}
+
+proptest! {
+    #[test]
+    fn a_text_with_doubled_dollars_comes_out_as_it_was(text in "[$()Aé ]{0,12}") {
+        prop_assert_eq!(expand(&text.replace('$', "$$"), |_| Some("x")), text);
+    }
+
+    #[test]
+    fn without_a_value_only_doubled_dollars_change(text in "([$()A]|\\$\\(A\\)){0,8}") {
+        let expanded = expand(&text, |_| None);
+        prop_assert!(expanded.len() <= text.len());
+        if !text.contains("$$") {
+            prop_assert_eq!(expanded, text);
+        }
+    }
+
+    #[test]
+    fn every_reference_is_replaced_once(parts in proptest::collection::vec("[a-z(]{0,4}", 1..5)) {
+        prop_assert_eq!(expand(&parts.join("$(A)"), |_| Some("$(A)$$")), parts.join("$(A)$$"));
+    }
+}
+
+#[test]
+fn variables_refer_to_those_before_them_and_the_last_one_wins() {
+    let resolved = main(json!({
+        "env": [
+            {"name": "EARLY", "value": "$(LATE)"},
+            {"name": "HOST", "value": "db"},
+            {"name": "LATE", "value": "x"},
+            {"name": "URL", "value": "http://$(HOST):$(PORT)/$$(HOST)"},
+            {"name": "HOST", "value": "$(HOST)2"},
+            {"name": "NONE"},
+        ],
+        "command": ["/bin/$(LATE)", "$(UNSET)"],
+        "args": ["--url=$(URL)", "$(HOST)", "[$(NONE)]", "$$(HOST)"],
+    }));
+    let env: Vec<_> = resolved.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let expected =
+        [("EARLY", "$(LATE)"), ("HOST", "db2"), ("LATE", "x"), ("URL", "http://db:$(PORT)/$(HOST)"), ("NONE", "")];
+    assert_eq!(env, expected);
+    assert_eq!(resolved.command, ["/bin/x", "$(UNSET)"]);
+    assert_eq!(resolved.args, ["--url=http://db:$(PORT)/$(HOST)", "db2", "[]", "$(HOST)"]);
+}
+
+#[test]
+fn fields_and_resources_become_variables() {
+    let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    let resolved = main(json!({
+        "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}},
+        "env": [
+            {"name": "NAME", "valueFrom": field("metadata.name")},
+            {"name": "TIER", "valueFrom": field("metadata.labels['tier']")},
+            {"name": "IP", "valueFrom": field("status.podIP")},
+            {"name": "MEM", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+            {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1m"}}},
+            {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+            {"name": "FIRST", "valueFrom": {"resourceFieldRef": {
+                "containerName": "first", "resource": "limits.memory", "divisor": "1Mi"}}},
+            {"name": "ALL", "value": "$(NAME)@$(IP)"},
+        ],
+    }));
+    let values: Vec<_> = resolved.env.iter().map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["web", "front", "10.0.0.7", "64", "250", "4", "32", "web@10.0.0.7"]);
+}
+
+#[test]
+fn a_value_from_elsewhere_is_not_expanded() {
+    let pod = json!({
+        "metadata": {"name": "w", "namespace": "n", "uid": "u", "annotations": {"note": "$(A)$$"}},
+        "spec": {"containers": [{"name": "main", "env": [
+            {"name": "A", "value": "1"},
+            {"name": "NOTE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['note']"}}},
+        ]}]},
+    });
+    let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
+    let resolved = resolve(&pod, ContainerKind::Regular, "main", &volumes(), &facts()).unwrap();
+    assert_eq!(resolved.env[1].1, "$(A)$$");
+}
+
+#[test]
+fn what_is_optional_and_needs_an_api_server_is_left_out() {
+    let resolved = main(json!({
+        "envFrom": [
+            {"configMapRef": {"name": "settings", "optional": true}},
+            {"secretRef": {"name": "keys", "optional": true}, "prefix": "K_"},
+        ],
+        "env": [
+            {"name": "A", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password", "optional": true}}},
+            {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k", "optional": true}}},
+            {"name": "C", "value": "[$(A)]"},
+        ],
+    }));
+    assert_eq!(resolved.env, [("C".to_owned(), "[$(A)]".to_owned())]);
+}
+
+#[test]
+fn what_cannot_be_had_is_named_with_what_to_do() {
+    let from = |source: Value| json!({"env": [{"name": "X", "valueFrom": source}]});
+    let remedy = "which needs an API server: set the value itself, or make the reference optional";
+    let cases = [
+        (
+            from(json!({"secretKeyRef": {"name": "db", "key": "password"}})),
+            format!("variable \"X\" refers to secret \"db\", {remedy}"),
+        ),
+        (
+            from(json!({"configMapKeyRef": {"name": "db", "key": "password", "optional": false}})),
+            format!("variable \"X\" refers to config map \"db\", {remedy}"),
+        ),
+        (json!({"envFrom": [{"secretRef": {"name": "keys"}}]}), format!("envFrom refers to secret \"keys\", {remedy}")),
+        (
+            from(json!({"fieldRef": {"fieldPath": "metadata.labels"}})),
+            "variable \"X\": fieldRef \"metadata.labels\" names no field that it can have".into(),
+        ),
+        (
+            from(json!({"resourceFieldRef": {"resource": "limits.pods"}})),
+            "variable \"X\": resourceFieldRef \"limits.pods\" names no resource".into(),
+        ),
+        (
+            from(json!({"resourceFieldRef": {"resource": "limits.cpu", "containerName": "nobody"}})),
+            "variable \"X\": resourceFieldRef names container \"nobody\", which the pod has not".into(),
+        ),
+    ];
+    for (container, text) in cases {
+        assert_eq!(error(container), text);
+    }
+    assert!(error(from(json!({}))).contains("no source that is supported"));
+    let missing = resolve(&pod(json!({})), ContainerKind::Init, "main", &volumes(), &facts());
+    assert_eq!(missing, Err(ConfigError::NoContainer("main".into())));
+}
+
+#[test]
+fn mounts_lead_into_the_pods_volumes() {
+    let resolved = main(json!({
+        "env": [{"name": "POD", "value": "web"}],
+        "volumeMounts": [
+            {"name": "data", "mountPath": "/data"},
+            {"name": "data", "mountPath": "logs", "subPath": "var/log", "readOnly": true},
+            {"name": "data", "mountPath": "/mine", "subPathExpr": "pods/$(POD)"},
+            {"name": "data", "mountPath": "/odd", "subPath": "..data/./x.."},
+            {"name": "info", "mountPath": "/info"},
+        ],
+    }));
+    let mounts: Vec<_> = resolved
+        .mounts
+        .iter()
+        .map(|mount| (mount.host_path.to_str().unwrap(), mount.container_path.as_str(), mount.read_only))
+        .collect();
+    let expected = [
+        ("/pods/u-1/data", "/data", false),
+        ("/pods/u-1/data/var/log", "/logs", true),
+        ("/pods/u-1/data/pods/web", "/mine", false),
+        ("/pods/u-1/data/..data/./x..", "/odd", false),
+        ("/pods/u-1/info", "/info", true),
+    ];
+    assert_eq!(mounts, expected);
+    assert_eq!(resolved.mounts[0].volume, "data");
+}
+
+#[test]
+fn a_mount_that_leads_elsewhere_is_refused() {
+    let cases = [
+        (json!({"name": "none", "mountPath": "/x"}), "the pod has no such volume"),
+        (json!({"name": "data", "mountPath": "/x", "subPath": "/etc"}), "must be relative"),
+        (json!({"name": "data", "mountPath": "/x", "subPath": "a/../b"}), "without \"..\""),
+        (json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(UP)/b"}), "without \"..\""),
+        (json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(NONE)"}), "variable \"NONE\" is not set"),
+        (json!({"name": "data", "mountPath": "/x", "subPath": "a", "subPathExpr": "b"}), "exclude each other"),
+    ];
+    for (mount, reason) in cases {
+        let message = error(json!({"env": [{"name": "UP", "value": ".."}], "volumeMounts": [mount]}));
+        assert!(message.starts_with("mount of volume") && message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn every_kind_of_container_is_found() {
+    let resolved = resolve(&pod(json!({})), ContainerKind::Ephemeral, "debug", &volumes(), &facts()).unwrap();
+    assert_eq!(resolved.env, [("WHO".to_owned(), "debug".to_owned())]);
+    assert!(resolve(&pod(json!({})), ContainerKind::Init, "first", &volumes(), &facts()).is_ok());
+}

@@ -1,0 +1,192 @@
+//! Starting one container.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::containers::backoff::Verdict;
+use crate::containers::definition::Definition;
+use crate::containers::plan::{Kill, KillReason};
+use crate::containers::start_error::StartError;
+use crate::ids::{ContainerId, SandboxId};
+use crate::pod::PodObject;
+use crate::ports::{ContainerConfig, ImageError, PodEvent, SyncError};
+
+use super::error::StartFailure;
+use super::hooks::Hook;
+use super::stop::StopContext;
+use super::{ContainerManager, ResolveRequest, SyncWork};
+
+/// A post-start hook has no limit of its own; a cancellation ends it.
+const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Where containers are started.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) sandbox: &'a SandboxId,
+    pub(super) ips: &'a [IpAddr],
+}
+
+impl ContainerManager {
+    /// Starts one container and keeps for the status why it could not be.
+    pub(super) async fn start(
+        &self,
+        work: &SyncWork<'_>,
+        place: Place<'_>,
+        container: &Definition<'_>,
+    ) -> Result<(), SyncError> {
+        let uid = work.pod.uid();
+        let Err(failure) = self.try_start(work, place, container).await else {
+            self.start_errors.clear(uid, &container.container_name());
+            return Ok(());
+        };
+        if let Some(reason) = failure.reason() {
+            let error = StartError { reason, message: failure.to_string() };
+            self.start_errors.set(uid, container.container_name(), error);
+            self.ports.events.record(work.pod, failed_event(container, &failure));
+            // A container that waits was not attempted.
+            if !matches!(failure, StartFailure::CrashLoop { .. }) {
+                self.ports.counter.container_failed(container.kind, reason);
+            }
+        }
+        Err(failure.into_sync_error(container.container_name()))
+    }
+
+    async fn try_start(
+        &self,
+        work: &SyncWork<'_>,
+        place: Place<'_>,
+        container: &Definition<'_>,
+    ) -> Result<(), StartFailure> {
+        if work.cancel.is_cancelled() {
+            return Err(StartFailure::Cancelled);
+        }
+        self.check_backoff(work, container)?;
+        self.ports.counter.container_attempted(container.kind);
+        let image_id = self.image(work, container).await?;
+        let restart_count = self.restart_count(work, container).await;
+        if work.cancel.is_cancelled() {
+            return Err(StartFailure::Cancelled);
+        }
+        let wanted = ResolveRequest {
+            pod: work.pod,
+            kind: container.kind,
+            name: container.name,
+            volumes: work.volumes,
+            pod_ips: place.ips,
+        };
+        let resolved = self.ports.resolver.resolve(&wanted).map_err(StartFailure::Config)?;
+        let config = ContainerConfig {
+            pod: Arc::clone(work.pod),
+            sandbox: place.sandbox.clone(),
+            kind: container.kind,
+            name: container.container_name(),
+            restart_count,
+            image_id,
+            spec_hash: container.spec_hash(),
+            command: resolved.command,
+            args: resolved.args,
+            env: resolved.env,
+            mounts: resolved.mounts,
+        };
+        let runtime = &self.ports.runtime;
+        let id = runtime.create_container(config).await.map_err(StartFailure::Create)?;
+        self.tell(work.pod, PodEvent::normal("Created", format!("Created container {}", container.name)));
+        runtime.start_container(&id).await.map_err(StartFailure::Start)?;
+        self.tell(work.pod, PodEvent::normal("Started", format!("Started container {}", container.name)));
+        self.post_start(work, place, container, id).await
+    }
+
+    fn check_backoff(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
+        let now = self.ports.clock.now();
+        match self.backoff.lock().check(work.pod.uid(), container, work.status, now) {
+            Verdict::Start => Ok(()),
+            Verdict::Wait { until, delay } => {
+                Err(StartFailure::CrashLoop { container: container.container_name(), delay, until })
+            }
+        }
+    }
+
+    async fn image(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<String, StartFailure> {
+        let runtime = &self.ports.runtime;
+        let pull = runtime.ensure_image(work.pod, container.image, container.pull_policy, work.cancel);
+        // The token is also watched here: a runtime that looks at it late must not hold up the end of the pod (S98).
+        match work.cancel.run_until_cancelled(pull).await {
+            None | Some(Err(ImageError::Cancelled)) => Err(StartFailure::Cancelled),
+            Some(pulled) => pulled.map_err(StartFailure::Image),
+        }
+    }
+
+    async fn restart_count(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> u32 {
+        let known = work.status.runs(container.name).map(|run| run.restart_count).max();
+        match known {
+            Some(last) => last.saturating_add(1),
+            None => self.ports.storage.restarts_by_log(work.pod, container.name).await.unwrap_or(0),
+        }
+    }
+
+    /// Runs the post-start hook; a container whose hook fails is stopped again.
+    async fn post_start(
+        &self,
+        work: &SyncWork<'_>,
+        place: Place<'_>,
+        container: &Definition<'_>,
+        id: ContainerId,
+    ) -> Result<(), StartFailure> {
+        let Some(handler) = container.lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
+            return Ok(());
+        };
+        let hook = Hook {
+            ports: self.ports.clone(),
+            pod: Arc::clone(work.pod),
+            container: container.container_name(),
+            id: id.clone(),
+            ips: place.ips.to_vec(),
+            handler: handler.clone(),
+            limit: NO_LIMIT,
+        };
+        let Err(error) = work.cancel.run_until_cancelled(hook.run()).await.ok_or(StartFailure::Cancelled)? else {
+            return Ok(());
+        };
+        let cx = StopContext { uid: work.pod.uid(), pod: Some(work.pod), ips: place.ips, over: None };
+        let kill = Kill { id, name: container.container_name(), reason: KillReason::PostStartFailed };
+        let stopped = work.cancel.run_until_cancelled(self.stop_some(cx, &[kill])).await;
+        // It will be seen running and stopped by the next plan or by the end of the pod.
+        if let Some(Err(stop)) = stopped {
+            tracing::warn!(container.name, error = %stop, "stopping a container after its post-start hook failed");
+        }
+        Err(StartFailure::PostStart(error.to_string()))
+    }
+
+    pub(super) fn tell(&self, pod: &Arc<PodObject>, event: PodEvent) {
+        self.ports.events.record(pod, event);
+    }
+}
+
+fn failed_event(container: &Definition<'_>, failure: &StartFailure) -> PodEvent {
+    let name = container.name;
+    match failure {
+        StartFailure::CrashLoop { delay, .. } => PodEvent::warning(
+            "BackOff",
+            format!("Back-off of {} s before container {name} is started again", delay.as_secs()),
+        ),
+        StartFailure::Image(ImageError::BackOff { .. }) => {
+            PodEvent::normal("BackOff", format!("Back-off pulling image {:?}", container.image))
+        }
+        StartFailure::Image(ImageError::NeverPull(_)) => {
+            PodEvent::warning("ErrImageNeverPull", format!("Container {name}: {failure}"))
+        }
+        StartFailure::Image(ImageError::InvalidName(_)) => {
+            PodEvent::warning("InspectFailed", format!("Container {name}: {failure}"))
+        }
+        StartFailure::Image(_) => {
+            PodEvent::warning("Failed", format!("Failed to pull image {:?}: {failure}", container.image))
+        }
+        StartFailure::PostStart(error) => {
+            PodEvent::warning("FailedPostStartHook", format!("Post-start hook of container {name} failed: {error}"))
+        }
+        StartFailure::Config(_) | StartFailure::Create(_) | StartFailure::Start(_) | StartFailure::Cancelled => {
+            PodEvent::warning("Failed", format!("Container {name}: {failure}"))
+        }
+    }
+}

@@ -1,0 +1,225 @@
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler, TCPSocketAction,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::*;
+use crate::ports::{ImageError, RuntimeError};
+
+fn one() -> Arc<PodObject> {
+    pod("Always", Vec::new(), vec![named("a")])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_pod_gets_sandbox_and_containers_in_order() {
+    let world = World::new();
+    let pod = three("Always");
+    let result = world.sync(&pod).await;
+    assert!(result.error.is_none() && result.acted && !result.again);
+    assert_eq!(result.sandbox_created, Some("s0".into()));
+    assert_eq!(
+        world.runtime.calls(),
+        ["0: sandbox 0", "0: create a#0", "0: start a", "0: create b#0", "0: start b", "0: create c#0", "0: start c",]
+    );
+    assert_eq!(*world.told.sandboxes.lock(), ["before", "created s0"]);
+    assert_eq!(*world.told.counts.lock(), ["sandbox", "Regular", "Regular", "Regular"]);
+    assert_eq!(world.reasons()[..2], ["Created", "Started"]);
+    let idle = world.sync(&pod).await;
+    assert!(!idle.acted && idle.error.is_none() && idle.sandbox_created.is_none());
+}
+
+// S67
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_is_restarted_at_the_end_of_each_backoff() {
+    let world = World::new();
+    let pod = one();
+    world.runtime.script("a", Script { ends: Some((secs(1), 1)), ..Script::default() });
+    let mut starts = Vec::new();
+    while starts.len() < 6 {
+        let result = world.sync(&pod).await;
+        let started = world.runtime.calls().iter().any(|call| call.contains("start"));
+        if started {
+            starts.push(world.clock.now().since(Time::from_secs(2_000_000)).as_secs());
+            assert!(world.waiting(&pod).is_empty());
+        }
+        let Some(wait) = world.backoff(&result) else {
+            assert!(result.error.is_none());
+            tokio::time::sleep(secs(1)).await;
+            continue;
+        };
+        assert!(!result.acted);
+        assert_eq!(world.waiting(&pod), [("a".to_owned(), "CrashLoopBackOff")]);
+        assert_eq!(world.reasons().last(), Some(&"BackOff"));
+        tokio::time::sleep(secs(wait)).await;
+    }
+    // Each run takes a second; the waits between are 0, 10, 20, 40 and 80.
+    assert_eq!(starts, [0, 1, 12, 33, 74, 155]);
+    assert_eq!(world.runtime.status().containers[0].restart_count, 5);
+    // Waiting is neither an attempt nor a failed one.
+    assert_eq!(*world.told.counts.lock(), [&["sandbox"][..], &["Regular"; 6]].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_failures_have_their_reasons() {
+    let until = Time::from_secs(2_000_044);
+    let table = [
+        (ImageError::Pull("gone".into()), "ErrImagePull", "Failed", None),
+        (ImageError::BackOff { until, last: "gone".into() }, "ImagePullBackOff", "BackOff", Some(44)),
+        (ImageError::NeverPull(IMAGE.into()), "ErrImageNeverPull", "ErrImageNeverPull", None),
+        (ImageError::InvalidName(IMAGE.into()), "InvalidImageName", "InspectFailed", None),
+    ];
+    for (error, reason, event, wait) in table {
+        let world = World::new();
+        world.runtime.fail_image(IMAGE, error);
+        let result = world.sync(&one()).await;
+        assert!(result.error.as_ref().unwrap().to_string().contains(reason), "{result:?}");
+        assert_eq!(world.backoff(&result), wait);
+        assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
+        assert_eq!(world.reasons(), [event]);
+        assert_eq!(*world.told.counts.lock(), ["sandbox", "Regular", &format!("Regular {reason}")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_each_step_have_their_reasons() {
+    let config = RuntimeError::Config("no user".into());
+    let failed = RuntimeError::Failed("it broke".into());
+    let table = [
+        (Some(("create a", config)), "CreateContainerConfigError"),
+        (Some(("create a", failed.clone())), "CreateContainerError"),
+        (Some(("start a", failed)), "RunContainerError"),
+        (None, "CreateContainerConfigError"),
+    ];
+    for (failure, reason) in table {
+        let world = World::new();
+        *world.told.config_broken.lock() = failure.is_none();
+        if let Some((call, error)) = failure {
+            world.runtime.fail_with(call, error);
+        }
+        let result = world.sync(&one()).await;
+        assert_eq!(result.error.as_ref().unwrap().retry(), SyncRetry::Backoff);
+        assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
+        assert_eq!(world.reasons().last(), Some(&"Failed"));
+        // The next try that succeeds takes the reason away.
+        world.runtime.heal();
+        *world.told.config_broken.lock() = false;
+        assert!(world.sync(&one()).await.error.is_none());
+        assert!(world.waiting(&one()).is_empty());
+    }
+}
+
+fn with_post_start(handler: LifecycleHandler) -> Arc<PodObject> {
+    let port = ContainerPort { name: Some("web".into()), container_port: 8080, ..ContainerPort::default() };
+    pod(
+        "Always",
+        Vec::new(),
+        vec![Container {
+            lifecycle: Some(Lifecycle { post_start: Some(handler), ..Lifecycle::default() }),
+            ports: Some(vec![port]),
+            ..named("a")
+        }],
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_post_start_hook_fails_is_stopped_again() {
+    let world = World::new();
+    let exec = ExecAction { command: Some(vec!["warm".into(), "up".into()]) };
+    let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
+    world.runtime.script("a", Script { exec: (secs(1), 9), ..Script::default() });
+    let result = world.sync(&pod).await;
+    assert!(result.error.unwrap().to_string().contains("PostStartHookError"));
+    assert_eq!(
+        world.runtime.calls(),
+        ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm up", "1: stop a 30"]
+    );
+    assert_eq!(world.reasons(), ["Created", "Started", "Killing", "FailedPostStartHook"]);
+    assert_eq!(world.waiting(&pod), [("a".to_owned(), "PostStartHookError")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn network_hooks_go_to_the_pod_and_know_named_ports() {
+    let http = |scheme: Option<&str>, host: Option<&str>, port| {
+        let get = HTTPGetAction {
+            scheme: scheme.map(Into::into),
+            host: host.map(Into::into),
+            path: Some("ready".into()),
+            port,
+            ..HTTPGetAction::default()
+        };
+        LifecycleHandler { http_get: Some(get), ..LifecycleHandler::default() }
+    };
+    let tcp = TCPSocketAction { host: None, port: IntOrString::Int(9000) };
+    let table = [
+        (http(None, None, IntOrString::String("web".into())), Some("http://10.0.0.7:8080/ready")),
+        (http(Some("HTTPS"), Some("h"), IntOrString::Int(1)), Some("https://h:1/ready")),
+        (http(None, None, IntOrString::String("81".into())), Some("http://10.0.0.7:81/ready")),
+        (LifecycleHandler { tcp_socket: Some(tcp), ..LifecycleHandler::default() }, Some("tcp 10.0.0.7:9000")),
+        (http(None, None, IntOrString::String("absent".into())), None),
+        (http(None, None, IntOrString::Int(0)), None),
+        (http(None, None, IntOrString::Int(70_000)), None),
+        (LifecycleHandler::default(), None),
+    ];
+    for (handler, expected) in table {
+        let world = World::new();
+        let result = world.sync(&with_post_start(handler.clone())).await;
+        // A server error is an answer too.
+        assert_eq!(result.error.is_none(), expected.is_some(), "{handler:?} {:?}", result.error);
+        assert_eq!(world.told.network.lock().first().map(String::as_str), expected);
+    }
+    let world = World::new();
+    *world.told.network_broken.lock() = true;
+    let result = world.sync(&with_post_start(http(None, None, IntOrString::Int(1)))).await;
+    assert!(result.error.unwrap().to_string().contains("refused"));
+}
+
+// S98
+#[tokio::test(start_paused = true)]
+async fn cancellation_reaches_a_pull() {
+    let world = World::new();
+    world.runtime.pull_takes(secs(600));
+    let cancel = CancellationToken::new();
+    let pod = three("Always");
+    let probes = ProbeSnapshot::new();
+    let stop = async {
+        tokio::time::sleep(secs(10)).await;
+        cancel.cancel();
+    };
+    let (result, ()) = tokio::join!(world.sync_with(&pod, &cancel, &probes, false), stop);
+    assert!(matches!(result.error, Some(SyncError::Cancelled)), "{:?}", result.error);
+    assert_eq!(world.clock.now(), Time::from_secs(2_000_010));
+    assert_eq!(world.runtime.calls(), ["0: sandbox 0"]);
+    assert!(world.waiting(&pod).is_empty() && world.reasons().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_reaches_a_post_start_hook() {
+    let world = World::new();
+    let exec = ExecAction { command: Some(vec!["hang".into()]) };
+    let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
+    world.runtime.script("a", Script { exec: (secs(10_000), 0), ..Script::default() });
+    let cancel = CancellationToken::new();
+    let probes = ProbeSnapshot::new();
+    let stop = async {
+        tokio::time::sleep(secs(10)).await;
+        cancel.cancel();
+    };
+    let (result, ()) = tokio::join!(world.sync_with(&pod, &cancel, &probes, false), stop);
+    assert!(matches!(result.error, Some(SyncError::Cancelled)), "{:?}", result.error);
+    assert_eq!(world.clock.now(), Time::from_secs(2_000_010));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_restart_count_comes_from_the_runtime_else_from_the_logs() {
+    let world = World::new();
+    world.told.restarts_by_log.lock().insert("a".into(), 7);
+    let pod = one();
+    let _ = world.sync(&pod).await;
+    assert_eq!(world.runtime.status().containers[0].restart_count, 7);
+    world.runtime.edit("a#7", |run| {
+        run.state = crate::ports::ContainerState::Exited;
+        run.finished_at = Some(run.created_at);
+    });
+    let _ = world.sync(&pod).await;
+    assert_eq!(world.runtime.status().containers[0].restart_count, 8);
+}

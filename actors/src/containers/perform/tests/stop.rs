@@ -1,0 +1,199 @@
+use k8s_openapi::api::core::v1::{Container, ExecAction, Lifecycle, LifecycleHandler, Probe, SleepAction};
+
+use super::*;
+use crate::ports::RuntimeError;
+use crate::probes::ProbeResult;
+
+pub(super) fn exec_hook() -> LifecycleHandler {
+    let exec = ExecAction { command: Some(vec!["drain".into()]) };
+    LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() }
+}
+
+pub(super) fn with_pre_stop(container: Container, handler: LifecycleHandler) -> Container {
+    Container { lifecycle: Some(Lifecycle { pre_stop: Some(handler), ..Lifecycle::default() }), ..container }
+}
+
+fn draining() -> Arc<PodObject> {
+    pod("Always", Vec::new(), vec![with_pre_stop(named("a"), exec_hook())])
+}
+
+// S69
+#[tokio::test(start_paused = true)]
+async fn the_time_of_the_pre_stop_hook_is_taken_from_the_grace() {
+    let table = [
+        (Script { exec: (secs(7), 0), ..Script::default() }, ["7: stop a 23", "7: stop-sandbox s0"], false),
+        (Script { exec: (secs(99), 0), ..Script::default() }, ["30: stop a 2", "30: stop-sandbox s0"], true),
+        (Script { exec: (secs(1), 3), ..Script::default() }, ["1: stop a 29", "1: stop-sandbox s0"], true),
+    ];
+    for (script, expected, failed) in table {
+        let world = World::new();
+        world.runtime.script("a", script);
+        world.settled(&draining()).await;
+        world.kill(&draining(), None).await.unwrap();
+        assert_eq!(world.runtime.calls(), [&["0: exec a drain"][..], &expected].concat());
+        let events = if failed { &["Killing", "FailedPreStopHook"][..] } else { &["Killing"] };
+        assert_eq!(world.reasons(), events);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_command_that_is_missing_is_told_and_the_stop_goes_on() {
+    let world = World::new();
+    world.settled(&draining()).await;
+    world.runtime.fail("exec a");
+    world.kill(&draining(), Some(10)).await.unwrap();
+    assert_eq!(world.runtime.calls(), ["0: exec a drain", "0: stop a 10", "0: stop-sandbox s0"]);
+    assert_eq!(world.reasons(), ["Killing", "FailedPreStopHook"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleep_hook_is_cut_short_by_the_grace() {
+    let world = World::new();
+    let sleep = LifecycleHandler { sleep: Some(SleepAction { seconds: 5 }), ..LifecycleHandler::default() };
+    let pod = pod("Always", Vec::new(), vec![with_pre_stop(named("a"), sleep)]);
+    world.settled(&pod).await;
+    world.kill(&pod, Some(3)).await.unwrap();
+    assert_eq!(world.runtime.calls(), ["3: stop a 2", "3: stop-sandbox s0"]);
+    assert_eq!(world.told.sleeps_cut.load(Ordering::Relaxed), 1);
+}
+
+fn sidecars() -> Arc<PodObject> {
+    let init = ["s1", "s2", "s3"].map(|name| with_policy(name, "Always")).to_vec();
+    pod("Always", init, vec![named("main")])
+}
+
+// S70
+#[tokio::test(start_paused = true)]
+async fn sidecars_stop_last_and_in_reverse_order() {
+    let world = World::new();
+    for (name, takes) in [("main", 4), ("s3", 3), ("s2", 2), ("s1", 1)] {
+        world.runtime.script(name, Script { stops_in: Some(secs(takes)), ..Script::default() });
+    }
+    world.settled(&sidecars()).await;
+    world.kill(&sidecars(), None).await.unwrap();
+    assert_eq!(
+        world.runtime.calls(),
+        ["0: stop main 30", "4: stop s3 26", "7: stop s2 23", "9: stop s1 21", "10: stop-sandbox s0"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sidecar_waits_no_longer_than_its_grace() {
+    let world = World::new();
+    world.runtime.script("main", Script { stops_in: None, ..Script::default() });
+    world.settled(&sidecars()).await;
+    world.kill(&sidecars(), Some(5)).await.unwrap();
+    let calls = world.runtime.calls();
+    assert_eq!(calls[0], "0: stop main 5");
+    // All time is used up waiting for the one that does not stop, so all sidecars get the shortest stop.
+    assert!(calls[1..4].iter().all(|call| call.starts_with("5: stop s") && call.ends_with(" 2")), "{calls:?}");
+}
+
+// W22
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_fails_frees_the_sidecars_that_wait_for_it() {
+    let world = World::new();
+    world.settled(&sidecars()).await;
+    world.runtime.fail("stop main");
+    let error = world.kill(&sidecars(), None).await.unwrap_err();
+    assert!(error.to_string().contains("stopping container main"), "{error}");
+    assert_eq!(
+        world.runtime.calls(),
+        ["0: stop main 30", "0: stop s3 30", "0: stop s2 30", "0: stop s1 30", "0: stop-sandbox s0"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_gone_has_stopped() {
+    let world = World::new();
+    world.settled(&sidecars()).await;
+    world.runtime.fail_with("stop main", RuntimeError::NotFound("main".into()));
+    world.runtime.fail_with("stop-sandbox s0", RuntimeError::NotFound("s0".into()));
+    world.kill(&sidecars(), None).await.unwrap();
+}
+
+// S99
+#[tokio::test(start_paused = true)]
+async fn a_shorter_grace_reaches_a_stop_in_progress() {
+    let world = World::new();
+    let pod = pod("Always", Vec::new(), vec![named("a")]);
+    world.runtime.script("a", Script { stops_in: None, ..Script::default() });
+    world.settled(&pod).await;
+    let cancel = CancellationToken::new();
+    let first = world.kill_until(&pod, Some(600), &cancel);
+    let lower = async {
+        tokio::time::sleep(secs(4)).await;
+        cancel.cancel();
+    };
+    let (first, ()) = tokio::join!(first, lower);
+    assert!(matches!(first, Err(SyncError::Cancelled)));
+    world.kill(&pod, Some(5)).await.unwrap();
+    assert_eq!(world.runtime.calls(), ["0: stop a 600", "4: stop a 5", "9: stop-sandbox s0"]);
+    assert_eq!(world.reasons(), ["Killing"], "told once");
+}
+
+// S99
+#[tokio::test(start_paused = true)]
+async fn a_pre_stop_hook_under_way_goes_on_and_is_not_run_anew() {
+    // (how long the hook takes) -> the stop after the grace fell to 5 s at second 4
+    for (takes, stop) in [(6, "6: stop a 3"), (60, "9: stop a 2")] {
+        let world = World::new();
+        world.runtime.script("a", Script { exec: (secs(takes), 0), ..Script::default() });
+        world.settled(&draining()).await;
+        let cancel = CancellationToken::new();
+        let pod = draining();
+        let lower = async {
+            tokio::time::sleep(secs(4)).await;
+            cancel.cancel();
+        };
+        let (first, ()) = tokio::join!(world.kill_until(&pod, Some(600), &cancel), lower);
+        assert!(matches!(first, Err(SyncError::Cancelled)));
+        world.kill(&draining(), Some(5)).await.unwrap();
+        assert_eq!(world.runtime.calls()[..2], ["0: exec a drain", stop]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_is_tried_again_does_not_repeat_hook_or_events() {
+    let world = World::new();
+    world.runtime.script("a", Script { exec: (secs(1), 3), ..Script::default() });
+    world.settled(&draining()).await;
+    world.runtime.fail("stop a");
+    world.runtime.fail("stop-sandbox s0");
+    let error = world.kill(&draining(), None).await.unwrap_err();
+    assert!(matches!(error, SyncError::Many(errors) if errors.len() == 2));
+    world.runtime.heal();
+    world.kill(&draining(), None).await.unwrap();
+    assert_eq!(
+        world.runtime.calls(),
+        ["0: exec a drain", "1: stop a 29", "1: stop-sandbox s0", "1: stop a 30", "1: stop-sandbox s0"]
+    );
+    assert_eq!(world.reasons(), ["Killing", "FailedPreStopHook"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_without_spec_is_stopped_without_hooks_or_order() {
+    let world = World::new();
+    world.settled(&sidecars()).await;
+    let running = RunningParts::from(&world.runtime.status());
+    let uid = sidecars().uid().clone();
+    world.manager.kill_pod(&CancellationToken::new(), &uid, None, &running, Some(Grace::MIN)).await.unwrap();
+    let calls = world.runtime.calls();
+    assert!(calls[..4].iter().all(|call| call.starts_with("0: stop ") && call.ends_with(" 2")), "{calls:?}");
+    assert!(world.reasons().is_empty());
+}
+
+// S68
+#[tokio::test(start_paused = true)]
+async fn a_liveness_kill_takes_the_probes_grace_and_starts_again() {
+    let world = World::new();
+    let probe = Probe { termination_grace_period_seconds: Some(10), ..Probe::default() };
+    let container = Container { liveness_probe: Some(probe), ..named("a") };
+    let pod = pod("Always", Vec::new(), vec![container, named("b")]);
+    world.settled(&pod).await;
+    let probes = probes(&[("a#0", None, Some(ProbeResult::Failure))]);
+    let result = world.sync_with(&pod, &CancellationToken::new(), &probes, false).await;
+    assert!(result.error.is_none() && result.acted);
+    assert_eq!(world.runtime.calls(), ["0: stop a 10", "0: create a#1", "0: start a"]);
+    assert_eq!(world.reasons(), ["Killing", "Created", "Started"]);
+}

@@ -1,0 +1,241 @@
+mod init;
+mod restart_all;
+mod sandbox;
+
+use super::*;
+use crate::containers::fixtures::*;
+use crate::probes::ProbeResult;
+
+/// A plan in one line, so that tables stay readable: `kill a(LivenessFailed) start init 0 start 1 2`.
+fn told(plan: &Plan) -> String {
+    let mut words = Vec::new();
+    let kills = |words: &mut Vec<String>, kills: &[Kill]| {
+        words.extend(kills.iter().map(|kill| format!("kill {}({:?})", kill.name, kill.reason)));
+    };
+    let places = |words: &mut Vec<String>, what: &str, places: &[usize]| {
+        if !places.is_empty() {
+            let places: Vec<_> = places.iter().map(ToString::to_string).collect();
+            words.push(format!("{what} {}", places.join(" ")));
+        }
+    };
+    match plan {
+        Plan::Keep(changes) => {
+            kills(&mut words, &changes.kill);
+            places(&mut words, "ephemeral", &changes.ephemeral);
+            places(&mut words, "init", &changes.init);
+            places(&mut words, "start", &changes.regular);
+            if words.is_empty() {
+                words.push("idle".into());
+                assert!(plan.is_idle());
+            }
+        }
+        Plan::NewSandbox { attempt, start } => {
+            words.push(format!("sandbox {attempt}"));
+            match start {
+                FirstStart::Init => words.push("init 0".into()),
+                FirstStart::Regular(list) => places(&mut words, "start", list),
+            }
+        }
+        Plan::StopPod { kills: list } => {
+            words.push("stop".into());
+            kills(&mut words, list);
+        }
+        Plan::RestartAll { kills: list, remove, triggers } => {
+            assert_eq!(remove.last().map(ToString::to_string), triggers.last().map(ToString::to_string));
+            words.push("restart all".into());
+            kills(&mut words, list);
+            words.extend(remove.iter().map(|id| format!("remove {id}")));
+        }
+    }
+    words.join(" ")
+}
+
+fn decide(pod: &PodObject, status: &PodRuntimeStatus) -> String {
+    told(&plan(pod, status, &ProbeSnapshot::new()))
+}
+
+// S58
+#[test]
+fn regular_containers_start_by_state_and_policy() {
+    type Row<'a> = (&'a str, &'a [(&'a str, Is)], &'a str);
+    let table: [Row<'_>; 12] = [
+        ("Always", &[("a", Running), ("b", Running), ("c", Running)], "idle"),
+        ("Always", &[], "start 0 1 2"),
+        ("Never", &[], "start 0 1 2"),
+        ("Always", &[("a", Exited(0)), ("b", Exited(111)), ("c", Running)], "start 0 1"),
+        ("OnFailure", &[("a", Exited(0)), ("b", Exited(111)), ("c", Running)], "start 1"),
+        ("Never", &[("a", Exited(0)), ("b", Exited(111)), ("c", Running)], "idle"),
+        ("Never", &[("a", Exited(0)), ("b", Exited(111)), ("c", Exited(0))], "stop"),
+        ("OnFailure", &[("a", Exited(0)), ("b", Exited(0)), ("c", Exited(0))], "stop"),
+        // S62
+        ("Never", &[("a", Unknown), ("b", Running), ("c", Running)], "kill a(StateUnknown) start 0"),
+        ("Never", &[("a", Created), ("b", Running), ("c", Running)], "start 0"),
+        ("Always", &[("b", Running), ("c", Running)], "start 0"),
+        ("OnFailure", &[("a", Exited(137)), ("b", Created), ("c", Unknown)], "kill c(StateUnknown) start 0 1 2"),
+    ];
+    for (policy, runs, expected) in table {
+        assert_eq!(decide(&three(policy), &status(runs)), expected, "{policy} {runs:?}");
+    }
+}
+
+// S61
+#[test]
+fn a_running_container_that_must_go_is_replaced_alone() {
+    let all = [("a", Running), ("b", Running), ("c", Running)];
+    let failed = Some(ProbeResult::Failure);
+    let passed = Some(ProbeResult::Success);
+    let liveness = probes(&[("a", None, passed), ("b", passed, failed), ("c", None, None)]);
+    let startup = probes(&[("b", failed, None)]);
+    let unknown = probes(&[("b", Some(ProbeResult::Unknown), Some(ProbeResult::Unknown))]);
+
+    let mut changed = status(&all);
+    changed.containers[1].spec_hash ^= 1;
+    for (policy, restart) in [("Always", " start 1"), ("OnFailure", " start 1"), ("Never", "")] {
+        let pod = three(policy);
+        let table = [
+            (&status(&all), &liveness, format!("kill b(LivenessFailed){restart}")),
+            (&status(&all), &startup, format!("kill b(StartupFailed){restart}")),
+            (&status(&all), &unknown, "idle".to_owned()),
+            (&changed, &ProbeSnapshot::new(), "kill b(HashChanged) start 1".to_owned()),
+            // A change of the definition outweighs a failed probe, which would not restart the container.
+            (&changed, &liveness, "kill b(HashChanged) start 1".to_owned()),
+        ];
+        for (status, probes, expected) in table {
+            assert_eq!(told(&plan(&pod, status, probes)), expected, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn a_probe_kill_that_leaves_nothing_stops_the_pod_and_keeps_its_reason() {
+    let pod = pod("Never", Vec::new(), vec![named("a")]);
+    let probes = probes(&[("a", None, Some(ProbeResult::Failure))]);
+    assert_eq!(told(&plan(&pod, &status(&[("a", Running)]), &probes)), "stop kill a(LivenessFailed)");
+}
+
+// S66
+#[test]
+fn a_containers_own_policy_and_rules_win_over_the_pods() {
+    let own = |policy: &str| vec![with_policy("a", policy), with_policy("b", policy), named("c")];
+    let runs = [("a", Exited(0)), ("b", Exited(111)), ("c", Running)];
+    assert_eq!(decide(&pod("Never", Vec::new(), own("Always")), &status(&runs)), "start 0 1");
+    assert_eq!(decide(&pod("Never", Vec::new(), own("OnFailure")), &status(&runs)), "start 1");
+    assert_eq!(decide(&pod("Always", Vec::new(), own("Never")), &status(&runs)), "idle");
+
+    let ruled = vec![with_rule(with_policy("a", "Never"), &[42], "Restart"), named("b")];
+    let pod = pod("Never", Vec::new(), ruled);
+    assert_eq!(decide(&pod, &status(&[("a", Exited(42)), ("b", Running)])), "start 0");
+    assert_eq!(decide(&pod, &status(&[("a", Exited(41)), ("b", Running)])), "idle");
+}
+
+#[test]
+fn a_liveness_kill_asks_the_containers_own_policy() {
+    let probes = probes(&[("a", None, Some(ProbeResult::Failure))]);
+    let runs = status(&[("a", Running), ("b", Running)]);
+    for (own, expected) in [("Never", "kill a(LivenessFailed)"), ("OnFailure", "kill a(LivenessFailed) start 0")] {
+        let pod = pod("Always", Vec::new(), vec![with_policy("a", own), named("b")]);
+        assert_eq!(told(&plan(&pod, &runs, &probes)), expected);
+    }
+}
+
+#[test]
+fn a_pod_that_is_being_deleted_starts_nothing() {
+    let pod = pod_with("Always", Vec::new(), vec![named("a"), named("b")], |pod| {
+        let time = crate::time::Time::from_secs(1).to_api();
+        pod.metadata.deletion_timestamp = Some(time);
+    });
+    assert_eq!(decide(&pod, &status(&[("a", Exited(1)), ("b", Running)])), "idle");
+    assert_eq!(decide(&pod, &status(&[("a", Exited(1)), ("b", Exited(0))])), "stop");
+}
+
+#[test]
+fn ephemeral_containers_start_once() {
+    let pod = pod_with("Always", vec![named("i")], vec![named("a")], |pod| {
+        spec_mut(pod).ephemeral_containers = Some(vec![ephemeral("e"), ephemeral("f")]);
+    });
+    // Even while the pod initializes.
+    assert_eq!(decide(&pod, &status(&[("i", Running)])), "ephemeral 0 1");
+    assert_eq!(decide(&pod, &status(&[("a", Running), ("e", Exited(1))])), "ephemeral 1");
+    assert_eq!(decide(&pod, &status(&[("a", Running), ("e", Unknown), ("f", Created)])), "idle");
+}
+
+mod totality {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ports::{PodRuntimeStatus, SandboxState};
+
+    fn any_run() -> impl Strategy<Value = Option<Is>> {
+        prop_oneof![
+            Just(None),
+            Just(Some(Created)),
+            Just(Some(Running)),
+            Just(Some(Unknown)),
+            prop_oneof![Just(0), Just(1), Just(42)].prop_map(|code| Some(Exited(code))),
+        ]
+    }
+
+    fn any_policy() -> impl Strategy<Value = &'static str> {
+        prop_oneof![Just("Always"), Just("OnFailure"), Just("Never")]
+    }
+
+    fn any_result() -> impl Strategy<Value = Option<ProbeResult>> {
+        prop_oneof![
+            Just(None),
+            Just(Some(ProbeResult::Unknown)),
+            Just(Some(ProbeResult::Success)),
+            Just(Some(ProbeResult::Failure)),
+        ]
+    }
+
+    const NAMES: [&str; 5] = ["s1", "i1", "s2", "a", "b"];
+
+    proptest! {
+        /// Whatever is asked: places exist and ascend, what is kept running is not started again, only what does not
+        /// rest is killed, and nothing starts together with an init container that it has to wait for.
+        #[test]
+        fn plans_are_sound(
+            policy in any_policy(),
+            runs in proptest::array::uniform5(any_run()),
+            results in proptest::array::uniform5((any_result(), any_result())),
+            ready in any::<bool>(),
+        ) {
+            let pod = pod(policy, vec![sidecar("s1"), named("i1"), sidecar("s2")], vec![named("a"), named("b")]);
+            let list: Vec<_> = NAMES.iter().zip(runs).filter_map(|(name, is)| Some((*name, is?))).collect();
+            let status: PodRuntimeStatus = if ready { status(&list) } else { lost(&list) };
+            let snapshot = NAMES.iter().zip(results).map(|(name, (s, l))| (*name, s, l)).collect::<Vec<_>>();
+            let plan = plan(&pod, &status, &probes(&snapshot));
+            let is_running = |name: &str| matches!(
+                status.newest(name).map(|run| run.state), Some(crate::ports::ContainerState::Running));
+            match &plan {
+                Plan::Keep(changes) => {
+                    prop_assert!(status.sandboxes[0].state == SandboxState::Ready);
+                    let init = changes.init.iter().map(|place| pod.init_containers()[*place].name.as_str());
+                    let regular = changes.regular.iter().map(|place| pod.containers()[*place].name.as_str());
+                    for name in init.chain(regular) {
+                        let killed = changes.kill.iter().any(|kill| kill.name.as_str() == name);
+                        prop_assert!(!is_running(name) || killed, "{name} would run twice");
+                    }
+                    // A regular init container that starts comes last: nothing needs to be held back if it fails.
+                    let blocking = changes.init.iter().position(|place| *place == 1);
+                    if let Some(at) = blocking {
+                        prop_assert!(at + 1 == changes.init.len() && changes.regular.is_empty());
+                    }
+                    for list in [&changes.init, &changes.regular] {
+                        prop_assert!(list.windows(2).all(|pair| pair[0] < pair[1]));
+                    }
+                    for kill in &changes.kill {
+                        let run = status.newest(kill.name.as_str()).unwrap();
+                        prop_assert!(run.state != crate::ports::ContainerState::Exited);
+                    }
+                }
+                Plan::NewSandbox { start, .. } => {
+                    prop_assert!(!ready);
+                    prop_assert_eq!(start, &FirstStart::Init);
+                }
+                Plan::StopPod { .. } => {}
+                Plan::RestartAll { .. } => prop_assert!(false, "no rule asks for it"),
+            }
+        }
+    }
+}

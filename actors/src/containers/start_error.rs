@@ -1,0 +1,50 @@
+//! Why a container could not be started, kept until it can: the status of the pod shows it as a waiting reason.
+
+use std::collections::{BTreeMap, HashMap};
+
+use parking_lot::Mutex;
+
+use crate::ids::{ContainerName, PodUid};
+
+/// Why the last try to start a container failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartError {
+    /// The waiting reason, in upstream's spelling (`CrashLoopBackOff`, `ErrImagePull`).
+    pub reason: &'static str,
+    /// What went wrong, for people.
+    pub message: String,
+}
+
+/// The start errors of every pod. One writer per pod: the hook that starts its containers.
+#[derive(Debug, Default)]
+pub struct StartErrors {
+    pods: Mutex<HashMap<PodUid, BTreeMap<ContainerName, StartError>>>,
+}
+
+impl StartErrors {
+    /// What keeps the containers of a pod from starting; empty if nothing does.
+    pub fn of(&self, uid: &PodUid) -> BTreeMap<ContainerName, StartError> {
+        self.pods.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    /// A container could not be started.
+    pub fn set(&self, uid: &PodUid, container: ContainerName, error: StartError) {
+        self.pods.lock().entry(uid.clone()).or_default().insert(container, error);
+    }
+
+    /// A container was started, or needs no start any more.
+    pub fn clear(&self, uid: &PodUid, container: &ContainerName) {
+        let mut pods = self.pods.lock();
+        if let Some(errors) = pods.get_mut(uid) {
+            errors.remove(container);
+            if errors.is_empty() {
+                pods.remove(uid);
+            }
+        }
+    }
+
+    /// Forgets the pods of which `keep` says no.
+    pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+        self.pods.lock().retain(|uid, _| keep(uid));
+    }
+}

@@ -1,0 +1,89 @@
+//! What the sources want, behind the one lock that config dispatch and the housekeeping pass exclude each other with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::config::mux::{Changes, SourceConfig};
+use crate::ids::{FullName, PodUid};
+use crate::pod::PodObject;
+use crate::pod_manager::PodManager;
+use crate::ports::{SourceKind, SourceProblem, SourceSet};
+
+/// The desired pods of all sources. Held briefly, never over an await.
+#[derive(Debug)]
+pub struct Desired(Mutex<DesiredState>);
+
+/// What is behind the lock.
+#[derive(Debug)]
+pub struct DesiredState {
+    sources: BTreeMap<SourceKind, Source>,
+    /// The pods.
+    pub pods: PodManager,
+}
+
+#[derive(Debug, Default)]
+struct Source {
+    config: SourceConfig,
+    problems: Vec<SourceProblem>,
+}
+
+impl Desired {
+    /// Nothing delivered yet; ready once each of these sources has.
+    pub fn new(expected: impl IntoIterator<Item = SourceKind>) -> Self {
+        let sources = expected.into_iter().map(|kind| (kind, Source::default())).collect();
+        Desired(Mutex::new(DesiredState { sources, pods: PodManager::default() }))
+    }
+
+    /// Keeps everybody else out: dispatch and housekeeping decide under it.
+    pub fn lock(&self) -> MutexGuard<'_, DesiredState> {
+        self.0.lock()
+    }
+
+    /// Whether every source delivered at least once.
+    pub fn is_ready(&self) -> bool {
+        self.lock().is_ready()
+    }
+
+    /// A pod by UID.
+    pub fn pod(&self, uid: &PodUid) -> Option<Arc<PodObject>> {
+        self.lock().pods.pod(uid).cloned()
+    }
+
+    /// A pod by full name.
+    pub fn pod_named(&self, name: &FullName) -> Option<Arc<PodObject>> {
+        self.lock().pods.pod_named(name).cloned()
+    }
+
+    /// All pods.
+    pub fn pods(&self) -> Vec<Arc<PodObject>> {
+        self.lock().pods.pods().cloned().collect()
+    }
+
+    /// What the sources could not use when they delivered last.
+    pub fn problems(&self) -> Vec<SourceProblem> {
+        self.lock().sources.values().flat_map(|source| source.problems.iter().cloned()).collect()
+    }
+
+    /// The sources that have not delivered yet.
+    pub fn missing_sources(&self) -> BTreeSet<SourceKind> {
+        let desired = self.lock();
+        desired.sources.iter().filter(|(_, source)| !source.config.has_delivered()).map(|(kind, _)| *kind).collect()
+    }
+}
+
+impl DesiredState {
+    /// Whether every source delivered at least once.
+    pub fn is_ready(&self) -> bool {
+        self.sources.values().all(|source| source.config.has_delivered())
+    }
+
+    /// Takes a source's set; answers with what changed and with the problems that are new.
+    pub fn apply(&mut self, set: SourceSet) -> (Changes, Vec<SourceProblem>) {
+        let source = self.sources.entry(set.source).or_default();
+        let new = set.problems.iter().filter(|problem| !source.problems.contains(problem)).cloned().collect();
+        source.problems = set.problems;
+        (source.config.apply(set.pods), new)
+    }
+}

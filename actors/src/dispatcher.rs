@@ -1,0 +1,173 @@
+//! Turns what the sources, the runtime and the probes say into updates of the engine.
+//!
+//! Nothing here waits: a set is handled under the lock of the desired pods, in one go, and the engine takes updates
+//! without waiting.
+
+mod actor;
+
+use std::sync::Arc;
+
+use podwright_metrics::Metrics;
+
+use crate::admission::{AdmissionHandler, Admitted, Standing, is_active};
+use crate::config::mux::Change;
+use crate::desired::{Desired, DesiredState};
+use crate::engine::Engine;
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+use crate::pod_worker::Update;
+use crate::ports::{Clock, EventRecorder, PodEvent, SourceSet};
+use crate::probes::ProbeChange;
+use crate::statuses::Statuses;
+use crate::time::Time;
+
+pub use actor::DispatcherActor;
+
+/// What the dispatcher works with.
+pub struct Dispatcher {
+    /// Who is told.
+    pub engine: Engine,
+    /// What is wanted.
+    pub desired: Arc<Desired>,
+    /// The pods' statuses; a rejection is written there.
+    pub statuses: Arc<Statuses>,
+    /// Asked in order; the first refusal wins.
+    pub admission: Vec<Arc<dyn AdmissionHandler>>,
+    /// Takes events.
+    pub events: Arc<dyn EventRecorder>,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Counts rejections.
+    pub metrics: Metrics,
+}
+
+impl Dispatcher {
+    /// Handles a source's set.
+    pub fn deliver(&self, set: SourceSet) {
+        let start = self.clock.now();
+        let mut desired = self.desired.lock();
+        let source = set.source;
+        let (changes, problems) = desired.apply(set);
+        for problem in problems {
+            tracing::warn!(source = %source, what = problem.what, "{}", problem.message);
+        }
+        for refused in changes.refused {
+            self.events.record(&refused.pod, PodEvent::warning("FailedValidation", refused.message));
+        }
+        for change in changes.changes {
+            match change {
+                Change::Remove(pods) => pods.iter().for_each(|pod| self.remove(&mut desired, pod, start)),
+                Change::Add(pods) => self.add(&mut desired, pods, start),
+                Change::Update(pods) | Change::Delete(pods) => {
+                    pods.into_iter().for_each(|pod| self.update(&mut desired, pod, start));
+                }
+                Change::Reconcile(pods) => pods.into_iter().for_each(|pod| self.reconcile(&mut desired, pod, start)),
+            }
+        }
+    }
+
+    /// Something about a pod changed in the runtime or in what its probes say.
+    pub fn look_again(&self, uid: &PodUid) {
+        let desired = self.desired.lock();
+        if let Some(pod) = desired.pods.pod(uid) {
+            let mirror = desired.pods.mirror_of(pod).cloned();
+            self.engine.update_pod(Update::sync(pod.clone()).with_mirror(mirror));
+        }
+    }
+
+    /// A probe changed its mind: the status shows it, and the pod is looked at again.
+    pub fn probed(&self, change: &ProbeChange) {
+        if let Some(pod) = self.desired.pod(&change.uid) {
+            self.statuses.probed(&pod, change);
+            self.look_again(&change.uid);
+        }
+    }
+
+    /// The desired pods that count for admission.
+    pub fn active_pods(&self, desired: &DesiredState) -> Vec<Arc<PodObject>> {
+        desired.pods.pods().filter(|pod| is_active(pod, self.standing(pod))).cloned().collect()
+    }
+
+    /// The active pods, and those that nobody wants any more and that still occupy the node (W1).
+    pub fn admitted(&self, desired: &DesiredState) -> Admitted {
+        let mut admitted: Admitted = self.active_pods(desired).into_iter().collect();
+        for pod in self.engine.unterminated_pods() {
+            if desired.pods.pod(pod.uid()).is_none() {
+                admitted.push(pod);
+            }
+        }
+        admitted
+    }
+
+    fn standing(&self, pod: &PodObject) -> Standing {
+        Standing {
+            known_terminated: self.engine.is_pod_known_terminated(pod.uid()),
+            termination_requested: self.engine.is_pod_termination_requested(pod.uid()),
+            cached_phase: self.statuses.phase(pod.uid()),
+        }
+    }
+
+    fn add(&self, desired: &mut DesiredState, mut pods: Vec<Arc<PodObject>>, start: Time) {
+        pods.sort_by_key(|pod| pod.metadata().creation_timestamp.as_ref().map(|time| time.0));
+        let mut others = None;
+        for pod in pods {
+            if pod.is_mirror() {
+                desired.pods.put(pod.clone());
+                self.update_static_pod_of(desired, &pod, start);
+                continue;
+            }
+            // A pod that stops, or ended before the agent came up, is not judged: it starts nothing.
+            let starts = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
+            if starts {
+                let others = others.get_or_insert_with(|| self.admitted(desired));
+                if let Err(rejection) = self.admission.iter().try_for_each(|handler| handler.admit(&pod, others)) {
+                    desired.pods.put(pod.clone());
+                    self.metrics.admission.rejected(&rejection.reason);
+                    let message = format!("pod was rejected: {}", rejection.message);
+                    self.events.record(&pod, PodEvent::warning("AdmissionRejected", message.clone()));
+                    self.statuses.reject(&pod, &rejection.reason, &message);
+                    continue;
+                }
+                others.push(pod.clone());
+            }
+            desired.pods.put(pod.clone());
+            let mirror = desired.pods.mirror_of(&pod).cloned();
+            self.engine.update_pod(Update::create(pod).with_mirror(mirror).with_start_time(start));
+        }
+    }
+
+    fn update(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
+        desired.pods.put(pod.clone());
+        if pod.is_mirror() {
+            self.update_static_pod_of(desired, &pod, start);
+            return;
+        }
+        let mirror = desired.pods.mirror_of(&pod).cloned();
+        self.engine.update_pod(Update::changed(pod).with_mirror(mirror).with_start_time(start));
+    }
+
+    fn remove(&self, desired: &mut DesiredState, pod: &Arc<PodObject>, start: Time) {
+        desired.pods.remove(pod);
+        if pod.is_mirror() {
+            self.update_static_pod_of(desired, pod, start);
+        } else if desired.is_ready() {
+            // Before every source delivered, another one may still want it; housekeeping comes back to it then.
+            self.engine.update_pod(Update::kill(pod.clone()).with_start_time(start));
+        }
+    }
+
+    fn reconcile(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
+        desired.pods.put(pod.clone());
+        if !pod.is_mirror() && pod.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+            self.engine.update_pod(Update::sync(pod).with_start_time(start));
+        }
+    }
+
+    /// A mirror changed: its static pod is looked at again. One that shows none is left to housekeeping.
+    fn update_static_pod_of(&self, desired: &DesiredState, mirror: &PodObject, start: Time) {
+        if let Some(pod) = desired.pods.pod_of(mirror) {
+            let mirror = desired.pods.mirror_of(pod).cloned();
+            self.engine.update_pod(Update::changed(pod.clone()).with_mirror(mirror).with_start_time(start));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The actix actor: hands each set that a source sends to the dispatcher, while the runtime is healthy.
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use podwright_metrics::ActorMetrics;
+use tokio::sync::{mpsc, watch};
+
+use super::Dispatcher;
+use crate::ports::SourceSet;
+
+/// Reads the sources. Ends when all of them have.
+pub struct DispatcherActor {
+    dispatcher: Arc<Dispatcher>,
+    sets: Option<mpsc::Receiver<SourceSet>>,
+    healthy: watch::Receiver<bool>,
+    metrics: ActorMetrics,
+}
+
+impl DispatcherActor {
+    /// Reads `sets` while `healthy` is true. What the sources send meanwhile waits in their channel.
+    pub fn new(dispatcher: Arc<Dispatcher>, sets: mpsc::Receiver<SourceSet>, healthy: watch::Receiver<bool>) -> Self {
+        let metrics = dispatcher.metrics.actors.of("dispatcher");
+        DispatcherActor { dispatcher, sets: Some(sets), healthy, metrics }
+    }
+}
+
+impl Actor for DispatcherActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let Some(mut sets) = self.sets.take() else { return };
+        let mut healthy = self.healthy.clone();
+        let dispatcher = self.dispatcher.clone();
+        let metrics = self.metrics.clone();
+        let read = async move {
+            loop {
+                if healthy.wait_for(|healthy| *healthy).await.is_err() {
+                    return;
+                }
+                let Some(set) = sets.recv().await else { return };
+                metrics.received();
+                let start = dispatcher.clock.now();
+                dispatcher.deliver(set);
+                metrics.handled(dispatcher.clock.now().since(start));
+            }
+        };
+        ctx.spawn(read.into_actor(self).map(|(), _, ctx| ctx.stop()));
+    }
+}

@@ -1,0 +1,76 @@
+//! Why a pod is where it is.
+
+use super::{Engine, Inner};
+use crate::ids::{FullName, PodUid};
+use crate::pod_worker::cell::Cell;
+use crate::pod_worker::{Failure, Lifecycle, Record, Transition, Wait, WaitFor};
+use crate::time::{Grace, Time};
+
+/// One pod as the engine sees it at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSnapshot {
+    /// The UID.
+    pub uid: PodUid,
+    /// Name and namespace.
+    pub full_name: Option<FullName>,
+    /// Where it stands.
+    pub lifecycle: Lifecycle,
+    /// Whether it is a static pod.
+    pub is_static: bool,
+    /// When its first update came.
+    pub synced_at: Time,
+    /// What it waits for.
+    pub wait: Wait,
+    /// What its hooks fail with, if they do.
+    pub failure: Option<Failure>,
+    /// The decided grace of a pod that stops.
+    pub grace: Option<Grace>,
+    /// Deleted, an orphan, or known to the runtime only.
+    pub deleted: bool,
+    /// Stopped for want of resources.
+    pub evicted: bool,
+    /// Created again before this life ended.
+    pub restart_requested: bool,
+    /// The last moves, oldest first.
+    pub transitions: Vec<Transition>,
+}
+
+impl Engine {
+    /// One pod, by UID.
+    pub fn snapshot(&self, uid: &PodUid) -> Option<PodSnapshot> {
+        let cell = self.inner().find(uid)?;
+        snapshot(self.inner(), &cell)
+    }
+
+    /// Every pod, in no order. Looks at one after the other, so two pods may be seen at slightly different instants.
+    pub fn snapshots(&self) -> Vec<PodSnapshot> {
+        let cells: Vec<_> = self.inner().cells.iter().map(|entry| entry.value().clone()).collect();
+        cells.iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
+    }
+}
+
+fn snapshot(inner: &Inner, cell: &Cell) -> Option<PodSnapshot> {
+    let mut snapshot = cell.ask(|record| look(&cell.uid, record))?;
+    if let (WaitFor::FullName { held_by }, Some(name)) = (&mut snapshot.wait.what, &snapshot.full_name) {
+        *held_by = inner.names.started(name).or_else(|| inner.names.waiting(name).into_iter().next());
+    }
+    Some(snapshot)
+}
+
+fn look(uid: &PodUid, record: &Record) -> PodSnapshot {
+    let known = record.flags();
+    PodSnapshot {
+        uid: uid.clone(),
+        full_name: record.full_name().cloned(),
+        lifecycle: record.lifecycle(),
+        is_static: record.is_static(),
+        synced_at: record.synced_at(),
+        wait: record.wait(),
+        failure: record.failure().cloned(),
+        grace: record.grace(),
+        deleted: known.deleted,
+        evicted: known.evicted,
+        restart_requested: known.restart_requested,
+        transitions: record.transitions().to_vec(),
+    }
+}

@@ -1,0 +1,66 @@
+//! Stopping a pod and waiting for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Engine;
+use crate::pod::PodObject;
+use crate::pod_worker::{KillOptions, Notifier, Update};
+use crate::ports::{PodEvent, StatusFn};
+use crate::time::Grace;
+
+/// The shortest time that [`Engine::kill_pod_now`] waits (upstream `minTimeout`).
+const SHORTEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How to stop a pod with [`Engine::kill_pod_now`].
+#[derive(Clone, Default)]
+pub struct KillNow {
+    /// Stopped for want of resources.
+    pub evict: bool,
+    /// Grace to use instead of the spec's; zero becomes one second.
+    pub grace_seconds: Option<i64>,
+    /// Edits the pod's status.
+    pub status_fn: Option<StatusFn>,
+}
+
+/// The pod did not stop in time. Its termination goes on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("pod {pod} did not stop within {waited:?}")]
+pub struct KillPodError {
+    /// Which pod.
+    pub pod: String,
+    /// How long it was waited for.
+    pub waited: Duration,
+}
+
+impl Engine {
+    /// Stops a pod and waits until none of its containers can run, for 10 s or one and a half times the grace, whichever
+    /// is longer. Needs a tokio runtime with time; blocks no thread.
+    ///
+    /// Cancel safe: dropping it leaves the stop request in force.
+    ///
+    /// # Errors
+    /// [`KillPodError`] when the time is over; the pod then has a warning event `ExceededGracePeriod`.
+    pub async fn kill_pod_now(&self, pod: &Arc<PodObject>, how: KillNow) -> Result<(), KillPodError> {
+        let (notifier, completed) = Notifier::new();
+        let grace = how.grace_seconds.or(pod.spec_grace()).map_or(0, |s| u64::try_from(s).unwrap_or(0));
+        let waited = SHORTEST_WAIT.max(Duration::from_secs(grace).mul_f64(1.5));
+        let options = KillOptions {
+            completed: Some(notifier),
+            evict: how.evict,
+            status_fn: how.status_fn,
+            grace: how.grace_seconds.map(Grace::from_seconds),
+        };
+        self.update_pod(Update::kill(pod.clone()).with_options(options));
+        match tokio::time::timeout(waited, completed).await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => {
+                if let Some(events) = &self.inner().events {
+                    let message = format!("containers did not stop within {} s", waited.as_secs());
+                    events.record(pod, PodEvent::warning("ExceededGracePeriod", message));
+                }
+                Err(KillPodError { pod: pod.full_name().to_string(), waited })
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The queues of all full names.
+
+use dashmap::DashMap;
+
+use crate::ids::{FullName, PodUid};
+use crate::pod_worker::names::NameQueue;
+
+/// Called under a cell's lock; takes no lock but its own.
+#[derive(Debug, Default)]
+pub(super) struct Names(DashMap<FullName, NameQueue, foldhash::fast::RandomState>);
+
+impl Names {
+    pub(super) fn join(&self, name: &FullName, uid: &PodUid) {
+        self.0.entry(name.clone()).or_default().join(uid);
+    }
+
+    pub(super) fn claim(&self, name: &FullName, uid: &PodUid) -> bool {
+        self.0.get_mut(name).is_some_and(|mut queue| queue.claim(uid))
+    }
+
+    /// Answers with who should be woken.
+    pub(super) fn leave(&self, name: &FullName, uid: &PodUid) -> Option<PodUid> {
+        let next = self.0.get_mut(name)?.leave(uid);
+        self.0.remove_if(name, |_, queue| queue.is_empty());
+        next
+    }
+
+    pub(super) fn started(&self, name: &FullName) -> Option<PodUid> {
+        self.0.get(name)?.started().cloned()
+    }
+
+    pub(super) fn waiting(&self, name: &FullName) -> Vec<PodUid> {
+        self.0.get(name).map(|queue| queue.waiting().cloned().collect()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,169 @@
+//! Dead containers, ended sandboxes, and directories that nobody needs any more.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use podwright_metrics::Metrics;
+
+use crate::desired::Desired;
+use crate::engine::Engine;
+use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::ports::{ContainerRuntime, ContainerState, PodStorage, RuntimePod, SandboxState};
+
+/// How many dead runs of each container are kept for their logs and last state (upstream
+/// `MaxPerPodContainerCount`).
+const KEEP_DEAD_RUNS: usize = 1;
+
+/// What of one pod can be removed from the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Garbage {
+    pub(super) containers: Vec<ContainerId>,
+    pub(super) sandboxes: Vec<SandboxId>,
+}
+
+/// Dead runs beyond the newest of each container, and ended sandboxes in which nothing is left, except the newest. If the
+/// pod's content may go, nothing that is dead is kept.
+pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
+    let mut garbage = Garbage::default();
+    let mut dead: Vec<_> = pod.containers.iter().filter(|c| c.state == ContainerState::Exited).collect();
+    dead.sort_by_key(|container| std::cmp::Reverse(container.created_at));
+    let mut kept: HashMap<&str, usize> = HashMap::new();
+    for container in dead {
+        let runs = kept.entry(container.name.as_str()).or_default();
+        if content_may_go || *runs >= KEEP_DEAD_RUNS {
+            garbage.containers.push(container.id.clone());
+        } else {
+            *runs += 1;
+        }
+    }
+    let going: HashSet<&ContainerId> = garbage.containers.iter().collect();
+    let in_use: HashSet<&SandboxId> =
+        pod.containers.iter().filter(|c| !going.contains(&c.id)).map(|c| &c.sandbox).collect();
+    let newest = pod.sandboxes.iter().max_by_key(|sandbox| sandbox.created_at).map(|sandbox| &sandbox.id);
+    let ended = pod.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::NotReady);
+    garbage.sandboxes = ended
+        .filter(|sandbox| !in_use.contains(&sandbox.id) && (content_may_go || newest != Some(&sandbox.id)))
+        .map(|sandbox| sandbox.id.clone())
+        .collect();
+    garbage
+}
+
+/// One sweep, in the background of a pass.
+pub(super) struct Sweep {
+    pub(super) engine: Engine,
+    pub(super) desired: Arc<Desired>,
+    pub(super) runtime: Arc<dyn ContainerRuntime>,
+    pub(super) storage: Arc<dyn PodStorage>,
+    pub(super) metrics: Metrics,
+}
+
+impl Sweep {
+    pub(super) async fn run(&self, listed: Vec<RuntimePod>) {
+        for pod in &listed {
+            self.collect(pod).await;
+        }
+        self.remove_directories(&listed).await;
+    }
+
+    async fn collect(&self, pod: &RuntimePod) {
+        let content_may_go = self.engine.should_pod_content_be_removed(&pod.uid) && !self.is_wanted(&pod.uid);
+        let garbage = garbage(pod, content_may_go);
+        for container in &garbage.containers {
+            // The newest log of a pod that goes on is kept by the container that is kept.
+            if let Err(error) = self.runtime.remove_container(container, false).await {
+                tracing::debug!(pod.uid = %pod.uid, %container, %error, "dead container was not removed");
+            }
+        }
+        for sandbox in &garbage.sandboxes {
+            if let Err(error) = self.runtime.remove_sandbox(sandbox).await {
+                tracing::debug!(pod.uid = %pod.uid, %sandbox, %error, "ended sandbox was not removed");
+            }
+        }
+    }
+
+    /// Removes the directories of pods that nobody wants, knows or runs (K7).
+    async fn remove_directories(&self, listed: &[RuntimePod]) {
+        let pods = match self.storage.pods().await {
+            Ok(pods) => pods,
+            Err(error) => {
+                tracing::warn!(%error, "cannot list pod directories");
+                return;
+            }
+        };
+        let runs: HashSet<&PodUid> = listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect();
+        let (mut found, mut failed) = (0, 0);
+        for uid in pods {
+            if runs.contains(&uid) || self.is_wanted(&uid) || self.engine.is_pod_known(&uid) {
+                continue;
+            }
+            found += 1;
+            // Its volumes may still be there if the agent died between the end of the pod and its cleanup.
+            let removed = match self.storage.tear_down(&uid).await {
+                Ok(()) => self.storage.remove_pod(&uid).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = removed {
+                failed += 1;
+                tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed");
+            }
+        }
+        self.metrics.housekeeping.cleaned_volumes(found, failed);
+    }
+
+    fn is_wanted(&self, uid: &PodUid) -> bool {
+        self.desired.lock().pods.pod(uid).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::FullName;
+    use crate::ports::{RuntimePodContainer, RuntimePodSandbox};
+    use crate::time::Time;
+
+    fn pod() -> RuntimePod {
+        let container = |id: &str, name: &str, sandbox: &str, state, at| RuntimePodContainer {
+            id: id.into(),
+            sandbox: sandbox.into(),
+            name: name.into(),
+            state,
+            created_at: Time::from_secs(at),
+        };
+        let sandbox = |id: &str, state, at| RuntimePodSandbox { id: id.into(), state, created_at: Time::from_secs(at) };
+        RuntimePod {
+            uid: "u".into(),
+            full_name: FullName::new("ns", "p"),
+            sandboxes: vec![sandbox("s1", SandboxState::NotReady, 1), sandbox("s2", SandboxState::Ready, 5)],
+            containers: vec![
+                container("a1", "a", "s1", ContainerState::Exited, 2),
+                container("a2", "a", "s2", ContainerState::Exited, 6),
+                container("a3", "a", "s2", ContainerState::Running, 7),
+                container("b1", "b", "s2", ContainerState::Exited, 8),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_newest_dead_run_of_each_container_is_kept() {
+        let expected = Garbage { containers: vec!["a1".into()], sandboxes: vec!["s1".into()] };
+        assert_eq!(garbage(&pod(), false), expected);
+    }
+
+    #[test]
+    fn nothing_dead_is_kept_of_a_pod_whose_content_may_go() {
+        let going = garbage(&pod(), true);
+        assert_eq!(going.containers, ["b1".into(), "a2".into(), "a1".into()]);
+        // The sandbox in which a container runs stays.
+        assert_eq!(going.sandboxes, ["s1".into()]);
+    }
+
+    #[test]
+    fn the_newest_sandbox_stays_for_its_attempt_number() {
+        let mut ended = pod();
+        ended.containers.clear();
+        ended.sandboxes[1].state = SandboxState::NotReady;
+        assert_eq!(garbage(&ended, false).sandboxes, ["s1".into()]);
+        assert_eq!(garbage(&ended, true).sandboxes, ["s1".into(), "s2".into()]);
+    }
+}

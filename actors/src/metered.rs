@@ -1,0 +1,118 @@
+//! Counts every call to the container runtime, around the port.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use podwright_metrics::{Metrics, RuntimeOperation};
+use tokio_util::sync::CancellationToken;
+
+use crate::ids::{ContainerId, PodUid, SandboxId};
+use crate::pod::PodObject;
+use crate::ports::{
+    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeFuture, RuntimePod,
+    RuntimeVersion, SandboxConfig,
+};
+
+/// A runtime whose calls are counted as `kubelet_runtime_operations_*` and `kubelet_run_podsandbox_*`.
+pub struct MeteredRuntime {
+    inner: Arc<dyn ContainerRuntime>,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+}
+
+impl MeteredRuntime {
+    /// Counts the calls that go through it.
+    pub fn new(inner: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+        MeteredRuntime { inner, clock, metrics }
+    }
+
+    fn count<'a, T: 'a, E: 'a>(
+        &'a self,
+        operation: RuntimeOperation,
+        call: BoxFuture<'a, Result<T, E>>,
+    ) -> BoxFuture<'a, Result<T, E>> {
+        Box::pin(async move {
+            let start = self.clock.now();
+            let result = call.await;
+            self.metrics.runtime.called(operation, self.clock.now().since(start), result.is_err());
+            result
+        })
+    }
+}
+
+impl ContainerRuntime for MeteredRuntime {
+    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
+        self.count(RuntimeOperation::Version, self.inner.version())
+    }
+
+    fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
+        self.count(RuntimeOperation::ListPodSandbox, self.inner.list_pods())
+    }
+
+    fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
+        self.count(RuntimeOperation::PodSandboxStatus, self.inner.pod_status(uid))
+    }
+
+    fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
+        let handler = config.pod.spec().runtime_class_name.clone().unwrap_or_default();
+        let call = self.count(RuntimeOperation::RunPodSandbox, self.inner.run_sandbox(config));
+        Box::pin(async move {
+            let start = self.clock.now();
+            let result = call.await;
+            self.metrics.containers.sandbox_run(&handler, self.clock.now().since(start), result.is_err());
+            result
+        })
+    }
+
+    fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        self.count(RuntimeOperation::StopPodSandbox, self.inner.stop_sandbox(id))
+    }
+
+    fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        self.count(RuntimeOperation::RemovePodSandbox, self.inner.remove_sandbox(id))
+    }
+
+    fn ensure_image<'a>(
+        &'a self,
+        pod: &'a Arc<PodObject>,
+        image: &'a str,
+        pull_policy: Option<&'a str>,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<String, ImageError>> {
+        self.count(RuntimeOperation::ImageStatus, self.inner.ensure_image(pod, image, pull_policy, cancel))
+    }
+
+    fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
+        self.count(RuntimeOperation::CreateContainer, self.inner.create_container(config))
+    }
+
+    fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        self.count(RuntimeOperation::StartContainer, self.inner.start_container(id))
+    }
+
+    fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
+        self.count(RuntimeOperation::StopContainer, self.inner.stop_container(id, grace))
+    }
+
+    fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {
+        self.count(RuntimeOperation::RemoveContainer, self.inner.remove_container(id, keep_log))
+    }
+
+    fn exec<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        command: &'a [String],
+        timeout: Duration,
+    ) -> RuntimeFuture<'a, ExecOutput> {
+        self.count(RuntimeOperation::ExecSync, self.inner.exec(id, command, timeout))
+    }
+
+    fn next_event(&self) -> BoxFuture<'_, PodUid> {
+        self.inner.next_event()
+    }
+
+    fn has_events(&self) -> bool {
+        self.inner.has_events()
+    }
+}

@@ -1,0 +1,170 @@
+//! All parts of a node agent, put together over its ports.
+
+use std::sync::Arc;
+
+use actix::Actor;
+use podwright_metrics::Metrics;
+use tokio::sync::{mpsc, watch};
+
+use crate::admission::AdmissionHandler;
+use crate::containers::perform::{ContainerManager, ContainerPorts, ContainersConfig};
+use crate::desired::Desired;
+use crate::dispatcher::{Dispatcher, DispatcherActor};
+use crate::engine::{Engine, EngineConfig, EngineParts, StartEngineError};
+use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
+use crate::metered::MeteredRuntime;
+use crate::observer::{ChangeSink, Observer, ObserverActor};
+use crate::ports::{
+    Clock, ContainerRuntime, EventRecorder, NetworkClient, PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH, SourceKind,
+    SourceSet,
+};
+use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
+use crate::status::NodeFacts;
+use crate::statuses::Statuses;
+use crate::sync::{CountStarts, NodeResolver, NodeSyncer, SandboxStatus};
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Of the engine.
+    pub engine: EngineConfig,
+    /// Of the containers.
+    pub containers: ContainersConfig,
+    /// What statuses say of the node.
+    pub facts: NodeFacts,
+    /// The sources that have to deliver before anything is stopped for want of a source.
+    pub sources: Vec<SourceKind>,
+}
+
+/// What a node needs from outside.
+#[derive(Clone)]
+pub struct NodePorts {
+    /// Runs containers.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// Makes the network calls of probes and hooks.
+    pub network: Arc<dyn NetworkClient>,
+    /// Keeps directories and volumes.
+    pub storage: Arc<dyn PodStorage>,
+    /// Takes events.
+    pub events: Arc<dyn EventRecorder>,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Asked in order whether a pod may start.
+    pub admission: Vec<Arc<dyn AdmissionHandler>>,
+    /// Where to count.
+    pub metrics: Metrics,
+}
+
+/// A running node. Its actors live on the arbiter that started it.
+pub struct Node {
+    /// The engine.
+    pub engine: Engine,
+    /// What the sources want.
+    pub desired: Arc<Desired>,
+    /// The statuses.
+    pub statuses: Arc<Statuses>,
+    /// What runs.
+    pub observer: Arc<Observer>,
+    /// The pass.
+    pub housekeeping: Arc<Housekeeping>,
+    /// Why containers do not start.
+    pub containers: Arc<ContainerManager>,
+    /// Where sources send their sets.
+    pub sets: mpsc::Sender<SourceSet>,
+    /// Whether the runtime answers.
+    pub healthy: watch::Receiver<bool>,
+}
+
+impl Node {
+    /// Starts all parts on the current actix arbiter, and the engine's workers where its settings say.
+    ///
+    /// # Errors
+    /// [`StartEngineError`] if the engine's threads cannot be started.
+    pub fn start(config: NodeConfig, ports: NodePorts) -> Result<Self, StartEngineError> {
+        let NodePorts { runtime, network, storage, events, clock, admission, metrics } = ports;
+        metrics.node.name(&config.facts.name);
+        let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
+        let desired = Arc::new(Desired::new(config.sources));
+        let statuses = Arc::new(Statuses::new(clock.clone(), metrics.clone()));
+        let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
+        let containers = Arc::new(ContainerManager::new(
+            config.containers,
+            ContainerPorts {
+                runtime: runtime.clone(),
+                network: network.clone(),
+                storage: storage.clone(),
+                events: events.clone(),
+                clock: clock.clone(),
+                resolver: Arc::new(NodeResolver { host_ips: config.facts.host_ips.clone() }),
+                sandboxes: Arc::new(SandboxStatus(statuses.clone())),
+                counter: Arc::new(CountStarts(metrics.clone())),
+            },
+        ));
+
+        // Probes tell the dispatcher, which needs the engine, which needs the syncer, which needs the probes.
+        let (probe_changes, mut probed) = mpsc::unbounded_channel();
+        let probe_sink: ProbeSink = Arc::new(move |change| {
+            // After the node has stopped nobody needs to know.
+            let _stopped = probe_changes.send(change);
+        });
+        let probe_ports =
+            ProbePorts { runtime: runtime.clone(), network, clock: clock.clone(), events: events.clone() };
+        let probes = Arc::new(ProbeManager::new(probe_ports, probe_sink));
+
+        let syncer = Arc::new(NodeSyncer {
+            observer: observer.clone(),
+            containers: containers.clone(),
+            probes: probes.clone(),
+            statuses: statuses.clone(),
+            storage: storage.clone(),
+            events: events.clone(),
+            clock: clock.clone(),
+            node: config.facts,
+        });
+        let engine = Engine::build(
+            syncer.clone(),
+            EngineParts {
+                config: config.engine,
+                clock: Some(clock.clone()),
+                view: Some(observer.clone() as Arc<dyn RuntimeView>),
+                events: Some(events.clone()),
+                metrics: Some(metrics.clone()),
+            },
+        )?;
+        let dispatcher = Arc::new(Dispatcher {
+            engine: engine.clone(),
+            desired: desired.clone(),
+            statuses: statuses.clone(),
+            admission,
+            events,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+        });
+        let housekeeping = Arc::new(Housekeeping {
+            dispatcher: dispatcher.clone(),
+            runtime,
+            probes,
+            containers: containers.clone(),
+            storage,
+            syncer,
+            clock,
+            metrics,
+            state: PassState::default(),
+        });
+
+        let (sets, received) = mpsc::channel(SOURCE_CHANNEL_DEPTH);
+        let (healthy_now, healthy) = watch::channel(false);
+        let told = dispatcher.clone();
+        let sink: ChangeSink = Arc::new(move |uid| told.look_again(uid));
+        ObserverActor::new(observer.clone(), sink, healthy_now).start();
+        let told = dispatcher.clone();
+        actix::spawn(async move {
+            while let Some(change) = probed.recv().await {
+                told.probed(&change);
+            }
+        });
+        DispatcherActor::new(dispatcher, received, healthy.clone()).start();
+        HousekeepingActor::new(housekeeping.clone()).start();
+        Ok(Node { engine, desired, statuses, observer, housekeeping, containers, sets, healthy })
+    }
+}

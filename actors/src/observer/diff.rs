@@ -1,0 +1,119 @@
+//! What changed between two looks at a pod.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::ports::{ContainerState, PodRuntimeStatus, RuntimePod, SandboxState};
+
+/// One change of one container or sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RuntimeChange {
+    /// It runs.
+    Started,
+    /// It ended, or vanished while it ran.
+    Died,
+    /// It was removed after it ended, or vanished.
+    Removed,
+    /// Its state cannot be told.
+    Unclear,
+}
+
+/// The states of a pod's containers and sandboxes by id, in the three that matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen(Arc<BTreeMap<String, Standing>>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Running,
+    Exited,
+    /// Created counts as unknown: it is on its way.
+    Unknown,
+}
+
+impl Seen {
+    /// From a listing.
+    pub fn of_listing(pod: &RuntimePod) -> Self {
+        let containers = pod.containers.iter().map(|c| (c.id.to_string(), c.state.into()));
+        let sandboxes = pod.sandboxes.iter().map(|s| (s.id.to_string(), s.state.into()));
+        Seen(Arc::new(containers.chain(sandboxes).collect()))
+    }
+
+    /// From a read.
+    pub fn of_status(status: &PodRuntimeStatus) -> Self {
+        let containers = status.containers.iter().map(|c| (c.id.to_string(), c.state.into()));
+        let sandboxes = status.sandboxes.iter().map(|s| (s.id.to_string(), s.state.into()));
+        Seen(Arc::new(containers.chain(sandboxes).collect()))
+    }
+
+    /// Whether nothing is there.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl From<ContainerState> for Standing {
+    fn from(state: ContainerState) -> Self {
+        match state {
+            ContainerState::Running => Standing::Running,
+            ContainerState::Exited => Standing::Exited,
+            ContainerState::Created | ContainerState::Unknown => Standing::Unknown,
+        }
+    }
+}
+
+impl From<SandboxState> for Standing {
+    fn from(state: SandboxState) -> Self {
+        match state {
+            SandboxState::Ready => Standing::Running,
+            SandboxState::NotReady => Standing::Exited,
+        }
+    }
+}
+
+/// What changed from one look to the next.
+pub fn changes(old: &Seen, new: &Seen) -> Vec<RuntimeChange> {
+    let mut found = Vec::new();
+    for (id, now) in new.0.iter() {
+        if old.0.get(id) != Some(now) {
+            found.push(match now {
+                Standing::Running => RuntimeChange::Started,
+                Standing::Exited => RuntimeChange::Died,
+                Standing::Unknown => RuntimeChange::Unclear,
+            });
+        }
+    }
+    for (_, before) in old.0.iter().filter(|(id, _)| !new.0.contains_key(*id)) {
+        if *before != Standing::Exited {
+            found.push(RuntimeChange::Died);
+        }
+        found.push(RuntimeChange::Removed);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(states: &[(&str, ContainerState)]) -> Seen {
+        Seen(Arc::new(states.iter().map(|(id, state)| ((*id).to_owned(), (*state).into())).collect()))
+    }
+
+    // S88
+    #[test]
+    fn each_way_a_container_can_go_is_told_apart() {
+        use ContainerState::*;
+        let running = seen(&[("c", Running)]);
+        let rows: [(&Seen, &Seen, &[RuntimeChange]); 6] = [
+            (&seen(&[]), &running, &[RuntimeChange::Started]),
+            (&running, &seen(&[("c", Exited)]), &[RuntimeChange::Died]),
+            (&seen(&[("c", Exited)]), &seen(&[]), &[RuntimeChange::Removed]),
+            (&running, &seen(&[]), &[RuntimeChange::Died, RuntimeChange::Removed]),
+            (&running, &running, &[]),
+            (&seen(&[("c", Created)]), &seen(&[("c", Unknown)]), &[]),
+        ];
+        for (old, new, expected) in rows {
+            assert_eq!(changes(old, new), expected, "{old:?} -> {new:?}");
+        }
+    }
+}

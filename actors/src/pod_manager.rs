@@ -1,0 +1,137 @@
+//! The desired pods: what the sources want on this node, by UID and by full name, mirrors apart.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::ids::{FullName, PodUid};
+use crate::pod::PodObject;
+
+/// What the sources want. Mirrors are not pods of their own here: each shows a static pod of the same full name.
+#[derive(Debug, Default)]
+pub struct PodManager {
+    pods: HashMap<PodUid, Arc<PodObject>>,
+    by_name: HashMap<FullName, PodUid>,
+    mirrors: HashMap<FullName, Arc<PodObject>>,
+}
+
+impl PodManager {
+    /// Adds a pod or a mirror, or replaces the one with its UID or, for mirrors, its full name.
+    pub fn put(&mut self, pod: Arc<PodObject>) {
+        let name = pod.full_name().clone();
+        if pod.is_mirror() {
+            self.mirrors.insert(name, pod);
+            return;
+        }
+        let uid = pod.uid().clone();
+        if let Some(old) = self.pods.insert(uid.clone(), pod)
+            && *old.full_name() != name
+        {
+            self.drop_name(old.full_name(), &uid);
+        }
+        self.by_name.insert(name, uid);
+    }
+
+    /// Drops a pod or a mirror. Of a full name that another pod took over meanwhile, that one stays.
+    pub fn remove(&mut self, pod: &PodObject) {
+        if pod.is_mirror() {
+            if self.mirrors.get(pod.full_name()).is_some_and(|mirror| mirror.uid() == pod.uid()) {
+                self.mirrors.remove(pod.full_name());
+            }
+            return;
+        }
+        if let Some(old) = self.pods.remove(pod.uid()) {
+            self.drop_name(old.full_name(), pod.uid());
+        }
+    }
+
+    fn drop_name(&mut self, name: &FullName, uid: &PodUid) {
+        if self.by_name.get(name) == Some(uid) {
+            self.by_name.remove(name);
+        }
+    }
+
+    /// A pod by UID. The UID of a mirror finds nothing: translate it first.
+    pub fn pod(&self, uid: &PodUid) -> Option<&Arc<PodObject>> {
+        self.pods.get(uid)
+    }
+
+    /// A pod by full name.
+    pub fn pod_named(&self, name: &FullName) -> Option<&Arc<PodObject>> {
+        self.pods.get(self.by_name.get(name)?)
+    }
+
+    /// The mirror of a static pod.
+    pub fn mirror_of(&self, pod: &PodObject) -> Option<&Arc<PodObject>> {
+        if pod.is_static() { self.mirrors.get(pod.full_name()) } else { None }
+    }
+
+    /// The static pod that a mirror shows.
+    pub fn pod_of(&self, mirror: &PodObject) -> Option<&Arc<PodObject>> {
+        self.pod_named(mirror.full_name()).filter(|pod| pod.is_static())
+    }
+
+    /// The UID under which the engine knows a pod: that of the static pod for a mirror's.
+    pub fn translate(&self, uid: &PodUid) -> Option<&PodUid> {
+        if let Some((known, _)) = self.pods.get_key_value(uid) {
+            return Some(known);
+        }
+        let mirror = self.mirrors.values().find(|mirror| mirror.uid() == uid)?;
+        self.pod_of(mirror).map(|pod| pod.uid())
+    }
+
+    /// All pods, in no order.
+    pub fn pods(&self) -> impl Iterator<Item = &Arc<PodObject>> {
+        self.pods.values()
+    }
+
+    /// All mirrors, in no order.
+    pub fn mirrors(&self) -> impl Iterator<Item = &Arc<PodObject>> {
+        self.mirrors.values()
+    }
+
+    /// How many pods there are, mirrors not counted.
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    /// The full names of mirrors that show no static pod.
+    pub fn orphan_mirrors(&self) -> impl Iterator<Item = &FullName> {
+        self.mirrors.values().filter(|mirror| self.pod_of(mirror).is_none()).map(|mirror| mirror.full_name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+
+    #[test]
+    fn a_full_name_that_another_pod_took_over_outlives_the_old_one() {
+        let mut manager = PodManager::default();
+        let (old, new) = (pod("web").uid("1").static_pod().build(), pod("web").uid("2").static_pod().build());
+        manager.put(old.clone());
+        manager.put(new.clone());
+        manager.remove(&old);
+        assert_eq!(manager.pod_named(new.full_name()).map(|p| p.uid()), Some(new.uid()));
+        manager.remove(&new);
+        assert!(manager.pod_named(new.full_name()).is_none());
+    }
+
+    #[test]
+    fn a_mirror_is_translated_to_its_static_pod_and_counts_as_no_pod() {
+        let mut manager = PodManager::default();
+        let web = pod("web").uid("1").static_pod().build();
+        let mirror = pod("web").uid("m").mirror().build();
+        manager.put(mirror.clone());
+        assert_eq!(manager.orphan_mirrors().count(), 1);
+        manager.put(web.clone());
+        assert_eq!(manager.translate(mirror.uid()), Some(web.uid()));
+        assert_eq!(manager.mirror_of(&web).map(|m| m.uid()), Some(mirror.uid()));
+        assert_eq!((manager.len(), manager.orphan_mirrors().count()), (1, 0));
+    }
+}

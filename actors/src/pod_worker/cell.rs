@@ -1,0 +1,95 @@
+//! The place where one record lives: its lock, and the bell that wakes its actor.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
+use tokio_util::sync::CancellationToken;
+
+use super::state::Record;
+use crate::ids::{FullName, PodUid};
+
+/// One pod's cell. Nothing awaits under its lock, and who holds it touches no other cell and not the map of cells.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) uid: PodUid,
+    slot: Mutex<Slot>,
+    /// Whether the actor was woken and has not looked yet: one wake-up serves a burst.
+    rung: AtomicBool,
+    /// Whether the actor must not take work.
+    held: AtomicBool,
+    bell: AtomicWaker,
+}
+
+/// What is in a cell.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// The cell was made for an update that has not arrived in it yet. Counts as unknown.
+    Unborn,
+    /// A record.
+    Live(Live),
+    /// The record was dropped; the cell is about to leave the map. Counts as unknown.
+    Forgotten,
+}
+
+/// A record with what the shell keeps beside it.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) record: Record,
+    /// The full name a static pod queued for: the one it came with, should it be renamed later.
+    pub(crate) queued: Option<FullName>,
+    /// Cancels the running hook call.
+    pub(crate) cancel: Option<CancellationToken>,
+}
+
+impl Cell {
+    pub(crate) fn new(uid: PodUid) -> Self {
+        Cell {
+            uid,
+            slot: Mutex::new(Slot::Unborn),
+            rung: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            bell: AtomicWaker::new(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock()
+    }
+
+    /// Asks the record something; `None` if there is none.
+    pub(crate) fn ask<T>(&self, question: impl FnOnce(&Record) -> T) -> Option<T> {
+        match &*self.lock() {
+            Slot::Live(live) => Some(question(&live.record)),
+            Slot::Unborn | Slot::Forgotten => None,
+        }
+    }
+
+    /// Wakes the actor unless it was woken already and has not looked yet.
+    pub(crate) fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            self.bell.wake();
+        }
+    }
+
+    /// The actor is about to look: a ring from now on wakes it again.
+    pub(crate) fn listen(&self, waker: &Waker) {
+        self.bell.register(waker);
+        self.rung.store(false, Ordering::Release);
+        // A ring between the two lines above has woken the waker just registered, so nothing is lost. What was rung
+        // before them is seen by the look that follows: the ringer released the record's lock before it rang.
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
+        if !held {
+            self.ring();
+        }
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,470 @@
+//! Where a pod stands, and the questions that others may ask of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::update::{Config, Notifier, Target, UpdateKind};
+use crate::ids::{FullName, PodUid};
+use crate::pod::PodObject;
+use crate::ports::{RunningPod, StatusFn};
+use crate::time::{Grace, Time};
+
+/// What the engine knows of one UID.
+#[derive(Debug)]
+pub struct Record {
+    /// When the first update came.
+    pub(super) synced_at: Time,
+    pub(super) state: State,
+    /// The newest update that was not taken yet. Replaced whole by the next one.
+    pub(super) pending: Option<Pending>,
+    /// The hook that runs now.
+    pub(super) running: Option<RunningHook>,
+    /// When to act although nobody asks.
+    pub(super) due: Option<Time>,
+    /// What the last hook call failed with; gone after a success.
+    pub(super) failure: Option<Box<Failure>>,
+    pub(super) history: History,
+}
+
+/// Where a pod stands on this node; each variant carries only what is true in it. It only moves forward.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Not yet allowed to start.
+    Waiting(Waiting),
+    /// Expected to run.
+    Sync(Started),
+    /// Must stop: from here no container can be started.
+    Terminating(Box<Terminating>),
+    /// No container runs or can run; to be cleaned up.
+    Terminated(Box<Terminated>),
+    /// Cleaned up, or ended without ever starting. Kept until `sync_known_pods` drops it.
+    Finished(Finished),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    /// Since when a pod of the same full name stands before it; `None` until it asked for its turn.
+    pub(super) blocked_since: Option<Time>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Started {
+    pub(super) config: Config,
+}
+
+#[derive(Debug)]
+pub(super) struct Terminating {
+    pub(super) stop: Stop,
+    pub(super) flags: Flags,
+    pub(super) grace: Grace,
+    /// Whether somebody asked for that grace.
+    pub(super) forced: bool,
+    pub(super) notifiers: Vec<Notifier>,
+    /// Of all that were given, the last.
+    pub(super) status_fn: Option<Editor>,
+}
+
+/// A [`StatusFn`] that can be printed.
+#[derive(Clone)]
+pub(super) struct Editor(pub(super) StatusFn);
+
+impl fmt::Debug for Editor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StatusFn")
+    }
+}
+
+/// How far a stop has come, and what is known of the pod then.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// Requested before the worker took its first update; nothing was started by this worker.
+    Unstarted {
+        /// A runtime-only kill came for the UID: there may be containers of an earlier run.
+        observed_runtime: bool,
+    },
+    /// The pod was allowed to start (or is stopped as if it had been).
+    Started {
+        config: Config,
+        /// Whether the worker is about to call, or called, a terminate hook.
+        noticed: bool,
+    },
+    /// Only the runtime knows the pod, and the terminate hook for such pods was called.
+    Runtime { running: Arc<RunningPod> },
+}
+
+#[derive(Debug)]
+pub(super) struct Terminated {
+    /// `None` until the worker took the first update of a pod that was born terminated.
+    pub(super) config: Option<Config>,
+    pub(super) flags: Flags,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Finished {
+    pub(super) full_name: FullName,
+    pub(super) is_static: bool,
+    pub(super) flags: Flags,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags {
+    /// A deletion timestamp, a runtime-only pod, or an orphan.
+    pub(crate) deleted: bool,
+    /// Stopped for want of resources.
+    pub(crate) evicted: bool,
+    /// The pod was created again before this one ended.
+    pub(crate) restart_requested: bool,
+}
+
+/// An update that waits to be taken.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) kind: UpdateKind,
+    pub(super) target: Target,
+    pub(super) start_time: Option<Time>,
+}
+
+/// Which of the four hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hook {
+    /// `sync_pod`.
+    Sync,
+    /// `sync_terminating_pod`.
+    Terminating,
+    /// `sync_terminating_runtime_pod`.
+    TerminatingRuntime,
+    /// `sync_terminated_pod`.
+    Terminated,
+}
+
+impl Hook {
+    /// The name of its method.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Hook::Sync => "sync_pod",
+            Hook::Terminating => "sync_terminating_pod",
+            Hook::TerminatingRuntime => "sync_terminating_runtime_pod",
+            Hook::Terminated => "sync_terminated_pod",
+        }
+    }
+}
+
+/// A hook call under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunningHook {
+    pub(super) hook: Hook,
+    pub(super) since: Time,
+    /// Kind and start time of the update behind it, for the duration metric.
+    pub(super) kind: UpdateKind,
+    pub(super) start_time: Option<Time>,
+}
+
+/// The hook fails; it is being tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which hook.
+    pub hook: Hook,
+    /// What it said last.
+    pub error: String,
+    /// How often in a row.
+    pub count: u32,
+    /// When it failed first in this row.
+    pub since: Time,
+}
+
+/// The lifecycle as metrics and queries see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lifecycle {
+    /// Not yet allowed to start.
+    Waiting,
+    /// Expected to run.
+    Sync,
+    /// No container may start.
+    Terminating,
+    /// None runs.
+    Terminated,
+    /// Cleaned up.
+    Finished,
+}
+
+impl Lifecycle {
+    /// In lower case, as the `lifecycle` label and `explain` say it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Lifecycle::Waiting => "waiting",
+            Lifecycle::Sync => "sync",
+            Lifecycle::Terminating => "terminating",
+            Lifecycle::Terminated => "terminated",
+            Lifecycle::Finished => "finished",
+        }
+    }
+}
+
+/// Why a pod moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The first update came.
+    FirstUpdate,
+    /// First seen in a terminal phase with nothing running: only cleanup is left.
+    SeenEnded,
+    /// The worker was allowed to start it.
+    Started,
+    /// A deletion timestamp came.
+    Deleted,
+    /// Its phase is terminal in the source.
+    TerminalPhase,
+    /// Somebody asked for a stop.
+    Killed,
+    /// Somebody asked for a stop for want of resources.
+    Evicted,
+    /// Only the runtime knows it.
+    RuntimeOnly,
+    /// No source wants it any more.
+    Orphaned,
+    /// Its containers ended by themselves.
+    Completed,
+    /// The terminate hook succeeded.
+    ContainersStopped,
+    /// The cleanup hook succeeded.
+    CleanedUp,
+    /// A stop came before it was allowed to start.
+    NeverStarted,
+}
+
+impl Cause {
+    /// A phrase for people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Cause::FirstUpdate => "first update",
+            Cause::SeenEnded => "first seen in a terminal phase with nothing running",
+            Cause::Started => "allowed to start",
+            Cause::Deleted => "deleted",
+            Cause::TerminalPhase => "terminal phase in its source",
+            Cause::Killed => "stop requested",
+            Cause::Evicted => "evicted",
+            Cause::RuntimeOnly => "known to the runtime only",
+            Cause::Orphaned => "no source wants it any more",
+            Cause::Completed => "its containers ended",
+            Cause::ContainersStopped => "containers stopped",
+            Cause::CleanedUp => "cleaned up",
+            Cause::NeverStarted => "stopped before it started",
+        }
+    }
+}
+
+/// One move of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// When.
+    pub at: Time,
+    /// Where to.
+    pub to: Lifecycle,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// The last moves, oldest first. A life has five moves at the most.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History(Vec<Transition>);
+
+impl History {
+    pub(super) fn push(&mut self, transition: Transition) {
+        self.0.push(transition);
+    }
+
+    pub(super) fn as_slice(&self) -> &[Transition] {
+        &self.0
+    }
+}
+
+impl Record {
+    /// Where it stands.
+    pub fn lifecycle(&self) -> Lifecycle {
+        match &self.state {
+            State::Waiting(_) => Lifecycle::Waiting,
+            State::Sync(_) => Lifecycle::Sync,
+            State::Terminating(_) => Lifecycle::Terminating,
+            State::Terminated(_) => Lifecycle::Terminated,
+            State::Finished(_) => Lifecycle::Finished,
+        }
+    }
+
+    pub(crate) fn flags(&self) -> Flags {
+        match &self.state {
+            State::Waiting(_) | State::Sync(_) => Flags::default(),
+            State::Terminating(t) => t.flags,
+            State::Terminated(t) => t.flags,
+            State::Finished(f) => f.flags,
+        }
+    }
+
+    pub(super) fn flags_mut(&mut self) -> Option<&mut Flags> {
+        match &mut self.state {
+            State::Waiting(_) | State::Sync(_) => None,
+            State::Terminating(t) => Some(&mut t.flags),
+            State::Terminated(t) => Some(&mut t.flags),
+            State::Finished(f) => Some(&mut f.flags),
+        }
+    }
+
+    /// The spec that the worker acts on. Visible only for pods that were allowed to start, or are stopped as if they
+    /// had been.
+    pub(super) fn active(&self) -> Option<&Config> {
+        match &self.state {
+            State::Sync(started) => Some(&started.config),
+            State::Terminating(t) => match &t.stop {
+                Stop::Started { config, .. } => Some(config),
+                Stop::Unstarted { .. } | Stop::Runtime { .. } => None,
+            },
+            State::Terminated(t) => t.config.as_ref(),
+            State::Waiting(_) | State::Finished(_) => None,
+        }
+    }
+
+    /// What the worker acts on, as something it can be asked to act on again.
+    pub(super) fn active_target(&self) -> Option<Target> {
+        match &self.state {
+            State::Terminating(t) => match &t.stop {
+                Stop::Runtime { running } => Some(Target::Runtime(running.clone())),
+                Stop::Started { config, .. } => Some(Target::Config(config.clone())),
+                Stop::Unstarted { .. } => None,
+            },
+            State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_) => {
+                self.active().cloned().map(Target::Config)
+            }
+        }
+    }
+
+    pub(super) fn pending_config(&self) -> Option<&Config> {
+        match &self.pending.as_ref()?.target {
+            Target::Config(config) => Some(config),
+            Target::Runtime(_) => None,
+        }
+    }
+
+    /// The pod as it is known, by what the worker acts on or else by what waits to be taken.
+    pub(super) fn config(&self) -> Option<&Config> {
+        self.active().or_else(|| self.pending_config())
+    }
+
+    /// The spec that the worker acts on.
+    pub fn active_pod(&self) -> Option<&Arc<PodObject>> {
+        self.active().map(|config| &config.pod)
+    }
+
+    /// Whether an update waits to be taken or is being worked on. A static pod that waits for its name does not work.
+    pub fn is_working(&self) -> bool {
+        self.running.is_some() || (self.pending.is_some() && !self.is_blocked())
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        matches!(&self.state, State::Waiting(Waiting { blocked_since: Some(_) }))
+    }
+
+    /// Whether a stop was requested.
+    pub fn is_termination_requested(&self) -> bool {
+        self.lifecycle() >= Lifecycle::Terminating
+    }
+
+    /// Whether the terminate hook succeeded, or the pod ended unstarted.
+    pub fn is_terminated(&self) -> bool {
+        self.lifecycle() >= Lifecycle::Terminated
+    }
+
+    /// Whether it is cleaned up.
+    pub fn is_finished(&self) -> bool {
+        self.lifecycle() == Lifecycle::Finished
+    }
+
+    /// Whether the worker has begun to stop it, so that setup loops must not add to it. Upstream answers no for a pod
+    /// that ended without starting; this answers yes (W32).
+    pub fn should_containers_be_terminating(&self) -> bool {
+        match &self.state {
+            State::Waiting(_) | State::Sync(_) => false,
+            State::Terminating(t) => match &t.stop {
+                Stop::Unstarted { .. } => false,
+                Stop::Started { noticed, .. } => *noticed,
+                Stop::Runtime { .. } => true,
+            },
+            State::Terminated(_) | State::Finished(_) => true,
+        }
+    }
+
+    /// Whether what the pod left on disk may be reclaimed.
+    pub fn should_content_be_removed(&self) -> bool {
+        let flags = self.flags();
+        flags.evicted || (flags.deleted && self.is_terminated())
+    }
+
+    /// When the first update came.
+    pub fn synced_at(&self) -> Time {
+        self.synced_at
+    }
+
+    /// When to act although nobody asks.
+    pub(crate) fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// What its hooks fail with, if they do.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_deref()
+    }
+
+    /// The decided grace of a pod that stops.
+    pub fn grace(&self) -> Option<Grace> {
+        match &self.state {
+            State::Terminating(t) => Some(t.grace),
+            State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_) => None,
+        }
+    }
+
+    /// Whether it is a static pod.
+    pub fn is_static(&self) -> bool {
+        match (&self.state, self.config()) {
+            (State::Finished(finished), _) => finished.is_static,
+            (_, Some(config)) => config.pod.is_static(),
+            (_, None) => false,
+        }
+    }
+
+    /// The last moves, oldest first.
+    pub fn transitions(&self) -> &[Transition] {
+        self.history.as_slice()
+    }
+
+    /// When it came to where it stands.
+    pub fn last_move(&self) -> Time {
+        self.transitions().last().map_or(self.synced_at, |transition| transition.at)
+    }
+
+    /// The name and namespace.
+    pub fn full_name(&self) -> Option<&FullName> {
+        if let Some(config) = self.config() {
+            return Some(config.pod.full_name());
+        }
+        match (&self.state, self.pending.as_ref().map(|p| &p.target)) {
+            (State::Finished(finished), _) => Some(&finished.full_name),
+            (State::Terminating(t), _) if let Stop::Runtime { running } = &t.stop => Some(&running.full_name),
+            (_, Some(Target::Runtime(running))) => Some(&running.full_name),
+            _ => None,
+        }
+    }
+}
+
+/// One record in the answer of `sync_known_pods`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownPod {
+    /// The UID.
+    pub uid: PodUid,
+    /// Where it stands; never [`Lifecycle::Waiting`], which counts as sync.
+    pub lifecycle: Lifecycle,
+    /// Whether no source wants it any more.
+    pub orphan: bool,
+    /// Whether a spec is known.
+    pub has_config: bool,
+    /// Whether it is a static pod.
+    pub is_static: bool,
+    /// Since when it stands there.
+    pub since: Time,
+}

@@ -1,0 +1,148 @@
+//! A hook call ended, or the pod's time has come.
+
+use super::update::{effective_grace, finish};
+use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, Tick, Worked};
+use crate::pod_worker::state::{
+    Cause, Failure, Flags, Hook, Pending, Record, RunningHook, State, Stop, Terminated, Terminating, Waiting,
+};
+use crate::pod_worker::update::UpdateKind;
+use crate::ports::SyncRetry;
+use crate::time::Time;
+
+pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects {
+    let Some(running) = record.running.take() else {
+        return Effects::default();
+    };
+    let mut effects = Effects::default();
+    let mut worked = Some(running.kind);
+    match (outcome, running.hook) {
+        (Outcome::Failed { error, retry }, hook) => failed(record, hook, error, retry, tick),
+        // Expected, and no failure: what it was cancelled for is pending.
+        (Outcome::Cancelled, _) => record.due = Some(tick.after(tick.error_backoff)),
+        (Outcome::Continues { check_at }, _) => {
+            record.failure = None;
+            let resync = tick.after(tick.resync);
+            record.due = Some(check_at.map_or(resync, |at| at.min(resync)));
+        }
+        (Outcome::Ended, _) => {
+            record.failure = None;
+            ended(record, tick.now);
+            again(record);
+        }
+        (Outcome::Succeeded, Hook::TerminatingRuntime) => {
+            effects.completed = notifiers(record);
+            effects.forget = true;
+            effects.end = true;
+        }
+        (Outcome::Succeeded, Hook::Terminating) => {
+            record.failure = None;
+            effects.completed = notifiers(record);
+            stopped(record, tick.now);
+            again(record);
+        }
+        (Outcome::Succeeded, Hook::Terminated) => {
+            finish(record, Cause::CleanedUp, tick.now);
+            effects.name = NameMove::Leave;
+            effects.end = true;
+            worked = None;
+        }
+        // Setup has outcomes of its own; a bare success means that nothing is left to do for now.
+        (Outcome::Succeeded, Hook::Sync) => {
+            record.failure = None;
+            record.due = Some(tick.after(tick.resync));
+        }
+    }
+    effects.worked = measured(running, worked);
+    effects.wake = record.pending.is_some();
+    effects
+}
+
+fn measured(running: RunningHook, kind: Option<UpdateKind>) -> Option<Worked> {
+    running.start_time.map(|start_time| Worked { kind, start_time })
+}
+
+/// A failed hook never moves the pod; it is called again after a delay, or at once if something newer is pending.
+fn failed(record: &mut Record, hook: Hook, error: String, retry: SyncRetry, tick: Tick) {
+    let delay = match retry {
+        SyncRetry::NetworkNotReady => NETWORK_BACKOFF,
+        SyncRetry::At(until) => until.since(tick.now).min(tick.resync),
+        SyncRetry::Backoff => tick.error_backoff,
+    };
+    record.due = Some(tick.after(delay));
+    let (count, since) = match &record.failure {
+        Some(failure) if failure.hook == hook => (failure.count.saturating_add(1), failure.since),
+        Some(_) | None => (1, tick.now),
+    };
+    record.failure = Some(Box::new(Failure { hook, error, count, since }));
+}
+
+/// The pod ended by itself: what is left of it is stopped. If somebody asked for a stop meanwhile, that one counts.
+fn ended(record: &mut Record, now: Time) {
+    let placeholder = State::Waiting(Waiting { blocked_since: None });
+    match std::mem::replace(&mut record.state, placeholder) {
+        State::Sync(started) => {
+            // The grace is decided on this path too, so that a later, shorter one is seen as shorter (W6).
+            let grace = effective_grace(None, Some(&started.config.pod), None);
+            record.state = State::Terminating(Box::new(Terminating {
+                stop: Stop::Started { config: started.config, noticed: true },
+                flags: Flags::default(),
+                grace,
+                forced: false,
+                notifiers: Vec::new(),
+                status_fn: None,
+            }));
+            record.moved(now, Cause::Completed);
+        }
+        State::Terminating(mut t) => {
+            if let Stop::Started { noticed, .. } = &mut t.stop {
+                *noticed = true;
+            }
+            record.state = State::Terminating(t);
+        }
+        other @ (State::Waiting(_) | State::Terminated(_) | State::Finished(_)) => record.state = other,
+    }
+}
+
+/// No container runs, and none can.
+fn stopped(record: &mut Record, now: Time) {
+    let placeholder = State::Waiting(Waiting { blocked_since: None });
+    match std::mem::replace(&mut record.state, placeholder) {
+        State::Terminating(t) => {
+            let config = match t.stop {
+                Stop::Started { config, .. } => Some(config),
+                Stop::Unstarted { .. } | Stop::Runtime { .. } => None,
+            };
+            record.state = State::Terminated(Box::new(Terminated { config, flags: t.flags }));
+            record.moved(now, Cause::ContainersStopped);
+        }
+        other @ (State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_)) => {
+            record.state = other
+        }
+    }
+}
+
+fn notifiers(record: &mut Record) -> Vec<crate::pod_worker::update::Notifier> {
+    match &mut record.state {
+        State::Terminating(t) => std::mem::take(&mut t.notifiers),
+        State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_) => Vec::new(),
+    }
+}
+
+/// The worker acts again on what it has, unless something newer is pending.
+fn again(record: &mut Record) {
+    record.due = None;
+    if record.pending.is_none()
+        && let Some(target) = record.active_target()
+    {
+        record.pending = Some(Pending { kind: UpdateKind::Sync, target, start_time: None });
+    }
+}
+
+/// The due time passed: a re-check, a retry, or another try for the full name.
+pub(super) fn due(record: &mut Record, tick: Tick) -> Effects {
+    if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) {
+        return Effects::default();
+    }
+    again(record);
+    Effects { wake: record.pending.is_some(), ..Effects::default() }
+}

@@ -1,0 +1,76 @@
+//! Housekeeping asks whether the pod is still wanted (rules of `sync_known_pods`).
+
+use super::update::{effective_grace, terminate};
+use super::{Effects, Known, NameMove, Tick};
+use crate::pod_worker::state::{Cause, Flags, Lifecycle, Pending, Record, State, Stop};
+use crate::pod_worker::update::{Target, UpdateKind};
+
+pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
+    let orphan = !desired;
+    if (orphan || record.flags().restart_requested) && record.is_finished() {
+        return forget(record);
+    }
+    if !orphan {
+        return Effects { known: Some(answer(record, orphan)), ..Effects::default() };
+    }
+    if never_ran(record) {
+        return forget(record);
+    }
+    let mut effects = Effects::default();
+    if let Some(flags) = record.flags_mut() {
+        flags.deleted = true;
+        // A call under way retries by itself, and a retry that waits out its backoff is left to its own time (W33).
+        if record.running.is_none() && record.failure.is_none() {
+            replay(record);
+        }
+    } else {
+        let grace = effective_grace(None, record.active_pod().map(|pod| &**pod), None);
+        let flags = Flags { deleted: true, ..Flags::default() };
+        terminate(record, flags, grace, Cause::Orphaned, tick.now, &mut effects);
+        // A setup under way works for nobody (W4).
+        effects.cancel = record.running.is_some();
+        replay(record);
+    }
+    effects.wake = record.pending.is_some();
+    effects.known = Some(answer(record, orphan));
+    effects
+}
+
+/// Not started, and the runtime never spoke of it: nothing is to be stopped or cleaned up.
+fn never_ran(record: &Record) -> bool {
+    match &record.state {
+        State::Waiting(_) => true,
+        State::Terminating(t) => {
+            matches!(&t.stop, Stop::Unstarted { observed_runtime: false })
+                && record.pending.as_ref().is_none_or(|p| matches!(p.target, Target::Config(_)))
+        }
+        State::Sync(_) | State::Terminated(_) | State::Finished(_) => false,
+    }
+}
+
+fn forget(record: &mut Record) -> Effects {
+    let completed = match &mut record.state {
+        State::Terminating(t) => std::mem::take(&mut t.notifiers),
+        State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_) => Vec::new(),
+    };
+    Effects { completed, name: NameMove::Leave, end: true, forget: true, ..Effects::default() }
+}
+
+/// Lets the worker act again on what it has.
+fn replay(record: &mut Record) {
+    if record.pending.is_none()
+        && let Some(target) = record.active_target()
+    {
+        record.pending = Some(Pending { kind: UpdateKind::Sync, target, start_time: None });
+    }
+}
+
+fn answer(record: &Record, orphan: bool) -> Known {
+    let lifecycle = match record.lifecycle() {
+        Lifecycle::Waiting | Lifecycle::Sync => Lifecycle::Sync,
+        Lifecycle::Terminating => Lifecycle::Terminating,
+        Lifecycle::Terminated | Lifecycle::Finished => Lifecycle::Terminated,
+    };
+    let has_config = record.is_finished() || record.config().is_some();
+    Known { lifecycle, orphan, has_config, is_static: record.is_static(), since: record.last_move() }
+}

@@ -1,0 +1,106 @@
+//! The worker takes what is pending: it decides the start, merges the update into what it acts on, and names the hook, all
+//! in one step.
+
+use super::update::{finish, keep_mirror};
+use super::{ERROR_BACKOFF, Effects, HookCall, Tick, Worked};
+use crate::pod_worker::state::{Cause, Hook, Pending, Record, Started, State, Stop, Waiting};
+use crate::pod_worker::update::{Config, Target};
+use crate::ports::{Observed, SyncPod, TerminatingPod};
+
+impl Record {
+    /// Whether a take must be told what the runtime shows: a static pod whose stop came before its start may have
+    /// containers of an earlier run (W32).
+    pub fn wants_observation(&self) -> bool {
+        matches!(&self.state, State::Terminating(t) if matches!(t.stop, Stop::Unstarted { .. }))
+            && self.pending_config().is_some_and(|config| config.pod.is_static())
+    }
+
+    /// Whether a take must be told whether the full name is free: a static pod that was not started yet.
+    pub fn wants_name(&self) -> bool {
+        matches!(self.state, State::Waiting(_)) && self.pending_config().is_some_and(|config| config.pod.is_static())
+    }
+}
+
+pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tick: Tick) -> Effects {
+    if record.running.is_some() {
+        return Effects::default();
+    }
+    let Some(Pending { kind, target, start_time }) = record.pending.take() else {
+        return Effects::default();
+    };
+    let target = keep_mirror(record.active(), target);
+    let now = tick.now;
+    let mut effects = Effects::default();
+
+    if let (State::Waiting(waiting), false) = (&mut record.state, may_start) {
+        waiting.blocked_since.get_or_insert(now);
+        record.due = Some(tick.after(ERROR_BACKOFF));
+        record.pending = Some(Pending { kind, target, start_time });
+        return effects;
+    }
+
+    let placeholder = State::Waiting(Waiting { blocked_since: None });
+    let (hook, call) = match (std::mem::replace(&mut record.state, placeholder), target) {
+        (State::Waiting(_), Target::Config(config)) => {
+            let call = setup(&config, kind);
+            record.state = State::Sync(Started { config });
+            record.moved(now, Cause::Started);
+            effects.started = true;
+            (Hook::Sync, call)
+        }
+        (State::Sync(_), Target::Config(config)) => {
+            let call = setup(&config, kind);
+            record.state = State::Sync(Started { config });
+            (Hook::Sync, call)
+        }
+        (State::Terminating(mut t), Target::Config(config)) => {
+            if let Stop::Unstarted { observed_runtime } = t.stop {
+                let seen = observed_runtime || observed == Observed::Running;
+                if config.pod.is_static() && !seen {
+                    effects.completed = std::mem::take(&mut t.notifiers);
+                    effects.worked = start_time.map(|start_time| Worked { kind: None, start_time });
+                    effects.end = true;
+                    record.state = State::Terminating(t);
+                    record.pending = Some(Pending { kind, target: Target::Config(config), start_time });
+                    finish(record, Cause::NeverStarted, now);
+                    return effects;
+                }
+                effects.started = true;
+            }
+            let call = HookCall::Terminating(TerminatingPod {
+                pod: config.pod.clone(),
+                grace: t.grace,
+                forced: t.forced,
+                status_fn: t.status_fn.as_ref().map(|editor| editor.0.clone()),
+            });
+            t.stop = Stop::Started { config, noticed: true };
+            record.state = State::Terminating(t);
+            (Hook::Terminating, call)
+        }
+        (State::Terminating(mut t), Target::Runtime(running)) => {
+            t.stop = Stop::Runtime { running: running.clone() };
+            record.state = State::Terminating(t);
+            (Hook::TerminatingRuntime, HookCall::TerminatingRuntime(running))
+        }
+        (State::Terminated(mut t), Target::Config(config)) => {
+            let call = HookCall::Terminated(config.pod.clone());
+            t.config = Some(config);
+            record.state = State::Terminated(t);
+            (Hook::Terminated, call)
+        }
+        // A runtime-only update requests the stop it is part of, so it is never taken before one was requested; and
+        // nothing is pending once a pod is finished.
+        (state @ (State::Waiting(_) | State::Sync(_) | State::Terminated(_)), Target::Runtime(_))
+        | (state @ State::Finished(_), _) => {
+            record.state = state;
+            return effects;
+        }
+    };
+    record.begin(hook, kind, start_time, now);
+    effects.call = Some(call);
+    effects
+}
+
+fn setup(config: &Config, kind: crate::pod_worker::update::UpdateKind) -> HookCall {
+    HookCall::Sync(SyncPod { kind: kind.into(), pod: config.pod.clone(), mirror: config.mirror.clone() })
+}

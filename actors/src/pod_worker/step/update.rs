@@ -1,0 +1,239 @@
+//! An update comes (rules U1 to U16).
+
+use super::{Effects, NameMove, Tick};
+use crate::pod::PodObject;
+use crate::pod_worker::state::{
+    Cause, Editor, Finished, Flags, History, Pending, Record, State, Stop, Terminated, Terminating, Waiting,
+};
+use crate::pod_worker::update::{Config, KillOptions, Target, Update, UpdateKind};
+use crate::ports::Observed;
+use crate::time::{Grace, Time};
+
+/// The first update of a UID makes its record.
+///
+/// A pod that is first seen in a terminal phase and of which nothing runs is born terminated: only cleanup is left, and
+/// it stays out of admission (U3b). That needs an observation; "not looked yet" is not "nothing runs" (W14).
+pub fn birth(update: Update, observed: Observed, tick: Tick) -> (Record, Effects) {
+    let ended = match &update.target {
+        Target::Config(config) => config.pod.phase().is_terminal() && observed == Observed::Stopped,
+        Target::Runtime(_) => false,
+    };
+    let state = if ended {
+        State::Terminated(Box::new(Terminated { config: None, flags: Flags::default() }))
+    } else {
+        State::Waiting(Waiting { blocked_since: None })
+    };
+    let mut record = Record {
+        synced_at: tick.now,
+        state,
+        pending: None,
+        running: None,
+        due: None,
+        failure: None,
+        history: History::default(),
+    };
+    record.moved(tick.now, if ended { Cause::SeenEnded } else { Cause::FirstUpdate });
+    let effects = accept(&mut record, update, tick);
+    (record, effects)
+}
+
+pub(super) fn update(record: &mut Record, update: Update, tick: Tick) -> Effects {
+    if record.is_termination_requested() && update.kind == UpdateKind::Create {
+        return restart_later(record, update); // U5
+    }
+    if record.is_finished() {
+        return drop_update(update); // U6, W2
+    }
+    accept(record, update, tick)
+}
+
+/// The same UID came back before this life ended: housekeeping starts it again once this one is over.
+fn restart_later(record: &mut Record, update: Update) -> Effects {
+    if let Some(flags) = record.flags_mut() {
+        flags.restart_requested = true;
+    }
+    match (&mut record.state, update.options.and_then(|options| options.completed)) {
+        (State::Terminating(t), Some(notifier)) => {
+            t.notifiers.push(notifier);
+            Effects::default()
+        }
+        (State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_), Some(notifier)) => {
+            Effects { completed: vec![notifier], ..Effects::default() }
+        }
+        (_, None) => Effects::default(),
+    }
+}
+
+/// Nothing can run; who waits for that need not wait.
+fn drop_update(update: Update) -> Effects {
+    Effects { completed: update.options.and_then(|o| o.completed).into_iter().collect(), ..Effects::default() }
+}
+
+fn accept(record: &mut Record, update: Update, tick: Tick) -> Effects {
+    let Update { kind, target, start_time, options } = update;
+    let runtime_only = matches!(target, Target::Runtime(_));
+    if runtime_only && matches!(record.state, State::Terminated(_)) {
+        // U10: housekeeping saw stale data; if not, it comes back once the record is gone.
+        return Effects { completed: options.and_then(|o| o.completed).into_iter().collect(), ..Effects::default() };
+    }
+    let target = match target {
+        Target::Runtime(running) => match record.pending_config().or_else(|| record.active()) {
+            Some(config) => Target::Config(config.clone()), // U4: a spec, wherever one is known, beats the runtime's word.
+            None => Target::Runtime(running),
+        },
+        config @ Target::Config(_) => config,
+    };
+    let options = options.map(|boxed| *boxed).unwrap_or_default();
+    let mut effects = Effects::default();
+
+    let requested = request(record, kind, &target, runtime_only, options.evict, tick.now, &mut effects);
+    let mut shortened = false;
+    match &mut record.state {
+        State::Terminating(t) => {
+            if let (Stop::Unstarted { observed_runtime }, true) = (&mut t.stop, runtime_only) {
+                *observed_runtime = true;
+            }
+            shortened = stop_sooner(t, &target, options, requested); // U11
+        }
+        State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_) => {
+            effects.completed.extend(options.completed); // U10, U12
+        }
+    }
+
+    let start_time = match (record.pending.as_ref().and_then(|p| p.start_time), start_time) {
+        (Some(a), Some(b)) => Some(a.min(b)), // U14
+        (a, b) => a.or(b),
+    };
+    let target = keep_mirror(record.pending_config(), target);
+    record.pending = Some(Pending { kind, target, start_time }); // U15
+    effects.wake = true;
+    effects.cancel = record.running.is_some() && (requested || shortened); // U16
+    effects
+}
+
+/// Rule U9, and the flags that may be added to a stop that was requested before (W7). True if this update is the one
+/// that requests the stop.
+fn request(
+    record: &mut Record,
+    kind: UpdateKind,
+    target: &Target,
+    runtime_only: bool,
+    evict: bool,
+    now: Time,
+    effects: &mut Effects,
+) -> bool {
+    let (deleting, terminal) = match target {
+        Target::Config(config) => (config.pod.is_deleting(), config.pod.phase().is_terminal()),
+        Target::Runtime(_) => (false, false),
+    };
+    let evicted = kind == UpdateKind::Kill && evict;
+    let deleted = runtime_only || deleting;
+    if let Some(flags) = record.flags_mut() {
+        flags.deleted |= deleted;
+        flags.evicted |= evicted;
+        return false;
+    }
+    let cause = match () {
+        () if runtime_only => Cause::RuntimeOnly,
+        () if deleting => Cause::Deleted,
+        () if terminal => Cause::TerminalPhase,
+        () if evicted => Cause::Evicted,
+        () if kind == UpdateKind::Kill => Cause::Killed,
+        () => return false,
+    };
+    let flags = Flags { deleted, evicted, restart_requested: false };
+    // The grace is decided right after, from this same update; until then the longest stands in.
+    terminate(record, flags, Grace::from_seconds(i64::MAX), cause, now, effects);
+    true
+}
+
+/// Moves a record that was not asked to stop to terminating.
+pub(super) fn terminate(
+    record: &mut Record,
+    flags: Flags,
+    grace: Grace,
+    cause: Cause,
+    now: Time,
+    effects: &mut Effects,
+) {
+    let placeholder = State::Waiting(Waiting { blocked_since: None });
+    let stop = match std::mem::replace(&mut record.state, placeholder) {
+        State::Sync(started) => Stop::Started { config: started.config, noticed: false },
+        State::Waiting(_) => {
+            // It can never start now, so it must not stand in the way of the next one of its name.
+            effects.name = NameMove::Leave;
+            Stop::Unstarted { observed_runtime: false }
+        }
+        other @ (State::Terminating(_) | State::Terminated(_) | State::Finished(_)) => {
+            record.state = other;
+            return;
+        }
+    };
+    record.state = State::Terminating(Box::new(Terminating {
+        stop,
+        flags,
+        grace,
+        forced: false,
+        notifiers: Vec::new(),
+        status_fn: None,
+    }));
+    record.due = None;
+    record.failure = None;
+    record.moved(now, cause);
+}
+
+/// Takes the options of a stop in (U11). True if an already decided grace became shorter.
+fn stop_sooner(t: &mut Terminating, target: &Target, options: KillOptions, requested: bool) -> bool {
+    t.notifiers.extend(options.completed);
+    if let Some(status_fn) = options.status_fn {
+        t.status_fn = Some(Editor(status_fn));
+    }
+    let pod = match target {
+        Target::Config(config) => Some(&*config.pod),
+        Target::Runtime(_) => None,
+    };
+    let stored = (!requested).then_some(t.grace);
+    let grace = effective_grace(stored, pod, options.grace);
+    let shortened = stored.is_some_and(|stored| grace < stored);
+    t.grace = grace;
+    t.forced = true;
+    shortened
+}
+
+/// The shortest of what was decided, what the deletion says and what the caller says; the spec's where none of them says
+/// anything. An explicit zero is one second and never grows again (W5).
+pub(super) fn effective_grace(stored: Option<Grace>, pod: Option<&PodObject>, override_: Option<Grace>) -> Grace {
+    let deletion = pod.and_then(PodObject::deletion_grace).map(Grace::from_seconds);
+    stored
+        .into_iter()
+        .chain(deletion)
+        .chain(override_)
+        .min()
+        .unwrap_or_else(|| pod.map_or(Grace::MIN, PodObject::spec_grace_or_min))
+}
+
+/// A mirror once known is remembered when a later update lacks it.
+pub(super) fn keep_mirror(known: Option<&Config>, target: Target) -> Target {
+    match target {
+        Target::Config(Config { pod, mirror: None }) => {
+            let mirror = known.and_then(|config| config.mirror.clone());
+            Target::Config(Config { pod, mirror })
+        }
+        other @ (Target::Config(_) | Target::Runtime(_)) => other,
+    }
+}
+
+/// The record of a pod that is over.
+pub(super) fn finish(record: &mut Record, cause: Cause, now: Time) {
+    let Some(config) = record.config() else { return };
+    let finished = Finished {
+        full_name: config.pod.full_name().clone(),
+        is_static: config.pod.is_static(),
+        flags: record.flags(),
+    };
+    record.state = State::Finished(finished);
+    record.pending = None;
+    record.due = None;
+    record.failure = None;
+    record.moved(now, cause);
+}

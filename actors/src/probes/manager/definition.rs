@@ -1,0 +1,81 @@
+//! The probes that a pod's spec defines.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Probe};
+
+use crate::ids::{ContainerId, ContainerName, PodUid};
+use crate::pod::{PodObject, is_sidecar};
+use crate::probes::{ProbeKind, ProbeSettings};
+use crate::time::Time;
+
+/// One probe of one container.
+#[derive(Debug)]
+pub(super) struct Definition {
+    pub(super) container: ContainerName,
+    /// A regular container, not a sidecar.
+    pub(super) regular: bool,
+    pub(super) settings: ProbeSettings,
+    pub(super) probe: Probe,
+    /// Ports that the probe may name.
+    pub(super) ports: Vec<ContainerPort>,
+}
+
+impl Definition {
+    /// Whether both ask the same of the same container. When they were first heard of is no part of it.
+    pub(super) fn is_same(&self, other: &Definition) -> bool {
+        self.container == other.container
+            && self.regular == other.regular
+            && self.settings.kind == other.settings.kind
+            && self.probe == other.probe
+            && self.ports == other.ports
+    }
+
+    /// A part of the period that differs from probe to probe and not from call to call.
+    pub(super) fn jitter(&self, uid: &PodUid) -> Duration {
+        let mut hasher = DefaultHasher::new();
+        (uid, &self.container, self.settings.kind).hash(&mut hasher);
+        let fraction = hasher.finish() as f64 / u64::MAX as f64;
+        self.settings.period.mul_f64(fraction)
+    }
+}
+
+/// The probes of sidecars and regular containers in spec order, each container's startup probe first. Init containers
+/// that run to their end have none, nor have ephemeral ones (core/v1 `Container`).
+pub(super) fn definitions(pod: &PodObject, now: Time) -> Vec<Definition> {
+    let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
+    let sidecars = sidecars.map(|container| (container, false));
+    let regular = pod.containers().iter().map(|container| (container, true));
+    sidecars.chain(regular).flat_map(|(container, regular)| of_container(container, regular, now)).collect()
+}
+
+fn of_container(container: &Container, regular: bool, now: Time) -> impl Iterator<Item = Definition> + '_ {
+    [
+        (ProbeKind::Startup, &container.startup_probe),
+        (ProbeKind::Liveness, &container.liveness_probe),
+        (ProbeKind::Readiness, &container.readiness_probe),
+    ]
+    .into_iter()
+    .filter_map(move |(kind, probe)| {
+        let probe = probe.as_ref()?;
+        Some(Definition {
+            container: container.name.as_str().into(),
+            regular,
+            settings: ProbeSettings::new(kind, probe, now),
+            probe: probe.clone(),
+            ports: container.ports.clone().unwrap_or_default(),
+        })
+    })
+}
+
+/// Whether the status that came with the pod says that this run has started: an earlier agent saw its startup probe
+/// pass.
+pub(super) fn passed_startup(pod: &PodObject, id: &ContainerId) -> bool {
+    let lists = pod.status().map(|status| [&status.container_statuses, &status.init_container_statuses]);
+    lists.into_iter().flatten().flatten().flatten().any(|status| {
+        status.started == Some(true)
+            && status.container_id.as_deref().and_then(|text| text.split_once("://")).map(|(_, id)| id)
+                == Some(id.as_str())
+    })
+}

@@ -1,0 +1,241 @@
+//! The conditions that the node owns.
+
+use k8s_openapi::api::core::v1::{Container, PodCondition, PodStatus};
+
+use super::reasons;
+use crate::containers::restart::{OnExit, on_exit};
+use crate::pod::{Phase, PodObject, is_sidecar};
+use crate::ports::{ContainerState, PodRuntimeStatus, SandboxState};
+use crate::time::Time;
+
+/// Whether containers of the pod can be started in the sandbox it has: exactly one is ready, it is the newest, it has
+/// the network that the spec asks for and, unless that is the node's, an address.
+pub fn is_ready_to_start(pod: &PodObject, runtime: &PodRuntimeStatus) -> bool {
+    let ready = runtime.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::Ready).count();
+    runtime.sandboxes.first().is_some_and(|newest| {
+        ready == 1
+            && newest.state == SandboxState::Ready
+            && newest.host_network == pod.is_host_network()
+            && (newest.host_network || !newest.ips.is_empty())
+    })
+}
+
+/// Puts a condition into the list, in place of one of the same type.
+pub fn set_condition(status: &mut PodStatus, condition: PodCondition) {
+    let conditions = status.conditions.get_or_insert_default();
+    match conditions.iter_mut().find(|have| have.type_ == condition.type_) {
+        Some(have) => *have = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// The condition of a type.
+pub(super) fn find<'a>(status: &'a PodStatus, condition_type: &str) -> Option<&'a PodCondition> {
+    status.conditions.as_deref().unwrap_or_default().iter().find(|have| have.type_ == condition_type)
+}
+
+/// Whether the condition of a type is True.
+pub(super) fn is_true(status: &PodStatus, condition_type: &str) -> bool {
+    find(status, condition_type).is_some_and(|condition| condition.status == "True")
+}
+
+/// A condition of the node's own, without a transition time.
+pub(super) fn own(pod: &PodObject, condition_type: &str, value: bool, why: Why) -> PodCondition {
+    PodCondition {
+        type_: condition_type.to_owned(),
+        status: if value { "True" } else { "False" }.to_owned(),
+        reason: why.reason.map(str::to_owned),
+        message: why.message,
+        observed_generation: pod.metadata().generation,
+        ..PodCondition::default()
+    }
+}
+
+/// Reason and message of a condition.
+#[derive(Clone, Default)]
+pub(super) struct Why {
+    reason: Option<&'static str>,
+    message: Option<String>,
+}
+
+impl Why {
+    pub(super) fn reason(reason: &'static str) -> Self {
+        Why { reason: Some(reason), message: None }
+    }
+
+    fn text(reason: &'static str, message: String) -> Self {
+        Why { reason: Some(reason), message: Some(message) }
+    }
+}
+
+/// Initialized.
+pub(super) fn initialized(pod: &PodObject, status: &PodStatus) -> PodCondition {
+    let known = status.init_container_statuses.as_deref().unwrap_or_default();
+    let mut lists = NameLists::default();
+    for init in pod.init_containers() {
+        match known.iter().find(|have| have.name == init.name) {
+            None => lists.unknown.push(&init.name),
+            Some(have) if is_sidecar(init) => lists.check(&init.name, have.started == Some(true)),
+            Some(have) => lists.check(&init.name, have.ready),
+        }
+    }
+    let regular_ran = status.container_statuses.as_deref().unwrap_or_default().iter().any(|have| {
+        have.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+            || have.last_state.as_ref().is_some_and(|last| last.terminated.is_some())
+    });
+    let (value, why) = if Phase::parse(status.phase.as_deref()) == Phase::Succeeded && lists.unknown.is_empty() {
+        (true, Why::reason(reasons::POD_COMPLETED))
+    } else if regular_ran || lists.is_empty() {
+        (true, Why::default())
+    } else if known.is_empty() {
+        (false, Why::reason(reasons::UNKNOWN_CONTAINER_STATUSES))
+    } else {
+        (false, Why::text(reasons::CONTAINERS_NOT_INITIALIZED, lists.message("not initialized")))
+    };
+    own(pod, reasons::INITIALIZED, value, why)
+}
+
+/// ContainersReady and Ready, in this order. Ready looks at the readiness gates among the conditions of `status`.
+pub(super) fn readiness(pod: &PodObject, status: &PodStatus) -> [PodCondition; 2] {
+    let (containers_ready, why) = containers_ready(pod, status);
+    let containers = own(pod, reasons::CONTAINERS_READY, containers_ready, why.clone());
+    if !containers_ready {
+        return [containers, own(pod, reasons::READY, false, why)];
+    }
+    let gates = pod.spec().readiness_gates.as_deref().unwrap_or_default();
+    let closed: Vec<String> = gates
+        .iter()
+        .filter_map(|gate| match find(status, &gate.condition_type) {
+            Some(condition) if condition.status == "True" => None,
+            Some(condition) => Some(format!("{} is {}", gate.condition_type, condition.status)),
+            None => Some(format!("{} is not set", gate.condition_type)),
+        })
+        .collect();
+    let ready = if closed.is_empty() {
+        own(pod, reasons::READY, true, Why::default())
+    } else {
+        let message = format!("readiness gates: {}", closed.join(", "));
+        own(pod, reasons::READY, false, Why::text(reasons::READINESS_GATES_NOT_READY, message))
+    };
+    [containers, ready]
+}
+
+fn containers_ready(pod: &PodObject, status: &PodStatus) -> (bool, Why) {
+    if status.container_statuses.is_none() {
+        return (false, Why::reason(reasons::UNKNOWN_CONTAINER_STATUSES));
+    }
+    let inits = status.init_container_statuses.as_deref().unwrap_or_default();
+    let regulars = status.container_statuses.as_deref().unwrap_or_default();
+    let sidecars = pod.init_containers().iter().filter(|init| is_sidecar(init)).map(|init| (&init.name, inits));
+    let mut lists = NameLists::default();
+    for (name, known) in sidecars.chain(pod.containers().iter().map(|container| (&container.name, regulars))) {
+        match known.iter().find(|have| have.name == *name) {
+            None => lists.unknown.push(name),
+            Some(have) => lists.check(name, have.ready),
+        }
+    }
+    match Phase::parse(status.phase.as_deref()) {
+        Phase::Succeeded if lists.unknown.is_empty() => (false, Why::reason(reasons::POD_COMPLETED)),
+        Phase::Failed => (false, Why::reason(reasons::POD_FAILED)),
+        _ if lists.is_empty() => (true, Why::default()),
+        _ => (false, Why::text(reasons::CONTAINERS_NOT_READY, lists.message("not ready"))),
+    }
+}
+
+/// The conditions of a pod that ended: neither its containers nor it are ready.
+pub(super) fn readiness_of_ended(pod: &PodObject, phase: Phase) -> [PodCondition; 2] {
+    let reason = if phase == Phase::Failed { reasons::POD_FAILED } else { reasons::POD_COMPLETED };
+    [reasons::CONTAINERS_READY, reasons::READY].map(|kind| own(pod, kind, false, Why::reason(reason)))
+}
+
+/// Names that keep a condition from being True.
+#[derive(Default)]
+struct NameLists<'a> {
+    unknown: Vec<&'a str>,
+    wanting: Vec<&'a str>,
+}
+
+impl<'a> NameLists<'a> {
+    fn check(&mut self, name: &'a str, fine: bool) {
+        if !fine {
+            self.wanting.push(name);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.unknown.is_empty() && self.wanting.is_empty()
+    }
+
+    fn message(&self, wanting: &str) -> String {
+        let part = |what: &str, names: &[&str]| {
+            (!names.is_empty()).then(|| format!("containers {what}: {}", names.join(", ")))
+        };
+        [part("with unknown status", &self.unknown), part(wanting, &self.wanting)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+}
+
+/// Whether an exit asked for all containers to be removed and started again, and not all of them are gone yet
+/// (KEP-5532). It goes on from the exit until nothing is left, also when the container that asked for it is gone.
+pub(super) fn is_restarting_all(pod: &PodObject, runtime: &PodRuntimeStatus, previous: &PodStatus) -> bool {
+    if pod.is_deleting() || !may_restart_all(pod) {
+        return false;
+    }
+    is_true(previous, reasons::ALL_RESTARTING)
+        || inits_and_regulars(pod).any(|(container, init)| {
+            runtime.newest(&container.name).is_some_and(|run| {
+                run.state == ContainerState::Exited
+                    && on_exit(pod.spec(), container, run.exit_code, init) == OnExit::RestartAllContainers
+            })
+        })
+}
+
+/// AllContainersRestarting; `None` for a pod that has no such rule.
+pub(super) fn all_restarting(
+    pod: &PodObject,
+    runtime: &PodRuntimeStatus,
+    phase: Phase,
+    asked: bool,
+) -> Option<PodCondition> {
+    if !may_restart_all(pod) {
+        return None;
+    }
+    let left = inits_and_regulars(pod).any(|(container, _)| runtime.newest(&container.name).is_some());
+    let (value, why) = match phase {
+        Phase::Succeeded => (false, Why::reason(reasons::POD_COMPLETED)),
+        Phase::Failed => (false, Why::reason(reasons::POD_FAILED)),
+        _ if asked && left => {
+            let message = "an exit matched a rule that restarts all containers".to_owned();
+            (true, Why::text(reasons::RESTART_ALL_STARTED, message))
+        }
+        _ => (false, Why::default()),
+    };
+    Some(own(pod, reasons::ALL_RESTARTING, value, why))
+}
+
+fn may_restart_all(pod: &PodObject) -> bool {
+    inits_and_regulars(pod).any(|(container, _)| {
+        let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
+        rules.iter().any(|rule| rule.action == "RestartAllContainers")
+    })
+}
+
+fn inits_and_regulars(pod: &PodObject) -> impl Iterator<Item = (&Container, bool)> {
+    let inits = pod.init_containers().iter().map(|container| (container, true));
+    inits.chain(pod.containers().iter().map(|container| (container, false)))
+}
+
+/// Gives the node's conditions their transition times: that of `old` where the status is the same, else `now`.
+pub(super) fn keep_transition_times(new: &mut PodStatus, old: &PodStatus, now: Time) {
+    for condition in new.conditions.iter_mut().flatten() {
+        if !reasons::is_owned(&condition.type_) && condition.type_ != reasons::DISRUPTION_TARGET {
+            continue;
+        }
+        let same = find(old, &condition.type_).filter(|before| before.status == condition.status);
+        condition.last_transition_time =
+            same.and_then(|before| before.last_transition_time.clone()).or_else(|| Some(now.to_api()));
+    }
+}

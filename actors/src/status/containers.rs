@@ -1,0 +1,326 @@
+//! The status of each container.
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus as ApiStatus, PodStatus, Probe, ResourceRequirements,
+};
+
+use super::compute::StatusInput;
+use super::reasons;
+use crate::containers::restart::{OnExit, on_exit};
+use crate::ids::ContainerName;
+use crate::pod::{ContainerKind, is_sidecar};
+use crate::ports::{ContainerState, ContainerStatus};
+use crate::probes::{ContainerProbes, ProbeResult};
+
+/// Computes the container statuses of one pod.
+pub(super) struct Containers<'a> {
+    input: &'a StatusInput<'a>,
+    previous: &'a PodStatus,
+    restarting_all: bool,
+    /// A regular container is known to the runtime, so the init containers have done their work.
+    regular_seen: bool,
+}
+
+/// A container of any kind, as the spec has it.
+struct Spec<'a> {
+    kind: ContainerKind,
+    name: &'a str,
+    image: &'a str,
+    resources: Option<&'a ResourceRequirements>,
+    /// `None` for an ephemeral container, which is never started again and has no probes.
+    container: Option<&'a Container>,
+}
+
+impl<'a> Spec<'a> {
+    fn of(kind: ContainerKind, container: &'a Container) -> Self {
+        Spec {
+            kind,
+            name: &container.name,
+            image: container.image.as_deref().unwrap_or_default(),
+            resources: container.resources.as_ref(),
+            container: Some(container),
+        }
+    }
+
+    fn is_plain_init(&self) -> bool {
+        self.kind == ContainerKind::Init && !self.container.is_some_and(is_sidecar)
+    }
+
+    /// A probe of the kinds that only regular containers and sidecars have.
+    fn probe(&self, of: fn(&Container) -> &Option<Probe>) -> bool {
+        !self.is_plain_init() && self.container.is_some_and(|container| of(container).is_some())
+    }
+}
+
+impl<'a> Containers<'a> {
+    pub(super) fn new(input: &'a StatusInput<'a>, previous: &'a PodStatus, restarting_all: bool) -> Self {
+        let regular_seen = input.pod.containers().iter().any(|c| input.runtime.newest(&c.name).is_some());
+        Containers { input, previous, restarting_all, regular_seen }
+    }
+
+    pub(super) fn regular(&self) -> Vec<ApiStatus> {
+        let specs = self.input.pod.containers().iter().map(|c| Spec::of(ContainerKind::Regular, c));
+        self.all(specs, self.previous.container_statuses.as_deref())
+    }
+
+    pub(super) fn init(&self) -> Option<Vec<ApiStatus>> {
+        let specs = self.input.pod.init_containers().iter().map(|c| Spec::of(ContainerKind::Init, c));
+        let all = self.all(specs, self.previous.init_container_statuses.as_deref());
+        (!all.is_empty()).then_some(all)
+    }
+
+    pub(super) fn ephemeral(&self) -> Option<Vec<ApiStatus>> {
+        let specs = self.input.pod.ephemeral_containers().iter().map(|container| Spec {
+            kind: ContainerKind::Ephemeral,
+            name: &container.name,
+            image: container.image.as_deref().unwrap_or_default(),
+            resources: container.resources.as_ref(),
+            container: None,
+        });
+        let all = self.all(specs, self.previous.ephemeral_container_statuses.as_deref());
+        (!all.is_empty()).then_some(all)
+    }
+
+    fn all(&self, specs: impl Iterator<Item = Spec<'a>>, old: Option<&[ApiStatus]>) -> Vec<ApiStatus> {
+        let old = old.unwrap_or_default();
+        specs.map(|spec| self.one(&spec, old.iter().find(|have| have.name == spec.name))).collect()
+    }
+
+    fn one(&self, spec: &Spec<'_>, old: Option<&ApiStatus>) -> ApiStatus {
+        let mut runs = self.input.runtime.runs(spec.name);
+        let newest = runs.next();
+        let mut status = match newest {
+            Some(run) => self.known(spec, run, runs.next(), old),
+            None => self.missing(spec, old),
+        };
+        self.show_start_error(spec, newest, &mut status);
+        self.show_readiness(spec, newest, old, &mut status);
+        status
+    }
+
+    /// The status of a container that the runtime knows.
+    fn known(
+        &self,
+        spec: &Spec<'_>,
+        run: &ContainerStatus,
+        before: Option<&ContainerStatus>,
+        old: Option<&ApiStatus>,
+    ) -> ApiStatus {
+        let id = self.api_id(run);
+        let same_run = old.is_some_and(|old| old.container_id.as_deref() == Some(&id));
+        let was_running = old.and_then(|old| old.state.as_ref()).is_some_and(|state| state.running.is_some());
+        let mut restarts = i32::try_from(run.restart_count).unwrap_or(i32::MAX);
+        if let Some(old) = old {
+            // Where all runs before this one were removed, the runtime starts to count anew.
+            let again = !same_run && old_exit(old).is_some();
+            restarts =
+                restarts.max(old.restart_count.saturating_add(i32::from(again && restarts <= old.restart_count)));
+        }
+        let state = match run.state {
+            ContainerState::Running => ApiState {
+                running: Some(ContainerStateRunning { started_at: run.started_at.map(|at| at.to_api()) }),
+                ..ApiState::default()
+            },
+            ContainerState::Exited => exited(run, id.clone()),
+            ContainerState::Unknown if was_running => {
+                restarts = old.map_or(restarts, |old| old.restart_count).saturating_add(1);
+                self.vanished("the runtime does not know how the container ended")
+            }
+            ContainerState::Created | ContainerState::Unknown => self.waiting(),
+        };
+        let last_state = match before {
+            Some(before) if before.state == ContainerState::Exited => Some(exited(before, self.api_id(before))),
+            // The run before this one is gone from the runtime; what was said of it still holds.
+            _ => old.and_then(
+                |old| if same_run { old.last_state.clone() } else { old_exit(old).or(old.last_state.clone()) },
+            ),
+        };
+        let image = if run.image.is_empty() { spec.image } else { &run.image };
+        ApiStatus {
+            name: spec.name.to_owned(),
+            state: Some(state),
+            last_state,
+            restart_count: restarts,
+            image: image.to_owned(),
+            image_id: run.image_id.clone(),
+            container_id: Some(id),
+            resources: Some(spec.resources.cloned().unwrap_or_default()),
+            allocated_resources: spec.resources.and_then(|resources| resources.requests.clone()),
+            ..ApiStatus::default()
+        }
+    }
+
+    /// The status of a container that the runtime does not know: not started yet, or removed.
+    fn missing(&self, spec: &Spec<'_>, old: Option<&ApiStatus>) -> ApiStatus {
+        let mut status = ApiStatus {
+            name: spec.name.to_owned(),
+            image: spec.image.to_owned(),
+            state: Some(self.waiting()),
+            ..ApiStatus::default()
+        };
+        let old_state = old.and_then(|old| old.state.as_ref());
+        let was_running = old_state.is_some_and(|state| state.running.is_some());
+        if let Some(old) = old {
+            status.restart_count = old.restart_count;
+            status.last_state = old.last_state.clone();
+            if self.restarting_all && old_state.is_some_and(|state| state.waiting.is_none()) {
+                let message = "removed because all containers of the pod start again";
+                status.state = Some(waiting(reasons::RESTARTING_ALL, Some(message)));
+                status.last_state = Some(killed(reasons::RESTARTING_ALL, message));
+                status.restart_count = old.restart_count.saturating_add(1);
+                return status;
+            }
+            if old_exit(old).is_some() {
+                return old.clone();
+            }
+        }
+        if spec.is_plain_init() && self.regular_seen {
+            // It was removed after it had done its work: otherwise no regular container would have been started.
+            status.state = Some(ApiState {
+                terminated: Some(ContainerStateTerminated {
+                    reason: Some(reasons::COMPLETED.to_owned()),
+                    ..ContainerStateTerminated::default()
+                }),
+                ..ApiState::default()
+            });
+        } else if was_running && status.last_state.as_ref().is_none_or(|last| last.terminated.is_none()) {
+            status.last_state = Some(self.vanished("the container ran before and is gone from the runtime"));
+            if !self.input.pod.is_deleting() {
+                status.restart_count = status.restart_count.saturating_add(1);
+            }
+        }
+        status
+    }
+
+    /// A container that should run but cannot be started waits, whatever its last run ended with.
+    fn show_start_error(&self, spec: &Spec<'_>, newest: Option<&ContainerStatus>, status: &mut ApiStatus) {
+        let name = ContainerName::from(spec.name);
+        let Some(error) = self.input.start_errors.get(&name).filter(|_| self.will_start(spec, newest)) else {
+            return;
+        };
+        let state = waiting(error.reason, Some(&error.message));
+        if let Some(ended) = status.state.replace(state).filter(|state| state.terminated.is_some()) {
+            status.last_state = Some(ended);
+        }
+    }
+
+    fn will_start(&self, spec: &Spec<'_>, newest: Option<&ContainerStatus>) -> bool {
+        if self.input.pod.is_deleting() || self.input.termination_requested {
+            return false;
+        }
+        let Some(run) = newest else { return true };
+        match (run.state, spec.container) {
+            (_, None) | (ContainerState::Running, _) => false,
+            (ContainerState::Created | ContainerState::Unknown, _) => true,
+            (ContainerState::Exited, Some(container)) => {
+                let init = spec.kind == ContainerKind::Init;
+                on_exit(self.input.pod.spec(), container, run.exit_code, init) != OnExit::Stay
+            }
+        }
+    }
+
+    /// Whether the container has started and is ready. Until a probe has answered for a run, what was said of the same
+    /// run before holds: an agent that restarts does not take a pod out of service.
+    fn show_readiness(
+        &self,
+        spec: &Spec<'_>,
+        newest: Option<&ContainerStatus>,
+        old: Option<&ApiStatus>,
+        status: &mut ApiStatus,
+    ) {
+        if spec.kind == ContainerKind::Ephemeral {
+            return;
+        }
+        let state = status.state.as_ref();
+        let running = newest.filter(|_| state.is_some_and(|state| state.running.is_some()));
+        let exited_well = state.and_then(|state| state.terminated.as_ref()).is_some_and(|end| end.exit_code == 0);
+        let before = old.filter(|old| old.container_id == status.container_id);
+        let probes =
+            running.and_then(|run| self.input.probes.get(&run.id)).copied().unwrap_or(ContainerProbes::default());
+        let passes = |has_probe: bool, result: Option<ProbeResult>, before: bool| match result {
+            _ if !has_probe => true,
+            Some(ProbeResult::Success) => true,
+            Some(ProbeResult::Failure) => false,
+            Some(ProbeResult::Unknown) | None => before,
+        };
+        let started = running.is_some()
+            && passes(
+                spec.probe(|c| &c.startup_probe),
+                probes.startup,
+                before.is_some_and(|before| before.started == Some(true)),
+            );
+        status.started = Some(started);
+        status.ready = if spec.is_plain_init() {
+            exited_well
+        } else {
+            started
+                && passes(
+                    spec.probe(|c| &c.readiness_probe),
+                    probes.readiness,
+                    before.is_some_and(|before| before.ready),
+                )
+        };
+    }
+
+    fn waiting(&self) -> ApiState {
+        let inits = !self.input.pod.init_containers().is_empty();
+        waiting(if inits { reasons::POD_INITIALIZING } else { reasons::CONTAINER_CREATING }, None)
+    }
+
+    fn vanished(&self, message: &str) -> ApiState {
+        killed(if self.restarting_all { reasons::RESTARTING_ALL } else { reasons::STATUS_UNKNOWN }, message)
+    }
+
+    fn api_id(&self, run: &ContainerStatus) -> String {
+        format!("{}://{}", self.input.node.runtime_name, run.id)
+    }
+}
+
+fn waiting(reason: &str, message: Option<&str>) -> ApiState {
+    ApiState {
+        waiting: Some(ContainerStateWaiting {
+            reason: Some(reason.to_owned()),
+            message: message.filter(|message| !message.is_empty()).map(str::to_owned),
+        }),
+        ..ApiState::default()
+    }
+}
+
+/// An end that nobody saw.
+pub(super) fn killed(reason: &str, message: &str) -> ApiState {
+    ApiState {
+        terminated: Some(ContainerStateTerminated {
+            exit_code: reasons::UNKNOWN_EXIT,
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ApiState::default()
+    }
+}
+
+fn exited(run: &ContainerStatus, id: String) -> ApiState {
+    let reason = match run.reason.as_str() {
+        "" if run.exit_code == 0 => reasons::COMPLETED,
+        "" => reasons::ERROR,
+        reason => reason,
+    };
+    ApiState {
+        terminated: Some(ContainerStateTerminated {
+            container_id: Some(id),
+            exit_code: run.exit_code,
+            signal: run.signal,
+            reason: Some(reason.to_owned()),
+            message: Some(run.message.clone()).filter(|message| !message.is_empty()),
+            started_at: run.started_at.map(|at| at.to_api()),
+            finished_at: run.finished_at.map(|at| at.to_api()),
+        }),
+        ..ApiState::default()
+    }
+}
+
+/// The state of a status, if it is an end.
+fn old_exit(status: &ApiStatus) -> Option<ApiState> {
+    status.state.clone().filter(|state| state.terminated.is_some())
+}

@@ -1,0 +1,51 @@
+//! What is sent to the API server: the node's part of a status, laid over the copy there.
+
+use k8s_openapi::api::core::v1::PodStatus;
+
+use super::{conditions, reasons};
+use crate::pod::{Phase, PodObject};
+use crate::time::Time;
+
+/// Merges the node's status into the API server's copy (upstream `mergePodStatus`, kubelet 1.36).
+///
+/// - Conditions that the node owns replace those of the copy, all others stay; claim statuses and the nominated node
+///   stay too.
+/// - `held_back` says that containers could still run or that claims are still held. A change to a terminal phase then
+///   waits: phase, reason and message of the copy stay, and a disruption is not told yet (I6).
+/// - A terminal phase is never Ready.
+pub fn merge_for_api(pod: &PodObject, api: &PodStatus, mut new: PodStatus, held_back: bool, now: Time) -> PodStatus {
+    let was = Phase::parse(api.phase.as_deref());
+    let ends = !was.is_terminal() && Phase::parse(new.phase.as_deref()).is_terminal();
+
+    conditions::keep_transition_times(&mut new, api, now);
+    let (owned, others): (Vec<_>, Vec<_>) =
+        new.conditions.take().unwrap_or_default().into_iter().partition(|have| reasons::is_owned(&have.type_));
+    let foreign = api.conditions.iter().flatten().filter(|have| !reasons::is_owned(&have.type_));
+    new.conditions = Some(foreign.cloned().chain(owned).collect());
+    if ends && !held_back {
+        let disruption = others.into_iter().find(|have| have.type_ == reasons::DISRUPTION_TARGET);
+        if let Some(disruption) = disruption {
+            conditions::set_condition(&mut new, disruption);
+        }
+    }
+
+    new.resource_claim_statuses.clone_from(&api.resource_claim_statuses);
+    new.extended_resource_claim_status.clone_from(&api.extended_resource_claim_status);
+    new.node_allocatable_resource_claim_statuses.clone_from(&api.node_allocatable_resource_claim_statuses);
+    new.nominated_node_name.clone_from(&api.nominated_node_name);
+
+    if ends && held_back {
+        new.phase.clone_from(&api.phase);
+        new.reason.clone_from(&api.reason);
+        new.message.clone_from(&api.message);
+    }
+    let phase = Phase::parse(new.phase.as_deref());
+    let looks_ready = conditions::is_true(&new, reasons::READY) || conditions::is_true(&new, reasons::CONTAINERS_READY);
+    if phase.is_terminal() && looks_ready {
+        for condition in conditions::readiness_of_ended(pod, phase) {
+            conditions::set_condition(&mut new, condition);
+        }
+        conditions::keep_transition_times(&mut new, api, now);
+    }
+    new
+}

@@ -1,0 +1,151 @@
+//! A pod's phase, from the states of its containers.
+
+use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, PodStatus};
+
+use super::reasons;
+use crate::containers::restart::{OnExit, on_exit};
+use crate::pod::{Phase, PodObject, is_sidecar};
+
+/// The phase that the container statuses in `status` add up to (upstream `getPhase`, kubelet 1.36).
+///
+/// `is_terminal` says that no container runs or may start again; static pods never end by it. `initialized` says that a
+/// regular container was started in the current sandbox, so that a sidecar that restarts does not make the pod pending.
+pub fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, initialized: bool) -> Phase {
+    let find = |list: &'_ Option<Vec<ContainerStatus>>, name: &str| -> Option<State> {
+        list.as_deref().unwrap_or_default().iter().find(|s| s.name == name).map(State::of)
+    };
+    let mut count = Count::default();
+
+    for init in pod.init_containers() {
+        let state = find(&status.init_container_statuses, &init.name);
+        if is_sidecar(init) {
+            count.sidecar(state);
+        } else {
+            count.init(pod, init, state);
+        }
+    }
+    for container in pod.containers() {
+        count.regular(pod, container, find(&status.container_statuses, &container.name));
+    }
+
+    if count.init_failed {
+        Phase::Failed
+    } else if count.init_pending || (count.sidecar_pending && !initialized) || count.waiting || count.unknown {
+        Phase::Pending
+    } else if count.running {
+        Phase::Running
+    } else if count.stopped {
+        let ended = if count.failed { Phase::Failed } else { Phase::Succeeded };
+        let for_good = is_terminal && !pod.is_static();
+        if count.may_restart && !for_good { Phase::Running } else { ended }
+    } else {
+        Phase::Pending
+    }
+}
+
+/// What counts for the phase. Several may hold at once.
+#[derive(Default)]
+struct Count {
+    init_failed: bool,
+    init_pending: bool,
+    sidecar_pending: bool,
+    waiting: bool,
+    running: bool,
+    stopped: bool,
+    /// One of the stopped did not end with 0.
+    failed: bool,
+    may_restart: bool,
+    unknown: bool,
+}
+
+/// A container's state, as far as the phase needs it.
+#[derive(Clone, Copy)]
+enum State {
+    Running {
+        started: bool,
+    },
+    Exited(i32),
+    /// Waiting after an exit: it ran before.
+    Again {
+        code: i32,
+        restarts_with_all: bool,
+    },
+    Waiting,
+    Nothing,
+}
+
+impl State {
+    fn of(status: &ContainerStatus) -> State {
+        let Some(state) = &status.state else { return State::Nothing };
+        let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        if state.running.is_some() {
+            State::Running { started: status.started == Some(true) }
+        } else if let Some(ContainerStateTerminated { exit_code, .. }) = &state.terminated {
+            State::Exited(*exit_code)
+        } else if state.waiting.is_some() {
+            last.map_or(State::Waiting, |last| State::Again {
+                code: last.exit_code,
+                restarts_with_all: last.reason.as_deref() == Some(reasons::RESTARTING_ALL),
+            })
+        } else {
+            State::Nothing
+        }
+    }
+}
+
+impl Count {
+    fn init(&mut self, pod: &PodObject, init: &Container, state: Option<State>) {
+        match state {
+            Some(State::Exited(0)) => {}
+            Some(State::Again { restarts_with_all: true, .. }) => self.init_pending = true,
+            Some(State::Exited(code) | State::Again { code, .. }) => {
+                if code != 0 && on_exit(pod.spec(), init, code, true) == OnExit::Stay {
+                    self.init_failed = true;
+                } else {
+                    self.init_pending = true;
+                }
+            }
+            Some(State::Running { .. } | State::Waiting | State::Nothing) | None => self.init_pending = true,
+        }
+    }
+
+    fn sidecar(&mut self, state: Option<State>) {
+        match state {
+            Some(State::Running { started }) => {
+                self.running = true;
+                self.sidecar_pending |= !started;
+            }
+            // A sidecar that stopped does not count.
+            Some(State::Exited(_) | State::Again { .. }) => {}
+            Some(State::Waiting) => {
+                self.sidecar_pending = true;
+                self.waiting = true;
+            }
+            Some(State::Nothing) => {
+                self.sidecar_pending = true;
+                self.unknown = true;
+            }
+            None => self.unknown = true,
+        }
+    }
+
+    fn regular(&mut self, pod: &PodObject, container: &Container, state: Option<State>) {
+        let may_restart = |code| on_exit(pod.spec(), container, code, false) != OnExit::Stay;
+        match state {
+            Some(State::Running { .. }) => self.running = true,
+            Some(State::Exited(code)) => {
+                self.stopped = true;
+                self.failed |= code != 0;
+                self.may_restart |= may_restart(code);
+            }
+            Some(State::Again { code, restarts_with_all }) => {
+                self.stopped = true;
+                // It waits to run again, so whatever its last exit, it has not ended well.
+                self.failed = true;
+                self.may_restart |= restarts_with_all || may_restart(code);
+            }
+            Some(State::Waiting) => self.waiting = true,
+            Some(State::Nothing) | None => self.unknown = true,
+        }
+    }
+}

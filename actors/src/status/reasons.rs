@@ -1,0 +1,54 @@
+//! The words that other programs look for in a status, in upstream's spelling (kubelet 1.36).
+
+/// A sandbox exists in which containers can start.
+pub(super) const READY_TO_START: &str = "PodReadyToStartContainers";
+/// All init containers have done their work.
+pub(super) const INITIALIZED: &str = "Initialized";
+/// Every container is ready.
+pub(super) const CONTAINERS_READY: &str = "ContainersReady";
+/// The pod may serve.
+pub(super) const READY: &str = "Ready";
+/// The pod has a node.
+pub(super) const SCHEDULED: &str = "PodScheduled";
+/// All containers are being removed and started again (KEP-5532).
+pub(super) const ALL_RESTARTING: &str = "AllContainersRestarting";
+/// A resize waits.
+const RESIZE_PENDING: &str = "PodResizePending";
+/// A resize is under way.
+const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+/// The pod is ended because of something other than itself. Shared with others: never generated from containers.
+pub(super) const DISRUPTION_TARGET: &str = "DisruptionTarget";
+
+/// Whether a condition type belongs to the node.
+pub(super) fn is_owned(condition_type: &str) -> bool {
+    matches!(
+        condition_type,
+        SCHEDULED
+            | READY
+            | INITIALIZED
+            | CONTAINERS_READY
+            | READY_TO_START
+            | RESIZE_PENDING
+            | RESIZE_IN_PROGRESS
+            | ALL_RESTARTING
+    )
+}
+
+pub(super) const CONTAINERS_NOT_INITIALIZED: &str = "ContainersNotInitialized";
+pub(super) const CONTAINERS_NOT_READY: &str = "ContainersNotReady";
+pub(super) const UNKNOWN_CONTAINER_STATUSES: &str = "UnknownContainerStatuses";
+pub(super) const READINESS_GATES_NOT_READY: &str = "ReadinessGatesNotReady";
+pub(super) const POD_COMPLETED: &str = "PodCompleted";
+pub(super) const POD_FAILED: &str = "PodFailed";
+pub(super) const RESTART_ALL_STARTED: &str = "RestartAllContainersStarted";
+
+pub(super) const CONTAINER_CREATING: &str = "ContainerCreating";
+pub(super) const POD_INITIALIZING: &str = "PodInitializing";
+pub(super) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
+pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
+pub(super) const COMPLETED: &str = "Completed";
+pub(super) const ERROR: &str = "Error";
+pub(super) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+
+/// The exit code of a container of which nobody saw the end: that of a kill.
+pub(super) const UNKNOWN_EXIT: i32 = 137;

@@ -1,0 +1,174 @@
+//! What a pod asks for as a whole, and the quality of service that follows from it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::quantity::Amount;
+use crate::pod::{PodObject, is_sidecar};
+
+type Quantities = BTreeMap<String, Quantity>;
+type Amounts = BTreeMap<String, Amount>;
+
+/// `Guaranteed`, `Burstable` or `BestEffort`: what the API server decided, else what the spec asks for (upstream
+/// `qos.GetPodQOS`).
+pub fn qos_class(pod: &PodObject) -> String {
+    if let Some(class) = pod.status().and_then(|status| status.qos_class.as_deref()).filter(|class| !class.is_empty()) {
+        return class.to_owned();
+    }
+    class_of(pod.spec()).to_owned()
+}
+
+fn class_of(spec: &PodSpec) -> &'static str {
+    let containers = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let all: Vec<&ResourceRequirements> = match &spec.resources {
+        Some(pod) if pod.requests.is_some() || pod.limits.is_some() => vec![pod],
+        _ => containers().filter_map(|container| container.resources.as_ref()).collect(),
+    };
+    let none = ResourceRequirements::default();
+    let bounded = |resources: &ResourceRequirements| {
+        ["cpu", "memory"].iter().all(|name| {
+            let limit = positive(resources.limits.as_ref(), name);
+            let request = positive(resources.requests.as_ref(), name).or(limit);
+            matches!((limit, request), (Some(limit), Some(request)) if limit.same(request))
+        })
+    };
+    let asks = |resources: &ResourceRequirements| {
+        ["cpu", "memory"].iter().any(|name| {
+            positive(resources.limits.as_ref(), name).or(positive(resources.requests.as_ref(), name)).is_some()
+        })
+    };
+    let whole_pod = spec.resources.as_ref().is_some_and(|pod| pod.requests.is_some() || pod.limits.is_some());
+    if !all.iter().any(|resources| asks(resources)) {
+        "BestEffort"
+    } else if (whole_pod && all.iter().all(|resources| bounded(resources)))
+        || (!whole_pod && containers().all(|container| bounded(container.resources.as_ref().unwrap_or(&none))))
+    {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+fn positive(quantities: Option<&Quantities>, name: &str) -> Option<Amount> {
+    Amount::parse(quantities?.get(name)?).filter(|amount| !amount.is_zero())
+}
+
+/// Requests and limits of the pod as a whole: the sum of what runs side by side or, where that is more, of what runs
+/// while it is initialised; plus its overhead. Values for the whole pod in the spec win.
+pub(super) fn of_pod(spec: &PodSpec) -> ResourceRequirements {
+    let mut requests = total(spec, |resources| {
+        let mut requests = amounts(resources.requests.as_ref());
+        for (name, limit) in amounts(resources.limits.as_ref()) {
+            requests.entry(name).or_insert(limit);
+        }
+        requests
+    });
+    let mut limits = total(spec, |resources| amounts(resources.limits.as_ref()));
+    // What the pod's sandbox needs is requested too, but it bounds only what is bounded already.
+    let mut overhead = amounts(spec.overhead.as_ref());
+    add(&mut requests, overhead.clone());
+    overhead.retain(|name, _| limits.get(name).is_some_and(|limit| !limit.is_zero()));
+    add(&mut limits, overhead);
+    ResourceRequirements { claims: None, limits: quantities(limits), requests: quantities(requests) }
+}
+
+fn total(spec: &PodSpec, of: impl Fn(&ResourceRequirements) -> Amounts) -> Amounts {
+    let of_container = |container: &Container| container.resources.as_ref().map(&of).unwrap_or_default();
+    let mut side_by_side = Amounts::new();
+    for container in &spec.containers {
+        add(&mut side_by_side, of_container(container));
+    }
+    let mut sidecars = Amounts::new();
+    let mut initialising = Amounts::new();
+    for container in spec.init_containers.iter().flatten() {
+        let own = of_container(container);
+        let peak = if is_sidecar(container) {
+            add(&mut side_by_side, own.clone());
+            add(&mut sidecars, own);
+            sidecars.clone()
+        } else {
+            let mut peak = sidecars.clone();
+            add(&mut peak, own);
+            peak
+        };
+        raise(&mut initialising, peak);
+    }
+    raise(&mut side_by_side, initialising);
+    if let Some(pod) = &spec.resources {
+        side_by_side.extend(of(pod));
+    }
+    side_by_side
+}
+
+fn amounts(quantities: Option<&Quantities>) -> Amounts {
+    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), Amount::parse(q)?))).collect()
+}
+
+fn quantities(amounts: Amounts) -> Option<Quantities> {
+    let all: Quantities = amounts.into_iter().map(|(name, amount)| (name, amount.to_quantity())).collect();
+    (!all.is_empty()).then_some(all)
+}
+
+fn add(to: &mut Amounts, more: Amounts) {
+    for (name, amount) in more {
+        to.entry(name).and_modify(|have| *have = have.plus(amount)).or_insert(amount);
+    }
+}
+
+fn raise(to: &mut Amounts, other: Amounts) {
+    for (name, amount) in other {
+        to.entry(name).and_modify(|have| *have = have.max(amount)).or_insert(amount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(json: serde_json::Value) -> PodSpec {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn asks(requests: serde_json::Value, limits: serde_json::Value) -> serde_json::Value {
+        serde_json::json!({"name": "a", "resources": {"requests": requests, "limits": limits}})
+    }
+
+    #[test]
+    fn the_class_follows_from_requests_and_limits() {
+        use serde_json::json;
+        let full = asks(json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "1000m", "memory": "1024Mi"}));
+        let limits_only = asks(json!({}), json!({"cpu": "1", "memory": "1Gi"}));
+        let cpu = asks(json!({"cpu": "1"}), json!({}));
+        let gpu = asks(json!({"example.com/gpu": "1"}), json!({"example.com/gpu": "1"}));
+        let bare = json!({"name": "b"});
+        for (containers, class) in [
+            (json!([full]), "Guaranteed"),
+            (json!([limits_only]), "Guaranteed"),
+            (json!([full, bare]), "Burstable"),
+            (json!([cpu]), "Burstable"),
+            (json!([gpu]), "BestEffort"),
+            (json!([bare]), "BestEffort"),
+        ] {
+            assert_eq!(class_of(&spec(json!({"containers": containers}))), class, "{containers}");
+        }
+    }
+
+    #[test]
+    fn a_pods_requests_are_the_sum_or_the_peak_of_its_start() {
+        let spec = spec(serde_json::json!({
+            "overhead": {"cpu": "10m"},
+            "containers": [asks(serde_json::json!({"cpu": "100m", "memory": "64Mi"}), serde_json::json!({}))],
+            "initContainers": [
+                {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
+                {"name": "i", "resources": {"requests": {"cpu": "1", "memory": "1Mi"}}},
+            ],
+        }));
+        let total = of_pod(&spec);
+        let requests = total.requests.unwrap();
+        assert_eq!(requests["cpu"].0, "1110m", "the init container beside the sidecar asks for more than the rest");
+        assert_eq!(requests["memory"].0, "64Mi");
+        assert_eq!(total.limits, None);
+    }
+}

@@ -1,0 +1,259 @@
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::json;
+
+use crate::ids::PodUid;
+use crate::pod::ContainerKind;
+use crate::status::fixtures::*;
+use crate::status::{Change, IllegalRestart, SetOutcome, StatusCache, TerminatedContainer};
+
+fn accepted(outcome: SetOutcome) -> Change {
+    match outcome {
+        SetOutcome::Accepted(change) => change,
+        other => panic!("not accepted: {other:?}"),
+    }
+}
+
+fn never() -> World {
+    World::new(pod(json!({"spec": {"restartPolicy": "Never"}})))
+}
+
+// S80
+#[test]
+fn versions_grow_with_changes_only() {
+    let world = never();
+    let mut cache = StatusCache::default();
+    let set = |cache: &mut StatusCache, world: &World, force| cache.set(&world.pod, None, world.status(), force, at(1));
+    assert_eq!(accepted(set(&mut cache, &world, false)).version, 1);
+    assert_eq!(set(&mut cache, &world, false), SetOutcome::Unchanged);
+    assert_eq!(accepted(set(&mut cache, &world, true)).version, 2);
+    let world = world.runs([running("a", 0)]);
+    assert_eq!(accepted(set(&mut cache, &world, false)).version, 3);
+    assert_eq!(cache.unwritten().collect::<Vec<_>>(), [(world.pod.uid(), 3)], "the last one is to be sent");
+}
+
+#[test]
+fn a_pod_that_is_deleted_is_always_written() {
+    let deleting = World::new(pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})));
+    let mut cache = StatusCache::default();
+    for version in 1..=3 {
+        assert_eq!(accepted(cache.set(&deleting.pod, None, deleting.status(), false, at(1))).version, version);
+    }
+}
+
+#[test]
+fn conditions_of_others_and_their_order_are_no_change() {
+    let world = never();
+    let mut cache = StatusCache::default();
+    let mut status = world.status();
+    accepted(cache.set(&world.pod, None, status.clone(), false, at(1)));
+    let conditions = status.conditions.as_mut().unwrap();
+    conditions.reverse();
+    conditions.push(serde_json::from_value(json!({"type": "example.com/x", "status": "True"})).unwrap());
+    assert_eq!(cache.set(&world.pod, None, status, false, at(2)), SetOutcome::Unchanged);
+}
+
+#[test]
+fn the_start_time_never_changes() {
+    let world = never();
+    let mut cache = StatusCache::default();
+    accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
+    let world = world.runs([running("a", 0)]);
+    let moved = PodStatus { start_time: Some(at(50).to_api()), ..world.status() };
+    accepted(cache.set(&world.pod, None, moved, false, at(60)));
+    assert_eq!(cache.get(world.pod.uid()).unwrap().start_time, Some(at(1).to_api()));
+
+    let mut cache = StatusCache::default();
+    let mirror = PodStatus { start_time: Some(at(0).to_api()), ..PodStatus::default() };
+    accepted(cache.set(&world.pod, Some(&mirror), world.status(), false, at(60)));
+    assert_eq!(cache.get(world.pod.uid()).unwrap().start_time, Some(at(0).to_api()), "that of the mirror holds");
+}
+
+#[test]
+fn a_container_that_ended_for_good_does_not_come_back() {
+    let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}});
+    for (policy, container, code, allowed) in [
+        ("Never", json!({"name": "a"}), 0, false),
+        ("Never", json!({"name": "a"}), 1, false),
+        ("OnFailure", json!({"name": "a"}), 0, false),
+        ("OnFailure", json!({"name": "a"}), 1, true),
+        ("Always", json!({"name": "a"}), 0, true),
+        ("Never", json!({"name": "a", "restartPolicy": "Always"}), 0, true),
+        ("Never", json!({"name": "a", "restartPolicyRules": [rule]}), 42, true),
+        ("Never", json!({"name": "a", "restartPolicyRules": [rule]}), 1, false),
+    ] {
+        let world = || World::new(pod_with(policy, json!([]), json!([container])));
+        let mut cache = StatusCache::default();
+        let ended = world().runs([exited("a", 0, code)]);
+        accepted(cache.set(&ended.pod, None, ended.status(), false, at(1)));
+        let kept = cache.get(ended.pod.uid()).unwrap();
+        let outcome = cache.set(&ended.pod, None, world().runs([running("a", 1)]).status(), false, at(2));
+        if allowed {
+            accepted(outcome);
+        } else {
+            assert_eq!(outcome, SetOutcome::Refused(IllegalRestart { container: "a".into() }), "{policy} {code}");
+            assert_eq!(cache.get(ended.pod.uid()).unwrap(), kept, "nothing of it is kept");
+        }
+    }
+}
+
+#[test]
+fn init_containers_come_back_only_where_the_pod_may_start_again() {
+    for (policy, sidecar, allowed) in
+        [("Always", false, true), ("OnFailure", false, false), ("Never", false, false), ("Never", true, true)]
+    {
+        let init = if sidecar { json!([{"name": "i", "restartPolicy": "Always"}]) } else { json!([{"name": "i"}]) };
+        let world = || World::new(pod_with(policy, init.clone(), json!([{"name": "a"}])));
+        let ended = world().runs([exited("i", 0, 0)]);
+        let mut cache = StatusCache::default();
+        accepted(cache.set(&ended.pod, None, ended.status(), false, at(1)));
+        let outcome = cache.set(&ended.pod, None, world().runs([running("i", 1)]).status(), false, at(2));
+        assert_eq!(matches!(outcome, SetOutcome::Accepted(_)), allowed, "{policy} {sidecar}");
+    }
+}
+
+#[test]
+fn each_end_is_told_once() {
+    let world = |runs: Vec<_>| World::new(pod(json!({}))).runs(runs);
+    let mut cache = StatusCache::default();
+    let mut set = |runs| {
+        let world = world(runs);
+        match cache.set(&world.pod, None, world.status(), false, at(1)) {
+            SetOutcome::Accepted(change) => change.terminated,
+            other => panic!("{other:?}"),
+        }
+    };
+    let end = |exit_code, reason: &str| TerminatedContainer {
+        kind: ContainerKind::Regular,
+        name: "a".into(),
+        exit_code,
+        reason: reason.into(),
+    };
+    assert_eq!(set(vec![running("a", 0)]), []);
+    assert_eq!(set(vec![exited("a", 0, 1)]), [end(1, "Error")]);
+    assert_eq!(set(vec![running("a", 1), exited("a", 0, 1)]), []);
+    // It ended and came back between two looks.
+    assert_eq!(set(vec![running("a", 2), exited("a", 1, 0)]), [end(0, "Completed")]);
+}
+
+#[test]
+fn ends_that_the_api_server_knew_are_not_told_again() {
+    let world = never().runs([exited("a", 0, 1)]);
+    let api = serde_json::to_value(world.status()).unwrap();
+    let restarted = pod(json!({"spec": {"restartPolicy": "Never"}, "status": api}));
+    let mut cache = StatusCache::default();
+    assert_eq!(accepted(cache.set(&restarted, None, world.status(), false, at(1))).terminated, []);
+}
+
+// W15
+#[test]
+fn becoming_running_is_told_once() {
+    let mut cache = StatusCache::default();
+    let mut set = |world: &World| accepted(cache.set(&world.pod, None, world.status(), false, at(1))).became_running;
+    let world = || World::new(pod(json!({})));
+    assert!(!set(&world()));
+    assert!(set(&world().runs([running("a", 0)])));
+    assert!(!set(&world()), "it falls back to Pending");
+    assert!(!set(&world().runs([running("a", 1)])));
+}
+
+// W16
+#[test]
+fn the_age_of_a_change_ends_with_its_write() {
+    let world = never();
+    let uid = world.pod.uid();
+    let mut cache = StatusCache::default();
+    let set = |cache: &mut StatusCache, runs, seconds| {
+        let world = never().runs(runs);
+        accepted(cache.set(&world.pod, None, world.status(), false, at(seconds))).version
+    };
+    set(&mut cache, vec![], 0);
+    let version = set(&mut cache, vec![running("a", 0)], 3);
+    assert_eq!(cache.written(uid, version, at(10)), Some(Duration::from_secs(10)));
+    assert_eq!(cache.unwritten().count(), 0);
+    assert_eq!(cache.written(uid, version, at(11)), None, "nothing was left to write");
+    let version = set(&mut cache, vec![exited("a", 0, 0)], 100);
+    assert_eq!(cache.written(uid, version, at(101)), Some(Duration::from_secs(1)));
+    assert_eq!(cache.written(&PodUid::new("other"), 1, at(1)), None);
+}
+
+// W24
+#[test]
+fn a_probe_result_moves_both_conditions_in_one_step() {
+    let probe = json!({"exec": {"command": ["x"]}});
+    let world = World::new(pod(json!({"spec": {"containers": [{"name": "a", "readinessProbe": probe}]}})))
+        .runs([running("a", 0)]);
+    let mut cache = StatusCache::default();
+    assert_eq!(cache.set_ready(&world.pod, &"a-0".into(), true, at(1)), SetOutcome::Unchanged, "unknown pod");
+    accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
+    assert_eq!(cache.set_ready(&world.pod, &"a-9".into(), true, at(2)), SetOutcome::Unchanged, "unknown run");
+    assert_eq!(cache.set_ready(&world.pod, &"a-0".into(), false, at(2)), SetOutcome::Unchanged, "no news");
+
+    accepted(cache.set_ready(&world.pod, &"a-0".into(), true, at(3)));
+    let status = cache.get(world.pod.uid()).unwrap();
+    assert!(container(&status, "a").ready);
+    assert_eq!((condition(&status, "Ready"), condition(&status, "ContainersReady")), ("True".into(), "True".into()));
+    accepted(cache.set_ready(&world.pod, &"a-0".into(), false, at(4)));
+    let status = cache.get(world.pod.uid()).unwrap();
+    assert_eq!(condition(&status, "Ready"), "False ContainersNotReady");
+
+    accepted(cache.set_started(&world.pod, &"a-0".into(), false, at(5)));
+    assert_eq!(container(&cache.get(world.pod.uid()).unwrap(), "a").started, Some(false));
+}
+
+#[test]
+fn a_new_sandbox_is_told_before_its_containers() {
+    let mut world = never();
+    world.runtime.sandboxes.clear();
+    let mut cache = StatusCache::default();
+    assert_eq!(cache.set_sandbox_ready(&world.pod, true, at(1)), SetOutcome::Unchanged);
+    accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
+    accepted(cache.set_sandbox_ready(&world.pod, true, at(2)));
+    assert_eq!(cache.set_sandbox_ready(&world.pod, true, at(3)), SetOutcome::Unchanged);
+    let status = cache.get(world.pod.uid()).unwrap();
+    assert_eq!(condition(&status, "PodReadyToStartContainers"), "True");
+    assert_eq!(condition(&status, "Initialized"), "True", "the rest is as it was");
+}
+
+#[test]
+fn a_finished_pod_stays_finished_unless_it_is_static() {
+    for (source, stays) in [("api", true), ("file", false)] {
+        let world = World::new(pod(json!({"metadata": {"annotations": {"kubernetes.io/config.source": source}}})));
+        let mut cache = StatusCache::default();
+        accepted(cache.terminate(&world.pod, None, at(1)));
+        assert!(cache.is_finished(world.pod.uid()));
+        accepted(cache.set(&world.pod, None, world.status(), true, at(2)));
+        assert_eq!(cache.is_finished(world.pod.uid()), stays, "{source}");
+    }
+}
+
+#[test]
+fn what_is_gone_is_forgotten() {
+    let world = never();
+    let mut cache = StatusCache::default();
+    accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
+    cache.retain(|uid| uid == world.pod.uid());
+    assert_eq!(cache.version(world.pod.uid()), Some(1));
+    cache.remove(world.pod.uid());
+    assert_eq!(cache.get(world.pod.uid()), None);
+}
+
+#[test]
+fn statuses_are_kept_in_one_form() {
+    let long = "ä".repeat(7000);
+    let pod = pod(json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "b"}, {"name": "a"}]}}));
+    let mut ended = exited("a", 0, 1);
+    ended.message = long;
+    ended.finished_at = Some(at(3) + Duration::from_millis(700));
+    let world = World::new(pod.clone()).runs([ended]);
+    let mut cache = StatusCache::default();
+    accepted(cache.set(&pod, None, world.status(), false, at(1) + Duration::from_millis(900)));
+    let status = cache.get(pod.uid()).unwrap();
+    let names: Vec<_> = status.container_statuses.iter().flatten().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    let end = container(&status, "a").state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!(end.message.as_ref().unwrap().len(), 6 * 1024, "half of 12 KiB");
+    assert_eq!(end.finished_at, Some(at(3).to_api()));
+    assert_eq!(status.start_time, Some(at(1).to_api()));
+}

@@ -1,0 +1,221 @@
+//! The hooks that run a pod's containers: a [`PodSyncer`] over the ports of a node.
+
+mod counting;
+mod resolver;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PodStatus;
+
+use crate::containers::perform::{ContainerManager, RunningParts, SyncWork};
+use crate::ids::PodUid;
+use crate::observer::Observer;
+use crate::pod::{Phase, PodObject};
+use crate::ports::{
+    Clock, EventRecorder, HookContext, PodEvent, PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, StorageError,
+    SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
+};
+use crate::probes::ProbeManager;
+use crate::status::{NodeFacts, StatusInput, compute, deadline};
+use crate::statuses::Statuses;
+use crate::time::Grace;
+
+pub use counting::{CountStarts, SandboxStatus};
+pub use resolver::NodeResolver;
+
+/// How long volumes may take to come or go before the hook fails and is tried again (upstream
+/// `podAttachAndMountTimeout`).
+const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
+
+/// Runs pods by their specs. Its parts are shared with whoever shows or reclaims what they know.
+pub struct NodeSyncer {
+    /// Reads what runs.
+    pub observer: Arc<Observer>,
+    /// Starts and stops containers.
+    pub containers: Arc<ContainerManager>,
+    /// Probes them.
+    pub probes: Arc<ProbeManager>,
+    /// Keeps the statuses.
+    pub statuses: Arc<Statuses>,
+    /// Keeps directories and volumes.
+    pub storage: Arc<dyn PodStorage>,
+    /// Takes events.
+    pub events: Arc<dyn EventRecorder>,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// What a status says of the node.
+    pub node: NodeFacts,
+}
+
+/// A terminate hook may promise that nothing runs only if that is so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("containers still run although the runtime stopped them: {0}")]
+struct StillRunning(String);
+
+impl PodSyncer for NodeSyncer {
+    async fn sync_pod(&self, cx: &HookContext, work: &SyncPod) -> Result<SyncOutcome, SyncError> {
+        let pod = &work.pod;
+        let mirror = work.mirror.as_deref();
+        let runtime = self.read(cx).await?;
+        let status = self.publish(cx, pod, mirror, &runtime, Stage::Running);
+        if Phase::parse(status.phase.as_deref()).is_terminal() {
+            return Ok(SyncOutcome::Terminal);
+        }
+        let check_at = deadline(pod, Some(&status)).filter(|at| *at > self.clock.now());
+
+        let volumes = self.set_up_volumes(cx, pod).await?;
+        self.probes.add_pod(pod);
+        let done = self
+            .containers
+            .sync_containers(&SyncWork {
+                cancel: &cx.cancel,
+                pod,
+                status: &runtime,
+                probes: &self.probes.snapshot(pod.uid()),
+                volumes: &volumes,
+                termination_requested: cx.cancel.is_cancelled(),
+            })
+            .await;
+        if done.acted {
+            // What was done is seen at once, not at the next event.
+            let runtime = self.read(cx).await?;
+            self.publish(cx, pod, mirror, &runtime, Stage::Running);
+        } else if done.error.is_some() {
+            self.publish(cx, pod, mirror, &runtime, Stage::Running);
+        }
+        match done.error {
+            Some(error) => Err(error),
+            None if done.again => Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) }),
+            None => Ok(SyncOutcome::Continue { check_at }),
+        }
+    }
+
+    async fn sync_terminating_pod(&self, cx: &HookContext, work: &TerminatingPod) -> Result<(), SyncError> {
+        let pod = &work.pod;
+        let runtime = self.read(cx).await?;
+        self.publish(cx, pod, None, &runtime, Stage::Stopping(work));
+        self.probes.stop_liveness_and_startup(pod.uid());
+
+        let running = RunningParts::from(&*runtime);
+        let grace = work.forced.then_some(work.grace);
+        match self.containers.kill_pod(&cx.cancel, pod.uid(), Some(pod), &running, grace).await {
+            Ok(()) => {}
+            Err(SyncError::Cancelled) => return Err(SyncError::Cancelled),
+            Err(error) => {
+                self.events.record(pod, PodEvent::warning("FailedKillPod", format!("error killing pod: {error}")));
+                return Err(error);
+            }
+        }
+        self.probes.remove_pod(pod.uid());
+
+        let runtime = self.read(cx).await?;
+        let running = names_of_running(&runtime);
+        if !running.is_empty() {
+            return Err(SyncError::failed(StillRunning(running)));
+        }
+        self.publish(cx, pod, None, &runtime, Stage::Stopped);
+        Ok(())
+    }
+
+    async fn sync_terminating_runtime_pod(&self, cx: &HookContext, running: &RunningPod) -> Result<(), SyncError> {
+        let runtime = self.read(cx).await?;
+        let parts = RunningParts::from(&*runtime);
+        self.containers.kill_pod(&cx.cancel, &running.uid, None, &parts, Some(Grace::MIN)).await
+    }
+
+    async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        let runtime = self.read(cx).await?;
+        self.publish(cx, pod, None, &runtime, Stage::Stopped);
+        let down = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.tear_down(pod.uid()));
+        match down.await {
+            Ok(result) => result.map_err(SyncError::failed)?,
+            Err(_) => return Err(SyncError::failed(VolumesSlow { doing: "take down" })),
+        }
+        self.statuses.terminate(pod);
+        Ok(())
+    }
+}
+
+/// How far the pod has come, as its status has to say it.
+enum Stage<'a> {
+    Running,
+    Stopping(&'a TerminatingPod),
+    /// No container runs or can be started.
+    Stopped,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("volumes took over {} s to {doing}", VOLUMES_TIMEOUT.as_secs())]
+struct VolumesSlow {
+    doing: &'static str,
+}
+
+impl NodeSyncer {
+    async fn read(&self, cx: &HookContext) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let runtime = match cx.cancel.run_until_cancelled(self.observer.read(&cx.uid)).await {
+            Some(result) => result.map_err(SyncError::failed)?,
+            None => return Err(SyncError::Cancelled),
+        };
+        self.probes.observe(&cx.uid, &runtime);
+        Ok(runtime)
+    }
+
+    async fn set_up_volumes(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<VolumeMounts, SyncError> {
+        let set_up = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.set_up(pod));
+        let failed = |error: &dyn std::error::Error| {
+            self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
+        };
+        match cx.cancel.run_until_cancelled(set_up).await {
+            None => Err(SyncError::Cancelled),
+            Some(Ok(Ok(volumes))) => Ok(volumes),
+            Some(Ok(Err(
+                error @ (StorageError::Unsupported { .. } | StorageError::Volume { .. } | StorageError::Io { .. }),
+            ))) => {
+                failed(&error);
+                Err(SyncError::failed(error))
+            }
+            Some(Err(_)) => {
+                let slow = VolumesSlow { doing: "set up" };
+                failed(&slow);
+                Err(SyncError::failed(slow))
+            }
+        }
+    }
+
+    /// Computes the pod's status and keeps it.
+    fn publish(
+        &self,
+        cx: &HookContext,
+        pod: &PodObject,
+        mirror: Option<&PodObject>,
+        runtime: &PodRuntimeStatus,
+        stage: Stage<'_>,
+    ) -> PodStatus {
+        let mut status = self.compute(&cx.uid, pod, runtime, &stage);
+        if let Stage::Stopping(TerminatingPod { status_fn: Some(edit), .. }) = &stage {
+            edit(&mut status);
+        }
+        self.statuses.set(pod, mirror, status.clone(), false);
+        status
+    }
+
+    fn compute(&self, uid: &PodUid, pod: &PodObject, runtime: &PodRuntimeStatus, stage: &Stage<'_>) -> PodStatus {
+        compute(&StatusInput {
+            pod,
+            runtime,
+            previous: self.statuses.get(uid).as_deref(),
+            probes: &self.probes.snapshot(uid),
+            start_errors: &self.containers.start_errors().of(uid),
+            is_terminal: matches!(stage, Stage::Stopped),
+            termination_requested: !matches!(stage, Stage::Running),
+            now: self.clock.now(),
+            node: &self.node,
+        })
+    }
+}
+
+fn names_of_running(runtime: &PodRuntimeStatus) -> String {
+    let running = runtime.containers.iter().filter(|c| c.state == crate::ports::ContainerState::Running);
+    running.map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,48 @@
+//! From the registry to the body of a scrape, in either of the two text formats.
+//!
+//! `prometheus_client` writes OpenMetrics only, families in the order of registration and series in that of a hash map.
+//! What it wrote is therefore split into families and samples again, sorted, and printed in the wanted format. That
+//! costs a scrape about a microsecond per line and spares a second path from the numbers to the text.
+
+mod accept;
+mod number;
+mod text;
+
+use prometheus_client::registry::Registry;
+
+/// A text format for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// The classic Prometheus text format, version 0.0.4: what every scraper can read.
+    #[default]
+    Classic,
+    /// OpenMetrics text, version 1.0.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// The format that an `Accept` header asks for; the classic one if the header is empty, cannot be understood, or
+    /// accepts neither (a scrape is never refused for it).
+    ///
+    /// The rules are those of RFC 9110, 12.5.1: the most specific range that matches a format gives its weight, the
+    /// heavier format wins. Of two equal weights the more specific range wins, then the one that comes first.
+    pub fn from_accept(header: &str) -> Self {
+        accept::negotiate(header)
+    }
+
+    /// The `Content-Type` to send with a body in this format.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Format::Classic => "text/plain; version=0.0.4; charset=utf-8",
+            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// The whole registry in `format`: families by name, series by labels.
+pub(crate) fn encode(registry: &Registry, format: Format) -> String {
+    let mut encoded = String::new();
+    prometheus_client::encoding::text::encode(&mut encoded, registry)
+        .expect("a String takes every write, and no metric of this crate refuses to be encoded");
+    text::render(text::parse(&encoded), format)
+}

@@ -1,0 +1,181 @@
+//! A histogram without a lock, and the bucket lists.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+
+/// Handling of one pod, a relist, a sandbox call: the usual range of a request, 5 ms to 10 s. Buckets of the kubelet.
+pub(crate) const REQUEST: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Start of a pod: dense where objectives lie (5 to 20 s), up to an hour for large images. Buckets of the kubelet.
+pub(crate) const POD_START: &[f64] = &[
+    0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
+    600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
+];
+
+/// From a changed status to its write: milliseconds when all is well, up to a minute. Buckets of the kubelet.
+pub(crate) const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
+
+/// One runtime call, from a listing (5 ms) to a pull (minutes): each bucket is 2.5 times the one before. Buckets of the
+/// kubelet.
+pub(crate) const RUNTIME_CALL: &[f64] = &[
+    0.005,
+    0.0125,
+    0.03125,
+    0.078125,
+    0.1953125,
+    0.48828125,
+    1.220703125,
+    3.0517578125,
+    7.62939453125,
+    19.073486328125,
+    47.6837158203125,
+    119.20928955078125,
+    298.0232238769531,
+    745.0580596923828,
+];
+
+/// An image pull: a second for what is nearly there, an hour for the largest. Buckets of the kubelet.
+pub(crate) const IMAGE_PULL: &[f64] = &[
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0,
+    3600.0,
+];
+
+/// Regular containers of a pod; few have more than a handful. Buckets of the kubelet.
+pub(crate) const CONTAINERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
+
+/// One message handled by an actor. A handler does no I/O, so microseconds are right, a millisecond is worth a look
+/// and anything near a second stalls the other actors of its thread.
+pub(crate) const HANDLER: &[f64] = &[0.000001, 0.00001, 0.0001, 0.001, 0.01, 0.1, 1.0];
+
+const NANOS_PER_UNIT: u64 = 1_000_000_000;
+
+/// A histogram over fixed buckets that is shared by clones and made of atomics alone.
+///
+/// `prometheus_client`'s own histogram takes a mutex for each observation, which all pods would share on the path of
+/// every sync. The price of having none is that a scrape which runs beside an observation may see its bucket and not
+/// yet its sum; the count is computed from the buckets, so `_count` and the `+Inf` bucket always agree.
+#[derive(Clone, Debug)]
+pub(crate) struct Histogram(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    bounds: &'static [f64],
+    /// One more than there are bounds: the last one is for what exceeds them all. Each counts its own observations;
+    /// the encoder accumulates.
+    buckets: Box<[AtomicU64]>,
+    /// In billionths of the unit, because integers can be added without a retry loop. Enough for 584 years of seconds.
+    sum: AtomicU64,
+}
+
+impl Histogram {
+    /// An empty histogram with these upper bounds, ascending; the infinite one is implied.
+    pub(crate) fn new(bounds: &'static [f64]) -> Self {
+        Histogram(Arc::new(Inner {
+            bounds,
+            buckets: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+        }))
+    }
+
+    /// For families, whose constructor is a plain function.
+    pub(crate) fn request() -> Self {
+        Histogram::new(REQUEST)
+    }
+
+    /// Counts a duration, in seconds.
+    pub(crate) fn observe(&self, duration: Duration) {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.add(duration.as_secs_f64(), nanos);
+    }
+
+    /// Counts a number of things.
+    pub(crate) fn observe_count(&self, count: usize) {
+        let count = count as u64;
+        self.add(count as f64, count.saturating_mul(NANOS_PER_UNIT));
+    }
+
+    fn add(&self, value: f64, nanos: u64) {
+        // An upper bound belongs to its bucket ("le").
+        let bucket = self.0.bounds.partition_point(|bound| *bound < value);
+        self.0.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.0.sum.fetch_add(nanos, Ordering::Relaxed);
+    }
+}
+
+impl TypedMetric for Histogram {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+impl EncodeMetric for Histogram {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let bounds = self.0.bounds.iter().copied().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> =
+            bounds.zip(self.0.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed))).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum = self.0.sum.load(Ordering::Relaxed) as f64 / NANOS_PER_UNIT as f64;
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(histogram: &Histogram) -> Vec<u64> {
+        histogram.0.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect()
+    }
+
+    #[test]
+    fn a_value_on_a_bound_belongs_to_that_bucket() {
+        let histogram = Histogram::new(&[0.005, 1.0]);
+        for millis in [0, 5, 6, 1000, 1001, 86_400_000] {
+            histogram.observe(Duration::from_millis(millis));
+        }
+        assert_eq!(counts(&histogram), [2, 2, 2]);
+    }
+
+    #[test]
+    fn bounds_ascend() {
+        for bounds in [REQUEST, POD_START, STATUS_SYNC, RUNTIME_CALL, IMAGE_PULL, CONTAINERS, HANDLER] {
+            assert!(bounds.is_sorted_by(|a, b| a < b), "{bounds:?}");
+        }
+    }
+
+    #[test]
+    fn concurrent_observations_lose_nothing() {
+        const THREADS: u64 = 8;
+        const EACH: u64 = 20_000;
+        let histogram = Histogram::new(REQUEST);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let histogram = histogram.clone();
+                scope.spawn(move || {
+                    for i in 0..EACH {
+                        histogram.observe(Duration::from_millis(if i % 2 == 0 { 1 } else { 20_000 }));
+                    }
+                });
+            }
+        });
+        let half = THREADS * EACH / 2;
+        let counts = counts(&histogram);
+        assert_eq!((counts[0], counts[REQUEST.len()]), (half, half));
+        assert_eq!(counts.iter().sum::<u64>(), THREADS * EACH);
+        assert_eq!(histogram.0.sum.load(Ordering::Relaxed), half * 1_000_000 + half * 20 * NANOS_PER_UNIT);
+    }
+
+    #[test]
+    fn the_longest_duration_does_not_panic() {
+        let histogram = Histogram::new(REQUEST);
+        histogram.observe(Duration::MAX);
+        histogram.observe_count(usize::MAX);
+        assert_eq!(counts(&histogram)[REQUEST.len()], 2);
+    }
+}

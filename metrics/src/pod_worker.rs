@@ -1,0 +1,90 @@
+//! Work done per pod.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use crate::histogram::{CONTAINERS, Histogram, REQUEST};
+use crate::labels::label_values;
+use crate::register::kubelet;
+
+label_values! {
+    /// What a pod worker handled.
+    pub enum OperationType {
+        /// A pod that is new to its source.
+        Create = "create",
+        /// A pod that its source changed.
+        Update = "update",
+        /// A re-check.
+        Sync = "sync",
+        /// A stop.
+        Kill = "kill",
+        /// The end of cleanup, or the moment it is clear that a pod can never start.
+        Terminated = "terminated",
+    }
+}
+
+/// Work done per pod. A clone is one pointer, so that each worker can hold its own.
+#[derive(Clone, Debug)]
+pub struct PodWorkerMetrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// By [`OperationType`]. Looked up once, at registration: a lookup in the family takes a lock that all pods share.
+    duration: [Histogram; OperationType::ALL.len()],
+    start_duration: Histogram,
+    containers_per_pod: Histogram,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation_type: OperationType,
+}
+
+impl PodWorkerMetrics {
+    /// Registers the families.
+    pub fn register(registry: &mut Registry) -> Self {
+        let duration: Family<Operation, Histogram> = kubelet(
+            registry,
+            "kubelet_pod_worker_duration_seconds",
+            "Seconds from the moment a pod's change was taken up to the end of its handling, by kind of change",
+            Family::new_with_constructor(Histogram::request),
+        );
+        PodWorkerMetrics(Arc::new(Inner {
+            duration: OperationType::ALL
+                .map(|operation_type| duration.get_or_create_owned(&Operation { operation_type })),
+            start_duration: kubelet(
+                registry,
+                "kubelet_pod_worker_start_duration_seconds",
+                "Seconds from first seeing a pod to the first setup by its worker",
+                Histogram::new(REQUEST),
+            ),
+            containers_per_pod: kubelet(
+                registry,
+                "kubelet_containers_per_pod_count",
+                "Regular containers of each pod that was allowed to start",
+                Histogram::new(CONTAINERS),
+            ),
+        }))
+    }
+
+    /// A change was handled, with whatever outcome, `took` after its dispatch began. An update without a start time
+    /// (a replay) is not counted. Neither locks nor allocates.
+    pub fn worked(&self, operation: OperationType, took: Duration) {
+        self.0.duration[operation as usize].observe(took);
+    }
+
+    /// A worker set its pod up for the first time. Measured by the worker, so that a create which was merged with a
+    /// later update still counts (W18).
+    pub fn started(&self, since_first_seen: Duration) {
+        self.0.start_duration.observe(since_first_seen);
+    }
+
+    /// A pod with this many regular containers is allowed to start.
+    pub fn allowed_to_start(&self, containers: usize) {
+        self.0.containers_per_pod.observe_count(containers);
+    }
+}

@@ -1,0 +1,35 @@
+//! How families enter a registry: by the exact name that scrapers see, with help in the kubelet's form.
+
+use prometheus_client::registry::{Metric, Registry};
+
+/// Counters that the kubelet exposes without `_total` (Kubernetes 1.36). OpenMetrics demands the suffix even for them;
+/// the classic format shows these names as they stand.
+pub(crate) const COUNTERS_WITHOUT_TOTAL: [&str; 5] = [
+    "kubelet_evented_pleg_connection_error_count",
+    "kubelet_evented_pleg_connection_success_count",
+    "kubelet_evictions",
+    "kubelet_pleg_discard_events",
+    "kubelet_preemptions",
+];
+
+/// Registers a family whose name and meaning are the kubelet's. All of them are of stability ALPHA but one.
+pub(crate) fn kubelet<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    family(registry, name, format!("[ALPHA] {help}"), metric)
+}
+
+/// Registers a family of the kubelet's whose stability is INTERNAL.
+pub(crate) fn kubelet_internal<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    family(registry, name, format!("[INTERNAL] {help}"), metric)
+}
+
+/// Registers a family that only podwright has.
+pub(crate) fn podwright<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    family(registry, name, help.to_owned(), metric)
+}
+
+/// `help` comes without a full stop; the registry adds it.
+fn family<M: Metric + Clone>(registry: &mut Registry, name: &str, help: String, metric: M) -> M {
+    // The registry wants a counter's name without the suffix and encodes it with it.
+    registry.register(name.strip_suffix("_total").unwrap_or(name), help, metric.clone());
+    metric
+}

@@ -1,0 +1,47 @@
+//! Graceful node shutdown.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::register::kubelet;
+
+/// When the last graceful shutdown began and ended.
+#[derive(Clone, Debug)]
+pub struct ShutdownMetrics {
+    start: Gauge<f64, AtomicU64>,
+    end: Gauge<f64, AtomicU64>,
+}
+
+impl ShutdownMetrics {
+    /// Registers the families.
+    pub fn register(registry: &mut Registry) -> Self {
+        ShutdownMetrics {
+            start: kubelet(
+                registry,
+                "kubelet_graceful_shutdown_start_time_seconds",
+                "Unix time at which the last graceful shutdown began",
+                Gauge::default(),
+            ),
+            end: kubelet(
+                registry,
+                "kubelet_graceful_shutdown_end_time_seconds",
+                "Unix time at which the last graceful shutdown ended; zero while one is under way",
+                Gauge::default(),
+            ),
+        }
+    }
+
+    /// A shutdown began at this time since the Unix epoch; the end of an earlier one is forgotten.
+    pub fn started(&self, since_unix_epoch: Duration) {
+        self.end.set(0.0);
+        self.start.set(since_unix_epoch.as_secs_f64());
+    }
+
+    /// The shutdown ended at this time since the Unix epoch.
+    pub fn ended(&self, since_unix_epoch: Duration) {
+        self.end.set(since_unix_epoch.as_secs_f64());
+    }
+}

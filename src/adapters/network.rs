@@ -1,0 +1,152 @@
+//! The network calls of probes and lifecycle hooks.
+
+mod tls;
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use podwright_actors::ports::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
+use podwright_actors::probes::target::PROBE_USER_AGENT;
+use reqwest::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
+use reqwest::redirect;
+use tokio::net::TcpStream;
+use tonic::transport::Endpoint;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+/// How many redirects are followed.
+const MAX_REDIRECTS: usize = 10;
+/// How much of an answer is read (upstream `maxRespBodyLength`, kubelet 1.36).
+const MAX_BODY: usize = 10 << 10;
+
+/// Calls over the real network. Every call makes a connection of its own, because a connection that is kept would prove
+/// nothing of the server's health; no call goes through a proxy, and no server's certificate is checked.
+#[derive(Clone, Debug)]
+pub struct Network {
+    http: reqwest::Client,
+}
+
+/// The HTTP client cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("no HTTP client")]
+pub struct BuildNetworkError(#[source] Box<dyn Error + Send + Sync>);
+
+impl Network {
+    /// A client.
+    ///
+    /// # Errors
+    /// [`BuildNetworkError`] if the TLS library refuses its settings.
+    pub fn new() -> Result<Self, BuildNetworkError> {
+        let tls = tls::trusting().map_err(|error| BuildNetworkError(error.into()))?;
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .http1_only()
+            .redirect(redirect::Policy::custom(same_host))
+            .build()
+            .map_err(|error| BuildNetworkError(error.into()))?;
+        Ok(Network { http })
+    }
+
+    async fn get(&self, target: HttpTarget) -> Result<(u16, String), NetworkError> {
+        let scheme = if target.https { "https" } else { "http" };
+        let url = format!("{scheme}://{}{}", authority(&target.host, target.port), target.path);
+        let request = self.http.get(url).headers(headers(&target.headers)?);
+        let mut response = request.send().await.map_err(failed)?;
+        let mut body = Vec::new();
+        while body.len() < MAX_BODY
+            && let Some(chunk) = response.chunk().await.map_err(failed)?
+        {
+            body.extend_from_slice(&chunk[..chunk.len().min(MAX_BODY - body.len())]);
+        }
+        Ok((response.status().as_u16(), String::from_utf8_lossy(&body).into_owned()))
+    }
+}
+
+impl NetworkClient for Network {
+    fn http_get(&self, target: HttpTarget, timeout: Duration) -> BoxFuture<'_, Result<(u16, String), NetworkError>> {
+        within(timeout, self.get(target)).boxed()
+    }
+
+    fn tcp_connect(&self, target: TcpTarget, timeout: Duration) -> BoxFuture<'_, Result<(), NetworkError>> {
+        let connect = async move {
+            let connection = TcpStream::connect((host_of(&target.host), target.port)).await;
+            connection.map(drop).map_err(|error| NetworkError::Failed(error.to_string()))
+        };
+        within(timeout, connect).boxed()
+    }
+
+    fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
+        within(timeout, check(target)).boxed()
+    }
+}
+
+async fn check(target: GrpcTarget) -> Result<bool, NetworkError> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", authority(&target.host, target.port)))
+        .and_then(|endpoint| endpoint.user_agent(PROBE_USER_AGENT))
+        .map_err(|error| NetworkError::Failed(causes(&error)))?;
+    let channel = endpoint.connect().await.map_err(|error| NetworkError::Failed(causes(&error)))?;
+    let request = HealthCheckRequest { service: target.service };
+    match HealthClient::new(channel).check(request).await {
+        Ok(answer) => Ok(answer.into_inner().status() == ServingStatus::Serving),
+        Err(status) => Err(NetworkError::Failed(format!("{:?}: {}", status.code(), status.message()))),
+    }
+}
+
+async fn within<T>(timeout: Duration, call: impl Future<Output = Result<T, NetworkError>>) -> Result<T, NetworkError> {
+    tokio::time::timeout(timeout, call).await.unwrap_or(Err(NetworkError::Timeout(timeout)))
+}
+
+/// Follows a redirect to the host that was asked first; one to another host is the answer, whoever asked decides what it
+/// means (upstream `RedirectChecker`, kubelet 1.36).
+fn same_host(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    if attempt.previous().first().and_then(|first| first.host_str()) != attempt.url().host_str() {
+        attempt.stop()
+    } else if attempt.previous().len() > MAX_REDIRECTS {
+        attempt.error(format!("more than {MAX_REDIRECTS} redirects"))
+    } else {
+        attempt.follow()
+    }
+}
+
+fn headers(target: &[(String, String)]) -> Result<HeaderMap, NetworkError> {
+    let mut headers = HeaderMap::with_capacity(target.len() + 1);
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    for (name, value) in target {
+        let invalid = || NetworkError::Failed(format!("header {name:?} cannot be sent: {value:?}"));
+        let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
+        headers.append(key, HeaderValue::from_str(value).map_err(|_| invalid())?);
+    }
+    Ok(headers)
+}
+
+/// Host and port as a URL has them.
+fn authority(host: &str, port: u16) -> String {
+    let host = host_of(host);
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// An IPv6 address may come with its brackets.
+fn host_of(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+fn failed(error: reqwest::Error) -> NetworkError {
+    NetworkError::Failed(causes(&error.without_url()))
+}
+
+/// The causes of a transport's error, which says itself only that a transport failed.
+fn causes(error: &dyn Error) -> String {
+    let mut texts = Vec::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
+    if texts.is_empty() { error.to_string() } else { texts.join(": ") }
+}

@@ -1,0 +1,262 @@
+//! From a container's definition to what a shim runs. Nothing here touches the system.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements, SecurityContext};
+use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::ports::{ContainerConfig, RuntimeError};
+use rustix::process::Signal;
+
+use super::files::Layout;
+use super::record::{Cgroup, ContainerRecord, RunRecord, User};
+use super::rootfs::{self, Link};
+use super::{CONTAINER_ENV, ROOTFS_ENV, TERMINATION_LOG_ENV};
+
+/// What the node offers.
+pub(super) struct Node<'a> {
+    pub(super) layout: &'a Layout,
+    pub(super) shim: &'a [String],
+    /// Where cgroups can be made.
+    pub(super) cgroups: Option<&'a Path>,
+    /// Our own effective user and group.
+    pub(super) user: u32,
+    pub(super) group: u32,
+}
+
+/// A container to be.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) record: ContainerRecord,
+    pub(super) run: RunRecord,
+    pub(super) links: Vec<Link>,
+}
+
+/// Decides how a container is run.
+///
+/// # Errors
+/// [`RuntimeError::Config`] for what this runtime cannot do, with the remedy.
+pub(super) fn plan(config: &ContainerConfig, node: &Node<'_>, id: &str, created_at: u64) -> Result<Plan, RuntimeError> {
+    let (pod, name) = (&*config.pod, config.name.as_str());
+    let wishes = Wishes::of(pod, config.kind, name)
+        .ok_or_else(|| RuntimeError::Config(format!("pod {} has no container {name:?}", pod.full_name())))?;
+    let command: Vec<String> = config.command.iter().chain(&config.args).cloned().collect();
+    if command.is_empty() {
+        return Err(RuntimeError::Config(format!(
+            "container {name} has no command: the process runtime does not run images; set `command`"
+        )));
+    }
+    if let Some(bad) = command.iter().chain(config.env.iter().flat_map(|(k, v)| [k, v])).find(|s| s.contains('\0')) {
+        return Err(RuntimeError::Config(format!(
+            "container {name}: {bad:?} holds a NUL, which no program can be given"
+        )));
+    }
+    let uid = pod.uid().to_string();
+    for part in [uid.as_str(), name] {
+        if part.contains('/') || matches!(part, "" | "." | "..") {
+            return Err(RuntimeError::Config(format!("{part:?} cannot be part of a path: use another UID or name")));
+        }
+    }
+    let root = node.layout.rootfs(&uid, name, id);
+    let links = rootfs::links(name, &config.mounts)?;
+    let termination_log =
+        wishes.message_path.and_then(rootfs::relative).unwrap_or_else(|| "dev/termination-log".into());
+    let limit = |resource: &str| {
+        let quantity = wishes.resources?.limits.as_ref()?.get(resource)?;
+        parse_quantity(&quantity.0)
+    };
+    let run = RunRecord {
+        id: id.into(),
+        shim: node.shim.to_vec(),
+        env: environment(config, id, &root, &root.join(&termination_log)),
+        command,
+        cwd: rootfs::working_dir(&root, wishes.working_dir, &links),
+        user: user(pod, name, wishes.security, node)?,
+        log: node.layout.log(&uid, name, config.restart_count),
+        stop_signal: stop_signal(name, wishes.lifecycle)?.as_raw(),
+        cgroup: node.cgroups.map(|base| Cgroup {
+            path: base.join(id),
+            memory: limit("memory").map(|bytes| bytes as u64),
+            cpu: limit("cpu").map(|cores| (cores * 1000.0) as u64),
+        }),
+        message_from_log: wishes.message_policy == Some("FallbackToLogsOnError"),
+        rootfs: root,
+        termination_log,
+    };
+    let record = ContainerRecord {
+        id: id.into(),
+        sandbox: config.sandbox.as_str().into(),
+        uid,
+        name: pod.full_name().name().into(),
+        namespace: pod.full_name().namespace().into(),
+        container: name.into(),
+        restart_count: config.restart_count,
+        created_at,
+        spec_hash: config.spec_hash,
+        image: wishes.image.unwrap_or_default().into(),
+        image_id: config.image_id.clone(),
+    };
+    Ok(Plan { record, run, links })
+}
+
+/// The fields that count, from whichever list the container stands in.
+struct Wishes<'a> {
+    image: Option<&'a str>,
+    working_dir: Option<&'a str>,
+    security: Option<&'a SecurityContext>,
+    message_path: Option<&'a str>,
+    message_policy: Option<&'a str>,
+    lifecycle: Option<&'a Lifecycle>,
+    resources: Option<&'a ResourceRequirements>,
+}
+
+macro_rules! wishes {
+    ($container:expr) => {
+        Wishes {
+            image: $container.image.as_deref(),
+            working_dir: $container.working_dir.as_deref(),
+            security: $container.security_context.as_ref(),
+            message_path: $container.termination_message_path.as_deref(),
+            message_policy: $container.termination_message_policy.as_deref(),
+            lifecycle: $container.lifecycle.as_ref(),
+            resources: $container.resources.as_ref(),
+        }
+    };
+}
+
+impl<'a> Wishes<'a> {
+    fn of(pod: &'a PodObject, kind: ContainerKind, name: &str) -> Option<Self> {
+        match kind {
+            ContainerKind::Init => pod.init_containers().iter().find(|c| c.name == name).map(|c| wishes!(c)),
+            ContainerKind::Regular => pod.containers().iter().find(|c| c.name == name).map(|c| wishes!(c)),
+            ContainerKind::Ephemeral => pod.ephemeral_containers().iter().find(|c| c.name == name).map(|c| wishes!(c)),
+        }
+    }
+}
+
+/// The environment: the given one, a `PATH` and a `HOSTNAME` where it has none, and ours.
+fn environment(config: &ContainerConfig, id: &str, rootfs: &Path, termination_log: &Path) -> Vec<(String, String)> {
+    let mut env = config.env.clone();
+    let has = |env: &[(String, String)], name: &str| env.iter().any(|(key, _)| key == name);
+    if !has(&env, "PATH") {
+        env.push(("PATH".into(), DEFAULT_PATH.into()));
+    }
+    if !has(&env, "HOSTNAME") {
+        let spec = config.pod.spec();
+        let name = spec.hostname.as_deref().unwrap_or_else(|| config.pod.full_name().name());
+        env.push(("HOSTNAME".into(), name.into()));
+    }
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    for mount in &config.mounts {
+        env.push((rootfs::mount_variable(&mount.volume), text(&mount.host_path)));
+    }
+    env.push((ROOTFS_ENV.into(), text(rootfs)));
+    env.push((TERMINATION_LOG_ENV.into(), text(termination_log)));
+    // Last, so that no other value of the same name wins.
+    env.push((CONTAINER_ENV.into(), id.into()));
+    env
+}
+
+/// As container images commonly have it.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Who the container runs as; `None` for ourselves.
+fn user(
+    pod: &PodObject,
+    name: &str,
+    security: Option<&SecurityContext>,
+    node: &Node<'_>,
+) -> Result<Option<User>, RuntimeError> {
+    let of_pod = pod.spec().security_context.as_ref();
+    let id = |value: Option<i64>| value.and_then(|id| u32::try_from(id).ok());
+    let uid = id(security.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user))).unwrap_or(node.user);
+    let gid = id(security.and_then(|s| s.run_as_group).or(of_pod.and_then(|s| s.run_as_group))).unwrap_or(node.group);
+    let non_root = security.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));
+    if non_root == Some(true) && uid == 0 {
+        return Err(RuntimeError::Config(format!(
+            "container {name} has runAsNonRoot and would run as root: set `runAsUser`, or run the agent as another user"
+        )));
+    }
+    let groups: Vec<u32> = of_pod
+        .into_iter()
+        .flat_map(|s| s.supplemental_groups.iter().flatten().copied().chain(s.fs_group))
+        .filter_map(|gid| u32::try_from(gid).ok())
+        .collect();
+    if node.user == 0 {
+        let same = uid == 0 && gid == node.group && groups.is_empty();
+        return Ok((!same).then_some(User { uid, gid, groups }));
+    }
+    if (uid, gid) == (node.user, node.group) {
+        return Ok(None);
+    }
+    Err(RuntimeError::Config(format!(
+        "container {name} is to run as user {uid} and group {gid}, but the agent runs as {} and {} and may not change \
+         that: drop `runAsUser` and `runAsGroup`, or run the agent as root",
+        node.user, node.group
+    )))
+}
+
+fn stop_signal(container: &str, lifecycle: Option<&Lifecycle>) -> Result<Signal, RuntimeError> {
+    let Some(name) = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_deref()) else {
+        return Ok(Signal::TERM);
+    };
+    SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal).ok_or_else(|| {
+        RuntimeError::Config(format!(
+            "container {container}: the process runtime cannot send stop signal {name:?}: use SIGTERM or another \
+             standard signal"
+        ))
+    })
+}
+
+const SIGNALS: [(&str, Signal); 16] = [
+    ("SIGTERM", Signal::TERM),
+    ("SIGINT", Signal::INT),
+    ("SIGQUIT", Signal::QUIT),
+    ("SIGHUP", Signal::HUP),
+    ("SIGUSR1", Signal::USR1),
+    ("SIGUSR2", Signal::USR2),
+    ("SIGKILL", Signal::KILL),
+    ("SIGWINCH", Signal::WINCH),
+    ("SIGALRM", Signal::ALARM),
+    ("SIGABRT", Signal::ABORT),
+    ("SIGCONT", Signal::CONT),
+    ("SIGPIPE", Signal::PIPE),
+    ("SIGPWR", Signal::POWER),
+    ("SIGURG", Signal::URG),
+    ("SIGIO", Signal::IO),
+    ("SIGTSTP", Signal::TSTP),
+];
+
+/// A resource quantity as a number; exact enough for a limit.
+fn parse_quantity(text: &str) -> Option<f64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match &text[digits.len()..] {
+        "" => 1.0,
+        "n" => 1e-9,
+        "u" => 1e-6,
+        "m" => 1e-3,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "P" => 1e15,
+        "E" => 1e18,
+        "Ki" => 1024.0,
+        "Mi" => f64::from(1 << 20),
+        "Gi" => f64::from(1 << 30),
+        "Ti" => 1024f64.powi(4),
+        "Pi" => 1024f64.powi(5),
+        "Ei" => 1024f64.powi(6),
+        _ => return None,
+    };
+    // A decimal exponent is part of the digits, because it ends in digits.
+    digits.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0).map(|n| n * factor)
+}
+
+/// What `remove` must know of a container.
+pub(super) fn places(layout: &Layout, record: &ContainerRecord) -> (PathBuf, PathBuf) {
+    let rootfs = layout.rootfs(&record.uid, &record.container, &record.id);
+    (rootfs, layout.log(&record.uid, &record.container, record.restart_count))
+}
+
+#[cfg(test)]
+mod tests;

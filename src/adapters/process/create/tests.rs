@@ -1,0 +1,137 @@
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, PodSpec};
+use podwright_actors::ports::Mount;
+
+use super::*;
+
+fn config(edit: impl FnOnce(&mut PodSpec, &mut ContainerConfig)) -> ContainerConfig {
+    let mut spec = PodSpec {
+        containers: vec![Container { name: "main".into(), image: Some("busybox".into()), ..Container::default() }],
+        ..PodSpec::default()
+    };
+    let mut config = ContainerConfig {
+        pod: object(spec.clone()),
+        sandbox: "s".into(),
+        kind: ContainerKind::Regular,
+        name: "main".to_owned().into(),
+        restart_count: 3,
+        image_id: String::new(),
+        spec_hash: 7,
+        command: vec!["sleep".into()],
+        args: vec!["1".into()],
+        env: Vec::new(),
+        mounts: Vec::new(),
+    };
+    edit(&mut spec, &mut config);
+    config.pod = object(spec);
+    config
+}
+
+fn object(spec: PodSpec) -> Arc<PodObject> {
+    let mut pod = Pod { spec: Some(spec), ..Pod::default() };
+    pod.metadata.name = Some("web".into());
+    pod.metadata.namespace = Some("default".into());
+    pod.metadata.uid = Some("u1".into());
+    PodObject::new(pod).unwrap()
+}
+
+fn planned_as(user: u32, config: &ContainerConfig) -> Result<Plan, RuntimeError> {
+    let layout = Layout::new("/root".into());
+    let shim = vec!["shim".to_owned()];
+    let cgroups = Some(Path::new("/cg"));
+    plan(config, &Node { layout: &layout, shim: &shim, cgroups, user, group: user }, "id1", 5)
+}
+
+fn refusal(user: u32, config: &ContainerConfig) -> String {
+    match planned_as(user, config) {
+        Err(RuntimeError::Config(text)) => text,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn value<'a>(plan: &'a Plan, name: &str) -> Option<&'a str> {
+    plan.run.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_a_remedy() {
+    let no_command = config(|_, c| (c.command, c.args) = (vec![], vec![]));
+    assert!(refusal(0, &no_command).contains("set `command`"));
+    let nul = config(|_, c| c.args = vec!["a\0b".into()]);
+    assert!(refusal(0, &nul).contains("NUL"));
+    let unknown = config(|_, c| c.kind = ContainerKind::Init);
+    assert!(refusal(0, &unknown).contains("main"));
+    let signal = config(|spec, _| {
+        spec.containers[0].lifecycle =
+            Some(Lifecycle { stop_signal: Some("SIGRTMIN+3".into()), ..Lifecycle::default() })
+    });
+    assert!(refusal(0, &signal).contains("SIGRTMIN+3"));
+}
+
+#[test]
+fn the_environment_is_the_given_one_with_what_every_program_needs() {
+    let plan = planned_as(0, &config(|_, c| c.env = vec![("A".into(), "b".into())])).unwrap();
+    assert_eq!(value(&plan, "A"), Some("b"));
+    assert_eq!(value(&plan, "PATH"), Some(DEFAULT_PATH));
+    assert_eq!(value(&plan, "HOSTNAME"), Some("web"));
+    assert_eq!(value(&plan, CONTAINER_ENV), Some("id1"));
+    assert_eq!(value(&plan, ROOTFS_ENV), Some("/root/pods/u1/containers/main/id1"));
+
+    let own = config(|_, c| c.env = vec![("PATH".into(), "/x".into()), (CONTAINER_ENV.into(), "forged".into())]);
+    let plan = planned_as(0, &own).unwrap();
+    assert_eq!(value(&plan, "PATH"), Some("/x"));
+    assert_eq!(value(&plan, CONTAINER_ENV), Some("id1"));
+}
+
+#[test]
+fn mounts_are_named_in_the_environment() {
+    let mount =
+        Mount { volume: "my-data".into(), host_path: "/h".into(), container_path: "/data".into(), read_only: false };
+    let plan = planned_as(0, &config(|_, c| c.mounts = vec![mount])).unwrap();
+    assert_eq!(value(&plan, "PODWRIGHT_MOUNT_MY_DATA"), Some("/h"));
+    assert_eq!(plan.links.len(), 1);
+}
+
+#[test]
+fn users_are_changed_by_root_only() {
+    let security = |uid: Option<i64>, non_root: Option<bool>| {
+        config(|spec, _| {
+            spec.security_context =
+                Some(PodSecurityContext { run_as_user: uid, run_as_non_root: non_root, ..Default::default() })
+        })
+    };
+    let user = |plan: Plan| plan.run.user.map(|user| user.uid);
+    assert_eq!(user(planned_as(0, &security(None, None)).unwrap()), None);
+    assert_eq!(user(planned_as(0, &security(Some(1000), Some(true))).unwrap()), Some(1000));
+    assert_eq!(user(planned_as(1000, &security(Some(1000), Some(true))).unwrap()), None);
+    assert!(refusal(1000, &security(Some(0), None)).contains("run the agent as root"));
+    assert!(refusal(0, &security(None, Some(true))).contains("runAsNonRoot"));
+}
+
+#[test]
+fn a_uid_cannot_lead_out_of_the_root() {
+    let mut bad = config(|_, _| {});
+    let mut pod = bad.pod.pod().clone();
+    pod.metadata.uid = Some("../../etc".into());
+    bad.pod = PodObject::new(pod).unwrap();
+    assert!(refusal(0, &bad).contains("path"));
+}
+
+#[test]
+fn quantities_are_read_as_the_api_writes_them() {
+    for (text, number) in [
+        ("1", Some(1.0)),
+        ("500m", Some(0.5)),
+        ("0.25", Some(0.25)),
+        ("128Mi", Some(134_217_728.0)),
+        ("2G", Some(2e9)),
+        ("1e3", Some(1000.0)),
+        ("", None),
+        ("x", None),
+        ("-1", None),
+        ("1Qi", None),
+    ] {
+        assert_eq!(parse_quantity(text), number, "{text}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Commands run beside a container's own: exec probes and hooks.
+
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::ports::{ExecOutput, RuntimeError};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::{Child, Command};
+use tracing::warn;
+
+use super::entry::{Entry, Run};
+use super::inner::Inner;
+use super::procfs;
+use super::record::{self, RunRecord};
+
+/// Set, beside the container's mark, for what an exec runs: the container's id, a colon, a number.
+pub(super) const EXEC_ENV: &str = "PODWRIGHT_EXEC_OF";
+
+/// Runs a command in the environment of a running container. It is a child of the agent in a process group of its own,
+/// which is killed when the time is over, when the container ends, and when the future is dropped.
+pub(super) async fn exec(
+    inner: Arc<Inner>,
+    entry: Arc<Entry>,
+    command: Vec<String>,
+    limit: Duration,
+) -> Result<ExecOutput, RuntimeError> {
+    let not_running = || RuntimeError::Failed(format!("container {} does not run", entry.id));
+    if !matches!(*entry.run.lock(), Run::Running { .. }) {
+        return Err(not_running());
+    }
+    let mark = format!("{}:{}", entry.id, inner.next_exec());
+    let (files, with_mark) = (entry.files.clone(), mark.clone());
+    let prepared = inner
+        .blocking(move || {
+            // Before the first one runs, so that the shim's end looks for them whatever happens to us.
+            std::fs::write(files.exec_used(), b"")?;
+            let run: RunRecord = record::read(&files.run()).map_err(std::io::Error::other)?;
+            prepare(&run, &command, &with_mark).map(|(command, output)| (command, output, run.cgroup))
+        })
+        .await;
+    let failed = |error: std::io::Error| RuntimeError::Failed(format!("cannot run the command: {error}"));
+    let (mut command, output, cgroup) = prepared.map_err(failed)?;
+    let child = command.spawn().map_err(failed)?;
+    // It holds the writing end of the pipe.
+    drop(command);
+    let mut running = Running::new(child, mark, Arc::clone(&inner));
+    if let (Some(cgroup), Some(pid)) = (cgroup, running.pid) {
+        // Best effort: the mark finds what the cgroup does not hold.
+        let _ = cgroup.add(pid.as_raw_nonzero().get().unsigned_abs());
+    }
+    let output = Receiver::from_owned_fd(output.into()).map_err(failed)?;
+    tokio::select! {
+        done = running.finish(&output) => done.map_err(failed),
+        () = tokio::time::sleep(limit) => Err(RuntimeError::Timeout { call: "exec", after: limit }),
+        () = entry.ended() => Err(not_running()),
+    }
+}
+
+fn prepare(run: &RunRecord, words: &[String], mark: &str) -> std::io::Result<(Command, std::io::PipeReader)> {
+    let (program, args) = words.split_first().ok_or_else(|| std::io::Error::other("it is empty"))?;
+    // One pipe for both streams keeps them in the order in which they were written.
+    let (output, end) = std::io::pipe()?;
+    let mut command = std::process::Command::new(program);
+    command
+        .args(args)
+        .env_clear()
+        .envs(run.env.iter().map(|(key, value)| (key, value)))
+        .env(EXEC_ENV, mark)
+        .current_dir(&run.cwd)
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(end.try_clone()?))
+        .stderr(Stdio::from(end))
+        .process_group(0);
+    if let Some(user) = &run.user {
+        command.uid(user.uid).gid(user.gid);
+    }
+    let mut command = Command::from(command);
+    command.kill_on_drop(true);
+    Ok((command, output))
+}
+
+/// A command that was spawned; dropped, it is killed with all that it started.
+struct Running {
+    child: Child,
+    pid: Option<Pid>,
+    mark: String,
+    inner: Arc<Inner>,
+    done: bool,
+}
+
+impl Running {
+    fn new(child: Child, mark: String, inner: Arc<Inner>) -> Self {
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        Running { child, pid, mark, inner, done: false }
+    }
+
+    async fn finish(&mut self, pipe: &Receiver) -> std::io::Result<ExecOutput> {
+        let mut output = Vec::new();
+        let mut open = true;
+        let status = loop {
+            tokio::select! {
+                // What it wrote last is read below.
+                status = self.child.wait() => break status?,
+                ready = pipe.readable(), if open => {
+                    ready?;
+                    open = take(pipe, &mut output);
+                }
+            }
+        };
+        self.done = true;
+        // Not until the end of the pipe, which something in the background may hold open for ever.
+        take(pipe, &mut output);
+        use std::os::unix::process::ExitStatusExt;
+        let exit_code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        Ok(ExecOutput { exit_code, output })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A command that ended by itself may leave something in the background on purpose, as in any container.
+        if self.done {
+            return;
+        }
+        // The child is not reaped before it is dropped, so the pid is its own.
+        if let Some(pid) = self.pid {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        let mark = std::mem::take(&mut self.mark);
+        let inner = Arc::clone(&self.inner);
+        self.inner.spawn(async move {
+            if let Err(error) = inner.blocking(move || procfs::kill_marked(EXEC_ENV, &mark)).await {
+                warn!(%error, "processes of a command that was cut short remain");
+            }
+        });
+    }
+}
+
+/// Reads what is there, keeps the first part, and says whether more can come.
+fn take(pipe: &Receiver, output: &mut Vec<u8>) -> bool {
+    let mut buffer = [0; 4096];
+    loop {
+        match pipe.try_read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(n) => output.extend_from_slice(&buffer[..n.min(MAX_OUTPUT - output.len())]),
+            Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// As much as a probe's event may carry.
+const MAX_OUTPUT: usize = 10 * 1024;

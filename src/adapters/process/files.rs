@@ -1,0 +1,187 @@
+//! Where everything is on disk.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+/// The layout under the agent's root.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    pub(super) fn new(root: PathBuf) -> Self {
+        Layout { root }
+    }
+
+    /// Held by the agent that owns the root.
+    pub(super) fn agent_lock(&self) -> PathBuf {
+        self.root.join("process/agent.lock")
+    }
+
+    pub(super) fn sandboxes(&self) -> PathBuf {
+        self.root.join("process/sandboxes")
+    }
+
+    pub(super) fn containers(&self) -> PathBuf {
+        self.root.join("process/containers")
+    }
+
+    pub(super) fn sandbox(&self, id: &str) -> PathBuf {
+        self.sandboxes().join(id)
+    }
+
+    pub(super) fn container(&self, id: &str) -> ContainerFiles {
+        ContainerFiles::new(self.containers().join(id))
+    }
+
+    /// The directory that stands for a container's root; one per run.
+    pub(super) fn rootfs(&self, uid: &str, name: &str, id: &str) -> PathBuf {
+        self.root.join("pods").join(uid).join("containers").join(name).join(id)
+    }
+
+    pub(super) fn log(&self, uid: &str, name: &str, restart_count: u32) -> PathBuf {
+        self.root.join("pods").join(uid).join("logs").join(name).join(format!("{restart_count}.log"))
+    }
+
+    /// Makes the directories that are always there.
+    pub(super) fn make(&self) -> Result<(), (PathBuf, io::Error)> {
+        for dir in [self.sandboxes(), self.containers()] {
+            make_dir(&dir, 0o700).map_err(|error| (dir, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// The files of one container.
+#[derive(Clone, Debug)]
+pub(super) struct ContainerFiles {
+    dir: PathBuf,
+}
+
+impl ContainerFiles {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        ContainerFiles { dir }
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.dir.join(STATE)
+    }
+
+    pub(super) fn run(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    pub(super) fn lock(&self) -> PathBuf {
+        self.dir.join("lock")
+    }
+
+    pub(super) fn shim(&self) -> PathBuf {
+        self.dir.join("shim")
+    }
+
+    pub(super) fn started(&self) -> PathBuf {
+        self.dir.join("started")
+    }
+
+    pub(super) fn exit(&self) -> PathBuf {
+        self.dir.join("exit")
+    }
+
+    pub(super) fn control(&self) -> PathBuf {
+        self.dir.join("control")
+    }
+
+    /// What the shim itself had to say: panics, mostly.
+    pub(super) fn shim_log(&self) -> PathBuf {
+        self.dir.join("shim.log")
+    }
+
+    /// There once a command was run beside the container's own, so that its end must look for such.
+    pub(super) fn exec_used(&self) -> PathBuf {
+        self.dir.join("exec-used")
+    }
+
+    /// Opens and locks `lock`; `None` if somebody holds it.
+    pub(super) fn try_lock(&self) -> io::Result<Option<File>> {
+        try_lock(&self.lock())
+    }
+
+    /// Sends the shim one request. `NotFound` and `ENXIO` mean that no shim listens.
+    pub(super) fn request(&self, request: Request) -> io::Result<()> {
+        // O_NONBLOCK refuses to open a FIFO that nobody reads, instead of waiting for a reader.
+        let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("the flag is one low bit");
+        let mut fifo = OpenOptions::new().write(true).custom_flags(flags).open(self.control())?;
+        io::Write::write_all(&mut fifo, request.line())
+    }
+}
+
+/// The record that makes a sandbox's or container's directory valid.
+pub(super) const STATE: &str = "state";
+
+/// What an agent asks of a shim, one line each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// Send the stop signal to the container's process group.
+    Term,
+    /// Kill the container.
+    Kill,
+    /// Open the log file anew: it was rotated.
+    Reopen,
+}
+
+impl Request {
+    fn line(self) -> &'static [u8] {
+        match self {
+            Request::Term => b"TERM\n",
+            Request::Kill => b"KILL\n",
+            Request::Reopen => b"REOPEN\n",
+        }
+    }
+
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        [Request::Term, Request::Kill, Request::Reopen]
+            .into_iter()
+            .find(|request| request.line().strip_suffix(b"\n") == Some(line))
+    }
+}
+
+/// Opens a file, made if need be, and takes an exclusive lock on it; `None` if somebody else has it.
+pub(super) fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a directory and its parents with a mode.
+pub(super) fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(mode).create(dir)
+}
+
+/// Removes a directory tree that may be gone.
+pub(super) fn remove_tree(dir: &Path) -> io::Result<()> {
+    gone_is_fine(std::fs::remove_dir_all(dir))
+}
+
+/// Removes a file that may be gone.
+pub(super) fn remove_file(path: &Path) -> io::Result<()> {
+    gone_is_fine(std::fs::remove_file(path))
+}
+
+fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}

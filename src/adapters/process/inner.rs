@@ -1,0 +1,256 @@
+//! What the runtime's tasks share, and the calls that make and remove things.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
+use podwright_actors::ports::{ContainerConfig, RuntimeError, SandboxConfig};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::create::{self, Node, Plan};
+use super::entry::{Entry, Run};
+use super::files::{Layout, STATE, make_dir, remove_file, remove_tree};
+use super::record::{self, Durability, RunRecord, SandboxRecord};
+use super::table::Table;
+use super::{load, rootfs, stop};
+
+/// What the tasks share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) layout: Layout,
+    pub(super) boot_id: String,
+    pub(super) table: Table,
+    shim: Vec<String>,
+    cgroups: Option<PathBuf>,
+    /// The runtime on which this was opened; calls may come from others, which may end before us.
+    handle: Handle,
+    open: CancellationToken,
+    /// Bounds the threads that block on the disk.
+    gate: Semaphore,
+    execs: AtomicU64,
+}
+
+impl Inner {
+    /// Shared state with an empty table, whose tasks run on the current tokio runtime.
+    pub(super) fn new(layout: Layout, boot_id: String, shim: Vec<String>, cgroups: Option<PathBuf>) -> Arc<Self> {
+        Arc::new(Inner {
+            layout,
+            boot_id,
+            table: Table::default(),
+            shim,
+            cgroups,
+            handle: Handle::current(),
+            open: CancellationToken::new(),
+            gate: Semaphore::new(BLOCKING_AT_ONCE),
+            execs: AtomicU64::new(0),
+        })
+    }
+
+    /// Ends all tasks.
+    pub(super) fn close(&self) {
+        self.open.cancel();
+    }
+
+    /// Runs a future on our runtime; the caller may drop the handle. `None` if we were closed first.
+    pub(super) fn spawn<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<Option<T>> {
+        let open = self.open.clone();
+        self.handle.spawn(async move { open.run_until_cancelled(work).await })
+    }
+
+    /// Does something that waits for the disk or for processes.
+    pub(super) async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let _permit = self.gate.acquire().await.expect("the semaphore is never closed");
+        match self.handle.spawn_blocking(work).await {
+            Ok(result) => result,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is shutting down, and with it whoever waits here.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    pub(super) async fn closed(&self) {
+        self.open.cancelled().await;
+    }
+
+    pub(super) fn gone(&self) -> RuntimeError {
+        RuntimeError::Unreachable("the process runtime was closed".into())
+    }
+
+    pub(super) fn next_exec(&self) -> u64 {
+        self.execs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn container(&self, id: &ContainerId) -> Result<Arc<Entry>, RuntimeError> {
+        self.table.container(id).ok_or_else(|| RuntimeError::NotFound(format!("container {id}")))
+    }
+
+    pub(super) async fn finish<T>(&self, task: JoinHandle<Option<Result<T, RuntimeError>>>) -> Result<T, RuntimeError> {
+        match task.await {
+            Ok(Some(result)) => result,
+            Ok(None) => Err(self.gone()),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(self.gone()),
+        }
+    }
+
+    pub(super) async fn run_sandbox(self: Arc<Self>, config: SandboxConfig) -> Result<SandboxId, RuntimeError> {
+        let name = config.pod.full_name();
+        let record = SandboxRecord {
+            id: new_id().map_err(failed("cannot make an id"))?,
+            uid: config.pod.uid().to_string(),
+            name: name.name().into(),
+            namespace: name.namespace().into(),
+            attempt: config.attempt,
+            created_at: self.table.creation_time(record::now()),
+            boot_id: self.boot_id.clone(),
+            stopped: false,
+        };
+        self.write_sandbox(record.clone()).await?;
+        let id = record.id.as_str().into();
+        self.table.put_sandbox(record);
+        self.table.mark(config.pod.uid());
+        Ok(id)
+    }
+
+    async fn write_sandbox(&self, record: SandboxRecord) -> Result<(), RuntimeError> {
+        let dir = self.layout.sandbox(&record.id);
+        let write = move || {
+            make_dir(&dir, 0o700)?;
+            record::write(&dir.join(STATE), &record, Durability::Disk)
+        };
+        self.blocking(write).await.map_err(failed("cannot write the sandbox's record"))
+    }
+
+    pub(super) async fn stop_sandbox(self: Arc<Self>, id: SandboxId) -> Result<(), RuntimeError> {
+        let stops = self.table.containers_of(&id).into_iter().map(|entry| stop::stop(&self, entry, SANDBOX_GRACE));
+        join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
+        let Some(mut record) = self.table.sandbox(&id) else { return Ok(()) };
+        if !record.stopped {
+            record.stopped = true;
+            self.write_sandbox(record.clone()).await?;
+            self.table.mark(&PodUid::new(&record.uid));
+            self.table.put_sandbox(record);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn remove_sandbox(self: Arc<Self>, id: SandboxId) -> Result<(), RuntimeError> {
+        let Some(record) = self.table.sandbox(&id) else { return Ok(()) };
+        if !record.stopped && record.boot_id == self.boot_id {
+            return Err(RuntimeError::Failed(format!("sandbox {id} is not stopped")));
+        }
+        for entry in self.table.containers_of(&id) {
+            Arc::clone(&self).remove_container(entry, false).await?;
+        }
+        let dir = self.layout.sandbox(id.as_str());
+        self.blocking(move || remove_whole(&dir)).await.map_err(failed("cannot remove the sandbox"))?;
+        self.table.remove_sandbox(&id);
+        self.table.mark(&PodUid::new(&record.uid));
+        Ok(())
+    }
+
+    pub(super) async fn create_container(
+        self: Arc<Self>,
+        config: ContainerConfig,
+    ) -> Result<ContainerId, RuntimeError> {
+        let not_ready = |what: &str| RuntimeError::NotFound(format!("{what} {}", config.sandbox));
+        let sandbox = self.table.sandbox(&config.sandbox).ok_or_else(|| not_ready("sandbox"))?;
+        if sandbox.stopped || sandbox.boot_id != self.boot_id {
+            return Err(not_ready("ready sandbox"));
+        }
+        let id = new_id().map_err(failed("cannot make an id"))?;
+        let node = Node {
+            layout: &self.layout,
+            shim: &self.shim,
+            cgroups: self.cgroups.as_deref(),
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+        };
+        let Plan { record, run, links } = create::plan(&config, &node, &id, self.table.creation_time(record::now()))?;
+        let files = self.layout.container(&id);
+        let (to_write, there) = (record.clone(), files.clone());
+        let write = move || {
+            make_dir(there.dir(), 0o700)?;
+            rootfs::make(&run, &links)?;
+            run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
+            record::write(&there.run(), &run, Durability::Boot)?;
+            // Last: with it the container exists.
+            record::write(&there.state(), &to_write, Durability::Disk)
+        };
+        self.blocking(write).await.map_err(failed("cannot make the container's files"))?;
+        let entry = Entry::new(record, files, Run::Created);
+        self.table.mark(&entry.uid);
+        self.table.put_container(entry);
+        Ok(id.into())
+    }
+
+    pub(super) async fn remove_container(
+        self: Arc<Self>,
+        entry: Arc<Entry>,
+        keep_log: bool,
+    ) -> Result<(), RuntimeError> {
+        if !matches!(*entry.run.lock(), Run::Created | Run::Exited { .. }) {
+            return Err(RuntimeError::Failed(format!("container {} runs: stop it first", entry.id)));
+        }
+        let (root, log) = create::places(&self.layout, &entry.record);
+        let dir = entry.files.dir().to_owned();
+        let files = entry.files.clone();
+        let remove = move || {
+            if let Ok(RunRecord { cgroup: Some(cgroup), .. }) = record::read::<RunRecord>(&files.run()) {
+                cgroup.remove()?;
+            }
+            rootfs::remove(&root)?;
+            if !keep_log {
+                remove_file(&log)?;
+                log.parent().map_or(Ok(()), |dir| std::fs::remove_dir(dir).or(Ok::<(), io::Error>(())))?;
+            }
+            remove_whole(&dir)
+        };
+        self.blocking(remove).await.map_err(failed("cannot remove the container"))?;
+        self.table.remove_container(&entry);
+        self.table.mark(&entry.uid);
+        Ok(())
+    }
+}
+
+/// Renames first, so that a removal that is cut short is finished later instead of leaving half a record.
+fn remove_whole(dir: &Path) -> io::Result<()> {
+    let doomed = dir.with_extension(load::REMOVING);
+    match std::fs::rename(dir, &doomed) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }?;
+    remove_tree(&doomed)
+}
+
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> RuntimeError {
+    move |error| RuntimeError::Failed(format!("{what}: {error}"))
+}
+
+/// A random id that no other agent or boot gave out.
+fn new_id() -> io::Result<String> {
+    use std::fmt::Write;
+    let mut bytes = [0u8; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+/// A sandbox that is stopped gives its containers no more time than a stop without a grace period of its own would.
+const SANDBOX_GRACE: Duration = Duration::from_secs(2);
+/// More would only queue for the same disk.
+const BLOCKING_AT_ONCE: usize = 16;

@@ -1,0 +1,205 @@
+//! What an earlier agent left: adoption of what runs, and notice of what ended meanwhile.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::entry::{Entry, Run, Shim};
+use super::exec::EXEC_ENV;
+use super::files::{ContainerFiles, Layout, STATE, remove_file, remove_tree};
+use super::inner::Inner;
+use super::procfs;
+use super::record::{self, ContainerRecord, Durability, ExitRecord, SandboxRecord, ShimRecord, StartedRecord};
+use super::start;
+
+/// Fills the table from the disk and watches what runs.
+pub(super) async fn load(inner: &Arc<Inner>) -> Result<(), (PathBuf, io::Error)> {
+    let (layout, boot_id) = (inner.layout.clone(), inner.boot_id.clone());
+    let (sandboxes, containers) =
+        inner.blocking(move || Ok((read_sandboxes(&layout)?, read_containers(&layout, &boot_id)?))).await?;
+    for sandbox in sandboxes {
+        inner.table.put_sandbox(sandbox);
+    }
+    for (record, files, found) in containers {
+        let entry = Entry::new(record, files, Run::Starting);
+        match found {
+            Found::Created => entry.set(Run::Created),
+            Found::Ended(started, exit) => entry.set(Run::Exited { started, exit: Box::new(exit) }),
+            Found::Alive => adopt(inner, &entry).await,
+        }
+        inner.table.mark(&entry.uid);
+        inner.table.put_container(entry);
+    }
+    Ok(())
+}
+
+/// What the disk says of a container.
+enum Found {
+    /// No start was attempted, or none that got anywhere.
+    Created,
+    /// Its shim lives.
+    Alive,
+    Ended(Option<StartedRecord>, ExitRecord),
+}
+
+type FoundContainer = (ContainerRecord, ContainerFiles, Found);
+
+fn read_sandboxes(layout: &Layout) -> Result<Vec<SandboxRecord>, (PathBuf, io::Error)> {
+    let mut sandboxes = Vec::new();
+    for dir in directories(&layout.sandboxes())? {
+        match record::read::<SandboxRecord>(&dir.join(STATE)) {
+            Ok(record) => sandboxes.push(record),
+            Err(error) if error.is_missing() => drop_unfinished(&dir),
+            Err(error) => {
+                let aside = move_aside(&dir);
+                warn!(%error, %aside, "sandbox forgotten; its pod gets a new one. Nothing needs to be done");
+            }
+        }
+    }
+    Ok(sandboxes)
+}
+
+fn read_containers(layout: &Layout, boot_id: &str) -> Result<Vec<FoundContainer>, (PathBuf, io::Error)> {
+    let mut containers = Vec::new();
+    for dir in directories(&layout.containers())? {
+        let files = ContainerFiles::new(dir.clone());
+        match record::read::<ContainerRecord>(&files.state()) {
+            Ok(record) => {
+                let found = find(&files, &record.id, boot_id).map_err(|error| (dir, error))?;
+                containers.push((record, files, found));
+            }
+            Err(error) if error.is_missing() => drop_unfinished(&dir),
+            Err(error) => {
+                let id = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
+                // Nobody would know whose they are, and the pod would get a second set. The shim carries the mark too.
+                let killed = start::kill_survivors(&files, id);
+                let aside = move_aside(&dir);
+                warn!(
+                    %error, %aside, ?killed,
+                    "container forgotten and its processes killed; its pod starts it anew. Nothing needs to be done"
+                );
+            }
+        }
+    }
+    Ok(containers)
+}
+
+fn find(files: &ContainerFiles, id: &str, boot_id: &str) -> io::Result<Found> {
+    if let Ok(exit) = record::read::<ExitRecord>(&files.exit()) {
+        return Ok(Found::Ended(record::read(&files.started()).ok(), exit));
+    }
+    if !files.lock().exists() {
+        return Ok(Found::Created);
+    }
+    let Some(lock) = files.try_lock()? else { return Ok(Found::Alive) };
+    match record::read::<ShimRecord>(&files.shim()) {
+        Err(error) if error.is_missing() => {
+            // Intended, but no shim got as far as its first act.
+            remove_file(&files.lock())?;
+            Ok(Found::Created)
+        }
+        Ok(shim) if shim.boot_id != boot_id => {
+            let exit = ExitRecord::unknown("the node restarted, so the container's exit code is not known".into());
+            record::write(&files.exit(), &exit, Durability::Disk)?;
+            Ok(Found::Ended(record::read(&files.started()).ok(), exit))
+        }
+        _ => {
+            drop(lock);
+            let (started, exit) = start::conclude(files, id);
+            Ok(Found::Ended(started, exit))
+        }
+    }
+}
+
+/// Takes over a container whose shim held its lock a moment ago.
+async fn adopt(inner: &Arc<Inner>, entry: &Arc<Entry>) {
+    let limit = Instant::now() + DECIDED_WITHIN;
+    let shim = loop {
+        // The pid is the shim's if the lock is held still after we have a handle to the process.
+        let shim = record::read::<ShimRecord>(&entry.files.shim()).and_then(|shim| {
+            Shim::open(shim.pid).map_err(|error| record::ReadError::Io { path: entry.files.shim(), error })
+        });
+        if let Ok(None) = entry.files.try_lock()
+            && Instant::now() < limit
+        {
+            match shim {
+                Ok(shim) => break shim,
+                // It was spawned the instant before the earlier agent died.
+                Err(_) => sleep(LOOK_AGAIN).await,
+            }
+            continue;
+        }
+        let (files, id) = (entry.files.clone(), entry.id.clone());
+        let (started, exit) = inner.blocking(move || start::conclude(&files, id.as_str())).await;
+        entry.set(Run::Exited { started, exit: Box::new(exit) });
+        return;
+    };
+    // Whether it runs must be known before anybody asks: a container seen as created would be started a second time.
+    let started = loop {
+        match record::read::<StartedRecord>(&entry.files.started()) {
+            Ok(started) => break started,
+            Err(_) if matches!(entry.files.try_lock(), Ok(None)) => {
+                if Instant::now() >= limit {
+                    shim.kill();
+                }
+                sleep(LOOK_AGAIN).await;
+            }
+            Err(_) => return start::watch(inner, entry, shim).await,
+        }
+    };
+    info!(container.id = %entry.id, pod.uid = %entry.uid, container.name = %entry.name, "container adopted");
+    if entry.files.exec_used().exists() {
+        // The earlier agent ran them and would have ended them.
+        let id = entry.id.clone();
+        if let Err(error) = inner.blocking(move || procfs::kill_marked(EXEC_ENV, id.as_str())).await {
+            warn!(%error, container.id = %entry.id, "commands of an earlier agent remain");
+        }
+    }
+    entry.set(Run::Running { started, shim: shim.clone() });
+    let (inner_too, entry) = (Arc::clone(inner), Arc::clone(entry));
+    inner.spawn(async move { start::watch(&inner_too, &entry, shim).await });
+}
+
+fn directories(dir: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
+    let named = |error| (dir.to_owned(), error);
+    let mut found = Vec::new();
+    for item in fs::read_dir(dir).map_err(named)? {
+        let path = item.map_err(named)?.path();
+        match path.extension().and_then(OsStr::to_str) {
+            Some(REMOVING) => drop_unfinished(&path),
+            Some(CORRUPT) => {}
+            _ => found.push(path),
+        }
+    }
+    Ok(found)
+}
+
+/// Removes a directory whose creation or removal was cut short.
+fn drop_unfinished(dir: &Path) {
+    if let Err(error) = remove_tree(dir) {
+        warn!(%error, path = %dir.display(), "cannot remove a directory that is not used any more: remove it by hand");
+    }
+}
+
+fn move_aside(dir: &Path) -> String {
+    let aside = dir.with_extension(CORRUPT);
+    match fs::rename(dir, &aside) {
+        Ok(()) => format!("moved to {}", aside.display()),
+        Err(error) => format!("cannot be moved away: {error}"),
+    }
+}
+
+/// Suffix of a directory that is being removed: renamed first, so that a removal is whole or not begun.
+pub(super) const REMOVING: &str = "removing";
+/// Suffix of a directory whose record cannot be read.
+const CORRUPT: &str = "corrupt";
+/// A start takes milliseconds; one that takes this long is stuck.
+const DECIDED_WITHIN: Duration = Duration::from_secs(5);
+/// Only for a shim that was not ready when its agent died, which is a matter of milliseconds.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);

@@ -1,0 +1,127 @@
+//! Looking at other processes: what `/proc` tells.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+
+/// Names this boot of the machine.
+pub(super) fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// Every process that can be seen.
+fn pids() -> impl Iterator<Item = Pid> {
+    std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
+}
+
+/// The children of a process.
+pub(super) fn children(parent: Pid) -> Vec<Pid> {
+    pids().filter(|pid| parent_of(*pid) == Some(parent)).collect()
+}
+
+fn parent_of(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the command's name in parentheses, which may hold anything, parentheses included.
+    let after_name = &stat[stat.rfind(')')? + 1..];
+    Pid::from_raw(after_name.split_ascii_whitespace().nth(1)?.parse().ok()?)
+}
+
+/// Whether the environment of a process holds a variable whose value starts with `value`.
+fn is_marked(pid: Pid, name: &str, value: &str) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| holds(&environ, name, value))
+}
+
+fn holds(environ: &[u8], name: &str, value: &str) -> bool {
+    environ.split(|b| *b == 0).any(|entry| {
+        entry
+            .strip_prefix(name.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b"="))
+            .is_some_and(|rest| rest.starts_with(value.as_bytes()))
+    })
+}
+
+/// Kills every process but this one that carries the mark, until none is left, and returns how many there were.
+///
+/// A process whose environment this user may not read is not seen.
+///
+/// # Errors
+/// When some are still there after a while: they are stuck in the kernel.
+pub(super) fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
+    let mut killed = 0;
+    for _ in 0..ROUNDS {
+        let marked: Vec<OwnedFd> = pids()
+            .filter(|pid| *pid != getpid() && is_marked(*pid, name, value))
+            // The mark is looked at again once the pid is pinned: it could have been given out anew in between.
+            .filter_map(|pid| {
+                let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+                is_marked(pid, name, value).then_some(fd)
+            })
+            .collect();
+        if marked.is_empty() {
+            return Ok(killed);
+        }
+        killed += marked.len();
+        for fd in &marked {
+            match pidfd_send_signal(fd, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for fd in &marked {
+            wait_for_end(fd, Duration::from_millis(200))?;
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "some processes do not end although they were killed"))
+}
+
+/// Waits until a process has ended, or the time is over.
+fn wait_for_end(pidfd: &OwnedFd, limit: Duration) -> io::Result<()> {
+    let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
+    match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Each round waits for what it killed, so only processes that fork as fast as they are killed, or hang in the kernel,
+/// need more than two.
+const ROUNDS: usize = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_a_whole_variable_name_and_the_start_of_its_value() {
+        let environ = b"PATH=/bin\0MARK=abc:1\0XMARK=zzz\0EMPTY=\0";
+        for (name, value, found) in [
+            ("MARK", "abc:1", true),
+            ("MARK", "abc", true),
+            ("MARK", "bc", false),
+            ("MARK", "zzz", false),
+            ("ARK", "abc", false),
+            ("EMPTY", "", true),
+            ("NONE", "", false),
+        ] {
+            assert_eq!(holds(environ, name, value), found, "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn a_child_is_listed_under_its_parent() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        assert!(children(getpid()).contains(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!children(getpid()).contains(&pid));
+    }
+}

@@ -1,0 +1,208 @@
+//! The runtime itself: the port's calls.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{
+    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
+    RuntimePod, RuntimeVersion, SandboxConfig,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::files::{Layout, Request, make_dir, try_lock};
+use super::inner::{Inner, failed};
+use super::{OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
+
+/// The embedded process runtime; see the [module](super). Dropping it stops nothing: what runs goes on, and the next
+/// one that is opened on the same root takes over.
+#[derive(Debug)]
+pub struct ProcessRuntime {
+    inner: Arc<Inner>,
+    /// Released before the tasks have ended, which do nothing any more by then.
+    _lock: File,
+}
+
+impl ProcessRuntime {
+    /// Opens the runtime on a directory, adopts what an earlier agent left running there and takes note of what ended
+    /// meanwhile. Must be called on a tokio runtime with I/O and time; its own work stays on that one.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the directory cannot be used. A damaged record is no error: it is moved aside and logged.
+    pub async fn open(config: ProcessConfig) -> Result<Self, OpenError> {
+        let io = |path: PathBuf| move |error: io::Error| OpenError::Io { path, error };
+        make_dir(&config.root, 0o755).map_err(io(config.root.clone()))?;
+        // A shim has another working directory.
+        let root = config.root.canonicalize().map_err(io(config.root.clone()))?;
+        if root.to_str().is_none() {
+            return Err(OpenError::NotUtf8(root));
+        }
+        let layout = Layout::new(root.clone());
+        layout.make().map_err(|(path, error)| OpenError::Io { path, error })?;
+        let lock = hold(&layout, root).await?;
+        let shim: Vec<String> = config.shim.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        if shim.is_empty() {
+            return Err(OpenError::NoShim);
+        }
+        let boot_id = procfs::boot_id().map_err(io("/proc/sys/kernel/random/boot_id".into()))?;
+        let cgroups = config.cgroups.then(cgroup::detect).flatten();
+        debug!(?cgroups, "process runtime opens");
+        let inner = Inner::new(layout, boot_id, shim, cgroups);
+        let runtime = ProcessRuntime { inner, _lock: lock };
+        load::load(&runtime.inner).await.map_err(|(path, error)| OpenError::Io { path, error })?;
+        Ok(runtime)
+    }
+
+    /// Makes the container's shim open its log file anew, after the old one was moved away.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NotFound`] if there is no such container, [`RuntimeError::Failed`] if it does not run.
+    pub fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let entry = self.inner.container(id)?;
+        entry.files.request(Request::Reopen).map_err(failed("cannot reopen the log"))
+    }
+
+    /// Where a container logs.
+    pub fn log_path(&self, id: &ContainerId) -> Option<PathBuf> {
+        let entry = self.inner.table.container(id)?;
+        Some(create::places(&self.inner.layout, &entry.record).1)
+    }
+}
+
+/// An agent that is about to end may hold the lock for a moment longer.
+async fn hold(layout: &Layout, root: PathBuf) -> Result<File, OpenError> {
+    let path = layout.agent_lock();
+    for _ in 0..20 {
+        match try_lock(&path) {
+            Ok(Some(lock)) => return Ok(lock),
+            Ok(None) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(error) => return Err(OpenError::Io { path, error }),
+        }
+    }
+    Err(OpenError::InUse(root))
+}
+
+impl Drop for ProcessRuntime {
+    fn drop(&mut self) {
+        self.inner.close();
+    }
+}
+
+impl ContainerRuntime for ProcessRuntime {
+    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
+        let version = RuntimeVersion { name: "process".into(), version: env!("CARGO_PKG_VERSION").into() };
+        async { Ok(version) }.boxed()
+    }
+
+    fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
+        async { Ok(self.inner.table.list(&self.inner.boot_id)) }.boxed()
+    }
+
+    fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
+        async { Ok(self.inner.table.status(uid, &self.inner.boot_id)) }.boxed()
+    }
+
+    fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
+        self.call(|inner| inner.run_sandbox(config))
+    }
+
+    fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        self.call(|inner| inner.stop_sandbox(id.clone()))
+    }
+
+    fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        self.call(|inner| inner.remove_sandbox(id.clone()))
+    }
+
+    /// Always there: the image is not run.
+    fn ensure_image<'a>(
+        &'a self,
+        _: &'a Arc<PodObject>,
+        _: &'a str,
+        _: Option<&'a str>,
+        _: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<String, ImageError>> {
+        async { Ok(String::new()) }.boxed()
+    }
+
+    fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
+        self.call(|inner| inner.create_container(config))
+    }
+
+    fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        match self.inner.container(id) {
+            Ok(entry) => self.call(|inner| start::start(inner, entry)),
+            Err(error) => async { Err(error) }.boxed(),
+        }
+    }
+
+    fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
+        match self.inner.table.container(id) {
+            Some(entry) => self.call(move |inner| async move { stop::stop(&inner, entry, grace).await }),
+            None => async { Ok(()) }.boxed(),
+        }
+    }
+
+    fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {
+        match self.inner.table.container(id) {
+            Some(entry) => self.call(move |inner| inner.remove_container(entry, keep_log)),
+            None => async { Ok(()) }.boxed(),
+        }
+    }
+
+    fn exec<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        command: &'a [String],
+        timeout: Duration,
+    ) -> RuntimeFuture<'a, ExecOutput> {
+        let entry = self.inner.container(id);
+        async move {
+            let (inner, command) = (Arc::clone(&self.inner), command.to_vec());
+            let task = self.inner.spawn(exec::exec(inner, entry?, command, timeout));
+            // A caller that gives up ends the command.
+            let _abort = AbortOnDrop(task.abort_handle());
+            self.inner.finish(task).await
+        }
+        .boxed()
+    }
+
+    fn next_event(&self) -> BoxFuture<'_, PodUid> {
+        self.inner.table.next_dirty().boxed()
+    }
+
+    fn has_events(&self) -> bool {
+        true
+    }
+}
+
+impl ProcessRuntime {
+    /// Does a call's work on our runtime, where it goes on if the caller drops it.
+    fn call<'a, T, F>(&'a self, work: impl FnOnce(Arc<Inner>) -> F + Send + 'a) -> RuntimeFuture<'a, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, RuntimeError>> + Send + 'static,
+    {
+        async move {
+            let task = self.inner.spawn(work(Arc::clone(&self.inner)));
+            self.inner.finish(task).await
+        }
+        .boxed()
+    }
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,143 @@
+//! The container's log in the CRI format: `TIME STREAM TAG TEXT`, where the tag is `F` for a line's end and `P` before.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Longer lines are cut into pieces of this many bytes (containerd's default `max_container_log_line_size`).
+const MAX_PIECE: usize = 16 * 1024;
+
+/// The open log file.
+pub(super) struct Log {
+    path: PathBuf,
+    file: File,
+    /// Whether the last write failed.
+    failing: bool,
+}
+
+impl Log {
+    /// Opens the file for appending.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        // 0640 as kubelet log directories have it: collectors that run under another user read by group.
+        let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
+        Ok(Log { path: path.to_owned(), file, failing: false })
+    }
+
+    /// Starts a new file if the old one was moved away.
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
+        *self = Log::open(&self.path)?;
+        Ok(())
+    }
+
+    /// Writes whole records. A full disk loses output; it must not stop the container, whose pipe would fill up.
+    pub(super) fn write(&mut self, records: &[u8]) {
+        let result = self.file.write_all(records);
+        match &result {
+            Err(error) if !self.failing => eprintln!("output is lost: {}: {error}", self.path.display()),
+            _ => {}
+        }
+        self.failing = result.is_err();
+    }
+}
+
+/// Cuts one stream into records.
+pub(super) struct Lines {
+    stream: &'static str,
+    /// The beginning of a line whose end was not seen yet; shorter than a piece.
+    pending: Vec<u8>,
+}
+
+impl Lines {
+    pub(super) fn new(stream: &'static str) -> Self {
+        Lines { stream, pending: Vec::new() }
+    }
+
+    /// Takes what was read and appends the records that it completes.
+    pub(super) fn feed(&mut self, time: &str, mut bytes: &[u8], records: &mut Vec<u8>) {
+        while !bytes.is_empty() {
+            let room = MAX_PIECE - self.pending.len();
+            match bytes.iter().take(room + 1).position(|b| *b == b'\n') {
+                Some(end) => {
+                    self.record(time, b"F", &bytes[..end], records);
+                    bytes = &bytes[end + 1..];
+                }
+                None if bytes.len() > room => {
+                    self.record(time, b"P", &bytes[..room], records);
+                    bytes = &bytes[room..];
+                }
+                None => {
+                    self.pending.extend_from_slice(bytes);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The stream has ended: an unfinished line is finished.
+    pub(super) fn finish(&mut self, time: &str, records: &mut Vec<u8>) {
+        if !self.pending.is_empty() {
+            self.record(time, b"F", b"", records);
+        }
+    }
+
+    fn record(&mut self, time: &str, tag: &[u8], text: &[u8], records: &mut Vec<u8>) {
+        for part in [time.as_bytes(), b" ", self.stream.as_bytes(), b" ", tag, b" ", &self.pending, text, b"\n"] {
+            records.extend_from_slice(part);
+        }
+        self.pending = Vec::new();
+    }
+}
+
+/// What a record says, without time, stream and tag.
+pub(super) fn text_of(record: &[u8]) -> Option<&[u8]> {
+    record.splitn(4, |b| *b == b' ').nth(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(chunks: &[&[u8]]) -> Vec<(String, Vec<u8>)> {
+        let mut lines = Lines::new("stdout");
+        let mut out = Vec::new();
+        for chunk in chunks {
+            lines.feed("T", chunk, &mut out);
+        }
+        lines.finish("T", &mut out);
+        let split = out.split_inclusive(|b| *b == b'\n');
+        split
+            .map(|record| {
+                let record = record.strip_suffix(b"\n").unwrap();
+                let rest = record.strip_prefix(b"T stdout ").unwrap();
+                (char::from(rest[0]).to_string(), text_of(record).unwrap().to_vec())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn lines_are_cut_where_they_end_however_they_arrive() {
+        let full = |text: &str| ("F".to_owned(), text.as_bytes().to_vec());
+        assert_eq!(records(&[b"a\nb c\n\n"]), [full("a"), full("b c"), full("")]);
+        assert_eq!(records(&[b"hel", b"lo\nwor", b"ld"]), [full("hello"), full("world")]);
+        assert_eq!(records(&[]), []);
+    }
+
+    #[test]
+    fn long_lines_come_in_pieces_that_add_up() {
+        for len in [MAX_PIECE - 1, MAX_PIECE, MAX_PIECE + 1, 2 * MAX_PIECE, 5 * MAX_PIECE + 7] {
+            for chunk in [1000, MAX_PIECE, usize::MAX] {
+                for end in [&b""[..], b"\n"] {
+                    let text: Vec<u8> = (0..len).map(|i| b'a' + u8::try_from(i % 26).unwrap()).collect();
+                    let input = [&text, end].concat();
+                    let records = records(&input.chunks(chunk.min(input.len())).collect::<Vec<_>>());
+                    let (last, before) = records.split_last().unwrap();
+                    assert_eq!(last.0, "F", "{len} {chunk}");
+                    assert!(before.iter().all(|(tag, piece)| tag == "P" && piece.len() == MAX_PIECE));
+                    assert!(last.1.len() <= MAX_PIECE);
+                    assert_eq!(records.iter().flat_map(|(_, piece)| piece.clone()).collect::<Vec<_>>(), text);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The shim's second thread: output to the log, requests to signals.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, mknodat};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::super::files::Request;
+use super::super::record::{self, Cgroup};
+use super::log::{Lines, Log};
+
+/// What the thread works on.
+pub(super) struct Pump {
+    pub(super) out: OwnedFd,
+    pub(super) err: OwnedFd,
+    pub(super) control: File,
+    /// Closes when no process of the container is left.
+    pub(super) dead: OwnedFd,
+    pub(super) log: Log,
+    /// Leader of the container's process group, until it is reaped.
+    pub(super) target: Arc<Mutex<Option<Pid>>>,
+    pub(super) stop_signal: Signal,
+    pub(super) cgroup: Option<Cgroup>,
+}
+
+/// Makes and opens the FIFO for requests.
+pub(super) fn open_control(path: &Path) -> io::Result<File> {
+    match mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // Open for writing too, or it would read as ended whenever no agent has it open.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("the flag is one low bit");
+    OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+}
+
+impl Pump {
+    /// Starts the thread. It ends by itself once `dead` closes.
+    pub(super) fn spawn(mut self) -> io::Result<JoinHandle<()>> {
+        for fd in [&self.out, &self.err] {
+            fcntl_setfl(fd, OFlags::NONBLOCK)?;
+        }
+        let body = move || {
+            if let Err(error) = self.run() {
+                eprintln!("output is no longer copied: {error}");
+            }
+        };
+        std::thread::Builder::new().stack_size(STACK).spawn(body)
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut streams = [Lines::new("stdout"), Lines::new("stderr")];
+        let mut open = [true, true];
+        let mut requests = Vec::new();
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            // A stream that has ended is not polled: it would be ready for ever.
+            let wish = |open: bool| if open { PollFlags::IN } else { PollFlags::empty() };
+            let mut fds = [
+                PollFd::new(&self.dead, PollFlags::IN),
+                PollFd::new(&self.control, PollFlags::IN),
+                PollFd::new(if open[0] { &self.out } else { &self.dead }, wish(open[0])),
+                PollFd::new(if open[1] { &self.err } else { &self.dead }, wish(open[1])),
+            ];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let [dead, control, ..] = fds.map(|fd| !fd.revents().is_empty());
+            if control {
+                self.take_requests(&mut requests);
+            }
+            for (i, lines) in streams.iter_mut().enumerate() {
+                let fd = if i == 0 { &self.out } else { &self.err };
+                while open[i] {
+                    match copy(fd, lines, &mut buffer, &mut self.log)? {
+                        // One piece at a time, so that a flood keeps neither requests nor the other stream waiting.
+                        Copied::Some | Copied::NothingNow if !dead => break,
+                        Copied::Some => {}
+                        // With all writers dead, what the pipe held is all there will be, whoever else has it open.
+                        Copied::NothingNow | Copied::Ended => open[i] = false,
+                    }
+                }
+            }
+            if dead {
+                let mut records = Vec::new();
+                let time = time_text();
+                streams.iter_mut().for_each(|lines| lines.finish(&time, &mut records));
+                self.log.write(&records);
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_requests(&mut self, pending: &mut Vec<u8>) {
+        let mut buffer = [0; 64];
+        while let Ok(n @ 1..) = rustix::io::read(&self.control, &mut buffer) {
+            pending.extend_from_slice(&buffer[..n]);
+        }
+        while let Some(end) = pending.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = pending.drain(..=end).collect();
+            match Request::parse(&line[..end]) {
+                Some(Request::Term) => self.signal(self.stop_signal),
+                Some(Request::Kill) => {
+                    if let Some(cgroup) = &self.cgroup {
+                        let _ = cgroup.kill();
+                    }
+                    // The rest is killed once its leader has ended.
+                    self.signal(Signal::KILL);
+                }
+                Some(Request::Reopen) => {
+                    if let Err(error) = self.log.reopen() {
+                        eprintln!("cannot reopen the log: {error}");
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(leader) = *target {
+            let _ = kill_process_group(leader, signal);
+        }
+    }
+}
+
+/// What one read brought.
+enum Copied {
+    Some,
+    NothingNow,
+    Ended,
+}
+
+fn copy(fd: &OwnedFd, lines: &mut Lines, buffer: &mut [u8], log: &mut Log) -> io::Result<Copied> {
+    match rustix::io::read(fd, &mut *buffer) {
+        Ok(0) => Ok(Copied::Ended),
+        Ok(n) => {
+            let mut records = Vec::new();
+            lines.feed(&time_text(), &buffer[..n], &mut records);
+            log.write(&records);
+            Ok(Copied::Some)
+        }
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Copied::NothingNow),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Now, in the log's format.
+fn time_text() -> String {
+    format!("{:.9}", record::now().to_timestamp())
+}
+
+/// Bytes per read; a pipe holds 64 KiB.
+const CHUNK: usize = 8 * 1024;
+/// Bytes of stack: the thread calls nothing deep.
+const STACK: usize = 64 * 1024;

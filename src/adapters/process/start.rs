@@ -1,0 +1,171 @@
+//! Starting a container and noticing its end.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use podwright_actors::ports::RuntimeError;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::unix::pipe::Receiver;
+use tracing::{error, warn};
+
+use super::CONTAINER_ENV;
+use super::entry::{Entry, Run, Shim};
+use super::files::ContainerFiles;
+use super::inner::Inner;
+use super::procfs;
+use super::record::{self, Durability, ExitRecord, ReadError, RunRecord, StartedRecord};
+use super::shim;
+
+/// Starts a created container; returns once its command was executed, or could not be.
+pub(super) async fn start(inner: Arc<Inner>, entry: Arc<Entry>) -> Result<(), RuntimeError> {
+    {
+        let mut run = entry.run.lock();
+        if !matches!(*run, Run::Created) {
+            let state = run.state();
+            return Err(RuntimeError::Failed(format!("container {} is {state}: only a created one starts", entry.id)));
+        }
+        *run = Run::Starting;
+    }
+    let files = entry.files.clone();
+    let (shim, decided) = match inner.blocking(move || launch(&files)).await {
+        Ok(launched) => launched,
+        Err(error) => {
+            entry.set(Run::Created);
+            return Err(RuntimeError::Failed(format!("cannot start a shim: {error}")));
+        }
+    };
+    // The shim closes its end when the start is decided, or by dying.
+    let mut rest = Vec::new();
+    let read = async { Receiver::from_owned_fd(decided)?.read_to_end(&mut rest).await };
+    if let Err(error) = read.await {
+        warn!(%error, container.id = %entry.id, "cannot hear from the shim, waiting for its end");
+    }
+    match record::read::<StartedRecord>(&entry.files.started()) {
+        Ok(started) => {
+            entry.set(Run::Running { started, shim: shim.clone() });
+            inner.table.mark(&entry.uid);
+            let watcher = Arc::clone(&inner);
+            inner.spawn(async move { watch(&watcher, &entry, shim).await });
+            Ok(())
+        }
+        Err(_) => {
+            watch(&inner, &entry, shim).await;
+            let message = match &*entry.run.lock() {
+                Run::Exited { exit, .. } => exit.message.clone(),
+                _ => "the start failed".into(),
+            };
+            Err(RuntimeError::Config(message))
+        }
+    }
+}
+
+/// Spawns the shim, with the container's lock as its standard input (see the module's page on adoption), and returns
+/// the end of a pipe that closes when the start is decided.
+fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
+    let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
+    let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("its command is empty"))?;
+    let lock = files.try_lock()?.ok_or_else(|| io::Error::other("the container's lock is held"))?;
+    // The intent, on disk before the effect.
+    record::sync_parent(&files.lock())?;
+    let (decided, decided_end) = io::pipe()?;
+    let shim_log = File::options().create(true).append(true).open(files.shim_log())?;
+    let spawned = Command::new(program)
+        .args(args)
+        .arg(shim::RUN)
+        .arg(files.dir())
+        .env_clear()
+        .env(CONTAINER_ENV, &run.id)
+        .stdin(Stdio::from(lock))
+        .stdout(Stdio::from(decided_end))
+        .stderr(Stdio::from(shim_log))
+        .spawn();
+    match spawned {
+        // The child is not waited for by its handle, but by a descriptor; its pid is its own until then.
+        Ok(child) => Ok((Shim::open(child.id().cast_signed())?, decided.into())),
+        Err(error) => {
+            // Nothing ran, so the intent is taken back.
+            super::files::remove_file(&files.lock())?;
+            Err(io::Error::new(error.kind(), format!("{program}: {error}")))
+        }
+    }
+}
+
+/// Waits for the end of a shim and takes note of how its container ended.
+pub(super) async fn watch(inner: &Arc<Inner>, entry: &Arc<Entry>, shim: Shim) {
+    if let Err(error) = ended(&shim).await {
+        // It cannot be said to have ended, and a container that may run must not be reported as ended.
+        error!(%error, container.id = %entry.id, "cannot watch the shim, killing it");
+        shim.kill();
+    }
+    shim.reap();
+    let files = entry.files.clone();
+    let id = entry.id.clone();
+    let (started, exit) = inner.blocking(move || conclude(&files, id.as_str())).await;
+    if exit.reason == "ContainerStatusUnknown" {
+        warn!(container.id = %entry.id, pod.uid = %entry.uid, message = exit.message, "container was lost");
+    }
+    entry.set(Run::Exited { started, exit: Box::new(exit) });
+    inner.table.mark(&entry.uid);
+}
+
+/// Waits for the end of the process.
+async fn ended(shim: &Shim) -> io::Result<()> {
+    #[expect(
+        deprecated,
+        reason = "the successor is `unsafe`, for descriptors that could close while registered; this one is owned by \
+                  the registration"
+    )]
+    let fd = AsyncFd::with_interest(shim.clone(), Interest::READABLE)?;
+    fd.readable().await.map(drop)
+}
+
+/// How a container ended whose shim is gone. Where the shim could not say, what survived is killed first.
+pub(super) fn conclude(files: &ContainerFiles, id: &str) -> (Option<StartedRecord>, ExitRecord) {
+    let started = record::read::<StartedRecord>(&files.started()).ok();
+    let exit = match record::read::<ExitRecord>(&files.exit()) {
+        Ok(exit) => exit,
+        Err(error) => {
+            let exit = lost(files, started.is_some(), &error, kill_survivors(files, id));
+            if let Err(error) = record::write(&files.exit(), &exit, Durability::Disk) {
+                warn!(%error, container.id = id, "cannot write down how the container ended");
+            }
+            exit
+        }
+    };
+    (started, exit)
+}
+
+fn lost(files: &ContainerFiles, started: bool, error: &ReadError, killed: io::Result<usize>) -> ExitRecord {
+    let said = std::fs::read_to_string(files.shim_log()).unwrap_or_default();
+    let said = match said.trim() {
+        "" => String::new(),
+        said => format!("; it said: {said}"),
+    };
+    let survivors = match killed {
+        Ok(0) => String::new(),
+        Ok(n) => format!("; killed {n} processes that survived"),
+        Err(error) => format!("; processes that survived could not be killed: {error}"),
+    };
+    if error.is_missing() && !started {
+        return ExitRecord::start_error(format!("the shim ended before the command was executed{said}{survivors}"));
+    }
+    ExitRecord::unknown(match error {
+        ReadError::Missing(_) => format!("the container's shim died, so its exit code is not known{said}{survivors}"),
+        error => format!("{error}: its exit code is not known; remove the container to be rid of it{survivors}"),
+    })
+}
+
+/// Kills what is left of a container whose shim is gone, and the shim if it is not.
+pub(super) fn kill_survivors(files: &ContainerFiles, id: &str) -> io::Result<usize> {
+    let cgroup = record::read::<RunRecord>(&files.run()).ok().and_then(|run| run.cgroup);
+    if let Some(cgroup) = &cgroup {
+        cgroup.kill()?;
+    }
+    let killed = procfs::kill_marked(CONTAINER_ENV, id)?;
+    cgroup.map_or(Ok(()), |cgroup| cgroup.remove())?;
+    Ok(killed)
+}

@@ -1,0 +1,202 @@
+//! What the runtime knows, in memory: pods, their sandboxes and containers, and which pods changed.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
+use podwright_actors::ports::{PodRuntimeStatus, RuntimePod, RuntimePodSandbox, SandboxState, SandboxStatus};
+use podwright_actors::time::Time;
+use tokio::sync::Notify;
+
+use super::entry::Entry;
+use super::record::SandboxRecord;
+
+/// The authority on what exists; the disk is its memory over restarts.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    maps: Mutex<Maps>,
+    dirty: Mutex<Dirty>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Maps {
+    pods: HashMap<PodUid, Pod>,
+    sandboxes: HashMap<SandboxId, PodUid>,
+    containers: HashMap<ContainerId, Arc<Entry>>,
+    /// Creation times are distinct and grow, so that "newest" is never a tie.
+    last_created: u64,
+}
+
+#[derive(Debug)]
+struct Pod {
+    full_name: FullName,
+    sandboxes: Vec<SandboxRecord>,
+    containers: Vec<Arc<Entry>>,
+}
+
+#[derive(Debug, Default)]
+struct Dirty {
+    set: HashSet<PodUid>,
+    order: VecDeque<PodUid>,
+}
+
+impl Table {
+    /// A creation time later than every one before.
+    pub(super) fn creation_time(&self, now: Time) -> u64 {
+        let mut maps = self.maps.lock();
+        maps.last_created = now.as_nanos().max(maps.last_created + 1);
+        maps.last_created
+    }
+
+    /// Adds a sandbox or replaces its record.
+    pub(super) fn put_sandbox(&self, record: SandboxRecord) {
+        let maps = &mut *self.maps.lock();
+        maps.last_created = maps.last_created.max(record.created_at);
+        let uid = PodUid::new(&record.uid);
+        maps.sandboxes.insert(record.id.as_str().into(), uid.clone());
+        let pod = maps.pod(uid, &record.namespace, &record.name);
+        match pod.sandboxes.iter_mut().find(|known| known.id == record.id) {
+            Some(known) => *known = record,
+            None => pod.sandboxes.push(record),
+        }
+    }
+
+    pub(super) fn put_container(&self, entry: Arc<Entry>) {
+        let maps = &mut *self.maps.lock();
+        maps.last_created = maps.last_created.max(entry.record.created_at);
+        maps.containers.insert(entry.id.clone(), Arc::clone(&entry));
+        let (namespace, name) = (entry.record.namespace.clone(), entry.record.name.clone());
+        maps.pod(entry.uid.clone(), &namespace, &name).containers.push(entry);
+    }
+
+    pub(super) fn container(&self, id: &ContainerId) -> Option<Arc<Entry>> {
+        self.maps.lock().containers.get(id).cloned()
+    }
+
+    pub(super) fn sandbox(&self, id: &SandboxId) -> Option<SandboxRecord> {
+        let maps = self.maps.lock();
+        let pod = maps.pods.get(maps.sandboxes.get(id)?)?;
+        pod.sandboxes.iter().find(|sandbox| sandbox.id == id.as_str()).cloned()
+    }
+
+    pub(super) fn containers_of(&self, id: &SandboxId) -> Vec<Arc<Entry>> {
+        let maps = self.maps.lock();
+        let pod = maps.sandboxes.get(id).and_then(|uid| maps.pods.get(uid));
+        pod.into_iter().flat_map(|pod| &pod.containers).filter(|entry| entry.sandbox == *id).cloned().collect()
+    }
+
+    pub(super) fn remove_container(&self, entry: &Entry) {
+        let maps = &mut *self.maps.lock();
+        maps.containers.remove(&entry.id);
+        if let Some(pod) = maps.pods.get_mut(&entry.uid) {
+            pod.containers.retain(|known| known.id != entry.id);
+        }
+        maps.forget_if_empty(&entry.uid);
+    }
+
+    pub(super) fn remove_sandbox(&self, id: &SandboxId) {
+        let maps = &mut *self.maps.lock();
+        let Some(uid) = maps.sandboxes.remove(id) else { return };
+        if let Some(pod) = maps.pods.get_mut(&uid) {
+            pod.sandboxes.retain(|sandbox| sandbox.id != id.as_str());
+        }
+        maps.forget_if_empty(&uid);
+    }
+
+    pub(super) fn list(&self, boot_id: &str) -> Vec<RuntimePod> {
+        let list = |(uid, pod): (&PodUid, &Pod)| RuntimePod {
+            uid: uid.clone(),
+            full_name: pod.full_name.clone(),
+            sandboxes: pod
+                .sandboxes
+                .iter()
+                .map(|sandbox| RuntimePodSandbox {
+                    id: sandbox.id.as_str().into(),
+                    state: sandbox_state(sandbox, boot_id),
+                    created_at: Time::from_nanos(sandbox.created_at),
+                })
+                .collect(),
+            containers: pod.containers.iter().map(|entry| entry.listing()).collect(),
+        };
+        self.maps.lock().pods.iter().map(list).collect()
+    }
+
+    pub(super) fn status(&self, uid: &PodUid, boot_id: &str) -> PodRuntimeStatus {
+        let maps = self.maps.lock();
+        let Some(pod) = maps.pods.get(uid) else { return PodRuntimeStatus::default() };
+        let mut status = PodRuntimeStatus {
+            sandboxes: pod.sandboxes.iter().map(|sandbox| sandbox_status(sandbox, boot_id)).collect(),
+            containers: pod.containers.iter().map(|entry| entry.status()).collect(),
+        };
+        status.sandboxes.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created_at));
+        status.containers.sort_by_key(|container| std::cmp::Reverse(container.created_at));
+        status
+    }
+
+    /// Remembers that a pod changed. Any number of changes before the next look are one.
+    pub(super) fn mark(&self, uid: &PodUid) {
+        let mut dirty = self.dirty.lock();
+        if dirty.set.insert(uid.clone()) {
+            dirty.order.push_back(uid.clone());
+            drop(dirty);
+            self.news.notify_one();
+        }
+    }
+
+    /// The pod that changed longest ago. Cancel safe.
+    pub(super) async fn next_dirty(&self) -> PodUid {
+        loop {
+            if let Some(uid) = self.take_dirty() {
+                return uid;
+            }
+            // A mark between the look and this wait left a permit.
+            self.news.notified().await;
+        }
+    }
+
+    fn take_dirty(&self) -> Option<PodUid> {
+        let mut dirty = self.dirty.lock();
+        let uid = dirty.order.pop_front()?;
+        dirty.set.remove(&uid);
+        let more = !dirty.order.is_empty();
+        drop(dirty);
+        if more {
+            // Two that wait must both wake although marks leave one permit only.
+            self.news.notify_one();
+        }
+        Some(uid)
+    }
+}
+
+impl Maps {
+    fn pod(&mut self, uid: PodUid, namespace: &str, name: &str) -> &mut Pod {
+        self.pods.entry(uid).or_insert_with(|| Pod {
+            full_name: FullName::new(namespace, name),
+            sandboxes: Vec::new(),
+            containers: Vec::new(),
+        })
+    }
+
+    fn forget_if_empty(&mut self, uid: &PodUid) {
+        if self.pods.get(uid).is_some_and(|pod| pod.sandboxes.is_empty() && pod.containers.is_empty()) {
+            self.pods.remove(uid);
+        }
+    }
+}
+
+fn sandbox_state(sandbox: &SandboxRecord, boot_id: &str) -> SandboxState {
+    if sandbox.stopped || sandbox.boot_id != boot_id { SandboxState::NotReady } else { SandboxState::Ready }
+}
+
+fn sandbox_status(sandbox: &SandboxRecord, boot_id: &str) -> SandboxStatus {
+    SandboxStatus {
+        id: sandbox.id.as_str().into(),
+        attempt: sandbox.attempt,
+        state: sandbox_state(sandbox, boot_id),
+        created_at: Time::from_nanos(sandbox.created_at),
+        host_network: true,
+        ips: Vec::new(),
+    }
+}

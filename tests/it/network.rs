@@ -1,0 +1,237 @@
+//! The calls of probes and hooks against real servers on this machine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Redirect};
+use axum::routing::get;
+use podwright::adapters::network::Network;
+use podwright_actors::ports::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tonic_health::ServingStatus;
+
+/// Long enough for a busy machine; what times out on purpose says so.
+const PLENTY: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(50);
+
+fn client() -> Network {
+    Network::new().unwrap()
+}
+
+fn target(server: SocketAddr, path: &str) -> HttpTarget {
+    HttpTarget {
+        https: false,
+        host: server.ip().to_string(),
+        port: server.port(),
+        path: path.into(),
+        headers: vec![("User-Agent".into(), "kube-probe/1.36".into()), ("Accept".into(), "*/*".into())],
+    }
+}
+
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+async fn serve(router: Router) -> SocketAddr {
+    let (listener, address) = listen().await;
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    address
+}
+
+fn echo_headers(headers: &HeaderMap) -> String {
+    let mut lines: Vec<_> = headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+    lines.sort();
+    lines.join("\n")
+}
+
+fn router() -> Router {
+    Router::new()
+        .route("/ok", get(|| async { "fine" }))
+        .route("/bad", get(|| async { (StatusCode::SERVICE_UNAVAILABLE, "not yet") }))
+        .route("/headers", get(|headers: HeaderMap| async move { echo_headers(&headers) }))
+        .route("/query", get(|uri: axum::http::Uri| async move { uri.to_string() }))
+        .route("/big", get(|| async { "x".repeat(100_000) }))
+        .route("/near", get(|| async { Redirect::temporary("/ok") }))
+        .route("/far", get(|| async { Redirect::temporary("http://other.invalid/ok") }))
+        .route("/loop", get(|| async { Redirect::temporary("/loop") }))
+        .route("/slow", get(|| async { std::future::pending::<&str>().await }))
+        .route("/endless", get(endless))
+}
+
+/// A body that begins and never ends.
+async fn endless() -> impl IntoResponse {
+    let beginning = futures_util::stream::iter([Ok::<_, std::io::Error>("begun")]);
+    let rest = futures_util::stream::pending();
+    Body::from_stream(futures_util::StreamExt::chain(beginning, rest))
+}
+
+#[tokio::test]
+async fn http_answers_with_status_and_the_beginning_of_the_body() {
+    let server = serve(router()).await;
+    let get = async |path: &str| client().http_get(target(server, path), PLENTY).await;
+    assert_eq!(get("/ok").await, Ok((200, "fine".into())));
+    assert_eq!(get("/bad").await, Ok((503, "not yet".into())));
+    assert_eq!(get("/none").await, Ok((404, String::new())));
+    assert_eq!(get("/query?a=1&b=%20x").await, Ok((200, "/query?a=1&b=%20x".into())));
+    assert_eq!(get("/big").await, Ok((200, "x".repeat(10 << 10))));
+}
+
+#[tokio::test]
+async fn redirects_are_followed_on_the_same_host_only() {
+    let server = serve(router()).await;
+    let get = async |path: &str| client().http_get(target(server, path), PLENTY).await;
+    assert_eq!(get("/near").await, Ok((200, "fine".into())));
+    assert_eq!(get("/far").await.map(|(status, _)| status), Ok(307));
+    let Err(NetworkError::Failed(message)) = get("/loop").await else { panic!("a loop has no answer") };
+    assert!(message.contains("more than 10 redirects"), "{message}");
+}
+
+#[tokio::test]
+async fn headers_are_sent_as_they_are_and_host_replaces_the_made_one() {
+    let server = serve(router()).await;
+    let plain = client().http_get(target(server, "/headers"), PLENTY).await.unwrap().1;
+    let expected = format!("accept=*/*\nconnection=close\nhost={server}\nuser-agent=kube-probe/1.36");
+    assert_eq!(plain, expected);
+
+    let mut own = target(server, "/headers");
+    own.headers = [("Host", "shop.test"), ("X-A", "1"), ("X-A", "2")].map(|(k, v)| (k.into(), v.into())).into();
+    let lines = client().http_get(own, PLENTY).await.unwrap().1;
+    assert_eq!(lines, "accept=*/*\nconnection=close\nhost=shop.test\nx-a=1\nx-a=2");
+
+    let mut bad = target(server, "/headers");
+    bad.headers = vec![("no spaces".into(), "1".into())];
+    assert!(
+        matches!(client().http_get(bad, PLENTY).await, Err(NetworkError::Failed(why)) if why.contains("no spaces"))
+    );
+}
+
+#[tokio::test]
+async fn http_times_out_on_a_late_answer_and_on_a_late_body() {
+    let server = serve(router()).await;
+    for path in ["/slow", "/endless"] {
+        let answer = client().http_get(target(server, path), SHORT).await;
+        assert_eq!(answer, Err(NetworkError::Timeout(SHORT)), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn every_http_call_makes_its_own_connection() {
+    let (listener, server) = listen().await;
+    let client = client();
+    let calls = async {
+        for _ in 0..3 {
+            assert_eq!(client.http_get(target(server, "/"), PLENTY).await, Ok((200, "ok".into())));
+        }
+    };
+    let serve = async {
+        let mut kept = Vec::new();
+        for _ in 0..3 {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            assert!(socket.read(&mut request).await.unwrap() > 0);
+            socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+            kept.push(socket);
+        }
+    };
+    tokio::time::timeout(PLENTY, async { tokio::join!(calls, serve) }).await.unwrap();
+}
+
+#[tokio::test]
+async fn https_accepts_a_certificate_that_nobody_signed() {
+    let made = rcgen::generate_simple_self_signed(["someone.else.test".into()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let (listener, server) = listen().await;
+    tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        let mut socket = acceptor.accept(socket).await.unwrap();
+        let mut request = [0; 1024];
+        assert!(socket.read(&mut request).await.unwrap() > 0);
+        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret").await.unwrap();
+        socket.shutdown().await.unwrap();
+    });
+    let target = HttpTarget { https: true, ..target(server, "/") };
+    assert_eq!(client().http_get(target, PLENTY).await, Ok((200, "secret".into())));
+}
+
+#[tokio::test]
+async fn a_closed_port_and_a_garbled_answer_say_why() {
+    let (listener, server) = listen().await;
+    drop(listener);
+    for answer in [
+        client().http_get(target(server, "/"), PLENTY).await.map(drop),
+        client().tcp_connect(TcpTarget { host: "127.0.0.1".into(), port: server.port() }, PLENTY).await,
+    ] {
+        let Err(NetworkError::Failed(message)) = answer else { panic!("{answer:?}") };
+        assert!(message.contains("refused"), "{message}");
+    }
+
+    let (listener, server) = listen().await;
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        socket.write_all(b"220 smtp ready\r\n").await.unwrap();
+        socket.shutdown().await.unwrap();
+    });
+    assert!(matches!(client().http_get(target(server, "/"), PLENTY).await, Err(NetworkError::Failed(_))));
+}
+
+#[tokio::test]
+async fn tcp_connects_to_whoever_listens() {
+    let (_listener, server) = listen().await;
+    let target = |host: &str, port| TcpTarget { host: host.into(), port };
+    assert_eq!(client().tcp_connect(target("127.0.0.1", server.port()), PLENTY).await, Ok(()));
+    assert_eq!(client().tcp_connect(target("localhost", server.port()), PLENTY).await, Ok(()));
+    if let Ok(six) = TcpListener::bind("[::1]:0").await {
+        let port = six.local_addr().unwrap().port();
+        assert_eq!(client().tcp_connect(target("::1", port), PLENTY).await, Ok(()));
+        assert_eq!(client().tcp_connect(target("[::1]", port), PLENTY).await, Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn grpc_tells_whether_a_service_serves() {
+    let (reporter, service) = tonic_health::server::health_reporter();
+    reporter.set_service_status("up", ServingStatus::Serving).await;
+    reporter.set_service_status("down", ServingStatus::NotServing).await;
+    let (listener, server) = listen().await;
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    tokio::spawn(async move {
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+    });
+    let check = async |service: &str| {
+        let target = GrpcTarget { host: "127.0.0.1".into(), port: server.port(), service: service.into() };
+        client().grpc_check(target, PLENTY).await
+    };
+    assert_eq!(check("").await, Ok(true));
+    assert_eq!(check("up").await, Ok(true));
+    assert_eq!(check("down").await, Ok(false));
+    let Err(NetworkError::Failed(message)) = check("unknown").await else { panic!("an unknown service is no answer") };
+    assert!(message.contains("NotFound"), "{message}");
+}
+
+#[tokio::test]
+async fn grpc_fails_where_nobody_speaks_it() {
+    let (silent, server) = listen().await;
+    let target = GrpcTarget { host: "127.0.0.1".into(), port: server.port(), service: String::new() };
+    assert_eq!(client().grpc_check(target.clone(), SHORT).await, Err(NetworkError::Timeout(SHORT)));
+    drop(silent);
+    assert!(matches!(client().grpc_check(target, PLENTY).await, Err(NetworkError::Failed(_))));
+
+    let web = serve(router()).await;
+    let target = GrpcTarget { host: "127.0.0.1".into(), port: web.port(), service: String::new() };
+    assert!(matches!(client().grpc_check(target, PLENTY).await, Err(NetworkError::Failed(_))));
+}

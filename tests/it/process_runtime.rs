@@ -1,0 +1,270 @@
+//! The process runtime with real processes.
+
+mod adoption;
+mod exec;
+mod settings;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use podwright_actors::ports::{ContainerRuntime, ContainerState, RuntimeError, SandboxState};
+use rustix::process::Signal;
+
+use crate::support::processes::{Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
+
+#[tokio::test]
+async fn exit_codes_and_signals_are_reported() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    for (i, (text, code, signal, reason)) in [
+        ("exit 0", 0, None, "Completed"),
+        ("exit 3", 3, None, "Error"),
+        ("kill -9 $$", 137, Some(9), "Error"),
+        ("kill -TERM $$", 143, Some(15), "Error"),
+        ("kill -USR1 $$", 138, Some(10), "Error"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let pod = pod(&format!("u{i}"), |_| {});
+        run(&runtime, &pod, text).await;
+        let status = ended(&runtime, &pod).await;
+        assert_eq!((status.exit_code, status.signal, status.reason.as_str()), (code, signal, reason), "{text}");
+        assert!(status.created_at <= status.started_at.unwrap(), "{text}");
+        assert!(status.started_at <= status.finished_at, "{text}");
+        assert_eq!((status.spec_hash, status.image.as_str()), (42, "busybox:1"));
+    }
+}
+
+#[tokio::test]
+async fn output_is_logged_in_the_cri_format() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let text = "echo one; echo two >&2; head -c 40000 /dev/zero | tr '\\0' x; echo; printf last";
+    let id = run(&runtime, &pod, text).await;
+    ended(&runtime, &pod).await;
+
+    let log = std::fs::read_to_string(runtime.log_path(&id).unwrap()).unwrap();
+    let mut of = [Vec::new(), Vec::new()];
+    for line in log.lines() {
+        let [time, stream, tag, text] = line.splitn(4, ' ').collect::<Vec<_>>().try_into().unwrap();
+        assert!(time.parse::<jiff::Timestamp>().is_ok() && time.len() == 30, "{time}");
+        of[usize::from(stream == "stderr")].push((tag, text));
+    }
+    let [stdout, stderr] = of;
+    assert_eq!(stderr, [("F", "two")]);
+    let sizes: Vec<(&str, usize)> = stdout.iter().map(|(tag, text)| (*tag, text.len())).collect();
+    assert_eq!(sizes, [("F", 3), ("P", 16384), ("P", 16384), ("F", 7232), ("F", 4)]);
+    assert_eq!(stdout.last(), Some(&("F", "last")));
+}
+
+#[tokio::test]
+async fn a_log_that_was_moved_away_is_continued_in_a_new_file() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let (ready, go) = (root.fifo("ready"), root.fifo("go"));
+    let id = run(&runtime, &pod, &format!("echo old; echo x > {}; cat {}; echo new", ready.path(), go.path())).await;
+    ready.read().await;
+    let path = runtime.log_path(&id).unwrap();
+    let moved = path.with_extension("moved");
+    std::fs::rename(&path, &moved).unwrap();
+    runtime.reopen_log(&id).unwrap();
+    std::fs::write(go.path(), "").unwrap();
+    ended(&runtime, &pod).await;
+    assert!(std::fs::read_to_string(moved).unwrap().contains("old"));
+    assert!(std::fs::read_to_string(path).unwrap().ends_with("new\n"));
+}
+
+#[tokio::test]
+async fn a_stop_lets_the_container_end_by_itself() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let ready = root.fifo("ready");
+    let text = format!("trap 'echo bye; exit 5' TERM; echo x > {}; while :; do sleep 0.01; done", ready.path());
+    let id = run(&runtime, &pod, &text).await;
+    ready.read().await;
+    runtime.stop_container(&id, Duration::from_secs(600)).await.unwrap();
+    let status = status(&runtime, &pod).await;
+    assert_eq!((status.state, status.exit_code), (ContainerState::Exited, 5));
+    // A stop of what has stopped or never was succeeds.
+    runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    runtime.stop_container(&"none".into(), Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_container_that_ignores_the_stop_is_killed_after_the_grace_period() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let ready = root.fifo("ready");
+    let text = format!("trap '' TERM; echo x > {}; while :; do sleep 1000; done", ready.path());
+    let id = run(&runtime, &pod, &text).await;
+    ready.read().await;
+    let begin = Instant::now();
+    runtime.stop_container(&id, Duration::from_millis(300)).await.unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+    assert_eq!(status(&runtime, &pod).await.signal, Some(9));
+}
+
+// S-rule of §16: a shorter grace takes effect at once, also on the call that came before.
+#[tokio::test]
+async fn a_second_stop_shortens_the_first() {
+    let root = Root::new();
+    let runtime = Arc::new(root.open().await);
+    let pod = pod("u", |_| {});
+    let ready = root.fifo("ready");
+    let text = format!("trap '' TERM; echo x > {}; while :; do sleep 1000; done", ready.path());
+    let id = run(&runtime, &pod, &text).await;
+    ready.read().await;
+    let begin = Instant::now();
+    let mut first = runtime.stop_container(&id, Duration::from_secs(600));
+    // Polled once, so that it is under way, then dropped: the request stays in force.
+    assert!(futures_util::FutureExt::now_or_never(&mut first).is_none());
+    drop(first);
+    let longer = runtime.stop_container(&id, Duration::from_secs(900));
+    let shorter = runtime.stop_container(&id, Duration::from_millis(100));
+    let (a, b) = tokio::join!(longer, shorter);
+    a.unwrap();
+    b.unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    assert_eq!(status(&runtime, &pod).await.exit_code, 137);
+}
+
+#[tokio::test]
+async fn a_container_stopped_before_its_start_never_starts() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let sandbox = sandbox(&runtime, &pod).await;
+    let id = runtime.create_container(script(&pod, &sandbox, "exit 0")).await.unwrap();
+    assert_eq!(status(&runtime, &pod).await.state, ContainerState::Created);
+    runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert_eq!(status(&runtime, &pod).await.state, ContainerState::Exited);
+    assert!(matches!(runtime.start_container(&id).await, Err(RuntimeError::Failed(_))));
+}
+
+#[tokio::test]
+async fn what_left_the_session_ends_with_the_container() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let (first, second) = (root.fifo("first"), root.fifo("second"));
+    // The second one forgets its environment too; only being a descendant gives it away.
+    let text = format!(
+        "setsid sh -c 'sleep 1000 & echo $! > {}; exit' & \
+         env -i setsid sh -c '(trap \"\" TERM HUP; echo $$ > {}; exec sleep 1000) </dev/null >/dev/null 2>&1 &' & \
+         cat {}; exit 4",
+        first.path(),
+        second.path(),
+        root.fifo("go").path(),
+    );
+    run(&runtime, &pod, &text).await;
+    let (first, _) = (first.pid().await, second.pid().await);
+    assert!(is_alive(first));
+    std::fs::write(root.path().join("go"), "").unwrap();
+    let status = ended(&runtime, &pod).await;
+    assert_eq!(status.exit_code, 4);
+    assert!(!is_alive(first));
+    assert_eq!(sleepers(root.path().to_str().unwrap()), 0);
+}
+
+/// Processes whose working directory lies in a root.
+fn sleepers(root: &str) -> usize {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path().join("cwd")).ok())
+        .filter(|cwd| cwd.starts_with(root))
+        .count()
+}
+
+#[tokio::test]
+async fn a_killed_shim_takes_its_container_along() {
+    for cgroups in [true, false] {
+        let root = Root::new();
+        let mut config = crate::support::processes::config(root.path());
+        config.cgroups = cgroups;
+        let runtime = podwright::adapters::process::ProcessRuntime::open(config).await.unwrap();
+        let pod = pod("u", |_| {});
+        let (main, escaped) = (root.fifo("main"), root.fifo("escaped"));
+        let text = format!(
+            "setsid sh -c 'echo $$ > {}; exec sleep 1000' & echo $$ > {}; exec sleep 1000",
+            escaped.path(),
+            main.path()
+        );
+        run(&runtime, &pod, &text).await;
+        let (escaped, main) = (escaped.pid().await, main.pid().await);
+        kill(parent(main), Signal::KILL);
+        let status = ended(&runtime, &pod).await;
+        assert_eq!((status.exit_code, status.reason.as_str()), (137, "ContainerStatusUnknown"));
+        assert!(status.message.contains("shim died"), "{}", status.message);
+        assert!(!is_alive(main) && !is_alive(escaped), "cgroups: {cgroups}");
+    }
+}
+
+#[tokio::test]
+async fn sandboxes_are_ready_until_stopped_and_then_can_go() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let id = run(&runtime, &pod, "exec sleep 1000").await;
+    let all = runtime.pod_status(pod.uid()).await.unwrap();
+    let sandbox = &all.sandboxes[0];
+    assert_eq!((sandbox.state, sandbox.host_network), (SandboxState::Ready, true));
+    assert!(matches!(runtime.remove_sandbox(&sandbox.id).await, Err(RuntimeError::Failed(_))));
+    assert!(matches!(runtime.remove_container(&id, false).await, Err(RuntimeError::Failed(_))));
+
+    runtime.stop_sandbox(&sandbox.id).await.unwrap();
+    let stopped = runtime.pod_status(pod.uid()).await.unwrap();
+    assert_eq!(stopped.sandboxes[0].state, SandboxState::NotReady);
+    assert!(!stopped.is_running());
+    runtime.create_container(script(&pod, &sandbox.id, "exit")).await.unwrap_err();
+
+    runtime.remove_sandbox(&sandbox.id).await.unwrap();
+    assert!(runtime.list_pods().await.unwrap().is_empty());
+    assert!(!root.records(&id).exists());
+    assert!(!root.rootfs(&pod, &id).exists());
+    runtime.remove_sandbox(&sandbox.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_removed_container_keeps_its_log_if_asked() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    for keep in [true, false] {
+        let pod = pod(if keep { "k" } else { "r" }, |_| {});
+        let id = run(&runtime, &pod, "echo hi").await;
+        ended(&runtime, &pod).await;
+        let log = runtime.log_path(&id).unwrap();
+        runtime.remove_container(&id, keep).await.unwrap();
+        assert_eq!(log.exists(), keep);
+    }
+}
+
+#[tokio::test]
+async fn many_containers_start_and_end_at_the_same_time() {
+    let root = Root::new();
+    let runtime = Arc::new(root.open().await);
+    let pods: Vec<_> = (0..50).map(|i| pod(&format!("u{i}"), |_| {})).collect();
+    let starts: Vec<_> = pods
+        .iter()
+        .enumerate()
+        .map(|(i, pod)| {
+            let (runtime, pod) = (Arc::clone(&runtime), Arc::clone(pod));
+            tokio::spawn(async move { run(&runtime, &pod, &format!("echo {i}; exit {i}")).await })
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for start in starts {
+        ids.push(start.await.unwrap());
+    }
+    for (i, (pod, id)) in pods.iter().zip(&ids).enumerate() {
+        let status = ended(&runtime, pod).await;
+        assert_eq!(status.exit_code, i32::try_from(i).unwrap());
+        let log = std::fs::read_to_string(runtime.log_path(id).unwrap()).unwrap();
+        assert!(log.ends_with(&format!(" stdout F {i}\n")), "{log}");
+    }
+}

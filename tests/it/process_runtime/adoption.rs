@@ -1,0 +1,209 @@
+//! An agent that comes after another one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright::adapters::process::OpenError;
+use podwright_actors::ports::{ContainerRuntime, ContainerState, SandboxState};
+use rustix::process::Signal;
+
+use crate::support::processes::{Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
+
+#[tokio::test]
+async fn what_runs_is_adopted_and_what_ended_meanwhile_is_reported() {
+    let root = Root::new();
+    let (stays, ends, lost) = (pod("stays", |_| {}), pod("ends", |_| {}), pod("lost", |_| {}));
+    let (stays_pid, ends_pid, lost_pid) = (root.fifo("stays"), root.fifo("ends"), root.fifo("lost"));
+    let go = root.fifo("go");
+    let first = root.open().await;
+    let stays_id = run(&first, &stays, &format!("echo $$ > {}; exec sleep 1000", stays_pid.path())).await;
+    run(&first, &ends, &format!("echo $$ > {}; cat {}; exit 7", ends_pid.path(), go.path())).await;
+    run(&first, &lost, &format!("echo $$ > {}; exec sleep 1000", lost_pid.path())).await;
+    let (stays_pid, ends_pid, lost_pid) = (stays_pid.pid().await, ends_pid.pid().await, lost_pid.pid().await);
+    let before = status(&first, &stays).await;
+    drop(first);
+
+    // The shims' pid descriptors stand for an event where no agent watches.
+    let shims = [parent(ends_pid), parent(lost_pid)].map(watch);
+    kill(parent(lost_pid), Signal::KILL);
+    std::fs::write(go.path(), "").unwrap();
+    for shim in shims {
+        shim.await.unwrap();
+    }
+
+    let second = root.open().await;
+    assert_eq!(status(&second, &stays).await, before);
+    let ended_meanwhile = ended(&second, &ends).await;
+    assert_eq!((ended_meanwhile.exit_code, ended_meanwhile.reason.as_str()), (7, "Error"));
+    assert_eq!(ended(&second, &lost).await.reason, "ContainerStatusUnknown");
+    assert!(!is_alive(lost_pid));
+    let all = second.pod_status(stays.uid()).await.unwrap();
+    assert_eq!(all.sandboxes[0].state, SandboxState::Ready);
+
+    // An adopted container is watched and stopped like any other.
+    let out = second.exec(&stays_id, &["true".to_owned()], Duration::from_secs(60)).await.unwrap();
+    assert_eq!(out.exit_code, 0);
+    assert!(is_alive(stays_pid));
+    kill(stays_pid, Signal::USR2);
+    assert_eq!(ended(&second, &stays).await.signal, Some(Signal::USR2.as_raw()));
+}
+
+fn watch(pid: u32) -> tokio::task::JoinHandle<()> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let pidfd = pidfd_open(Pid::from_raw(pid.cast_signed()).unwrap(), PidfdFlags::empty()).unwrap();
+    tokio::task::spawn_blocking(move || {
+        poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], None).unwrap();
+    })
+}
+
+#[tokio::test]
+async fn a_start_that_was_only_intended_can_be_made_again() {
+    let root = Root::new();
+    let pod = pod("u", |_| {});
+    let first = root.open().await;
+    let sandbox = sandbox(&first, &pod).await;
+    let id = first.create_container(script(&pod, &sandbox, "exit 9")).await.unwrap();
+    drop(first);
+    // As if the agent had died after it wrote its intent and before it spawned the shim.
+    std::fs::write(root.records(&id).join("lock"), "").unwrap();
+    let second = root.open().await;
+    assert_eq!(status(&second, &pod).await.state, ContainerState::Created);
+    second.start_container(&id).await.unwrap();
+    assert_eq!(ended(&second, &pod).await.exit_code, 9);
+}
+
+#[tokio::test]
+async fn unfinished_creations_and_removals_are_swept_up() {
+    let root = Root::new();
+    let pod = pod("u", |_| {});
+    let first = root.open().await;
+    let sandbox = sandbox(&first, &pod).await;
+    let [half_made, half_gone] = [(), ()].map(|()| first.create_container(script(&pod, &sandbox, "exit")));
+    let (half_made, half_gone) = (half_made.await.unwrap(), half_gone.await.unwrap());
+    drop(first);
+    std::fs::remove_file(root.records(&half_made).join("state")).unwrap();
+    std::fs::rename(root.records(&half_gone), root.records(&half_gone).with_extension("removing")).unwrap();
+    let second = root.open().await;
+    assert!(second.pod_status(pod.uid()).await.unwrap().containers.is_empty());
+    assert_eq!(std::fs::read_dir(root.path().join("process/containers")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_moved_aside_and_its_processes_are_killed() {
+    let root = Root::new();
+    let (bad, good) = (pod("bad", |_| {}), pod("good", |_| {}));
+    let pid = root.fifo("pid");
+    let first = root.open().await;
+    let id = run(&first, &bad, &format!("echo $$ > {}; exec sleep 1000", pid.path())).await;
+    run(&first, &good, "exec sleep 1000").await;
+    let pid = pid.pid().await;
+    drop(first);
+    let state = root.records(&id).join("state");
+    let text = std::fs::read_to_string(&state).unwrap();
+    std::fs::write(&state, text.replace("bad", "bat")).unwrap();
+
+    let second = root.open().await;
+    assert!(!is_alive(pid));
+    assert!(second.pod_status(bad.uid()).await.unwrap().containers.is_empty());
+    assert!(root.records(&id).with_extension("corrupt").join("state").exists());
+    assert_eq!(status(&second, &good).await.state, ContainerState::Running);
+}
+
+#[tokio::test]
+async fn a_boot_ends_every_sandbox_and_container() {
+    let root = Root::new();
+    let pod = pod("u", |_| {});
+    let first = root.open().await;
+    let id = run(&first, &pod, "exit 0").await;
+    ended(&first, &pod).await;
+    drop(first);
+    // What a crash of the whole machine leaves: started, no exit, another boot.
+    std::fs::remove_file(root.records(&id).join("exit")).unwrap();
+    let sandboxes = root.path().join("process/sandboxes");
+    let sandbox = std::fs::read_dir(&sandboxes).unwrap().next().unwrap().unwrap().path().join("state");
+    for record in [root.records(&id).join("shim"), sandbox] {
+        reboot(&record);
+    }
+    let second = root.open().await;
+    let all = second.pod_status(pod.uid()).await.unwrap();
+    assert!(!all.is_running());
+    assert_eq!((all.containers[0].exit_code, all.sandboxes[0].state), (137, SandboxState::NotReady));
+    assert!(all.containers[0].message.contains("node restarted"), "{}", all.containers[0].message);
+}
+
+/// Rewrites a record as one of another boot.
+fn reboot(path: &std::path::Path) {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, json) = text.split_once('\n').unwrap();
+    let json = json.replace(boot.trim(), "00000000-0000-0000-0000-000000000000");
+    let sum = json.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    std::fs::write(path, format!("podwright 1 {sum:016x}\n{json}")).unwrap();
+}
+
+#[tokio::test]
+async fn two_agents_cannot_share_a_root() {
+    let root = Root::new();
+    let _first = root.open().await;
+    assert!(matches!(root.try_open().await, Err(OpenError::InUse(_))));
+}
+
+/// The agent of [`an_agent_killed_at_any_moment_neither_loses_nor_duplicates`], in a process of its own.
+#[tokio::test]
+#[ignore = "run by another test"]
+async fn agent_that_will_be_killed() {
+    let Ok(root) = std::env::var("PODWRIGHT_TEST_ROOT") else { return };
+    let config = crate::support::processes::config(root.as_ref());
+    let runtime = Arc::new(podwright::adapters::process::ProcessRuntime::open(config).await.unwrap());
+    let mut starts = Vec::new();
+    for i in 0..8 {
+        let runtime = Arc::clone(&runtime);
+        starts.push(tokio::spawn(async move {
+            let pod = pod(&format!("p{i}"), |_| {});
+            let out = format!("{}/ran.{i}", std::env::var("PODWRIGHT_TEST_ROOT").unwrap());
+            run(&runtime, &pod, &format!("echo $PODWRIGHT_CONTAINER_ID >> {out}; exec sleep 1000")).await
+        }));
+    }
+    for start in starts {
+        start.await.unwrap();
+    }
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn an_agent_killed_at_any_moment_neither_loses_nor_duplicates() {
+    let mut running = 0;
+    for delay in (0..60).step_by(4) {
+        let root = Root::new();
+        let mut agent = tokio::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "process_runtime::adoption::agent_that_will_be_killed", "--ignored"])
+            .env("PODWRIGHT_TEST_ROOT", root.path())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        // A real moment in the life of a real process; there is no event for "in the middle of anything".
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        agent.kill().await.unwrap();
+
+        let runtime = root.open().await;
+        for i in 0..8 {
+            let pod = pod(&format!("p{i}"), |_| {});
+            for container in runtime.pod_status(pod.uid()).await.unwrap().containers {
+                match container.state {
+                    ContainerState::Running => running += 1,
+                    // Not started: it can be, once.
+                    ContainerState::Created => runtime.start_container(&container.id).await.unwrap(),
+                    state => panic!("after {delay} ms: {state}: {container:?}"),
+                }
+                runtime.stop_container(&container.id, Duration::from_secs(60)).await.unwrap();
+                let ran = std::fs::read_to_string(root.path().join(format!("ran.{i}"))).unwrap_or_default();
+                assert!(ran.lines().count() <= 1, "after {delay} ms it ran twice: {ran}");
+            }
+        }
+    }
+    // Otherwise the moments were all too early to show anything.
+    assert!(running > 0);
+}

@@ -1,0 +1,73 @@
+//! Commands beside a container's own.
+
+use std::time::Duration;
+
+use podwright_actors::ports::{ContainerRuntime, RuntimeError};
+
+use crate::support::processes::{PATIENCE, Root, ended, is_alive, pod, run};
+
+fn shell(text: &str) -> [String; 3] {
+    ["sh", "-c", text].map(str::to_owned)
+}
+
+#[tokio::test]
+async fn a_command_runs_in_the_containers_environment() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let id = run(&runtime, &pod, "exec sleep 1000").await;
+    let exec = async |text: &str| runtime.exec(&id, &shell(text), PATIENCE).await.unwrap();
+
+    let out = exec("echo $PODWRIGHT_CONTAINER_ID; pwd; echo err >&2; echo out; exit 3").await;
+    let expected = format!("{id}\n{}\nerr\nout\n", root.rootfs(&pod, &id).canonicalize().unwrap().display());
+    assert_eq!((out.exit_code, String::from_utf8(out.output).unwrap()), (3, expected));
+    assert_eq!(exec("kill -9 $$").await.exit_code, 137);
+    assert_eq!(exec("head -c 100000 /dev/zero").await.output.len(), 10 * 1024);
+    // Something in the background holds the output open.
+    assert_eq!(exec("sleep 1000 & echo done").await.output, b"done\n");
+
+    let missing = runtime.exec(&id, &["no-such-program".to_owned()], PATIENCE).await;
+    assert!(matches!(missing, Err(RuntimeError::Failed(_))), "{missing:?}");
+}
+
+#[tokio::test]
+async fn a_command_that_takes_too_long_is_killed_with_all_it_started() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let (main, escaped) = (root.fifo("main"), root.fifo("escaped"));
+    let id = run(&runtime, &pod, "exec sleep 1000").await;
+    let command = shell(&format!(
+        "setsid sh -c 'echo $$ > {}; exec sleep 1000' & echo $$ > {}; exec sleep 1000",
+        escaped.path(),
+        main.path()
+    ));
+    let (result, escaped, main) =
+        tokio::join!(runtime.exec(&id, &command, Duration::from_secs(1)), escaped.pid(), main.pid());
+    assert!(matches!(result, Err(RuntimeError::Timeout { .. })), "{result:?}");
+    // The rest is killed in the background; the end of the container waits for it.
+    runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert!(!is_alive(main) && !is_alive(escaped));
+}
+
+#[tokio::test]
+async fn the_end_of_the_container_ends_its_commands() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let (in_exec, go) = (root.fifo("in-exec"), root.fifo("go"));
+    let id = run(&runtime, &pod, &format!("cat {}", go.path())).await;
+    let command = shell(&format!("echo $$ > {}; exec sleep 1000", in_exec.path()));
+    let exec = runtime.exec(&id, &command, PATIENCE);
+    let end = async {
+        let pid = in_exec.pid().await;
+        std::fs::write(go.path(), "").unwrap();
+        ended(&runtime, &pod).await;
+        pid
+    };
+    let (result, pid) = tokio::join!(exec, end);
+    assert!(result.is_ok_and(|out| out.exit_code == 137) || !is_alive(pid));
+    assert!(!is_alive(pid));
+    let late = runtime.exec(&id, &shell("true"), PATIENCE).await;
+    assert!(matches!(late, Err(RuntimeError::Failed(_))), "{late:?}");
+}

@@ -1,0 +1,148 @@
+//! What a container's definition asks for.
+
+use k8s_openapi::api::core::v1::{Lifecycle, PodSecurityContext};
+use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, RuntimeError};
+use std::time::Duration;
+
+use crate::support::processes::{Root, ended, pod, run, sandbox, script, status};
+
+#[tokio::test]
+async fn a_command_that_cannot_be_executed_is_a_start_error() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    for (uid, program, dir, says) in [
+        ("a", "no-such-program", None, "PATH"),
+        ("b", "/no/such/program", None, "/no/such/program"),
+        ("c", "/etc/passwd", None, "ermission denied"),
+        ("d", "true", Some("/no/such/dir"), "workingDir"),
+    ] {
+        let pod = pod(uid, |spec| spec.containers[0].working_dir = dir.map(str::to_owned));
+        let sandbox = sandbox(&runtime, &pod).await;
+        let mut config = script(&pod, &sandbox, "");
+        config.command = vec![program.into()];
+        let id = runtime.create_container(config).await.unwrap();
+        let result = runtime.start_container(&id).await;
+        assert!(matches!(&result, Err(RuntimeError::Config(text)) if text.contains(says)), "{program}: {result:?}");
+        let status = status(&runtime, &pod).await;
+        assert_eq!((status.state, status.exit_code), (ContainerState::Exited, 128), "{program}");
+        assert_eq!(status.reason, "StartError");
+        assert!(status.message.contains(says), "{}", status.message);
+        assert_eq!(status.started_at, None);
+    }
+}
+
+#[tokio::test]
+async fn a_container_without_command_is_refused() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    let sandbox = sandbox(&runtime, &pod).await;
+    let mut config = script(&pod, &sandbox, "");
+    config.command.clear();
+    let result = runtime.create_container(config).await;
+    assert!(matches!(&result, Err(RuntimeError::Config(text)) if text.contains("does not run images")), "{result:?}");
+    assert!(runtime.pod_status(pod.uid()).await.unwrap().containers.is_empty());
+}
+
+#[tokio::test]
+async fn mounts_are_links_and_variables() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let volume = root.path().join("volume");
+    std::fs::create_dir(&volume).unwrap();
+    let pod = pod("u", |spec| spec.containers[0].working_dir = Some("/var/data".into()));
+    let sandbox = sandbox(&runtime, &pod).await;
+    let mut config = script(
+        &pod,
+        &sandbox,
+        "echo a > by-cwd; cd $PODWRIGHT_ROOTFS; echo b > var/data/by-path; echo c > $PODWRIGHT_MOUNT_MY_DATA/by-var",
+    );
+    config.mounts = vec![Mount {
+        volume: "my-data".into(),
+        host_path: volume.clone(),
+        container_path: "/var/data".into(),
+        read_only: false,
+    }];
+    let id = runtime.create_container(config).await.unwrap();
+    runtime.start_container(&id).await.unwrap();
+    assert_eq!(ended(&runtime, &pod).await.exit_code, 0);
+    for (file, text) in [("by-cwd", "a\n"), ("by-path", "b\n"), ("by-var", "c\n")] {
+        assert_eq!(std::fs::read_to_string(volume.join(file)).unwrap(), text);
+    }
+    // The links go, what they point to stays.
+    runtime.remove_container(&id, false).await.unwrap();
+    assert!(!root.rootfs(&pod, &id).exists());
+    assert!(volume.join("by-cwd").exists());
+}
+
+#[tokio::test]
+async fn every_run_has_a_directory_of_its_own() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |_| {});
+    for _ in 0..2 {
+        run(&runtime, &pod, "test ! -e mark && touch mark").await;
+        assert_eq!(ended(&runtime, &pod).await.exit_code, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_termination_message_comes_from_its_file_else_from_the_log_of_a_failure() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    for (uid, policy, text, message) in [
+        ("a", None, "printf why > dev/termination-log; exit 1", "why"),
+        ("b", None, "printf why > $PODWRIGHT_TERMINATION_LOG", "why"),
+        ("c", None, "echo log; exit 1", ""),
+        ("d", Some("FallbackToLogsOnError"), "echo first; echo second; exit 1", "first\nsecond\n"),
+        ("e", Some("FallbackToLogsOnError"), "echo log; exit 0", ""),
+        ("f", Some("FallbackToLogsOnError"), "echo log; printf file > dev/termination-log; exit 1", "file"),
+        // Neither a link nor a FIFO in its place makes the shim read or wait for something else.
+        ("g", None, "rm dev/termination-log; ln -s /etc/passwd dev/termination-log; exit 1", ""),
+        ("h", None, "rm dev/termination-log; mkfifo dev/termination-log; exit 1", ""),
+    ] {
+        let pod = pod(uid, |spec| spec.containers[0].termination_message_policy = policy.map(str::to_owned));
+        run(&runtime, &pod, text).await;
+        assert_eq!(ended(&runtime, &pod).await.message, message, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_stop_signal_is_the_containers_own() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |spec| {
+        spec.containers[0].lifecycle = Some(Lifecycle { stop_signal: Some("SIGUSR1".into()), ..Lifecycle::default() })
+    });
+    let ready = root.fifo("ready");
+    let text = format!("trap 'exit 6' USR1; trap 'exit 7' TERM; echo > {}; while :; do sleep 0.01; done", ready.path());
+    let id = run(&runtime, &pod, &text).await;
+    ready.read().await;
+    runtime.stop_container(&id, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(status(&runtime, &pod).await.exit_code, 6);
+}
+
+#[tokio::test]
+async fn root_runs_a_container_as_the_user_it_names() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let root = Root::new();
+    let runtime = root.open().await;
+    let pod = pod("u", |spec| {
+        spec.security_context = Some(PodSecurityContext {
+            run_as_user: Some(12345),
+            run_as_group: Some(23456),
+            fs_group: Some(34567),
+            ..PodSecurityContext::default()
+        })
+    });
+    let fifo = root.fifo("out");
+    std::os::unix::fs::chown(fifo.path(), Some(12345), None).unwrap();
+    // The path of the FIFO leads through a directory that is the test's alone.
+    let id = run(&runtime, &pod, "id -u; id -g; id -G; touch mine && echo wrote").await;
+    assert_eq!(ended(&runtime, &pod).await.exit_code, 0);
+    let log = std::fs::read_to_string(runtime.log_path(&id).unwrap()).unwrap();
+    let texts: Vec<&str> = log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap()).collect();
+    assert_eq!(texts, ["12345", "23456", "23456 34567", "wrote"]);
+}

@@ -1,0 +1,3 @@
+//! Fixtures.
+
+pub(crate) mod processes;
