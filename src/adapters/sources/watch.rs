@@ -90,3 +90,33 @@ fn concerns(event: &Event, roots: &[PathBuf]) -> bool {
 fn near(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| root.starts_with(path) || path.parent() == Some(root))
 }
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{CreateKind, DataChange, Flag, ModifyKind};
+
+    use super::*;
+
+    // A source that woke itself by reading would never be quiet again.
+    #[test]
+    fn reading_is_no_change_and_neither_is_what_lies_elsewhere() {
+        let write = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let cases = [
+            (EventKind::Create(CreateKind::File), "/pods/a.yaml", true),
+            (EventKind::Modify(ModifyKind::Data(DataChange::Any)), "/pods/a.yaml", true),
+            (write, "/pods/a.yaml", true),
+            (EventKind::Access(AccessKind::Open(AccessMode::Any)), "/pods/a.yaml", false),
+            (EventKind::Access(AccessKind::Close(AccessMode::Read)), "/pods/a.yaml", false),
+            (write, "/single.yaml", true),
+            (write, "/other.yaml", false),
+            (EventKind::Create(CreateKind::Folder), "/pods", true),
+            (EventKind::Create(CreateKind::Folder), "/", true),
+            (write, "/pods/sub/a.yaml", false),
+        ];
+        let roots = ["/pods".into(), "/single.yaml".into()];
+        for (kind, path, expected) in cases {
+            assert_eq!(concerns(&Event::new(kind).add_path(path.into()), &roots), expected, "{kind:?} {path}");
+        }
+        assert!(concerns(&Event::new(EventKind::Other).set_flag(Flag::Rescan), &roots));
+    }
+}
