@@ -6,6 +6,8 @@
 mod network;
 #[cfg(feature = "process")]
 mod process_runtime;
+#[cfg(feature = "agent")]
+mod sources;
 #[cfg(feature = "process")]
 mod support;
 mod tidy;
