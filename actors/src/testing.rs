@@ -137,7 +137,7 @@ pub(crate) enum Does {
     /// Waits for its gate and hears no cancellation.
     IsDeaf(Gate),
     /// Anything else, on the thread of the worker.
-    Runs(Box<dyn FnOnce() + Send>),
+    Runs(Box<dyn FnOnce() -> Result<SyncOutcome, SyncError> + Send>),
 }
 
 /// Holds hook calls up until it is opened.
@@ -246,10 +246,7 @@ impl Hooks {
                 gate.0.cancelled().await;
                 false
             }
-            Does::Runs(action) => {
-                action();
-                false
-            }
+            Does::Runs(action) => return action(),
         };
         if cancelled {
             *self.0.lock().cancelled.entry(cx.uid.clone()).or_default() += 1;
