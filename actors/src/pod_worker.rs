@@ -36,3 +36,6 @@ pub use lifecycle::{Cause, Failure, Hook, KnownPod, Lifecycle, Transition};
 pub use state::Record;
 pub use update::{Completed, KillOptions, Notifier, Update, UpdateKind};
 pub use wait::{Wait, WaitFor};
+
+#[cfg(test)]
+mod tests;
