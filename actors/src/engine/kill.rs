@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
+use crate::ids::FullName;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, Notifier, Update};
 use crate::ports::{PodEvent, StatusFn};
@@ -23,14 +24,23 @@ pub struct KillNow {
     pub status_fn: Option<StatusFn>,
 }
 
-/// The pod did not stop in time. Its termination goes on.
+/// It is not known that the pod has stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("pod {pod} did not stop within {waited:?}")]
-pub struct KillPodError {
-    /// Which pod.
-    pub pod: String,
-    /// How long it was waited for.
-    pub waited: Duration,
+pub enum KillPodError {
+    /// It did not stop in time. Its termination goes on.
+    #[error("pod {pod} did not stop within {waited:?}")]
+    TimedOut {
+        /// Which pod.
+        pod: FullName,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// The engine was dropped first.
+    #[error("the engine was dropped before pod {pod} had stopped")]
+    EngineGone {
+        /// Which pod.
+        pod: FullName,
+    },
 }
 
 impl Engine {
@@ -40,7 +50,8 @@ impl Engine {
     /// Cancel safe: dropping it leaves the stop request in force.
     ///
     /// # Errors
-    /// [`KillPodError`] when the time is over; the pod then has a warning event `ExceededGracePeriod`.
+    /// [`KillPodError::TimedOut`] when the time is over; the pod then has a warning event `ExceededGracePeriod`.
+    /// [`KillPodError::EngineGone`] when the engine was dropped meanwhile.
     pub async fn kill_pod_now(&self, pod: &Arc<PodObject>, how: KillNow) -> Result<(), KillPodError> {
         let (notifier, completed) = Notifier::new();
         let grace = how.grace_seconds.or(pod.spec_grace()).map_or(0, |s| u64::try_from(s).unwrap_or(0));
@@ -54,12 +65,13 @@ impl Engine {
         self.update_pod(Update::kill(pod.clone()).with_options(options));
         match tokio::time::timeout(waited, completed).await {
             Ok(true) => Ok(()),
-            Ok(false) | Err(_) => {
+            Ok(false) => Err(KillPodError::EngineGone { pod: pod.full_name().clone() }),
+            Err(_) => {
                 if let Some(events) = &self.inner().events {
                     let message = format!("containers did not stop within {} s", waited.as_secs());
                     events.record(pod, PodEvent::warning("ExceededGracePeriod", message));
                 }
-                Err(KillPodError { pod: pod.full_name().to_string(), waited })
+                Err(KillPodError::TimedOut { pod: pod.full_name().clone(), waited })
             }
         }
     }

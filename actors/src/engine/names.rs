@@ -18,6 +18,10 @@ impl Names {
         self.0.get_mut(name).is_some_and(|mut queue| queue.claim(uid))
     }
 
+    pub(super) fn is_turn(&self, name: &FullName, uid: &PodUid) -> bool {
+        self.0.get(name).is_some_and(|queue| queue.is_turn(uid))
+    }
+
     /// Answers with who should be woken.
     pub(super) fn leave(&self, name: &FullName, uid: &PodUid) -> Option<PodUid> {
         let next = self.0.get_mut(name)?.leave(uid);

@@ -11,7 +11,8 @@ mod update;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::{Cause, Hook, Lifecycle, Record, RunningHook, Transition};
+use super::lifecycle::{Cause, Hook, Lifecycle, Transition};
+use super::state::{Record, RunningHook};
 use super::update::{Notifier, Update, UpdateKind};
 use crate::pod::PodObject;
 use crate::ports::{Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
@@ -113,6 +114,13 @@ pub struct Effects {
     pub known: Option<Known>,
 }
 
+impl Effects {
+    /// The same for a worker that is about to look anyway: it need not be woken.
+    pub(crate) fn for_itself(self) -> Self {
+        Effects { wake: false, end: false, ..self }
+    }
+}
+
 /// What becomes of a static pod's place in the queue of its full name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameMove {
@@ -181,6 +189,10 @@ impl Record {
 
     fn begin(&mut self, hook: Hook, kind: UpdateKind, start_time: Option<Time>, now: Time) {
         self.due = None;
+        // What another hook failed with is over, now that this one is called.
+        if self.failure.as_ref().is_some_and(|failure| failure.hook != hook) {
+            self.failure = None;
+        }
         self.running = Some(RunningHook { hook, since: now, kind, start_time });
     }
 }
