@@ -1,13 +1,16 @@
 //! Where log lines go: to standard output, or below the live table.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use super::cli::LogFormat;
 
@@ -68,8 +71,18 @@ where
         .with_ansi(false)
         .log_internal_errors(false);
     match format {
-        LogFormat::Text => logs.init(),
+        LogFormat::Text => logs.fmt_fields(debug_fn(write_field)).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+}
+
+/// One field of a line for people. What they do not read is left to the other format: UIDs, and the phase of a span, which
+/// is noted there once for each move.
+fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    match field.name() {
+        "message" => write!(to, "{value:?}"),
+        "pod.uid" | "phase" => Ok(()),
+        name => write!(to, " {name}={value:?}"),
     }
 }
 
