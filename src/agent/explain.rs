@@ -248,7 +248,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explanation {
             restarts: summary.restarts,
         }),
         lifecycle: stands,
-        waits: waits(pod, now, find),
+        waits: waits(pod, find),
         transitions: pod
             .snapshot
             .iter()

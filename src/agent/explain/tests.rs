@@ -78,7 +78,7 @@ fn with(mut pod: PodFacts, edit: impl FnOnce(&mut PodSnapshot)) -> PodFacts {
 }
 
 fn kinds(pod: &PodFacts) -> Vec<Kind> {
-    waits(pod, NOW, &|_| None).iter().map(|wait| wait.kind).collect()
+    waits(pod, &|_| None).iter().map(|wait| wait.kind).collect()
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn an_init_container_is_all_that_is_waited_for_while_it_runs() {
     init["name"] = "second".into();
     let status = json!({"initContainerStatuses": [init],
         "containerStatuses": [container(json!({"waiting": {"reason": "PodInitializing"}}), false)]});
-    let waits = waits(&pod("u", status), NOW, &|_| None);
+    let waits = waits(&pod("u", status), &|_| None);
     assert_eq!(waits.len(), 1);
     assert_eq!(waits[0].what, "init container \"second\" (2 of 2) runs");
 }
@@ -144,7 +144,7 @@ fn a_name_that_is_held_leads_to_what_its_holder_waits_for() {
         snapshot.wait.what = WaitFor::FullName { held_by: Some(PodUid::new("old")) };
         snapshot.wait.next = None;
     });
-    let waits = waits(&waiting, NOW, &|uid| (*uid == holder.uid).then(|| holder.clone()));
+    let waits = waits(&waiting, &|uid| (*uid == holder.uid).then(|| holder.clone()));
     assert_eq!((waits[0].kind, waits[0].pod.as_deref()), (Kind::FullName, Some("old")));
     assert_eq!(waits[0].because[0].kind, Kind::Grace);
     assert_eq!(waits[0].because[0].until, Some(NOW + Duration::from_secs(20)));
@@ -157,7 +157,7 @@ fn pods_that_wait_for_each_other_do_not_make_an_endless_chain() {
     let one = with(pod("one", running()), |snapshot| {
         snapshot.wait.what = WaitFor::FullName { held_by: Some(PodUid::new("one")) };
     });
-    let mut wait = &waits(&one, NOW, &|_| Some(one.clone()))[0];
+    let mut wait = &waits(&one, &|_| Some(one.clone()))[0];
     let mut length = 1;
     while let Some(inner) = wait.because.first() {
         wait = inner;
@@ -180,7 +180,7 @@ fn a_crash_backoff_ends_when_the_engine_tries_again() {
             next: Some(NOW + Duration::from_secs(12)),
         };
     });
-    let waits = waits(&pod, NOW, &|_| None);
+    let waits = waits(&pod, &|_| None);
     assert_eq!(waits[0].what, "container \"app\" waits out its crash backoff: it ended with exit code 3 (Error)");
     assert_eq!(waits[0].until, Some(NOW + Duration::from_secs(12)));
     assert_eq!(short(&waits, NOW), "backoff of app, 12s left");
