@@ -37,7 +37,7 @@ async fn a_broken_manifest_is_named_with_its_place_and_the_others_run() {
     assert_eq!(code, 404);
     assert!(told.contains("a manifest that names it cannot be used") && told.contains("field.yaml"), "{told}");
 
-    // The pod that ran before its manifest broke goes on, and its explanation says so.
+    // W27: the pod that ran before its manifest broke goes on, and its explanation says so.
     place.put("good.yaml", &manifest("good", SLEEPS, "restartPolice: Never"));
     eventually("the problem is told", || async { agent.explain("good-n1").contains("good.yaml").then_some(()) }).await;
     assert_eq!(agent.pods().len(), 1);

@@ -36,7 +36,7 @@ async fn the_examples_run_and_a_signal_stops_them_all() {
     assert_eq!(place.processes(), Vec::<String>::new());
 }
 
-// S58: the first restart comes at once, the second after ten seconds.
+// S67: the first restart comes at once, the second after ten seconds.
 #[tokio::test]
 async fn a_container_that_crashes_is_started_again_with_growing_pauses() {
     let place = Place::new();
