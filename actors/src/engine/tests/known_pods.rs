@@ -28,9 +28,16 @@ async fn the_answer_tells_of_every_record_that_remains() {
         orphan: true,
         has_config: true,
         is_static: false,
+        since: rig.clock.now(),
     };
-    let desired =
-        KnownPod { uid: "8".into(), lifecycle: Lifecycle::Sync, orphan: false, has_config: true, is_static: true };
+    let desired = KnownPod {
+        uid: "8".into(),
+        lifecycle: Lifecycle::Sync,
+        orphan: false,
+        has_config: true,
+        is_static: true,
+        since: rig.engine.snapshot(&"8".into()).unwrap().transitions.last().unwrap().at,
+    };
     assert_eq!(rig.known(&["8"]), [orphan, desired]);
     assert_eq!(rig.engine.known_pods(), 2);
 }
@@ -137,6 +144,7 @@ async fn a_runtime_pod_whose_stop_fails_is_retried() {
         orphan: true,
         has_config: false,
         is_static: false,
+        since: known[0].since,
     };
     assert_eq!(known, [expected]);
     assert_eq!(rig.engine.snapshot(&uid).unwrap().grace, Some(Grace::MIN));
