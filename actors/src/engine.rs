@@ -170,12 +170,7 @@ impl fmt::Debug for Engine {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.inner.closing.store(true, Ordering::SeqCst);
-        // On threads that are not ours the workers have to see for themselves that they have nobody to work for.
-        for entry in &self.inner.cells {
-            entry.value().shut();
-        }
-        self.inner.pool.stop();
+        self.inner.close();
     }
 }
 
@@ -218,7 +213,7 @@ impl Inner {
                         self.names.join(name, &cell.uid);
                     }
                     *guard = Slot::Live(Live { record, queued, cancel: None });
-                    self.settle(&cell, guard, effects.for_itself());
+                    self.settle(&cell, guard, effects);
                     self.employ(&cell, 0);
                     return;
                 }
@@ -326,6 +321,15 @@ impl Inner {
         self.pool.spawn(&cell.uid, choice, self.spawn.worker(seat));
     }
 
+    fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        // On threads that are not ours the workers have to see for themselves that they have nobody to work for.
+        for entry in &self.cells {
+            entry.value().shut();
+        }
+        self.pool.stop();
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }
@@ -343,7 +347,7 @@ impl Inner {
         tracing::error!(pod.uid = %cell.uid, "worker lost, replacing it");
         let outcome = Outcome::Failed { error: "the worker was lost".to_owned(), retry: SyncRetry::Backoff };
         let effects = step::step(&mut live.record, Event::Done(outcome), self.tick(0.0));
-        self.settle(cell, guard, effects.for_itself());
+        self.settle(cell, guard, effects);
         if let Some(lost) = lost {
             lost.cancel();
         }

@@ -163,7 +163,7 @@ impl Life {
         let before = live.record.lifecycle();
         let effects = step(&mut live.record, Event::Done(outcome), engine.tick(jitter));
         let after = live.record.lifecycle();
-        engine.settle(self.seat.cell(), guard, effects.for_itself());
+        engine.settle(self.seat.cell(), guard, effects);
         if before != after {
             self.span.record("phase", after.as_str());
             tracing::info!(parent: &self.span, lifecycle = after.as_str(), "moved");
@@ -208,7 +208,7 @@ impl Life {
             self.running = Some((self.hooks)(HookContext { uid: self.seat.cell().uid.clone(), cancel }, call));
         }
         let started = effects.started;
-        engine.settle(self.seat.cell(), guard, effects.for_itself());
+        engine.settle(self.seat.cell(), guard, effects);
         if started {
             self.span.record("phase", "sync");
         }
@@ -234,7 +234,7 @@ impl Life {
                 let mut guard = self.seat.cell().lock();
                 let Slot::Live(live) = &mut *guard else { return Poll::Ready(()) };
                 let effects = step(&mut live.record, Event::Due, engine.tick(0.0));
-                engine.settle(self.seat.cell(), guard, effects.for_itself());
+                engine.settle(self.seat.cell(), guard, effects);
                 return Poll::Ready(());
             }
             let delay = due.since(now);

@@ -92,7 +92,7 @@ impl Tick {
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Effects {
-    /// The worker has something to do.
+    /// The worker has something to do. Not said where it looks by itself: after a call, and after its due time.
     pub wake: bool,
     /// The running hook call should end early.
     pub cancel: bool,
@@ -112,13 +112,6 @@ pub struct Effects {
     pub forget: bool,
     /// For [`Event::Known`]: what to answer, unless the record is gone.
     pub known: Option<Known>,
-}
-
-impl Effects {
-    /// The same for a worker that is about to look anyway: it need not be woken.
-    pub(crate) fn for_itself(self) -> Self {
-        Effects { wake: false, end: false, ..self }
-    }
 }
 
 /// What becomes of a static pod's place in the queue of its full name.

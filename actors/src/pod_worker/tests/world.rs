@@ -189,6 +189,7 @@ impl World {
                 }
                 let effects = step(record, Event::Due, tick);
                 model.due(self.now);
+                self.awake = true;
                 (effects, Did::default())
             }
             Op::Known(desired) => {
@@ -219,7 +220,7 @@ impl World {
         let said = Said {
             kind: [UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync, UpdateKind::Kill, UpdateKind::Kill]
                 [usize::from(asked.kind)],
-            pod: (asked.kind < 4).then(|| SaidPod {
+            pod: (asked.kind < 4).then_some(SaidPod {
                 version: self.version,
                 is_static: self.is_static,
                 deletion: asked.deletion,
