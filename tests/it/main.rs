@@ -1,1 +1,3 @@
-//! Tests.
+//! The engine and the agent from outside.
+
+mod churn;
