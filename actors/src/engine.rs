@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     config: EngineConfig,
     seed: u64,
     pool: Pool,
-    spawn: Spawn,
+    pub(crate) spawn: Spawn,
 }
 
 /// What an engine is made of, besides the hooks. The defaults suit an embedder that brings just a [`PodSyncer`].
@@ -128,7 +128,7 @@ impl Engine {
     /// record that remains. Pods that are wanted and missing from the answer are to be created again by the caller.
     ///
     /// Updates for new pods must not run at the same time.
-    pub fn sync_known_pods(&self, desired: &HashSet<PodUid>) -> Vec<KnownPod> {
+    pub fn sync_known_pods<S: BuildHasher>(&self, desired: &HashSet<PodUid, S>) -> Vec<KnownPod> {
         let inner = self.inner();
         inner.synced.store(true, Ordering::Release);
         // Collected first: the map is not locked while records are worked on, so no update waits for this pass.

@@ -81,7 +81,8 @@ impl Rig {
 
     /// One housekeeping comparison, answered in the order of the UIDs.
     fn known(&self, desired: &[&str]) -> Vec<KnownPod> {
-        let mut known = self.engine.sync_known_pods(&desired.iter().map(|name| PodUid::new(name)).collect());
+        let desired: HashSet<PodUid> = desired.iter().map(|name| PodUid::new(name)).collect();
+        let mut known = self.engine.sync_known_pods(&desired);
         known.sort_by_key(|pod| pod.uid.to_string());
         known
     }

@@ -11,7 +11,7 @@ mod update;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lifecycle::{Cause, Hook, Lifecycle, Transition};
+use super::lifecycle::{Cause, Hook, Lifecycle};
 use super::state::{Record, RunningHook};
 use super::update::{Notifier, Update, UpdateKind};
 use crate::pod::PodObject;
@@ -174,8 +174,8 @@ pub use update::birth;
 
 impl Record {
     fn moved(&mut self, at: Time, cause: Cause) {
-        let to = self.lifecycle();
-        self.history.push(Transition { at, to, cause });
+        debug_assert_eq!(cause.leads_to(), self.lifecycle());
+        self.history.push(at, cause);
     }
 
     fn begin(&mut self, hook: Hook, kind: UpdateKind, start_time: Option<Time>, now: Time) {

@@ -165,7 +165,7 @@ fn a_life_has_five_moves() {
         let _call = take(at(now), &mut record);
         let _effects = step(&mut record, Event::Done(Outcome::Succeeded), tick(at(now)));
     }
-    let moves: Vec<_> = record.transitions().iter().map(|t| (t.at, t.to, t.cause.as_str())).collect();
+    let moves: Vec<_> = record.transitions().map(|t| (t.at, t.to, t.cause.as_str())).collect();
     let expected = [
         (at(1), Lifecycle::Waiting, "first update"),
         (at(2), Lifecycle::Sync, "allowed to start"),

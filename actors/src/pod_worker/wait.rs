@@ -60,7 +60,7 @@ impl WaitFor {
 impl Record {
     /// What it waits for now. Who has the full name is left for the owner of the names to fill in.
     pub fn wait(&self) -> Wait {
-        let last_move = self.transitions().last().map_or(self.synced_at, |t| t.at);
+        let last_move = self.transitions().next_back().map_or(self.synced_at(), |t| t.at);
         if let Some(running) = self.running {
             let tries = self.failure.as_ref().map_or(1, |f| f.count.saturating_add(1));
             return Wait { what: WaitFor::HookCall(running.hook), since: running.since, tries, next: None };
