@@ -15,7 +15,7 @@ use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, Syn
 
 /// How many pods; the full count is a million, which takes a minute or so without optimisation.
 const COUNT: &str = "PODWRIGHT_CHURN";
-const DEFAULT_COUNT: usize = 200_000;
+const DEFAULT_COUNT: usize = 100_000;
 const BATCH: usize = 2_000;
 /// A leak of this many bytes per pod fails the test.
 const LEAK: usize = 16;
@@ -57,13 +57,14 @@ fn pod(n: usize) -> Arc<PodObject> {
         spec: Some(PodSpec { containers: vec![Container::default()], ..PodSpec::default() }),
         status: None,
     };
-    PodObject::new(pod).unwrap()
+    PodObject::new(pod).expect("all that is needed is set")
 }
 
 fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells every process of itself");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a process has memory");
+    let kib: usize = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of kB");
+    kib * 1024
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {

@@ -1,6 +1,7 @@
 //! `step` against a reference that is written in another way, over random lives, with the invariants beside it.
 
 mod model;
+mod ops;
 mod world;
 
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use super::{KillOptions, Lifecycle, Update, UpdateKind};
 use crate::ports::{Observed, SyncKind, SyncRetry};
 use crate::testing::pod;
 use crate::time::Time;
-use world::{Op, World, op};
+use ops::{Op, op};
+use world::World;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]

@@ -49,9 +49,10 @@ fn a_pod_that_is_killed_right_after_its_creation_is_never_updated() {
         drain(&engine);
         for n in 0..PODS {
             let calls = hooks.calls(&name(n).as_str().into());
-            let ended = [Call::stop(30), Call::clean_up()];
-            let whole = [Call::create(), Call::stop(30), Call::clean_up()];
-            assert!(calls == ended || calls == whole, "pod {n}: {calls:?}");
+            // Each thread's create may have been worked on before the first of the kills, and nothing else may.
+            let creates = calls.iter().take_while(|call| **call == Call::create()).count();
+            assert!(creates <= 3, "pod {n}: {calls:?}");
+            assert_eq!(calls[creates..], [Call::stop(30), Call::clean_up()], "pod {n}: {calls:?}");
             assert!(engine.should_pod_be_finished(&name(n).as_str().into()));
         }
     }
