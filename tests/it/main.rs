@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod churn;
 #[cfg(feature = "agent")]
 mod network;
 #[cfg(feature = "process")]
