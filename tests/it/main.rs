@@ -4,7 +4,7 @@
 
 #[cfg(feature = "agent")]
 mod network;
+mod node;
 #[cfg(feature = "process")]
 mod process_runtime;
-#[cfg(feature = "process")]
 mod support;

@@ -1,0 +1,3 @@
+//! Whole nodes over a runtime in memory, in paused time.
+
+mod housekeeping;
