@@ -5,16 +5,14 @@
 //! is either being read or marked to be read (W26).
 
 mod actor;
+mod board;
 mod diff;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dashmap::DashMap;
-use dashmap::mapref::entry::Entry as Place;
-use parking_lot::Mutex;
 use podwright_metrics::{Metrics, RunningContainers};
 
 use crate::ids::PodUid;
@@ -24,10 +22,10 @@ use crate::ports::{
     SandboxState,
 };
 
+use board::{Board, PassOn};
+
 pub use actor::ObserverActor;
 pub use diff::{RuntimeChange, changes};
-
-use diff::Seen;
 
 /// How many pods are read at once.
 const PARALLEL_READS: usize = 16;
@@ -40,52 +38,20 @@ pub struct Observer {
     runtime: Arc<dyn ContainerRuntime>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
-    pods: DashMap<PodUid, Entry>,
-    /// Whether a relist ended well at least once: only then does an unknown pod run nowhere.
-    listed: AtomicBool,
-    /// Numbers the reads by when they began, so that a slow one does not overwrite what a later one found.
+    /// Numbers the reads by when they began.
     reads: AtomicU64,
-    /// The latest read that found a pod gone: an earlier one does not bring a pod back.
-    gone: AtomicU64,
-    /// Pods of which the last read failed.
-    unread: Mutex<HashSet<PodUid>>,
-}
-
-struct Entry {
-    status: Arc<PodRuntimeStatus>,
-    /// What the status shows.
-    seen: Seen,
-    /// What somebody was told of, or saw and acts on. Where it differs from `seen`, somebody has yet to be told.
-    told: Seen,
-    read: u64,
-}
-
-/// Which changes a read passes on to who asked for it; the others are left to be told by the next look.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PassOn {
-    All,
-    /// Those that a caller which has just started something expects.
-    Starts,
+    board: Board,
 }
 
 impl Observer {
     /// Nothing seen yet.
     pub fn new(runtime: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
-        Observer {
-            runtime,
-            clock,
-            metrics,
-            pods: DashMap::new(),
-            listed: AtomicBool::new(false),
-            reads: AtomicU64::new(0),
-            gone: AtomicU64::new(0),
-            unread: Mutex::default(),
-        }
+        Observer { runtime, clock, metrics, reads: AtomicU64::new(0), board: Board::default() }
     }
 
     /// What was last seen of a pod.
     pub fn last(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
-        self.pods.get(uid).map(|entry| entry.status.clone())
+        self.board.last(uid)
     }
 
     /// Reads a pod now. What is found is not told on: the caller acts on it.
@@ -102,7 +68,7 @@ impl Observer {
     /// # Errors
     /// As the runtime says; what was last seen stays.
     pub async fn read_again(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
-        self.read_for(uid, PassOn::Starts).await
+        self.read_for(uid, PassOn::NoDeaths).await
     }
 
     async fn read_for(&self, uid: &PodUid, pass_on: PassOn) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
@@ -115,8 +81,7 @@ impl Observer {
     /// Reads a pod that something hinted at, and tells on what changed. A read that fails is noted in `unread`.
     async fn follow(&self, uid: PodUid, sink: &ChangeSink) -> PodUid {
         match self.inspect(&uid, PassOn::All).await {
-            // That something was removed changes nothing about what should run.
-            Ok((_, found)) if found.iter().any(|change| *change != RuntimeChange::Removed) => sink(&uid),
+            Ok((_, found)) if found.iter().any(RuntimeChange::is_news) => sink(&uid),
             Ok(_) => {}
             Err(error) => tracing::debug!(pod.uid = %uid, %error, "status read failed"),
         }
@@ -131,56 +96,12 @@ impl Observer {
     ) -> Result<(Arc<PodRuntimeStatus>, Vec<RuntimeChange>), RuntimeError> {
         let read = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
         match guarded(&self.metrics, self.runtime.pod_status(uid)).await {
-            Ok(status) => {
-                self.unread.lock().remove(uid);
-                Ok(self.keep(uid, read, status, pass_on))
-            }
+            Ok(status) => Ok(self.board.keep(uid, read, status, pass_on)),
             Err(error) => {
-                self.unread.lock().insert(uid.clone());
+                self.board.failed(uid);
                 Err(error)
             }
         }
-    }
-
-    fn keep(
-        &self,
-        uid: &PodUid,
-        read: u64,
-        mut status: PodRuntimeStatus,
-        pass_on: PassOn,
-    ) -> (Arc<PodRuntimeStatus>, Vec<RuntimeChange>) {
-        let seen = Seen::of_status(&status);
-        let mut place = match self.pods.entry(uid.clone()) {
-            Place::Occupied(place) => place,
-            Place::Vacant(_) if seen.is_empty() => {
-                self.gone.fetch_max(read, Ordering::AcqRel);
-                return (Arc::new(status), Vec::new());
-            }
-            // Another read that began later may have found the pod gone. If not, the next relist looks again.
-            Place::Vacant(_) if read < self.gone.load(Ordering::Acquire) => {
-                return (Arc::new(status), changes(&Seen::default(), &seen));
-            }
-            Place::Vacant(place) => {
-                let entry = Entry { status: Arc::default(), seen: Seen::default(), told: Seen::default(), read: 0 };
-                place.insert_entry(entry)
-            }
-        };
-        let entry = place.get_mut();
-        // If a later read was quicker, what it found is newer.
-        if read > entry.read {
-            keep_addresses(&entry.status, &mut status);
-            *entry = Entry { status: Arc::new(status), seen, told: entry.told.clone(), read };
-        }
-        let found = changes(&entry.told, &entry.seen);
-        if pass_on == PassOn::All || found.iter().all(|change| *change == RuntimeChange::Started) {
-            entry.told = entry.seen.clone();
-        }
-        let status = entry.status.clone();
-        if entry.seen.is_empty() && entry.told.is_empty() {
-            self.gone.fetch_max(entry.read, Ordering::AcqRel);
-            place.remove();
-        }
-        (status, found)
     }
 
     /// Lists everything. Answers with the pods to be looked at, because there may be something to tell of them.
@@ -190,19 +111,7 @@ impl Observer {
     async fn list(&self) -> Result<BTreeSet<PodUid>, RuntimeError> {
         let pods = guarded(&self.metrics, self.runtime.list_pods()).await?;
         self.count(&pods);
-        let listed: HashSet<&PodUid> = pods.iter().map(|pod| &pod.uid).collect();
-        let mut changed: BTreeSet<PodUid> = pods
-            .iter()
-            .filter(|pod| self.pods.get(&pod.uid).is_none_or(|entry| entry.told != Seen::of_listing(pod)))
-            .map(|pod| pod.uid.clone())
-            .collect();
-        changed.extend(self.pods.iter().filter(|entry| !listed.contains(entry.key())).map(|entry| entry.key().clone()));
-        self.unread.lock().retain(|uid| listed.contains(uid));
-        Ok(changed)
-    }
-
-    fn unread(&self) -> Vec<PodUid> {
-        self.unread.lock().iter().cloned().collect()
+        Ok(self.board.compare(&pods))
     }
 
     fn count(&self, pods: &[RuntimePod]) {
@@ -224,25 +133,6 @@ impl Observer {
 
 impl RuntimeView for Observer {
     fn observed(&self, uid: &PodUid) -> Observed {
-        if self.unread.lock().contains(uid) {
-            return Observed::Never;
-        }
-        match self.pods.get(uid) {
-            Some(entry) if entry.status.is_running() => Observed::Running,
-            Some(_) => Observed::Stopped,
-            None if self.listed.load(Ordering::Acquire) => Observed::Stopped,
-            None => Observed::Never,
-        }
-    }
-}
-
-/// A sandbox that ended has no address any more; its pod keeps the ones it had.
-fn keep_addresses(old: &PodRuntimeStatus, new: &mut PodRuntimeStatus) {
-    for sandbox in new.sandboxes.iter_mut().filter(|sandbox| sandbox.ips.is_empty()) {
-        if sandbox.state == SandboxState::NotReady
-            && let Some(before) = old.sandboxes.iter().find(|before| before.id == sandbox.id)
-        {
-            sandbox.ips.clone_from(&before.ips);
-        }
+        self.board.observed(uid)
     }
 }

@@ -15,6 +15,9 @@ use crate::ports::{Clock, StatusFn};
 use crate::status::set_condition;
 use crate::time::Grace;
 
+/// A pod that is killed when its grace, and with it the time of its group, is over is not late: so long it takes at most to
+/// see that it is dead.
+const SLACK: Duration = Duration::from_millis(500);
 /// How often to look whether stopped pods are cleaned up.
 const CLEANUP_POLL: Duration = Duration::from_millis(100);
 
@@ -88,7 +91,7 @@ impl AdmissionHandler for ShutdownGate {
 pub async fn stop_all(engine: &Engine, clock: &dyn Clock, groups: &[Group]) -> Vec<Arc<PodObject>> {
     let mut late = Vec::new();
     for group in groups {
-        let end = tokio::time::Instant::now() + group.time;
+        let end = tokio::time::Instant::now() + group.time + SLACK;
         let stops = group.pods.iter().map(|pod| {
             let (notifier, completed) = Notifier::new();
             let options = KillOptions {

@@ -1,3 +1,11 @@
 //! Whole nodes over a runtime in memory, in paused time.
 
+mod admission;
+mod crashes;
 mod housekeeping;
+mod observation;
+mod orphans;
+mod shutdown;
+mod start_metrics;
+mod static_pods;
+mod stops;

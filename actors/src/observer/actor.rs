@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::prelude::*;
@@ -66,7 +65,7 @@ struct Watch {
     reading: BTreeSet<PodUid>,
     /// The last relist, until what it found was read.
     relist: Option<Relist>,
-    /// When the last list that came back was asked for.
+    /// When the last list came back.
     last_list: Option<Time>,
     reachable: bool,
 }
@@ -112,7 +111,7 @@ impl Watch {
                     next_list = Instant::now() + wait;
                 }
                 _ = tick.tick() => {
-                    self.marked.extend(observer.unread());
+                    self.marked.extend(observer.board.unread());
                     self.judge_health();
                     if list.is_terminated() && Instant::now() >= next_list {
                         let start = observer.clock.now();
@@ -148,7 +147,7 @@ impl Watch {
         if !std::mem::replace(&mut self.reachable, true) {
             tracing::info!("runtime answers again");
         }
-        self.last_list = Some(start);
+        self.last_list = Some(self.observer.clock.now());
         self.marked.extend(changed.iter().cloned());
         self.relist = Some(Relist { start, left: changed });
         self.end_relist();
@@ -159,7 +158,7 @@ impl Watch {
     fn end_relist(&mut self) {
         if let Some(relist) = self.relist.take_if(|relist| relist.left.is_empty()) {
             self.observer.metrics.pleg.relisted(self.observer.clock.now().since(relist.start));
-            self.observer.listed.store(true, Ordering::Release);
+            self.observer.board.list_ended();
         }
         self.judge_health();
     }
@@ -174,7 +173,7 @@ impl Watch {
     fn judge_health(&mut self) {
         let now = self.observer.clock.now();
         let recent = self.last_list.is_some_and(|last| now.since(last) <= UNHEALTHY_AFTER);
-        let good = recent && self.observer.listed.load(Ordering::Acquire);
+        let good = recent && self.observer.board.was_listed();
         self.healthy.send_if_modified(|healthy| std::mem::replace(healthy, good) != good);
     }
 }

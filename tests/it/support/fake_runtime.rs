@@ -63,17 +63,8 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    const ALL: [Op; 9] = [
-        Op::List,
-        Op::Status,
-        Op::RunSandbox,
-        Op::StopSandbox,
-        Op::Pull,
-        Op::Create,
-        Op::Start,
-        Op::Stop,
-        Op::Remove,
-    ];
+    const ALL: [Op; 9] =
+        [Op::List, Op::Status, Op::RunSandbox, Op::StopSandbox, Op::Pull, Op::Create, Op::Start, Op::Stop, Op::Remove];
 }
 
 /// One call that changes something, or a status read.
@@ -102,6 +93,7 @@ struct State {
     failing: BTreeMap<Op, RuntimeError>,
     panicking: BTreeSet<Op>,
     slow: BTreeMap<Op, Duration>,
+    slow_reads: BTreeMap<PodUid, Duration>,
     calls: Vec<Call>,
     hints: VecDeque<PodUid>,
     ids: u32,
@@ -149,6 +141,12 @@ impl FakeRuntime {
         self.state.lock().failing.insert(op, RuntimeError::Failed("it broke".into()));
     }
 
+    /// Neither containers nor sandboxes can be stopped until [`heal`](Self::heal).
+    pub(crate) fn fail_stops(&self) {
+        self.fail(Op::Stop);
+        self.fail(Op::StopSandbox);
+    }
+
     /// Nothing can be asked of it until [`heal`](Self::heal); what runs goes on.
     pub(crate) fn unreachable(&self) {
         let error = RuntimeError::Unreachable("nobody listens".into());
@@ -171,6 +169,11 @@ impl FakeRuntime {
         self.state.lock().slow.insert(op, Duration::from_secs_f64(by));
     }
 
+    /// Makes each read of one pod take this long.
+    pub(crate) fn slow_pod(&self, uid: &str, by: f64) {
+        self.state.lock().slow_reads.insert(uid.into(), Duration::from_secs_f64(by));
+    }
+
     /// A pod that some earlier agent started: a ready sandbox and a running container.
     pub(crate) fn plant(&self, uid: &str, full_name: FullName, container: &str) {
         let mut state = self.state.lock();
@@ -190,6 +193,15 @@ impl FakeRuntime {
         let live = Live { status, script, started: Some(Instant::now()), asked: None, killed_at: None };
         state.pods.get_mut(&uid.into()).unwrap().containers.insert(0, live);
         self.hint(&mut state, &uid.into());
+    }
+
+    /// A container in a sandbox of its own, so that stopping the other sandboxes leaves it alone.
+    pub(crate) fn plant_apart(&self, uid: &str, container: &str) {
+        let apart = self.sandbox(format!("apart-{uid}"), 1, false);
+        let full_name = FullName::new("test", uid);
+        let new = || Pod { full_name: full_name.clone(), sandboxes: Vec::new(), containers: Vec::new() };
+        self.state.lock().pods.entry(uid.into()).or_insert_with(new).sandboxes.insert(0, apart);
+        self.plant(uid, full_name.clone(), container);
     }
 
     /// Edits what the runtime says of a container's newest run.
@@ -280,7 +292,8 @@ impl FakeRuntime {
             let mut state = self.state.lock();
             let call = Call { at: self.begin.elapsed().as_secs_f64(), uid: uid.clone(), what };
             state.calls.push(call);
-            state.slow.get(&op).copied()
+            let reads = state.slow_reads.get(uid).filter(|_| op == Op::Status);
+            state.slow.get(&op).or(reads).copied()
         };
         if let Some(slow) = slow {
             sleep(slow).await;
@@ -364,11 +377,8 @@ impl ContainerRuntime for FakeRuntime {
                 state: c.state,
                 created_at: c.created_at,
             };
-            let sandbox = |s: &SandboxStatus| RuntimePodSandbox {
-                id: s.id.clone(),
-                state: s.state,
-                created_at: s.created_at,
-            };
+            let sandbox =
+                |s: &SandboxStatus| RuntimePodSandbox { id: s.id.clone(), state: s.state, created_at: s.created_at };
             let pods = state.pods.iter().map(|(uid, pod)| RuntimePod {
                 uid: uid.clone(),
                 full_name: pod.full_name.clone(),
@@ -394,8 +404,7 @@ impl ContainerRuntime for FakeRuntime {
             self.enter(Op::RunSandbox, &uid, format!("sandbox {}", config.attempt)).await?;
             let mut state = self.state.lock();
             state.ids += 1;
-            let sandbox =
-                self.sandbox(format!("sandbox-{}", state.ids), config.attempt, config.pod.is_host_network());
+            let sandbox = self.sandbox(format!("sandbox-{}", state.ids), config.attempt, config.pod.is_host_network());
             let id = sandbox.id.clone();
             let full_name = config.pod.full_name().clone();
             let new = || Pod { full_name, sandboxes: Vec::new(), containers: Vec::new() };
