@@ -1,6 +1,7 @@
 //! Whole nodes over a runtime in memory, in paused time.
 
 mod admission;
+mod adoption;
 mod crashes;
 mod housekeeping;
 mod observation;

@@ -15,7 +15,9 @@ use crate::support::test_node::Setup;
 async fn gauges_show_what_runs_and_zeros_where_nothing_does() {
     let setup = Setup::new(false);
     for (uid, names) in [("u1", ["a", "b"]), ("u2", ["c", "d"])] {
-        names.map(|name| setup.runtime.plant(uid, FullName::new("test", uid), name));
+        for name in names {
+            setup.runtime.plant(uid, FullName::new("test", uid), name);
+        }
     }
     setup.runtime.edit("u1", "b", |container| container.state = ContainerState::Exited);
     setup.runtime.edit("u2", "c", |container| container.state = ContainerState::Unknown);

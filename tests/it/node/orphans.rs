@@ -1,5 +1,7 @@
 //! What runs although nobody wants it.
 
+use std::time::Duration;
+
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 
@@ -9,8 +11,8 @@ use crate::support::test_node::{Setup, TestNode};
 
 async fn with_stranger(prepare: impl FnOnce(&Setup)) -> TestNode {
     let setup = Setup::new(true);
-    setup.runtime.plant("u", FullName::new("test", "left"), "main");
     prepare(&setup);
+    setup.runtime.plant("u", FullName::new("test", "left"), "main");
     let node = setup.start();
     node.deliver(&[]).await;
     node
@@ -29,6 +31,29 @@ async fn a_pod_that_only_the_runtime_knows_is_stopped_and_counted_once() {
     assert_eq!(node.runtime.calls_of("u")[..2], ["stop main 2", "stop-sandbox"]);
     node.until(10.0).await;
     assert_eq!(node.pod_counts(), ["orphaned_runtime_pods_total{} 1"]);
+}
+
+#[actix::test]
+async fn a_list_that_is_older_than_the_end_of_a_pod_brings_nothing_back() {
+    let node = with_stranger(|setup| {
+        setup.runtime.script("main", Script { stops: Some((Duration::from_secs_f64(1.5), 0)), ..Script::default() });
+    })
+    .await;
+    node.until(2.1).await;
+    assert_eq!(node.lifecycle("u"), Some(Lifecycle::Terminating));
+    // The list of this pass shows the stranger; when it arrives, the stranger and its record are gone.
+    node.runtime.old_lists(1.8);
+    node.pass().await;
+    assert_eq!(node.lifecycle("u"), None);
+    assert_eq!(node.metric("kubelet_orphaned_runtime_pods_total"), 1.0);
+    node.runtime.old_lists(0.0);
+    // Nor is what a pod had before it was terminated taken for strays of it.
+    node.deliver(&[pod("a").containers(&["quick"])]).await;
+    node.runtime.old_lists(0.5);
+    let deleted = [pod("a").containers(&["quick"]).deleting(5)];
+    tokio::join!(node.pass(), node.deliver(&deleted));
+    assert_eq!(node.metric("podwright_zombie_containers_total"), 0.0);
+    assert_eq!(node.runtime.times_of("stop quick").len(), 1);
 }
 
 // S39

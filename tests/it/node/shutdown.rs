@@ -15,7 +15,9 @@ const CONFIG: ShutdownConfig = ShutdownConfig { total: Duration::from_secs(30), 
 #[actix::test]
 async fn a_shutdown_stops_normal_pods_then_critical_ones_each_within_its_time() {
     let node = TestNode::start().await;
-    ["usual", "short", "long", "vital"].map(|name| node.runtime.script(name, Script::stubborn()));
+    for name in ["usual", "short", "long", "vital"] {
+        node.runtime.script(name, Script::stubborn());
+    }
     node.runtime.script("done", Script::ends(1.0, 0));
     let of = |name: &str, grace| pod(name).containers(&[name]).grace(grace);
     let pods = [

@@ -94,6 +94,8 @@ struct State {
     panicking: BTreeSet<Op>,
     slow: BTreeMap<Op, Duration>,
     slow_reads: BTreeMap<PodUid, Duration>,
+    /// How old a list is when it arrives.
+    list_age: Duration,
     calls: Vec<Call>,
     hints: VecDeque<PodUid>,
     ids: u32,
@@ -169,12 +171,17 @@ impl FakeRuntime {
         self.state.lock().slow.insert(op, Duration::from_secs_f64(by));
     }
 
+    /// Lists arrive so long after they were made.
+    pub(crate) fn old_lists(&self, seconds: f64) {
+        self.state.lock().list_age = Duration::from_secs_f64(seconds);
+    }
+
     /// Makes each read of one pod take this long.
     pub(crate) fn slow_pod(&self, uid: &str, by: f64) {
         self.state.lock().slow_reads.insert(uid.into(), Duration::from_secs_f64(by));
     }
 
-    /// A pod that some earlier agent started: a ready sandbox and a running container.
+    /// A pod that some earlier agent started: a ready sandbox and a running container, of a definition that no pod has.
     pub(crate) fn plant(&self, uid: &str, full_name: FullName, container: &str) {
         let mut state = self.state.lock();
         let pod = state.pods.entry(uid.into()).or_insert_with(|| Pod {
@@ -353,6 +360,27 @@ impl FakeRuntime {
     }
 }
 
+impl State {
+    fn list(&self) -> Vec<RuntimePod> {
+        let container = |live: &Live| RuntimePodContainer {
+            id: live.status.id.clone(),
+            sandbox: live.status.sandbox.clone(),
+            name: live.status.name.clone(),
+            state: live.status.state,
+            created_at: live.status.created_at,
+        };
+        let sandbox =
+            |s: &SandboxStatus| RuntimePodSandbox { id: s.id.clone(), state: s.state, created_at: s.created_at };
+        let pods = self.pods.iter().map(|(uid, pod)| RuntimePod {
+            uid: uid.clone(),
+            full_name: pod.full_name.clone(),
+            sandboxes: pod.sandboxes.iter().map(sandbox).collect(),
+            containers: pod.containers.iter().map(container).collect(),
+        });
+        pods.collect()
+    }
+}
+
 impl ContainerRuntime for FakeRuntime {
     fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
         async { Ok(RuntimeVersion { name: "fake".into(), version: "0".into() }) }.boxed()
@@ -364,28 +392,19 @@ impl ContainerRuntime for FakeRuntime {
             if let Some(slow) = slow {
                 sleep(slow).await;
             }
-            let mut state = self.state.lock();
-            assert!(!state.panicking.contains(&Op::List), "listing was told to panic");
-            if let Some(error) = state.failing.get(&Op::List) {
-                return Err(error.clone());
-            }
-            self.settle(&mut state);
-            let container = |c: &ContainerStatus| RuntimePodContainer {
-                id: c.id.clone(),
-                sandbox: c.sandbox.clone(),
-                name: c.name.clone(),
-                state: c.state,
-                created_at: c.created_at,
+            let (pods, age) = {
+                let mut state = self.state.lock();
+                assert!(!state.panicking.contains(&Op::List), "listing was told to panic");
+                if let Some(error) = state.failing.get(&Op::List) {
+                    return Err(error.clone());
+                }
+                self.settle(&mut state);
+                (state.list(), state.list_age)
             };
-            let sandbox =
-                |s: &SandboxStatus| RuntimePodSandbox { id: s.id.clone(), state: s.state, created_at: s.created_at };
-            let pods = state.pods.iter().map(|(uid, pod)| RuntimePod {
-                uid: uid.clone(),
-                full_name: pod.full_name.clone(),
-                sandboxes: pod.sandboxes.iter().map(sandbox).collect(),
-                containers: pod.containers.iter().map(|live| container(&live.status)).collect(),
-            });
-            Ok(pods.collect())
+            if !age.is_zero() {
+                sleep(age).await;
+            }
+            Ok(pods)
         }
         .boxed()
     }

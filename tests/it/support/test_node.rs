@@ -59,6 +59,11 @@ impl Setup {
     /// A runtime that has no events is relisted every second.
     pub(crate) fn new(with_events: bool) -> Self {
         tokio::time::pause();
+        Setup::again(with_events)
+    }
+
+    /// One more node, once time is paused.
+    pub(crate) fn again(with_events: bool) -> Self {
         let clock = TokioClock::starting_at(Time::from_secs(1_800_000_000));
         Setup {
             runtime: Arc::new(FakeRuntime::new(clock, with_events)),
