@@ -5,10 +5,10 @@
 mod churn;
 #[cfg(feature = "agent")]
 mod network;
+mod node;
 #[cfg(feature = "process")]
 mod process_runtime;
 #[cfg(feature = "agent")]
 mod sources;
-#[cfg(feature = "process")]
 mod support;
 mod tidy;
