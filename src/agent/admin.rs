@@ -130,7 +130,7 @@ async fn explain_pod(
     let full_name = FullName::new(&namespace, &name);
     let found = view.named(&full_name);
     let Some((pod, others)) = found.split_first() else {
-        return (StatusCode::NOT_FOUND, unknown(&view, &namespace, &name)).into_response();
+        return (StatusCode::NOT_FOUND, unknown(&view, &full_name)).into_response();
     };
     let explanation = explain(&Facts {
         now: view.now(),
@@ -152,14 +152,14 @@ async fn explain_pod(
 }
 
 /// Why there is no such pod, as far as can be told.
-fn unknown(view: &View, namespace: &str, name: &str) -> String {
-    let mut why = format!("there is no pod {namespace}/{name}\n");
-    for problem in mentions(&view.problems(), name) {
+fn unknown(view: &View, wanted: &FullName) -> String {
+    let mut why = format!("there is no pod {wanted}\n");
+    for problem in mentions(&view.problems(), wanted.name()) {
         why.push_str(&format!("a manifest that names it cannot be used: {problem}\n"));
     }
-    let names: Vec<String> = view.pods().iter().map(|pod| pod.full_name.to_string()).collect();
-    let near = nearest(&format!("{namespace}/{name}"), names.iter().map(String::as_str));
+    let near = nearest(wanted, view.pods().into_iter().map(|pod| pod.full_name));
     if !near.is_empty() {
+        let near: Vec<String> = near.iter().map(ToString::to_string).collect();
         why.push_str(&format!("near to it: {}\n", near.join(", ")));
     }
     why

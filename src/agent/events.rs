@@ -61,12 +61,13 @@ impl EventLog {
 impl EventRecorder for EventLog {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
         let PodEvent { kind, reason, message } = &event;
+        // Without the span it came from, which says no more than these fields.
         match kind {
             EventType::Normal => {
-                tracing::info!(pod = %pod.full_name(), pod.uid = %pod.uid(), reason, "{message}");
+                tracing::info!(parent: None, pod = %pod.full_name(), pod.uid = %pod.uid(), reason, "{message}");
             }
             EventType::Warning => {
-                tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), reason, "{message}");
+                tracing::warn!(parent: None, pod = %pod.full_name(), pod.uid = %pod.uid(), reason, "{message}");
             }
         }
         self.kept.lock().keep(pod.uid(), event, self.clock.now());

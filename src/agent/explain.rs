@@ -11,7 +11,7 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
-use podwright::actors::ids::PodUid;
+use podwright::actors::ids::{FullName, PodUid};
 use podwright::actors::ports::{EventType, SourceProblem};
 use podwright::actors::time::Time;
 use serde::Serialize;
@@ -248,7 +248,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explanation {
             restarts: summary.restarts,
         }),
         lifecycle: stands,
-        waits: waits(pod, now, find),
+        waits: waits(pod, find),
         transitions: pod
             .snapshot
             .iter()
@@ -277,17 +277,21 @@ pub(crate) fn mentions<'a>(problems: &'a [SourceProblem], name: &'a str) -> impl
 }
 
 /// The names nearest to one that is not there, the nearest first: at most three, and none that has little in common.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut near: Vec<(f64, &str)> = known
+pub(crate) fn nearest(wanted: &FullName, known: impl IntoIterator<Item = FullName>) -> Vec<FullName> {
+    let mut near: Vec<(f64, FullName)> = known
         .into_iter()
         .map(|other| {
             // What people leave out is the node's name at the end.
-            let likeness = if other.starts_with(name) { 1.0 } else { strsim::jaro_winkler(name, other) };
-            (likeness, other)
+            let likeness = match other.name().starts_with(wanted.name()) {
+                true => 1.0,
+                false => strsim::jaro_winkler(wanted.name(), other.name()),
+            };
+            let away = if other.namespace() == wanted.namespace() { 0.0 } else { 0.05 };
+            (likeness - away, other)
         })
         .filter(|(likeness, _)| *likeness > 0.8)
         .collect();
-    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    near.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
     near.dedup();
     near.into_iter().take(3).map(|(_, name)| name).collect()
 }

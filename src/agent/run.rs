@@ -165,7 +165,7 @@ async fn serve(
             tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
             tokio::select! {
                 () = stop::stop(&view, &gate, &sources, args.shutdown_grace.0) => ExitCode::SUCCESS,
-                second = signals.next() => {
+                second = signals.insists() => {
                     if let Some(terminal) = &terminal {
                         terminal.leave();
                     }

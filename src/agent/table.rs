@@ -13,7 +13,7 @@ pub(crate) const COLUMNS: [&str; 7] = ["NAMESPACE", "NAME", "READY", "STATUS", "
 
 /// One pod's cells of the live table.
 pub(crate) fn row(pod: &PodFacts, now: Time, view: &View) -> Vec<String> {
-    let waits = short(&waits(pod, now, &|uid| view.pod(uid)), now);
+    let waits = short(&waits(pod, &|uid| view.pod(uid)), now);
     let mut row = vec![pod.full_name.namespace().to_owned(), pod.full_name.name().to_owned()];
     match pod.summary(now) {
         Some(summary) => {

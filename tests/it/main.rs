@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+#[cfg(all(feature = "agent", feature = "process"))]
+mod agent;
 mod churn;
 #[cfg(feature = "agent")]
 mod network;

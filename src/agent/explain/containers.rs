@@ -25,15 +25,16 @@ pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
 fn init(object: &PodObject, status: &PodStatus) -> Vec<Wait> {
     let containers = object.init_containers();
     let mut all = Vec::new();
-    for (index, (container, have)) in pairs(containers, status.init_container_statuses.as_deref()).enumerate() {
+    for (container, have) in pairs(containers, status.init_container_statuses.as_deref()) {
         all.extend(wait(container, have));
         let runs = have.state.as_ref().and_then(|state| state.running.as_ref());
         if let Some(running) = runs
             && !is_sidecar(container)
         {
+            let number = containers.iter().take_while(|other| other.name != container.name).count() + 1;
             all.push(Wait {
                 kind: Kind::InitContainer,
-                what: format!("init container {:?} ({} of {}) runs", container.name, index + 1, containers.len()),
+                what: format!("init container {:?} ({number} of {}) runs", container.name, containers.len()),
                 since: running.started_at.as_ref().map(|at| Time::from_timestamp(at.0)),
                 released_by: "it ends with exit code 0".into(),
                 ..of(container)

@@ -3,7 +3,6 @@
 use podwright::actors::engine::PodSnapshot;
 use podwright::actors::ids::PodUid;
 use podwright::actors::pod_worker::{Hook, Lifecycle, WaitFor};
-use podwright::actors::time::Time;
 
 use super::containers;
 use super::{Kind, Wait};
@@ -13,11 +12,11 @@ use crate::agent::view::PodFacts;
 const DEPTH: usize = 4;
 
 /// What a pod waits for, the nearest first. Never empty.
-pub(crate) fn waits(pod: &PodFacts, now: Time, find: &dyn Fn(&PodUid) -> Option<PodFacts>) -> Vec<Wait> {
-    follow(pod, now, find, DEPTH)
+pub(crate) fn waits(pod: &PodFacts, find: &dyn Fn(&PodUid) -> Option<PodFacts>) -> Vec<Wait> {
+    follow(pod, find, DEPTH)
 }
 
-fn follow(pod: &PodFacts, now: Time, find: &dyn Fn(&PodUid) -> Option<PodFacts>, depth: usize) -> Vec<Wait> {
+fn follow(pod: &PodFacts, find: &dyn Fn(&PodUid) -> Option<PodFacts>, depth: usize) -> Vec<Wait> {
     let Some(snapshot) = &pod.snapshot else { return vec![unknown(pod)] };
     let running = || {
         if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] }
@@ -45,7 +44,7 @@ fn follow(pod: &PodFacts, now: Time, find: &dyn Fn(&PodUid) -> Option<PodFacts>,
                 kind: Kind::FullName,
                 what: format!("its name {} is still held by {who}", pod.full_name),
                 pod: held_by.as_ref().map(ToString::to_string),
-                because: holder.map(|holder| follow(&holder, now, find, depth - 1)).unwrap_or_default(),
+                because: holder.map(|holder| follow(&holder, find, depth - 1)).unwrap_or_default(),
                 ..base
             }]
         }

@@ -41,14 +41,26 @@ impl Signals {
         Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())?, hangup })
     }
 
-    /// The next one. Cancel safe.
+    /// The first one. Cancel safe.
     pub(super) async fn next(&mut self) -> Came {
         tokio::select! {
             Some(()) = self.interrupt.recv() => Came { name: "SIGINT", number: SIGINT },
             Some(()) = self.terminate.recv() => Came { name: "SIGTERM", number: SIGTERM },
-            Some(()) = async { self.hangup.as_mut()?.recv().await } => Came { name: "SIGHUP", number: SIGHUP },
+            Some(()) = recv(self.hangup.as_mut()) => Came { name: "SIGHUP", number: SIGHUP },
             // Signals never end while their listeners are there.
             else => std::future::pending().await,
         }
     }
+
+    /// A second one, which says that it should be quick. A terminal that closes after somebody asked for the end says no
+    /// such thing. Cancel safe.
+    pub(super) async fn insists(&mut self) -> Came {
+        self.hangup = None;
+        self.next().await
+    }
+}
+
+/// Ends at once, with nothing, if nobody listens.
+async fn recv(signal: Option<&mut Signal>) -> Option<()> {
+    signal?.recv().await
 }
