@@ -66,10 +66,11 @@ impl Dispatcher {
         }
     }
 
-    /// Something about a pod changed in the runtime or in what its probes say.
+    /// Something about a pod changed in the runtime or in what its probes say. A pod without a record is left alone: it
+    /// was rejected, or it is over, or housekeeping starts it.
     pub fn look_again(&self, uid: &PodUid) {
         let desired = self.desired.lock();
-        if let Some(pod) = desired.pods.pod(uid) {
+        if let Some(pod) = desired.pods.pod(uid).filter(|_| self.engine.is_pod_known(uid)) {
             let mirror = desired.pods.mirror_of(pod).cloned();
             self.engine.update_pod(Update::sync(pod.clone()).with_mirror(mirror));
         }
@@ -88,15 +89,14 @@ impl Dispatcher {
         desired.pods.pods().filter(|pod| is_active(pod, self.standing(pod))).cloned().collect()
     }
 
-    /// The active pods, and those that nobody wants any more and that still occupy the node (W1).
+    /// Pods that nobody wants any more and that still occupy the node (W1).
+    pub fn occupying_orphans(&self, desired: &DesiredState) -> Vec<Arc<PodObject>> {
+        self.engine.unterminated_pods().into_iter().filter(|pod| desired.pods.pod(pod.uid()).is_none()).collect()
+    }
+
+    /// What a new pod is judged against: the active pods and the orphans that still occupy the node.
     pub fn admitted(&self, desired: &DesiredState) -> Admitted {
-        let mut admitted: Admitted = self.active_pods(desired).into_iter().collect();
-        for pod in self.engine.unterminated_pods() {
-            if desired.pods.pod(pod.uid()).is_none() {
-                admitted.push(pod);
-            }
-        }
-        admitted
+        self.active_pods(desired).into_iter().chain(self.occupying_orphans(desired)).collect()
     }
 
     fn standing(&self, pod: &PodObject) -> Standing {
@@ -158,7 +158,8 @@ impl Dispatcher {
 
     fn reconcile(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
         desired.pods.put(pod.clone());
-        if !pod.is_mirror() && pod.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
+        let gated = pod.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        if gated && !pod.is_mirror() && self.engine.is_pod_known(pod.uid()) {
             self.engine.update_pod(Update::sync(pod).with_start_time(start));
         }
     }

@@ -62,7 +62,7 @@ pub(crate) struct Inner {
     config: EngineConfig,
     seed: u64,
     pool: Pool,
-    spawn: Spawn,
+    pub(crate) spawn: Spawn,
 }
 
 /// What an engine is made of, besides the hooks. The defaults suit an embedder that brings just a [`PodSyncer`].
@@ -128,7 +128,7 @@ impl Engine {
     /// record that remains. Pods that are wanted and missing from the answer are to be created again by the caller.
     ///
     /// Updates for new pods must not run at the same time.
-    pub fn sync_known_pods(&self, desired: &HashSet<PodUid>) -> Vec<KnownPod> {
+    pub fn sync_known_pods<S: BuildHasher>(&self, desired: &HashSet<PodUid, S>) -> Vec<KnownPod> {
         let inner = self.inner();
         inner.synced.store(true, Ordering::Release);
         // Collected first: the map is not locked while records are worked on, so no update waits for this pass.
@@ -171,12 +171,7 @@ impl fmt::Debug for Engine {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.inner.closing.store(true, Ordering::SeqCst);
-        // On threads that are not ours the workers have to see for themselves that they have nobody to work for.
-        for entry in &self.inner.cells {
-            entry.value().shut();
-        }
-        self.inner.pool.stop();
+        self.inner.close();
     }
 }
 
@@ -219,7 +214,7 @@ impl Inner {
                         self.names.join(name, &cell.uid);
                     }
                     *guard = Slot::Live(Live { record, queued, cancel: None });
-                    self.settle(&cell, guard, effects.for_itself());
+                    self.settle(&cell, guard, effects);
                     self.employ(&cell, 0);
                     return;
                 }
@@ -327,6 +322,15 @@ impl Inner {
         self.pool.spawn(&cell.uid, choice, self.spawn.worker(seat));
     }
 
+    fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        // On threads that are not ours the workers have to see for themselves that they have nobody to work for.
+        for entry in &self.cells {
+            entry.value().shut();
+        }
+        self.pool.stop();
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }
@@ -344,7 +348,7 @@ impl Inner {
         tracing::error!(pod.uid = %cell.uid, "worker lost, replacing it");
         let outcome = Outcome::Failed { error: "the worker was lost".to_owned(), retry: SyncRetry::Backoff };
         let effects = step::step(&mut live.record, Event::Done(outcome), self.tick(0.0));
-        self.settle(cell, guard, effects.for_itself());
+        self.settle(cell, guard, effects);
         if let Some(lost) = lost {
             lost.cancel();
         }

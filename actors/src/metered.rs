@@ -1,8 +1,10 @@
 //! Counts every call to the container runtime, around the port.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_metrics::{Metrics, RuntimeOperation};
 use tokio_util::sync::CancellationToken;
@@ -10,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeFuture, RuntimePod,
-    RuntimeVersion, SandboxConfig,
+    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
+    RuntimePod, RuntimeVersion, SandboxConfig,
 };
 
 /// A runtime whose calls are counted as `kubelet_runtime_operations_*` and `kubelet_run_podsandbox_*`.
@@ -39,6 +41,15 @@ impl MeteredRuntime {
             result
         })
     }
+}
+
+/// Makes a panic of the runtime's adapter an error, for callers that serve all pods: hooks of single pods have their own
+/// guard.
+pub(crate) async fn guarded<T>(metrics: &Metrics, call: RuntimeFuture<'_, T>) -> Result<T, RuntimeError> {
+    AssertUnwindSafe(call).catch_unwind().await.unwrap_or_else(|_| {
+        metrics.actors.hook_panicked();
+        Err(RuntimeError::Failed("the runtime's adapter panicked".to_owned()))
+    })
 }
 
 impl ContainerRuntime for MeteredRuntime {

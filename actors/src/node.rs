@@ -122,7 +122,7 @@ impl Node {
             node: config.facts,
         });
         let engine = Engine::build(
-            syncer.clone(),
+            syncer,
             EngineParts {
                 config: config.engine,
                 clock: Some(clock.clone()),
@@ -146,7 +146,6 @@ impl Node {
             probes,
             containers: containers.clone(),
             storage,
-            syncer,
             clock,
             metrics,
             state: PassState::default(),

@@ -2,30 +2,30 @@
 //!
 //! Events are hints; what is read of a pod is the truth. A hint or a relist that finds something new about a pod leads to
 //! one targeted read, and only a read that found a change is told on. Nothing is dropped when much happens at once: a pod
-//! is either being read or marked to be read.
+//! is either being read or marked to be read (W26).
 
 mod actor;
+mod board;
 mod diff;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dashmap::DashMap;
-use futures_util::stream::{self, StreamExt};
 use podwright_metrics::{Metrics, RunningContainers};
 
 use crate::ids::PodUid;
+use crate::metered::guarded;
 use crate::ports::{
     Clock, ContainerRuntime, ContainerState, Observed, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimeView,
     SandboxState,
 };
 
+use board::{Board, PassOn};
+
 pub use actor::ObserverActor;
 pub use diff::{RuntimeChange, changes};
-
-use diff::Seen;
 
 /// How many pods are read at once.
 const PARALLEL_READS: usize = 16;
@@ -38,35 +38,20 @@ pub struct Observer {
     runtime: Arc<dyn ContainerRuntime>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
-    pods: DashMap<PodUid, Entry>,
-    /// Whether a relist ended well at least once: only then does an unknown pod run nowhere.
-    listed: AtomicBool,
-    /// Numbers the reads, so that a slow one does not overwrite what a later one found.
+    /// Numbers the reads by when they began.
     reads: AtomicU64,
-}
-
-struct Entry {
-    status: Arc<PodRuntimeStatus>,
-    seen: Seen,
-    read: u64,
+    board: Board,
 }
 
 impl Observer {
     /// Nothing seen yet.
     pub fn new(runtime: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
-        Observer {
-            runtime,
-            clock,
-            metrics,
-            pods: DashMap::new(),
-            listed: AtomicBool::new(false),
-            reads: AtomicU64::new(0),
-        }
+        Observer { runtime, clock, metrics, reads: AtomicU64::new(0), board: Board::default() }
     }
 
     /// What was last seen of a pod.
     pub fn last(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
-        self.pods.get(uid).map(|entry| entry.status.clone())
+        self.board.last(uid)
     }
 
     /// Reads a pod now. What is found is not told on: the caller acts on it.
@@ -74,77 +59,59 @@ impl Observer {
     /// # Errors
     /// As the runtime says; what was last seen stays.
     pub async fn read(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
+        self.read_for(uid, PassOn::All).await
+    }
+
+    /// Reads a pod that the caller has just acted on. That something died right after it was started is told on: the
+    /// caller is done and will not act on it.
+    ///
+    /// # Errors
+    /// As the runtime says; what was last seen stays.
+    pub async fn read_again(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
+        self.read_for(uid, PassOn::NoDeaths).await
+    }
+
+    async fn read_for(&self, uid: &PodUid, pass_on: PassOn) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
         let start = self.clock.now();
-        let result = self.inspect(uid).await.map(|(status, _)| status);
+        let result = self.inspect(uid, pass_on).await.map(|(status, _)| status);
         self.metrics.pleg.pod_relisted(self.clock.now().since(start));
         result
     }
 
-    /// Reads a pod; answers with what changed since the last time as well.
-    async fn inspect(&self, uid: &PodUid) -> Result<(Arc<PodRuntimeStatus>, Vec<RuntimeChange>), RuntimeError> {
-        let read = self.reads.fetch_add(1, Ordering::Relaxed);
-        let mut status = self.runtime.pod_status(uid).await?;
-        let before = self.pods.get(uid).map(|entry| (entry.status.clone(), entry.seen.clone(), entry.read));
-        let seen = Seen::of_status(&status);
-        let found = match &before {
-            // A later read was quicker; what it found is newer.
-            Some((newer, _, number)) if *number > read => return Ok((newer.clone(), Vec::new())),
-            Some((old, old_seen, _)) => {
-                keep_addresses(old, &mut status);
-                changes(old_seen, &seen)
+    /// Reads a pod that something hinted at, and tells on what changed. A read that fails is noted in `unread`.
+    async fn follow(&self, uid: PodUid, sink: &ChangeSink) -> PodUid {
+        match self.inspect(&uid, PassOn::All).await {
+            Ok((_, found)) if found.iter().any(RuntimeChange::is_news) => sink(&uid),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(pod.uid = %uid, %error, "status read failed"),
+        }
+        uid
+    }
+
+    /// Reads a pod; answers with what changed since somebody was told as well.
+    async fn inspect(
+        &self,
+        uid: &PodUid,
+        pass_on: PassOn,
+    ) -> Result<(Arc<PodRuntimeStatus>, Vec<RuntimeChange>), RuntimeError> {
+        let read = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
+        match guarded(&self.metrics, self.runtime.pod_status(uid)).await {
+            Ok(status) => Ok(self.board.keep(uid, read, status, pass_on)),
+            Err(error) => {
+                self.board.failed(uid);
+                Err(error)
             }
-            None => changes(&Seen::default(), &seen),
-        };
-        let status = Arc::new(status);
-        if seen.is_empty() {
-            self.pods.remove(uid);
-        } else {
-            self.pods.insert(uid.clone(), Entry { status: status.clone(), seen, read });
         }
-        Ok((status, found))
     }
 
-    /// Reads a pod that something hinted at, and tells on what changed.
-    async fn follow(&self, uid: PodUid, sink: &ChangeSink) -> Result<(), (PodUid, RuntimeError)> {
-        let found = match self.inspect(&uid).await {
-            Ok((_, found)) => found,
-            Err(error) => return Err((uid, error)),
-        };
-        // That something was removed changes nothing about what should run.
-        if found.iter().any(|change| *change != RuntimeChange::Removed) {
-            sink(&uid);
-        }
-        Ok(())
-    }
-
-    /// Lists everything and reads what changed. Answers with the pods that could not be read.
+    /// Lists everything. Answers with the pods to be looked at, because there may be something to tell of them.
     ///
     /// # Errors
     /// As the runtime says; then nothing is known to have changed.
-    async fn relist(&self, sink: &ChangeSink) -> Result<HashSet<PodUid>, RuntimeError> {
-        let start = self.clock.now();
-        let pods = self.runtime.list_pods().await?;
+    async fn list(&self) -> Result<BTreeSet<PodUid>, RuntimeError> {
+        let pods = guarded(&self.metrics, self.runtime.list_pods()).await?;
         self.count(&pods);
-        let listed: HashSet<&PodUid> = pods.iter().map(|pod| &pod.uid).collect();
-        let mut changed: Vec<PodUid> = pods
-            .iter()
-            .filter(|pod| self.pods.get(&pod.uid).is_none_or(|entry| entry.seen != Seen::of_listing(pod)))
-            .map(|pod| pod.uid.clone())
-            .collect();
-        changed.extend(self.pods.iter().filter(|entry| !listed.contains(entry.key())).map(|entry| entry.key().clone()));
-        let failed = stream::iter(changed)
-            .map(|uid| self.follow(uid, sink))
-            .buffer_unordered(PARALLEL_READS)
-            .filter_map(async |result| result.err())
-            .map(|(uid, error)| {
-                tracing::debug!(pod.uid = %uid, %error, "status read failed");
-                uid
-            })
-            .collect()
-            .await;
-        self.listed.store(true, Ordering::Release);
-        self.metrics.pleg.relisted(self.clock.now().since(start));
-        Ok(failed)
+        Ok(self.board.compare(&pods))
     }
 
     fn count(&self, pods: &[RuntimePod]) {
@@ -166,22 +133,6 @@ impl Observer {
 
 impl RuntimeView for Observer {
     fn observed(&self, uid: &PodUid) -> Observed {
-        match self.pods.get(uid) {
-            Some(entry) if entry.status.is_running() => Observed::Running,
-            Some(_) => Observed::Stopped,
-            None if self.listed.load(Ordering::Acquire) => Observed::Stopped,
-            None => Observed::Never,
-        }
-    }
-}
-
-/// A sandbox that ended has no address any more; its pod keeps the ones it had.
-fn keep_addresses(old: &PodRuntimeStatus, new: &mut PodRuntimeStatus) {
-    for sandbox in new.sandboxes.iter_mut().filter(|sandbox| sandbox.ips.is_empty()) {
-        if sandbox.state == SandboxState::NotReady
-            && let Some(before) = old.sandboxes.iter().find(|before| before.id == sandbox.id)
-        {
-            sandbox.ips.clone_from(&before.ips);
-        }
+        self.board.observed(uid)
     }
 }

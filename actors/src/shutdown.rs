@@ -10,10 +10,16 @@ use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use crate::admission::{AdmissionHandler, Admitted, Rejection};
 use crate::engine::Engine;
 use crate::pod::{Phase, PodObject, SYSTEM_CRITICAL_PRIORITY};
-use crate::pod_worker::{KillOptions, Notifier, Update};
+use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Update};
 use crate::ports::{Clock, StatusFn};
 use crate::status::set_condition;
 use crate::time::Grace;
+
+/// A pod that is killed when its grace, and with it the time of its group, is over is not late: so long it takes at most to
+/// see that it is dead.
+const SLACK: Duration = Duration::from_millis(500);
+/// How often to look whether stopped pods are cleaned up.
+const CLEANUP_POLL: Duration = Duration::from_millis(100);
 
 /// How long a shutdown may take in all, and how much of that is kept for critical pods (upstream
 /// `shutdownGracePeriod`, `shutdownGracePeriodCriticalPods`).
@@ -78,13 +84,14 @@ impl AdmissionHandler for ShutdownGate {
     }
 }
 
-/// Stops the groups one after the other. Each is waited for until all of its pods have stopped or its time is over.
-/// Answers with the pods that did not stop in time.
+/// Stops the groups one after the other. Each is waited for until all of its pods have stopped and are cleaned up, or its
+/// time is over. Answers with the pods that did not stop in time. Needs a tokio runtime with time.
 ///
 /// Cancel safe: stops that were asked for go on.
 pub async fn stop_all(engine: &Engine, clock: &dyn Clock, groups: &[Group]) -> Vec<Arc<PodObject>> {
     let mut late = Vec::new();
     for group in groups {
+        let end = tokio::time::Instant::now() + group.time + SLACK;
         let stops = group.pods.iter().map(|pod| {
             let (notifier, completed) = Notifier::new();
             let options = KillOptions {
@@ -94,11 +101,23 @@ pub async fn stop_all(engine: &Engine, clock: &dyn Clock, groups: &[Group]) -> V
                 grace: Some(group.grace(pod)),
             };
             engine.update_pod(Update::kill(pod.clone()).with_options(options));
-            async move { (pod, tokio::time::timeout(group.time, completed).await.is_err()) }
+            async move { (pod, tokio::time::timeout_at(end, completed).await.is_err()) }
         });
         late.extend(join_all(stops).await.into_iter().filter(|(_, late)| *late).map(|(pod, _)| pod.clone()));
+        // Volumes that do not come down hold up the next group no longer than containers would.
+        let _ = tokio::time::timeout_at(end, cleaned_up(engine, group)).await;
     }
     late
+}
+
+async fn cleaned_up(engine: &Engine, group: &Group) {
+    while !group.pods.iter().all(|pod| is_over(engine, pod)) {
+        tokio::time::sleep(CLEANUP_POLL).await;
+    }
+}
+
+fn is_over(engine: &Engine, pod: &PodObject) -> bool {
+    engine.lifecycle(pod.uid()).is_none_or(|lifecycle| lifecycle == Lifecycle::Finished)
 }
 
 /// A pod that the shutdown stops has failed, unless it had succeeded.

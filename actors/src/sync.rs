@@ -13,8 +13,8 @@ use crate::ids::PodUid;
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
-    Clock, EventRecorder, HookContext, PodEvent, PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, StorageError,
-    SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
+    Clock, ContainerState, EventRecorder, HookContext, PodEvent, PodRuntimeStatus, PodStorage, PodSyncer, RunningPod,
+    RuntimeError, StorageError, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
 };
 use crate::probes::ProbeManager;
 use crate::status::{NodeFacts, StatusInput, compute, deadline};
@@ -62,7 +62,8 @@ impl PodSyncer for NodeSyncer {
         if Phase::parse(status.phase.as_deref()).is_terminal() {
             return Ok(SyncOutcome::Terminal);
         }
-        let check_at = deadline(pod, Some(&status)).filter(|at| *at > self.clock.now());
+        // The start time is known once the status was kept.
+        let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());
 
         let volumes = self.set_up_volumes(cx, pod).await?;
         self.probes.add_pod(pod);
@@ -79,7 +80,7 @@ impl PodSyncer for NodeSyncer {
             .await;
         if done.acted {
             // What was done is seen at once, not at the next event.
-            let runtime = self.read(cx).await?;
+            let runtime = self.read_again(cx).await?;
             self.publish(cx, pod, mirror, &runtime, Stage::Running);
         } else if done.error.is_some() {
             self.publish(cx, pod, mirror, &runtime, Stage::Running);
@@ -110,10 +111,7 @@ impl PodSyncer for NodeSyncer {
         self.probes.remove_pod(pod.uid());
 
         let runtime = self.read(cx).await?;
-        let running = names_of_running(&runtime);
-        if !running.is_empty() {
-            return Err(SyncError::failed(StillRunning(running)));
-        }
+        nothing_runs(&runtime)?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped);
         Ok(())
     }
@@ -121,7 +119,8 @@ impl PodSyncer for NodeSyncer {
     async fn sync_terminating_runtime_pod(&self, cx: &HookContext, running: &RunningPod) -> Result<(), SyncError> {
         let runtime = self.read(cx).await?;
         let parts = RunningParts::from(&*runtime);
-        self.containers.kill_pod(&cx.cancel, &running.uid, None, &parts, Some(Grace::MIN)).await
+        self.containers.kill_pod(&cx.cancel, &running.uid, None, &parts, Some(Grace::MIN)).await?;
+        nothing_runs(&*self.read(cx).await?)
     }
 
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
@@ -153,10 +152,21 @@ struct VolumesSlow {
 
 impl NodeSyncer {
     async fn read(&self, cx: &HookContext) -> Result<Arc<PodRuntimeStatus>, SyncError> {
-        let runtime = match cx.cancel.run_until_cancelled(self.observer.read(&cx.uid)).await {
-            Some(result) => result.map_err(SyncError::failed)?,
-            None => return Err(SyncError::Cancelled),
-        };
+        self.seen(cx, cx.cancel.run_until_cancelled(self.observer.read(&cx.uid)).await)
+    }
+
+    /// After containers were started or stopped; see [`Observer::read_again`].
+    async fn read_again(&self, cx: &HookContext) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        self.seen(cx, cx.cancel.run_until_cancelled(self.observer.read_again(&cx.uid)).await)
+    }
+
+    /// What was read goes to the probes too. `None` is a read that was cancelled.
+    fn seen(
+        &self,
+        cx: &HookContext,
+        read: Option<Result<Arc<PodRuntimeStatus>, RuntimeError>>,
+    ) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let runtime = read.ok_or(SyncError::Cancelled)?.map_err(SyncError::failed)?;
         self.probes.observe(&cx.uid, &runtime);
         Ok(runtime)
     }
@@ -215,7 +225,8 @@ impl NodeSyncer {
     }
 }
 
-fn names_of_running(runtime: &PodRuntimeStatus) -> String {
-    let running = runtime.containers.iter().filter(|c| c.state == crate::ports::ContainerState::Running);
-    running.map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ")
+fn nothing_runs(runtime: &PodRuntimeStatus) -> Result<(), SyncError> {
+    let running = runtime.containers.iter().filter(|c| c.state == ContainerState::Running);
+    let names = running.map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ");
+    if names.is_empty() { Ok(()) } else { Err(SyncError::failed(StillRunning(names))) }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::PodUid;
-use crate::pod::{MIRROR_ANNOTATION, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
+use crate::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
 use crate::pod_worker::Hook;
 use crate::ports::{
     HookContext, Observed, PodSyncer, RunningPod, RuntimeView, SyncError, SyncKind, SyncOutcome, SyncPod,
@@ -57,10 +57,6 @@ impl PodBuilder {
 
     pub(crate) fn static_pod(self) -> Self {
         self.annotation(SOURCE_ANNOTATION, "file")
-    }
-
-    pub(crate) fn first_seen(self, time: Time) -> Self {
-        self.annotation(SEEN_ANNOTATION, &time.to_timestamp().to_string())
     }
 
     fn annotation(mut self, key: &str, value: &str) -> Self {
@@ -240,7 +236,8 @@ impl Hooks {
             Does::Continues(check_at) => return Ok(SyncOutcome::Continue { check_at }),
             Does::Ends => return Ok(SyncOutcome::Terminal),
             Does::Fails(error) => return Err(error),
-            Does::Panics(what) => std::panic::panic_any(what),
+            // Past the panic hook, which would print it.
+            Does::Panics(what) => std::panic::resume_unwind(Box::new(what)),
             Does::Takes(Duration::ZERO) => return Ok(done),
             Does::Takes(duration) => tokio::select! {
                 () = tokio::time::sleep(duration) => false,

@@ -4,12 +4,13 @@
 
 #[cfg(all(feature = "agent", feature = "process"))]
 mod agent;
+mod churn;
 #[cfg(feature = "agent")]
 mod network;
+mod node;
 #[cfg(feature = "process")]
 mod process_runtime;
 #[cfg(feature = "agent")]
 mod sources;
-#[cfg(feature = "process")]
 mod support;
 mod tidy;

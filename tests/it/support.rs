@@ -1,3 +1,8 @@
 //! Fixtures.
 
+pub(crate) mod fake_ports;
+pub(crate) mod fake_runtime;
+pub(crate) mod pods;
+#[cfg(feature = "process")]
 pub(crate) mod processes;
+pub(crate) mod test_node;

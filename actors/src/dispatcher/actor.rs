@@ -1,5 +1,6 @@
 //! The actix actor: hands each set that a source sends to the dispatcher, while the runtime is healthy.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use actix::prelude::*;
@@ -41,7 +42,12 @@ impl Actor for DispatcherActor {
                 let Some(set) = sets.recv().await else { return };
                 metrics.received();
                 let start = dispatcher.clock.now();
-                dispatcher.deliver(set);
+                let delivered = catch_unwind(AssertUnwindSafe(|| dispatcher.deliver(set)));
+                if delivered.is_err() {
+                    // A handler of the host: pods that were to be added come again with their next change.
+                    dispatcher.metrics.actors.hook_panicked();
+                    tracing::error!("handling a source's set panicked");
+                }
                 metrics.handled(dispatcher.clock.now().since(start));
             }
         };

@@ -24,23 +24,14 @@ pub struct KillNow {
     pub status_fn: Option<StatusFn>,
 }
 
-/// It is not known that the pod has stopped.
+/// The pod did not stop in time. Its termination goes on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KillPodError {
-    /// It did not stop in time. Its termination goes on.
-    #[error("pod {pod} did not stop within {waited:?}")]
-    TimedOut {
-        /// Which pod.
-        pod: FullName,
-        /// How long it was waited for.
-        waited: Duration,
-    },
-    /// The engine was dropped first.
-    #[error("the engine was dropped before pod {pod} had stopped")]
-    EngineGone {
-        /// Which pod.
-        pod: FullName,
-    },
+#[error("pod {pod} did not stop within {waited:?}")]
+pub struct KillPodError {
+    /// Which pod.
+    pub pod: FullName,
+    /// How long it was waited for.
+    pub waited: Duration,
 }
 
 impl Engine {
@@ -50,8 +41,7 @@ impl Engine {
     /// Cancel safe: dropping it leaves the stop request in force.
     ///
     /// # Errors
-    /// [`KillPodError::TimedOut`] when the time is over; the pod then has a warning event `ExceededGracePeriod`.
-    /// [`KillPodError::EngineGone`] when the engine was dropped meanwhile.
+    /// [`KillPodError`] when the time is over; the pod then has a warning event `ExceededGracePeriod`.
     pub async fn kill_pod_now(&self, pod: &Arc<PodObject>, how: KillNow) -> Result<(), KillPodError> {
         let (notifier, completed) = Notifier::new();
         let grace = how.grace_seconds.or(pod.spec_grace()).map_or(0, |s| u64::try_from(s).unwrap_or(0));
@@ -65,13 +55,13 @@ impl Engine {
         self.update_pod(Update::kill(pod.clone()).with_options(options));
         match tokio::time::timeout(waited, completed).await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(KillPodError::EngineGone { pod: pod.full_name().clone() }),
-            Err(_) => {
+            // A record keeps its notifier as long as this call keeps the engine, so it is the time that is over.
+            Ok(false) | Err(_) => {
                 if let Some(events) = &self.inner().events {
                     let message = format!("containers did not stop within {} s", waited.as_secs());
                     events.record(pod, PodEvent::warning("ExceededGracePeriod", message));
                 }
-                Err(KillPodError::TimedOut { pod: pod.full_name().clone(), waited })
+                Err(KillPodError { pod: pod.full_name().clone(), waited })
             }
         }
     }

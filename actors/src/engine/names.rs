@@ -29,6 +29,11 @@ impl Names {
         next
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn started(&self, name: &FullName) -> Option<PodUid> {
         self.0.get(name)?.started().cloned()
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::ids::FullName;
 use crate::pod::PodObject;
 use crate::pod_worker::{Hook, KillOptions, Lifecycle};
 use crate::ports::{RunningPod, TokioClock};
@@ -42,20 +43,25 @@ fn rig() -> Rig {
 
 /// Threads and seed are the tests' own.
 fn rig_with(config: EngineConfig) -> Rig {
+    rig_from(EngineParts { config, ..EngineParts::default() })
+}
+
+/// Clock and view are the tests' own too.
+fn rig_from(parts: EngineParts) -> Rig {
     if !PAUSED.replace(true) {
         tokio::time::pause();
     }
     let (hooks, view, clock) = (Hooks::new(), Arc::new(View::default()), TokioClock::starting_at(START));
-    let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..config };
-    let parts =
-        EngineParts { config, clock: Some(Arc::new(clock)), view: Some(view.clone()), ..EngineParts::default() };
+    let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..parts.config };
+    let parts = EngineParts { config, clock: Some(Arc::new(clock)), view: Some(view.clone()), ..parts };
     let engine = Engine::build(hooks.clone(), parts).unwrap();
     Rig { hooks, view, clock, engine }
 }
 
 impl Rig {
     async fn settled(&self) {
-        self.engine.quiesced().await;
+        let patience = Duration::from_secs(3600);
+        tokio::time::timeout(patience, self.engine.quiesced()).await.expect("the engine comes to rest within an hour");
     }
 
     /// Creates a pod and lets its first setup pass.
@@ -75,7 +81,8 @@ impl Rig {
 
     /// One housekeeping comparison, answered in the order of the UIDs.
     fn known(&self, desired: &[&str]) -> Vec<KnownPod> {
-        let mut known = self.engine.sync_known_pods(&desired.iter().map(|name| PodUid::new(name)).collect());
+        let desired: HashSet<PodUid> = desired.iter().map(|name| PodUid::new(name)).collect();
+        let mut known = self.engine.sync_known_pods(&desired);
         known.sort_by_key(|pod| pod.uid.to_string());
         known
     }
@@ -117,5 +124,3 @@ fn runtime_kill(name: &str) -> Update {
     let running = RunningPod { uid: name.into(), full_name: FullName::new("test", name) };
     Update::kill_runtime(running).with_options(graced(1))
 }
-
-use crate::ids::FullName;

@@ -1,8 +1,10 @@
 //! The actix actor: a pass every two seconds, one at a time.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use actix::prelude::*;
+use futures_util::FutureExt;
 use podwright_metrics::ActorMetrics;
 use tokio::time::MissedTickBehavior;
 
@@ -35,8 +37,14 @@ impl Actor for HousekeepingActor {
                 tick.tick().await;
                 metrics.received();
                 let start = housekeeping.clock.now();
-                if let Err(error) = housekeeping.pass().await {
-                    tracing::warn!(error = %chain(&error), "housekeeping pass ended early");
+                match AssertUnwindSafe(housekeeping.pass()).catch_unwind().await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!(error = %chain(&error), "housekeeping pass ended early"),
+                    // One pass is lost; the next one starts from what it finds.
+                    Err(_) => {
+                        housekeeping.metrics.actors.hook_panicked();
+                        tracing::error!("housekeeping pass panicked");
+                    }
                 }
                 metrics.handled(housekeeping.clock.now().since(start));
             }

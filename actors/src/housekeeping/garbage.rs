@@ -21,11 +21,17 @@ pub(super) struct Garbage {
     pub(super) sandboxes: Vec<SandboxId>,
 }
 
-/// Dead runs beyond the newest of each container, and ended sandboxes in which nothing is left, except the newest. If the
-/// pod's content may go, nothing that is dead is kept.
+/// Dead runs beyond the newest of each container, and ended sandboxes in which nothing is left, except the newest. The
+/// newest dead run of a container holds its last state and its crash backoff. If the pod's content may go, nothing that is
+/// dead is kept, and nothing that was made and will not be started.
 pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
     let mut garbage = Garbage::default();
-    let mut dead: Vec<_> = pod.containers.iter().filter(|c| c.state == ContainerState::Exited).collect();
+    let is_dead = |state| match state {
+        ContainerState::Exited => true,
+        ContainerState::Created => content_may_go,
+        ContainerState::Running | ContainerState::Unknown => false,
+    };
+    let mut dead: Vec<_> = pod.containers.iter().filter(|c| is_dead(c.state)).collect();
     dead.sort_by_key(|container| std::cmp::Reverse(container.created_at));
     let mut kept: HashMap<&str, usize> = HashMap::new();
     for container in dead {
@@ -66,7 +72,9 @@ impl Sweep {
     }
 
     async fn collect(&self, pod: &RuntimePod) {
-        let content_may_go = self.engine.should_pod_content_be_removed(&pod.uid) && !self.is_wanted(&pod.uid);
+        // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
+        let decided = self.engine.is_pod_known(&pod.uid) || !self.is_wanted(&pod.uid);
+        let content_may_go = decided && self.engine.should_pod_content_be_removed(&pod.uid);
         let garbage = garbage(pod, content_may_go);
         for container in &garbage.containers {
             // The newest log of a pod that goes on is kept by the container that is kept.

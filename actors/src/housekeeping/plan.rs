@@ -1,20 +1,13 @@
-//! What a pass derives from the records: who may run, and the numbers of K13.
+//! What a pass derives from the records: the numbers of K13.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use podwright_metrics::{OldestPhases, PodConfig, WorkingPods};
 
-use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::pod_worker::{KnownPod, Lifecycle};
 use crate::ports::RunningPod;
 use crate::time::Time;
-
-/// The pods of which containers may run.
-pub(super) fn possibly_running(known: &[KnownPod]) -> HashSet<PodUid> {
-    known.iter().filter(|pod| pod.lifecycle < Lifecycle::Terminated).map(|pod| pod.uid.clone()).collect()
-}
 
 /// The 15 series. A record that is neither an orphan nor has a spec fits none of them.
 pub(super) fn working_pods(known: &[KnownPod]) -> WorkingPods {

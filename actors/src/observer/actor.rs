@@ -1,10 +1,12 @@
 //! The actix actor: follows the runtime's events, relists, and tells whether the runtime answers.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
+use futures_util::future::{Fuse, FusedFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -43,8 +45,10 @@ impl Actor for ObserverActor {
             observer: self.observer.clone(),
             sink: self.sink.clone(),
             healthy: self.healthy.clone(),
-            dirty: HashSet::new(),
-            last_relist: None,
+            marked: BTreeSet::new(),
+            reading: BTreeSet::new(),
+            relist: None,
+            last_list: None,
             reachable: true,
         };
         ctx.spawn(watch.run().into_actor(self));
@@ -55,72 +59,121 @@ struct Watch {
     observer: Arc<Observer>,
     sink: ChangeSink,
     healthy: watch::Sender<bool>,
-    /// Pods that have to be read again, because the last read failed.
-    dirty: HashSet<PodUid>,
-    last_relist: Option<Time>,
+    /// Pods that have to be read.
+    marked: BTreeSet<PodUid>,
+    /// Pods that are being read. A mark that comes meanwhile leads to one more read.
+    reading: BTreeSet<PodUid>,
+    /// The last relist, until what it found was read.
+    relist: Option<Relist>,
+    /// When the last list came back.
+    last_list: Option<Time>,
     reachable: bool,
+}
+
+struct Relist {
+    start: Time,
+    left: BTreeSet<PodUid>,
 }
 
 impl Watch {
     async fn run(mut self) {
-        let observer = self.observer.clone();
-        let sink = self.sink.clone();
+        let (observer, sink) = (self.observer.clone(), self.sink.clone());
         let with_events = observer.runtime.has_events();
         let period = if with_events { RELIST_WITH_EVENTS } else { RELIST };
         let mut tick = tokio::time::interval(RELIST);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_relist = Instant::now();
+        let mut next_list = Instant::now();
+        let mut list_start = observer.clock.now();
+        let mut list = pin!(Fuse::terminated());
         let mut reads = FuturesUnordered::new();
         loop {
+            while reads.len() < PARALLEL_READS
+                && let Some(uid) = self.next_read()
+            {
+                reads.push(observer.follow(uid, &sink));
+            }
             tokio::select! {
-                uid = observer.runtime.next_event(), if with_events && reads.len() < PARALLEL_READS => {
-                    reads.push(observer.follow(uid, &sink));
+                uid = observer.runtime.next_event(), if with_events => {
+                    self.marked.insert(uid);
                 }
-                Some(result) = reads.next() => {
-                    if let Err((uid, error)) = result {
-                        self.unread(uid, &error);
-                    }
+                Some(uid) = reads.next() => self.was_read(&uid),
+                listed = &mut list => {
+                    let wait = match listed {
+                        Ok(changed) => {
+                            self.listed(list_start, changed);
+                            period
+                        }
+                        Err(error) => {
+                            self.unreachable(&error);
+                            RELIST
+                        }
+                    };
+                    next_list = Instant::now() + wait;
                 }
                 _ = tick.tick() => {
-                    if Instant::now() >= next_relist {
-                        self.relist().await;
-                        next_relist = Instant::now() + period;
-                    }
-                    for uid in std::mem::take(&mut self.dirty) {
-                        reads.push(observer.follow(uid, &sink));
+                    self.marked.extend(observer.board.unread());
+                    self.judge_health();
+                    if list.is_terminated() && Instant::now() >= next_list {
+                        let start = observer.clock.now();
+                        if self.last_list.is_some() {
+                            observer.metrics.pleg.relist_interval(start.since(list_start));
+                        }
+                        list_start = start;
+                        list.set(observer.list().fuse());
                     }
                 }
             }
         }
     }
 
-    fn unread(&mut self, uid: PodUid, error: &RuntimeError) {
-        tracing::debug!(pod.uid = %uid, %error, "status read failed");
-        self.dirty.insert(uid);
+    fn next_read(&mut self) -> Option<PodUid> {
+        let uid = self.marked.iter().find(|uid| !self.reading.contains(*uid))?.clone();
+        self.marked.remove(&uid);
+        self.reading.insert(uid.clone());
+        Some(uid)
     }
 
-    async fn relist(&mut self) {
+    fn was_read(&mut self, uid: &PodUid) {
+        self.reading.remove(uid);
+        if !self.marked.contains(uid)
+            && let Some(relist) = &mut self.relist
+        {
+            relist.left.remove(uid);
+        }
+        self.end_relist();
+    }
+
+    fn listed(&mut self, start: Time, changed: BTreeSet<PodUid>) {
+        if !std::mem::replace(&mut self.reachable, true) {
+            tracing::info!("runtime answers again");
+        }
+        self.last_list = Some(self.observer.clock.now());
+        self.marked.extend(changed.iter().cloned());
+        self.relist = Some(Relist { start, left: changed });
+        self.end_relist();
+    }
+
+    /// A relist is over when all that it found was read. The node is healthy from the first one on: by then it is known
+    /// what runs.
+    fn end_relist(&mut self) {
+        if let Some(relist) = self.relist.take_if(|relist| relist.left.is_empty()) {
+            self.observer.metrics.pleg.relisted(self.observer.clock.now().since(relist.start));
+            self.observer.board.list_ended();
+        }
+        self.judge_health();
+    }
+
+    fn unreachable(&mut self, error: &RuntimeError) {
+        if std::mem::replace(&mut self.reachable, false) {
+            tracing::warn!(%error, "runtime does not answer, pods are left as they are");
+        }
+        self.judge_health();
+    }
+
+    fn judge_health(&mut self) {
         let now = self.observer.clock.now();
-        if let Some(last) = self.last_relist {
-            self.observer.metrics.pleg.relist_interval(now.since(last));
-        }
-        match self.observer.relist(&self.sink).await {
-            Ok(failed) => {
-                self.dirty.extend(failed);
-                self.last_relist = Some(now);
-                if !std::mem::replace(&mut self.reachable, true) {
-                    tracing::info!("runtime answers again");
-                }
-                self.healthy.send_if_modified(|healthy| !std::mem::replace(healthy, true));
-            }
-            Err(error) => {
-                if std::mem::replace(&mut self.reachable, false) {
-                    tracing::warn!(%error, "runtime does not answer, pods are left as they are");
-                }
-                if self.last_relist.is_none_or(|last| now.since(last) > UNHEALTHY_AFTER) {
-                    self.healthy.send_if_modified(|healthy| std::mem::replace(healthy, false));
-                }
-            }
-        }
+        let recent = self.last_list.is_some_and(|last| now.since(last) <= UNHEALTHY_AFTER);
+        let good = recent && self.observer.board.was_listed();
+        self.healthy.send_if_modified(|healthy| std::mem::replace(healthy, good) != good);
     }
 }

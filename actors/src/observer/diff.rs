@@ -18,6 +18,17 @@ pub enum RuntimeChange {
     Unclear,
 }
 
+impl RuntimeChange {
+    /// Whether the pod should be looked at. That something was removed changes nothing about what should run; that
+    /// something was made and does not run yet, or cannot be told, would be looked at for ever if its start fails.
+    pub fn is_news(&self) -> bool {
+        match self {
+            RuntimeChange::Started | RuntimeChange::Died => true,
+            RuntimeChange::Removed | RuntimeChange::Unclear => false,
+        }
+    }
+}
+
 /// The states of a pod's containers and sandboxes by id, in the three that matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen(Arc<BTreeMap<String, Standing>>);

@@ -27,23 +27,26 @@ use crate::time::Time;
 const TURNS: u32 = 16;
 
 type HookFuture = LocalBoxFuture<'static, Outcome>;
-type MakeCall = Arc<dyn Fn(HookContext, HookCall) -> HookFuture + Send + Sync>;
+type MakeCall = Box<dyn Fn(HookContext, HookCall) -> HookFuture + Send + Sync>;
 
 /// Makes workers without knowing whose hooks they call.
 pub(crate) struct Spawn(MakeCall);
 
 impl Spawn {
     pub(crate) fn of<S: PodSyncer>(syncer: Arc<S>) -> Self {
-        Spawn(Arc::new(move |cx, call| Box::pin(perform(syncer.clone(), cx, call))))
+        Spawn(Box::new(move |cx, call| Box::pin(perform(syncer.clone(), cx, call))))
+    }
+
+    fn call(&self, cx: HookContext, call: HookCall) -> HookFuture {
+        (self.0)(cx, call)
     }
 
     /// What to run on the worker's thread.
     pub(crate) fn worker(&self, seat: Seat) -> impl FnOnce() + Send + use<> {
-        let hooks = self.0.clone();
         move || {
             // The engine was dropped since it made the offer: nobody is left to work for.
             let Some(engine) = seat.engine() else { return };
-            let life = Life::new(&engine, seat, hooks);
+            let life = Life::new(&engine, seat);
             PodWorker::create(|ctx| {
                 ctx.spawn(life);
                 PodWorker
@@ -81,17 +84,17 @@ impl Actor for PodWorker {
 /// The worker's one future.
 struct Life {
     seat: Seat,
-    hooks: MakeCall,
     running: Option<HookFuture>,
     /// Armed for the earliest time that was due when it was armed; what is due later lets it fire and arms it again, so
     /// that a busy pod does not touch the timer with each call.
     alarm: Option<(Time, Pin<Box<tokio::time::Sleep>>)>,
     dice: u64,
-    span: Span,
+    /// Absent where nobody listens.
+    span: Option<Box<Span>>,
 }
 
 impl Life {
-    fn new(engine: &Inner, mut seat: Seat, hooks: MakeCall) -> Self {
+    fn new(engine: &Inner, mut seat: Seat) -> Self {
         seat.begin();
         let cell = seat.cell();
         let dice = engine.dice(&cell.uid);
@@ -103,7 +106,12 @@ impl Life {
             pod.name = name.as_ref().map_or("", |n| n.name()),
             phase = tracing::field::Empty,
         );
-        Life { seat, hooks, running: None, alarm: None, dice, span }
+        let span = (!span.is_disabled()).then(|| Box::new(span));
+        Life { seat, running: None, alarm: None, dice, span }
+    }
+
+    fn span(&self) -> Span {
+        self.span.as_deref().cloned().unwrap_or_else(Span::none)
     }
 
     /// A number from 0 to 0.5 (splitmix64).
@@ -163,13 +171,13 @@ impl Life {
         let before = live.record.lifecycle();
         let effects = step(&mut live.record, Event::Done(outcome), engine.tick(jitter));
         let after = live.record.lifecycle();
-        engine.settle(self.seat.cell(), guard, effects.for_itself());
+        engine.settle(self.seat.cell(), guard, effects);
         if before != after {
-            self.span.record("phase", after.as_str());
-            tracing::info!(parent: &self.span, lifecycle = after.as_str(), "moved");
+            self.span().record("phase", after.as_str());
+            tracing::info!(parent: &self.span(), lifecycle = after.as_str(), "moved");
         }
         if let Some((error, pod)) = failed {
-            tracing::debug!(parent: &self.span, error, "hook failed");
+            tracing::debug!(parent: &self.span(), error, "hook failed");
             if let (Some(events), Some(pod)) = (&engine.events, pod) {
                 events.record(&pod, PodEvent::warning("FailedSync", error));
             }
@@ -205,12 +213,12 @@ impl Life {
             if let (true, HookCall::Sync(work)) = (effects.started, &call) {
                 first_setup = work.pod.first_seen();
             }
-            self.running = Some((self.hooks)(HookContext { uid: self.seat.cell().uid.clone(), cancel }, call));
+            self.running = Some(engine.spawn.call(HookContext { uid: self.seat.cell().uid.clone(), cancel }, call));
         }
         let started = effects.started;
-        engine.settle(self.seat.cell(), guard, effects.for_itself());
+        engine.settle(self.seat.cell(), guard, effects);
         if started {
-            self.span.record("phase", "sync");
+            self.span().record("phase", "sync");
         }
         if let Some(seen) = first_setup {
             engine.metrics.pod_worker.started(engine.clock.now().since(seen));
@@ -234,7 +242,7 @@ impl Life {
                 let mut guard = self.seat.cell().lock();
                 let Slot::Live(live) = &mut *guard else { return Poll::Ready(()) };
                 let effects = step(&mut live.record, Event::Due, engine.tick(0.0));
-                engine.settle(self.seat.cell(), guard, effects.for_itself());
+                engine.settle(self.seat.cell(), guard, effects);
                 return Poll::Ready(());
             }
             let delay = due.since(now);
@@ -289,7 +297,7 @@ impl ActorFuture<PodWorker> for Life {
         task: &mut TaskContext<'_>,
     ) -> Poll<()> {
         let life = self.get_mut();
-        let _in_span = life.span.clone().entered();
+        let _in_span = life.span().entered();
         let polled = life.go_on(task);
         if polled.is_ready() {
             life.seat.end();

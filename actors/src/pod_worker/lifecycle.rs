@@ -63,6 +63,23 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Where a move for this cause ends.
+    pub const fn leads_to(self) -> Lifecycle {
+        match self {
+            Cause::FirstUpdate => Lifecycle::Waiting,
+            Cause::Started => Lifecycle::Sync,
+            Cause::Deleted
+            | Cause::TerminalPhase
+            | Cause::Killed
+            | Cause::Evicted
+            | Cause::RuntimeOnly
+            | Cause::Orphaned
+            | Cause::Completed => Lifecycle::Terminating,
+            Cause::SeenEnded | Cause::ContainersStopped => Lifecycle::Terminated,
+            Cause::CleanedUp | Cause::NeverStarted => Lifecycle::Finished,
+        }
+    }
+
     /// A phrase for people.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -94,17 +111,39 @@ pub struct Transition {
     pub cause: Cause,
 }
 
-/// The last moves, oldest first. A life has five moves at the most.
-#[derive(Clone, Debug, Default)]
-pub(super) struct History(Vec<Transition>);
+/// The moves of one life, oldest first, in place: a record makes no allocation for them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct History {
+    at: [Time; History::MOST],
+    causes: [Cause; History::MOST],
+    count: u8,
+}
 
 impl History {
-    pub(super) fn push(&mut self, transition: Transition) {
-        self.0.push(transition);
+    /// One for each state, since none is entered twice.
+    const MOST: usize = 5;
+
+    pub(super) fn begin(at: Time, cause: Cause) -> Self {
+        History { at: [at; History::MOST], causes: [cause; History::MOST], count: 1 }
     }
 
-    pub(super) fn as_slice(&self) -> &[Transition] {
-        &self.0
+    pub(super) fn push(&mut self, at: Time, cause: Cause) {
+        let place = usize::from(self.count);
+        if let (Some(time), Some(why)) = (self.at.get_mut(place), self.causes.get_mut(place)) {
+            *time = at;
+            *why = cause;
+            self.count += 1;
+        }
+    }
+
+    /// When the first move was made: every record begins with one.
+    pub(super) fn start(&self) -> Time {
+        self.at[0]
+    }
+
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Transition> {
+        let moves = self.at.iter().zip(&self.causes).take(usize::from(self.count));
+        moves.map(|(at, cause)| Transition { at: *at, to: cause.leads_to(), cause: *cause })
     }
 }
 

@@ -13,8 +13,6 @@ use crate::time::{Grace, Time};
 /// What the engine knows of one UID.
 #[derive(Debug)]
 pub struct Record {
-    /// When the first update came.
-    pub(super) synced_at: Time,
     pub(super) state: State,
     /// The newest update that was not taken yet. Replaced whole by the next one.
     pub(super) pending: Option<Pending>,
@@ -263,7 +261,7 @@ impl Record {
 
     /// When the first update came.
     pub fn synced_at(&self) -> Time {
-        self.synced_at
+        self.history.start()
     }
 
     /// When to act although nobody asks.
@@ -294,13 +292,13 @@ impl Record {
     }
 
     /// The last moves, oldest first.
-    pub fn transitions(&self) -> &[Transition] {
-        self.history.as_slice()
+    pub fn transitions(&self) -> impl DoubleEndedIterator<Item = Transition> {
+        self.history.iter()
     }
 
     /// When it came to where it stands.
     pub fn last_move(&self) -> Time {
-        self.transitions().last().map_or(self.synced_at, |transition| transition.at)
+        self.transitions().next_back().map_or(self.synced_at(), |transition| transition.at)
     }
 
     /// The name and namespace.

@@ -11,7 +11,7 @@ mod update;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lifecycle::{Cause, Hook, Lifecycle, Transition};
+use super::lifecycle::{Cause, Hook, Lifecycle};
 use super::state::{Record, RunningHook};
 use super::update::{Notifier, Update, UpdateKind};
 use crate::pod::PodObject;
@@ -92,7 +92,7 @@ impl Tick {
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Effects {
-    /// The worker has something to do.
+    /// The worker has something to do. Not said where it looks by itself: after a call, and after its due time.
     pub wake: bool,
     /// The running hook call should end early.
     pub cancel: bool,
@@ -112,13 +112,6 @@ pub struct Effects {
     pub forget: bool,
     /// For [`Event::Known`]: what to answer, unless the record is gone.
     pub known: Option<Known>,
-}
-
-impl Effects {
-    /// The same for a worker that is about to look anyway: it need not be woken.
-    pub(crate) fn for_itself(self) -> Self {
-        Effects { wake: false, end: false, ..self }
-    }
 }
 
 /// What becomes of a static pod's place in the queue of its full name.
@@ -183,8 +176,8 @@ pub use update::birth;
 
 impl Record {
     fn moved(&mut self, at: Time, cause: Cause) {
-        let to = self.lifecycle();
-        self.history.push(Transition { at, to, cause });
+        debug_assert_eq!(cause.leads_to(), self.lifecycle());
+        self.history.push(at, cause);
     }
 
     fn begin(&mut self, hook: Hook, kind: UpdateKind, start_time: Option<Time>, now: Time) {

@@ -1,6 +1,7 @@
 //! `step` against a reference that is written in another way, over random lives, with the invariants beside it.
 
 mod model;
+mod ops;
 mod world;
 
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use super::{KillOptions, Lifecycle, Update, UpdateKind};
 use crate::ports::{Observed, SyncKind, SyncRetry};
 use crate::testing::pod;
 use crate::time::Time;
-use world::{Op, World, op};
+use ops::{Op, op};
+use world::World;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
@@ -165,7 +167,7 @@ fn a_life_has_five_moves() {
         let _call = take(at(now), &mut record);
         let _effects = step(&mut record, Event::Done(Outcome::Succeeded), tick(at(now)));
     }
-    let moves: Vec<_> = record.transitions().iter().map(|t| (t.at, t.to, t.cause.as_str())).collect();
+    let moves: Vec<_> = record.transitions().map(|t| (t.at, t.to, t.cause.as_str())).collect();
     let expected = [
         (at(1), Lifecycle::Waiting, "first update"),
         (at(2), Lifecycle::Sync, "allowed to start"),

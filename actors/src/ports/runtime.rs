@@ -162,11 +162,11 @@ pub struct RuntimePod {
 }
 
 impl RuntimePod {
-    /// Whether a container runs or a sandbox is ready. A created or unknown container counts as running, because it may
-    /// be.
+    /// Whether a container runs or a sandbox is ready. An unknown container counts as running, because it may be; one that
+    /// was made and never started does not.
     pub fn is_running(&self) -> bool {
         self.sandboxes.iter().any(|s| s.state == SandboxState::Ready)
-            || self.containers.iter().any(|c| c.state != ContainerState::Exited)
+            || self.containers.iter().any(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
     }
 }
 

@@ -52,7 +52,6 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects
         }
     }
     effects.worked = measured(running, worked);
-    effects.wake = record.pending.is_some();
     effects
 }
 
@@ -143,5 +142,5 @@ pub(super) fn due(record: &mut Record, tick: Tick) -> Effects {
         return Effects::default();
     }
     again(record);
-    Effects { wake: record.pending.is_some(), ..Effects::default() }
+    Effects::default()
 }

@@ -25,15 +25,13 @@ pub fn birth(update: Update, observed: Observed, tick: Tick) -> (Record, Effects
         State::Waiting(Waiting::NEW)
     };
     let mut record = Record {
-        synced_at: tick.now,
         state,
         pending: None,
         running: None,
         due: None,
         failure: None,
-        history: History::default(),
+        history: History::begin(tick.now, if ended { Cause::SeenEnded } else { Cause::FirstUpdate }),
     };
-    record.moved(tick.now, if ended { Cause::SeenEnded } else { Cause::FirstUpdate });
     let effects = accept(&mut record, update, tick);
     (record, effects)
 }

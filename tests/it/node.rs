@@ -1,0 +1,12 @@
+//! Whole nodes over a runtime in memory, in paused time.
+
+mod admission;
+mod adoption;
+mod crashes;
+mod housekeeping;
+mod observation;
+mod orphans;
+mod shutdown;
+mod start_metrics;
+mod static_pods;
+mod stops;

@@ -1,0 +1,50 @@
+//! Which pods may start.
+
+use crate::support::fake_runtime::Script;
+use crate::support::pods::pod;
+use crate::support::test_node::TestNode;
+
+// S100, W1, S93: the removal in a set is handled before its additions.
+#[actix::test]
+async fn a_pod_that_was_removed_counts_until_its_containers_have_stopped() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[pod("a").cpu("3").grace(60)]).await;
+    node.deliver(&[pod("b").cpu("3")]).await;
+    assert_eq!((node.phase("b"), node.reason("b")), ("Failed".into(), "OutOfcpu".into()));
+    node.wait(3.0).await;
+    assert_eq!(node.metric("podwright_admission_pods"), 1.0);
+    assert_eq!(node.pod_counts(), ["desired_pods{} 1", "working_pods{orphan,terminating,} 1"]);
+    node.wait(60.0).await;
+    node.deliver(&[pod("b").cpu("3"), pod("c").cpu("3")]).await;
+    assert_eq!(node.runtime.running("c"), ["main"]);
+    // The one that was refused stays refused.
+    node.wait(120.0).await;
+    assert_eq!(node.runtime.calls_of("b"), [""; 0]);
+}
+
+// S93
+#[actix::test]
+async fn one_set_removes_adds_and_changes() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("foo"), pod("foo2")]).await;
+    node.deliver(&[pod("foo2").label("2"), pod("foo4")]).await;
+    assert_eq!(node.runtime.running("foo"), [""; 0]);
+    assert_eq!(node.runtime.running("foo4"), ["main"]);
+    let changed = node.node.engine.active_pod(&"foo2".into()).unwrap();
+    assert_eq!(changed.metadata().labels.as_ref().unwrap()["v"], "2");
+    assert_eq!(node.runtime.times_of("start main").len(), 3);
+}
+
+#[actix::test]
+async fn pods_of_one_set_count_against_each_other_and_ended_ones_do_not() {
+    let node = TestNode::start().await;
+    node.runtime.script("done", Script::ends(1.0, 0));
+    let done = pod("done").policy("Never").containers(&["done"]).cpu("4");
+    node.deliver(std::slice::from_ref(&done)).await;
+    node.wait(5.0).await;
+    let pods = ["a", "b", "c", "d", "e"].map(|name| pod(name).cpu("1"));
+    node.deliver(&[&[done][..], &pods].concat()).await;
+    let phases = ["a", "b", "c", "d", "e"].map(|name| node.phase(name));
+    assert_eq!(phases, ["Running", "Running", "Running", "Running", "Failed"]);
+}

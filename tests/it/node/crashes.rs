@@ -1,0 +1,132 @@
+//! Containers that end, deadlines that pass, calls that fail or panic.
+
+use podwright_actors::pod_worker::Lifecycle;
+
+use crate::support::fake_runtime::{Op, Script};
+use crate::support::pods::pod;
+use crate::support::test_node::{Setup, TestNode};
+
+// S67: a retry waits for the end of the backoff and up to half as long again, in steps of the resync at most.
+#[actix::test]
+async fn a_container_that_keeps_ending_is_started_again_later_and_later() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(1.0, 1));
+    node.deliver(&[pod("a")]).await;
+    node.wait(1500.0).await;
+    let starts = node.runtime.times_of("start main");
+    let waits: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0] - 1.0).collect();
+    for (n, (wait, backoff)) in waits.iter().zip([0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]).enumerate() {
+        let late = f64::min(backoff, 60.0) / 2.0 + 0.1;
+        assert!((backoff..=backoff + late).contains(wait), "restart {n} after {wait} s instead of {backoff} s");
+    }
+    assert!(waits.len() >= 7, "{waits:?}");
+    assert!(node.events.has("a", "BackOff"));
+    let status = node.status("a").container_statuses.unwrap()[0].clone();
+    assert_eq!(status.state.unwrap().waiting.unwrap().reason.as_deref(), Some("CrashLoopBackOff"));
+    assert_eq!(status.last_state.unwrap().terminated.unwrap().exit_code, 1);
+    assert_eq!(status.restart_count, i32::try_from(waits.len()).unwrap());
+}
+
+async fn ends_as_soon_as_it_starts(with_events: bool) {
+    let node = Setup::new(with_events).start();
+    node.runtime.script("main", Script::ends(0.0, 3));
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a").policy("Never"), pod("b")]).await;
+    node.wait(1.5).await;
+    assert_eq!(node.phase("a"), "Failed");
+    // The other one was started again at once, and waits now.
+    assert_eq!(node.runtime.times_of("start main").len(), 3);
+}
+
+#[actix::test]
+async fn a_container_that_ends_as_soon_as_it_starts_is_noticed() {
+    ends_as_soon_as_it_starts(true).await;
+}
+
+#[actix::test]
+async fn a_container_that_ends_as_soon_as_it_starts_is_noticed_by_a_relist() {
+    ends_as_soon_as_it_starts(false).await;
+}
+
+#[actix::test]
+async fn a_pod_past_its_active_deadline_fails_and_its_containers_stop() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a").spec("activeDeadlineSeconds", 20)]).await;
+    node.until(19.0).await;
+    assert_eq!(node.phase("a"), "Running");
+    node.until(20.1).await;
+    assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "DeadlineExceeded".into()));
+    assert_eq!(node.runtime.running("a"), [""; 0]);
+    node.until(23.0).await;
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
+    assert_eq!(node.runtime.times_of("start main").len(), 1);
+}
+
+// S54: a backoff that outlasts the deadline does not put it off.
+#[actix::test]
+async fn a_pod_that_waits_to_be_restarted_fails_at_its_deadline_too() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(1.0, 1));
+    node.deliver(&[pod("a").spec("activeDeadlineSeconds", 150)]).await;
+    node.until(149.0).await;
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Sync));
+    node.until(153.0).await;
+    assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "DeadlineExceeded".into()));
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
+}
+
+// S54
+#[actix::test]
+async fn a_pod_that_is_well_is_looked_at_again_after_the_resync_interval() {
+    let setup = Setup::new(true);
+    let node = setup.start();
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a")]).await;
+    node.wait(5.0).await;
+    let before = node.runtime.times_of("status").len();
+    node.until(55.0).await;
+    assert_eq!(node.runtime.times_of("status").len(), before);
+    node.until(95.0).await;
+    assert!(node.runtime.times_of("status").len() > before);
+}
+
+// S102
+#[actix::test]
+async fn a_panic_in_a_hook_is_that_pods_error_alone() {
+    let node = TestNode::start().await;
+    node.runtime.panic_in(Op::Create);
+    node.deliver(&[pod("a")]).await;
+    node.runtime.heal();
+    node.deliver(&[pod("a"), pod("b")]).await;
+    assert_eq!(node.runtime.running("b"), ["main"]);
+    assert_eq!((node.lifecycle("a"), node.runtime.running("a")), (Some(Lifecycle::Sync), vec![]));
+    assert!(node.metric("podwright_hook_panics_total") >= 1.0);
+    node.wait(15.1).await;
+    assert_eq!(node.runtime.running("a"), ["main"]);
+    assert_eq!(node.phase("a"), "Running");
+}
+
+#[actix::test]
+async fn a_container_that_cannot_be_started_shows_why_and_is_tried_again() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script { fails_to_start: true, ..Script::default() });
+    node.deliver(&[pod("a").containers(&["main", "other"])]).await;
+    node.wait(1.0).await;
+    assert_eq!(node.runtime.running("a"), ["other"]);
+    let state = node.status("a").container_statuses.unwrap()[0].state.clone().unwrap();
+    assert_eq!(state.waiting.unwrap().reason.as_deref(), Some("RunContainerError"));
+    node.wait(30.0).await;
+    let tries = node.runtime.times_of("start main").len();
+    assert!((2..10).contains(&tries), "{tries} tries");
+}
+
+#[actix::test]
+async fn dead_runs_go_and_the_newest_one_stays_for_the_backoff() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(1.0, 1));
+    node.deliver(&[pod("a")]).await;
+    node.wait(200.0).await;
+    let runs = node.runtime.look(&"a".into()).containers;
+    assert!(runs.len() <= 2, "{runs:?}");
+    assert_eq!(runs[0].restart_count as usize, node.runtime.times_of("start main").len() - 1);
+}

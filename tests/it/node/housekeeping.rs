@@ -1,0 +1,227 @@
+//! The pass: pods that are desired, and what becomes of them. Left out here for want of an API server: the deletion of
+//! orphan mirrors (S50) and of API objects (S57); and cgroups, which pods of this node do not have (S56).
+
+use podwright_actors::housekeeping::PassError;
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::{RuntimeError, SourceKind};
+
+use crate::support::fake_runtime::{Op, Script};
+use crate::support::pods::{PodBuilder, pod};
+use crate::support::test_node::{Setup, TestNode};
+
+/// Wants a pod behind the dispatcher's back, as if its update had been lost.
+fn want(node: &TestNode, pod: &PodBuilder) {
+    node.node.desired.lock().pods.put(pod.build());
+}
+
+fn stop_wanting(node: &TestNode, pod: &PodBuilder) {
+    node.node.desired.lock().pods.remove(&pod.build());
+}
+
+#[actix::test]
+async fn a_running_pod_counts_as_desired_active_and_working() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a"), pod("s").of_file(), pod("s").uid("m").mirror()]).await;
+    node.wait(3.0).await;
+    assert_eq!(node.phase("a"), "Running");
+    assert_eq!(node.runtime.calls_of("a"), ["sandbox 0", "pull img", "create main", "start main"]);
+    let expected = [
+        "active_pods{true} 1",
+        "active_pods{} 1",
+        "desired_pods{true} 1",
+        "desired_pods{} 1",
+        "mirror_pods{} 1",
+        "working_pods{desired,sync,true} 1",
+        "working_pods{desired,sync,} 1",
+    ];
+    assert_eq!(node.pod_counts(), expected);
+}
+
+// S40
+#[actix::test]
+async fn a_desired_pod_without_a_record_is_created() {
+    let node = TestNode::start().await;
+    want(&node, &pod("a"));
+    node.pass().await;
+    let expected = ["active_pods{} 1", "desired_pods{} 1", "restarted_pods_total{} 1", "working_pods{desired,sync,} 1"];
+    assert_eq!(node.pod_counts(), expected);
+    assert_eq!(node.runtime.running("a"), ["main"]);
+    node.pass().await;
+    assert_eq!(node.pod_counts(), expected);
+}
+
+// S41
+#[actix::test]
+async fn a_desired_pod_that_has_failed_is_not_created() {
+    let node = TestNode::start().await;
+    want(&node, &pod("a").phase("Failed"));
+    node.pass().await;
+    assert_eq!(node.pod_counts(), ["desired_pods{} 1"]);
+    assert_eq!(node.lifecycle("a"), None);
+}
+
+// S42
+#[actix::test]
+async fn a_rejected_pod_is_not_created() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a").cpu("64")]).await;
+    node.wait(5.0).await;
+    assert_eq!(node.pod_counts(), ["desired_pods{} 1"]);
+    assert_eq!(node.lifecycle("a"), None);
+    assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "OutOfcpu".into()));
+    assert_eq!(node.metric("kubelet_admission_rejections_total{reason=\"OutOfcpu\"}"), 1.0);
+    assert_eq!(node.events.count("a", "AdmissionRejected"), 1);
+}
+
+// S43
+#[actix::test]
+async fn a_terminating_pod_that_is_still_desired_is_left_to_its_own_retry() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a")]).await;
+    node.runtime.fail_stops();
+    node.deliver(&[pod("a").deleting(5)]).await;
+    for _ in 0..3 {
+        node.pass().await;
+    }
+    assert_eq!(node.runtime.times_of("stop main").len(), 1);
+    let expected = ["active_pods{} 1", "desired_pods{} 1", "working_pods{desired,terminating,} 1"];
+    assert_eq!(node.pod_counts(), expected);
+    assert!(node.events.has("a", "FailedKillPod"));
+}
+
+// S47
+#[actix::test]
+async fn a_started_pod_that_nobody_wants_any_more_is_stopped_by_its_spec() {
+    let node = TestNode::start().await;
+    let web = pod("web").of_file().grace(40);
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(std::slice::from_ref(&web)).await;
+    stop_wanting(&node, &web);
+    node.pass().await;
+    assert_eq!(node.pod_counts(), ["working_pods{orphan,terminating,true} 1"]);
+    assert_eq!(node.runtime.calls_of("web").last().unwrap(), "stop main 40");
+    assert!(node.node.engine.snapshot(&"web".into()).unwrap().deleted);
+    node.wait(45.0).await;
+    assert_eq!((node.lifecycle("web"), node.pod_counts()), (None, vec![]));
+}
+
+// S48
+#[actix::test]
+async fn one_pass_forgets_a_finished_pod_and_starts_the_one_of_the_same_uid() {
+    let node = TestNode::start().await;
+    node.until(2.5).await;
+    let web = pod("web").of_file();
+    node.deliver(std::slice::from_ref(&web)).await;
+    node.deliver(&[]).await;
+    assert_eq!(node.lifecycle("web"), Some(Lifecycle::Finished));
+    node.deliver(&[web.label("2")]).await;
+    assert_eq!(node.lifecycle("web"), Some(Lifecycle::Finished));
+    node.pass().await;
+    assert_eq!(node.lifecycle("web"), Some(Lifecycle::Sync));
+    let expected = [
+        "active_pods{true} 1",
+        "desired_pods{true} 1",
+        "restarted_pods_total{true} 1",
+        "working_pods{desired,sync,true} 1",
+    ];
+    assert_eq!(node.pod_counts(), expected);
+    let active = node.node.engine.active_pod(&"web".into()).unwrap();
+    assert_eq!(active.metadata().labels.as_ref().unwrap()["v"], "2");
+}
+
+// S49
+#[actix::test]
+async fn nothing_is_stopped_for_want_of_a_source_that_has_not_delivered() {
+    let node = Setup::new(true).start();
+    let web = pod("web").of_file().build();
+    node.deliver_set(SourceKind::File, vec![web], vec![]).await;
+    node.wait(1.0).await;
+    node.deliver_set(SourceKind::File, vec![], vec![]).await;
+    node.wait(10.0).await;
+    assert_eq!(node.runtime.running("web"), ["main"]);
+    assert!(!node.node.engine.is_synced());
+    node.deliver_set(SourceKind::Api, vec![], vec![]).await;
+    node.wait(3.0).await;
+    assert_eq!(node.runtime.running("web"), [""; 0]);
+    assert!(node.node.engine.is_synced());
+}
+
+// S51
+#[actix::test]
+async fn a_pass_whose_list_fails_touches_nothing_that_needs_it() {
+    let node = TestNode::start().await;
+    let (gone, lost) = (pod("gone"), pod("lost"));
+    node.deliver(std::slice::from_ref(&gone)).await;
+    node.runtime.fail(Op::List);
+    node.runtime.fail_stops();
+    stop_wanting(&node, &gone);
+    want(&node, &lost);
+    let error = node.node.housekeeping.pass().await.unwrap_err();
+    assert_eq!(error, PassError::List(RuntimeError::Failed("it broke".into())));
+    assert!(node.node.engine.is_synced());
+    assert_eq!(node.lifecycle("lost"), None);
+    assert_eq!(node.phase("gone"), "Running");
+    assert!(node.storage.has("gone"));
+    // The records were compared before: the orphan is stopping.
+    assert_eq!(node.lifecycle("gone"), Some(Lifecycle::Terminating));
+}
+
+// S52
+#[actix::test]
+async fn what_is_gone_loses_status_and_directory_and_what_ended_keeps_them() {
+    let node = TestNode::start().await;
+    node.runtime.script("ok", Script::ends(1.0, 0));
+    node.runtime.script("bad", Script::ends(1.0, 1));
+    let ok = pod("ok").policy("Never").containers(&["ok"]);
+    let bad = pod("bad").policy("Never").containers(&["bad"]);
+    node.deliver(&[ok.clone(), bad.clone(), pod("gone")]).await;
+    node.wait(5.0).await;
+    node.deliver(&[ok, bad]).await;
+    node.wait(10.0).await;
+    assert_eq!((node.phase("ok"), node.phase("bad")), ("Succeeded".into(), "Failed".into()));
+    assert!(node.storage.has("ok") && node.storage.has("bad"));
+    assert!(!node.storage.has("gone"));
+    assert_eq!(node.phase("gone"), "");
+    assert_eq!(node.pod_counts(), ["desired_pods{} 2", "working_pods{desired,terminated,} 2"]);
+}
+
+// S57: the API object is deleted by the status writer.
+#[actix::test]
+async fn a_deleted_pod_that_failed_before_the_agent_started_is_cleaned_up_once() {
+    let node = TestNode::start().await;
+    want(&node, &pod("a").phase("Failed").deleting(30));
+    node.pass().await;
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
+    assert!(node.node.statuses.is_finished(&"a".into()));
+    let first = node.node.engine.snapshot(&"a".into()).unwrap();
+    node.pass().await;
+    assert_eq!(node.node.engine.snapshot(&"a".into()), Some(first));
+    assert_eq!(node.pod_counts(), ["desired_pods{} 1", "working_pods{desired,terminated,} 1"]);
+}
+
+#[actix::test]
+async fn a_pod_that_dispatch_adds_during_the_list_is_no_restart() {
+    let node = TestNode::start().await;
+    node.runtime.slow(Op::List, 1.0);
+    let pass = node.node.housekeeping.pass();
+    let deliver = async {
+        node.wait(0.5).await;
+        node.deliver(&[pod("a")]).await;
+    };
+    let (result, ()) = tokio::join!(pass, deliver);
+    result.unwrap();
+    assert_eq!(node.metric("kubelet_restarted_pods_total{static=\"\"}"), 0.0);
+    assert_eq!(node.runtime.calls_of("a").iter().filter(|call| *call == "sandbox 0").count(), 1);
+}
+
+#[actix::test]
+async fn a_panic_in_a_port_costs_one_pass() {
+    let node = TestNode::start().await;
+    node.runtime.panic_in(Op::List);
+    node.wait(5.0).await;
+    node.runtime.heal();
+    node.deliver(&[pod("a")]).await;
+    node.wait(3.0).await;
+    assert_eq!(node.pod_counts(), ["active_pods{} 1", "desired_pods{} 1", "working_pods{desired,sync,} 1"]);
+    assert!(node.metric("podwright_hook_panics_total") >= 1.0);
+}

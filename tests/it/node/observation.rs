@@ -1,0 +1,126 @@
+//! What is seen of the runtime, and what is told of it.
+
+use std::net::IpAddr;
+
+use podwright_actors::ids::FullName;
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::ContainerState;
+
+use crate::support::fake_runtime::{Op, Script};
+use crate::support::pods::pod;
+use crate::support::test_node::Setup;
+
+// S91, W17
+#[actix::test]
+async fn gauges_show_what_runs_and_zeros_where_nothing_does() {
+    let setup = Setup::new(false);
+    for (uid, names) in [("u1", ["a", "b"]), ("u2", ["c", "d"])] {
+        for name in names {
+            setup.runtime.plant(uid, FullName::new("test", uid), name);
+        }
+    }
+    setup.runtime.edit("u1", "b", |container| container.state = ContainerState::Exited);
+    setup.runtime.edit("u2", "c", |container| container.state = ContainerState::Unknown);
+    setup.runtime.edit("u2", "d", |container| container.state = ContainerState::Unknown);
+    let node = setup.start();
+    node.settled().await;
+    let gauges = |node: &crate::support::test_node::TestNode| {
+        let of = |state: &str| node.metric(&format!("kubelet_running_containers{{container_state=\"{state}\"}}"));
+        [node.metric("kubelet_running_pods"), of("running"), of("exited"), of("unknown"), of("created")]
+    };
+    assert_eq!(gauges(&node), [2.0, 1.0, 1.0, 2.0, 0.0]);
+    // Nobody wants them: they are stopped and removed.
+    node.deliver(&[]).await;
+    node.runtime.edit("u2", "c", |container| container.state = ContainerState::Running);
+    node.runtime.edit("u2", "d", |container| container.state = ContainerState::Running);
+    node.wait(12.0).await;
+    assert_eq!(gauges(&node), [0.0; 5]);
+}
+
+async fn an_unreadable_status(with_events: bool) {
+    let node = Setup::new(with_events).start();
+    node.runtime.script("main", Script::ends(10.5, 0));
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a").policy("Never")]).await;
+    node.until(9.0).await;
+    node.runtime.fail(Op::Status);
+    node.until(14.0).await;
+    assert_eq!(node.phase("a"), "Running");
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Sync));
+    node.runtime.heal();
+    node.until(16.0).await;
+    assert_eq!(node.phase("a"), "Succeeded");
+}
+
+// S88, S89
+#[actix::test]
+async fn a_status_that_cannot_be_read_is_read_again_and_its_change_told_then() {
+    an_unreadable_status(true).await;
+}
+
+// S88, S89
+#[actix::test]
+async fn without_events_a_status_that_cannot_be_read_is_read_again_too() {
+    an_unreadable_status(false).await;
+}
+
+// S90
+#[actix::test]
+async fn a_pod_keeps_its_address_when_its_sandbox_ends() {
+    let node = Setup::new(true).start();
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a").policy("Never")]).await;
+    node.runtime.end_sandbox("a");
+    node.wait(1.0).await;
+    assert_eq!(node.phase("a"), "Failed");
+    assert_eq!(node.status("a").pod_ip.as_deref(), Some("10.0.0.7"));
+    let seen = node.node.observer.last(&"a".into()).unwrap();
+    assert_eq!(seen.sandboxes[0].ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
+}
+
+#[actix::test]
+async fn nothing_is_dispatched_before_the_runtime_was_seen() {
+    let setup = Setup::new(true);
+    setup.runtime.unreachable();
+    let node = setup.start();
+    node.deliver(&[pod("a")]).await;
+    node.wait(60.0).await;
+    assert_eq!((node.lifecycle("a"), *node.node.healthy.borrow()), (None, false));
+    node.runtime.heal();
+    node.wait(2.0).await;
+    assert!(*node.node.healthy.borrow());
+    assert_eq!(node.runtime.running("a"), ["main"]);
+}
+
+#[actix::test]
+async fn a_runtime_that_hangs_for_long_is_unhealthy_and_runs_on() {
+    let node = Setup::new(true).start();
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a")]).await;
+    node.runtime.slow(Op::List, 400.0);
+    node.until(170.0).await;
+    assert!(*node.node.healthy.borrow());
+    node.until(195.0).await;
+    assert!(!*node.node.healthy.borrow());
+    // Its events still count.
+    node.runtime.edit("a", "main", |container| container.state = ContainerState::Exited);
+    node.settled().await;
+    assert_eq!(node.runtime.times_of("start main").len(), 2);
+    node.runtime.heal();
+    node.until(420.0).await;
+    assert!(*node.node.healthy.borrow());
+}
+
+#[actix::test]
+async fn one_pod_whose_reads_are_slow_delays_no_other() {
+    let node = Setup::new(false).start();
+    node.deliver(&[]).await;
+    node.runtime.script("main", Script::ends(5.0, 0));
+    node.deliver(&[pod("a").policy("Never"), pod("slow").policy("Never")]).await;
+    node.runtime.slow_pod("slow", 30.0);
+    node.until(7.5).await;
+    assert_eq!(node.phase("a"), "Succeeded");
+    assert_eq!(node.phase("slow"), "Running");
+    node.until(80.0).await;
+    assert_eq!(node.phase("slow"), "Succeeded");
+}

@@ -1,0 +1,85 @@
+//! The end of the node.
+
+use std::time::Duration;
+
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::shutdown::{ShutdownConfig, groups, stop_all};
+
+use crate::support::fake_runtime::Script;
+use crate::support::pods::pod;
+use crate::support::test_node::TestNode;
+
+const CONFIG: ShutdownConfig = ShutdownConfig { total: Duration::from_secs(30), critical: Duration::from_secs(10) };
+
+// S92
+#[actix::test]
+async fn a_shutdown_stops_normal_pods_then_critical_ones_each_within_its_time() {
+    let node = TestNode::start().await;
+    for name in ["usual", "short", "long", "vital"] {
+        node.runtime.script(name, Script::stubborn());
+    }
+    node.runtime.script("done", Script::ends(1.0, 0));
+    let of = |name: &str, grace| pod(name).containers(&[name]).grace(grace);
+    let pods = [
+        of("usual", 30),
+        of("short", 2),
+        of("long", 1000),
+        of("vital", 30).spec("priority", 2_000_000_000),
+        of("done", 30).policy("Never"),
+    ];
+    node.deliver(&pods).await;
+    node.wait(5.0).await;
+    node.gate.close(true);
+    let begin = node.now();
+    let groups = groups(CONFIG, node.node.desired.pods()).unwrap();
+    let late = stop_all(&node.node.engine, &node.clock, &groups).await;
+    assert_eq!(late.len(), 0);
+    assert!((30.0..30.5).contains(&(node.now() - begin)), "{}", node.now() - begin);
+
+    let mut stops: Vec<_> = node.runtime.calls().into_iter().filter(|call| call.what.starts_with("stop ")).collect();
+    stops.sort_by(|a, b| a.what.cmp(&b.what));
+    let stops: Vec<_> = stops.iter().map(|call| (call.what.as_str(), (call.at - begin).round())).collect();
+    let expected = [("stop long 20", 0.0), ("stop short 2", 0.0), ("stop usual 20", 0.0), ("stop vital 10", 20.0)];
+    assert_eq!(stops, expected);
+    for name in ["usual", "short", "long", "vital"] {
+        assert_eq!((node.phase(name), node.reason(name)), ("Failed".into(), "Terminated".into()), "{name}");
+        let conditions = node.status(name).conditions.unwrap();
+        let target = conditions.iter().find(|c| c.type_ == "DisruptionTarget").unwrap();
+        assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
+        assert_eq!(node.lifecycle(name), Some(Lifecycle::Finished));
+    }
+    assert_eq!((node.phase("done"), node.reason("done")), ("Succeeded".into(), String::new()));
+
+    node.deliver(&[pods.as_slice(), &[pod("new")]].concat()).await;
+    assert_eq!((node.phase("new"), node.reason("new")), ("Failed".into(), "NodeShutdown".into()));
+}
+
+#[actix::test]
+async fn pods_that_do_not_stop_in_time_hold_up_nobody_and_are_named() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a"), pod("b").spec("priority", 2_000_000_000)]).await;
+    node.runtime.fail_stops();
+    let groups = groups(CONFIG, node.node.desired.pods()).unwrap();
+    let begin = node.now();
+    let late = stop_all(&node.node.engine, &node.clock, &groups).await;
+    assert_eq!(late.iter().map(|pod| pod.full_name().name()).collect::<Vec<_>>(), ["a", "b"]);
+    // Each group has half a second more, in which the end of a killed container would show.
+    assert!((31.0..31.1).contains(&(node.now() - begin)));
+}
+
+#[actix::test]
+async fn volumes_that_come_down_late_are_waited_for_within_the_groups_time() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a")]).await;
+    node.storage.stuck(true);
+    let groups = groups(CONFIG, node.node.desired.pods()).unwrap();
+    let begin = node.now();
+    let release = async {
+        node.wait(5.0).await;
+        node.storage.stuck(false);
+    };
+    let (late, ()) = tokio::join!(stop_all(&node.node.engine, &node.clock, &groups), release);
+    assert_eq!(late.len(), 0);
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
+    assert!((10.0..15.5).contains(&(node.now() - begin)));
+}

@@ -1,0 +1,45 @@
+//! How long pods take to start, as it is counted.
+
+use podwright_actors::ports::SourceKind;
+
+use crate::support::fake_runtime::{Op, Script};
+use crate::support::pods::{PodBuilder, pod};
+use crate::support::test_node::TestNode;
+
+/// The node's clock begins at 1 800 000 000.
+fn seen(pod: PodBuilder) -> PodBuilder {
+    pod.annotation("kubernetes.io/config.seen", "2027-01-15T08:00:00Z")
+}
+
+// W15
+#[actix::test]
+async fn the_start_of_a_pod_is_measured_once_when_it_begins_to_run() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(5.0, 1));
+    node.runtime.slow(Op::Pull, 7.0);
+    node.deliver(&[seen(pod("a")), pod("unseen")]).await;
+    node.wait(1.0).await;
+    assert_eq!(node.metric("kubelet_pod_start_duration_seconds_count"), 0.0);
+    node.wait(100.0).await;
+    assert!(node.runtime.times_of("start main").len() > 4);
+    assert_eq!(node.metric("kubelet_pod_start_duration_seconds_count"), 1.0);
+    let took = node.metric("kubelet_pod_start_duration_seconds_sum");
+    assert!((7.0..7.5).contains(&took), "{took}");
+}
+
+// W18
+#[actix::test]
+async fn the_way_to_the_worker_is_measured_although_the_create_is_merged_with_an_update() {
+    let node = TestNode::start().await;
+    node.wait(1.0).await;
+    let versions = [seen(pod("a")), seen(pod("a")).label("2")];
+    for version in &versions {
+        node.deliver_set(SourceKind::Api, vec![version.build()], vec![]).await;
+    }
+    node.settled().await;
+    assert_eq!(node.runtime.times_of("start main").len(), 1);
+    assert_eq!(node.metric("kubelet_pod_worker_start_duration_seconds_count"), 1.0);
+    let took = node.metric("kubelet_pod_worker_start_duration_seconds_sum");
+    assert!((1.0..1.1).contains(&took), "{took}");
+    assert_eq!(node.metric("kubelet_containers_per_pod_count_count"), 1.0);
+}

@@ -1,0 +1,105 @@
+//! Static pods: their names, their edits, their end.
+
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::{SourceKind, SourceProblem};
+
+use crate::support::fake_runtime::Script;
+use crate::support::pods::{PodBuilder, pod};
+use crate::support::test_node::TestNode;
+
+fn version(n: usize) -> PodBuilder {
+    pod("web").of_file().uid(&format!("web-{n}")).label(&n.to_string()).containers(&[&format!("c{n}")])
+}
+
+// S44, S45
+#[actix::test]
+async fn a_static_pod_that_waits_for_its_name_does_nothing_until_it_is_dropped() {
+    let node = TestNode::start().await;
+    node.runtime.script("c1", Script::stubborn());
+    node.deliver(&[version(1)]).await;
+    node.deliver(&[version(2)]).await;
+    node.wait(5.0).await;
+    let expected = [
+        "active_pods{true} 1",
+        "desired_pods{true} 1",
+        "working_pods{desired,sync,true} 1",
+        "working_pods{orphan,terminating,true} 1",
+    ];
+    assert_eq!(node.pod_counts(), expected);
+    assert_eq!(node.lifecycle("web-2"), Some(Lifecycle::Waiting));
+    assert!(node.node.engine.active_pod(&"web-2".into()).is_none());
+
+    node.deliver(&[]).await;
+    node.wait(3.0).await;
+    assert_eq!(node.lifecycle("web-2"), None);
+    assert_eq!(node.runtime.calls_of("web-2"), [""; 0]);
+    assert_eq!(node.pod_counts(), ["working_pods{orphan,terminating,true} 1"]);
+}
+
+// S46
+#[actix::test]
+async fn a_pod_of_the_same_uid_starts_once_the_failing_stop_of_the_old_one_is_over() {
+    let node = TestNode::start().await;
+    let web = pod("web").of_file();
+    node.deliver(&[web.clone().label("1")]).await;
+    node.runtime.fail_stops();
+    node.deliver(&[]).await;
+    node.deliver(&[web.label("2")]).await;
+    node.wait(5.0).await;
+    assert_eq!(node.runtime.times_of("stop main").len(), 1);
+    let expected = ["active_pods{true} 1", "desired_pods{true} 1", "working_pods{desired,terminating,true} 1"];
+    assert_eq!(node.pod_counts(), expected);
+    node.runtime.heal();
+    node.eventually(15.0, "the new one runs", || node.lifecycle("web") == Some(Lifecycle::Sync)).await;
+    node.wait(2.0).await;
+    assert_eq!(node.runtime.running("web"), ["main"]);
+    assert_eq!(node.metric("kubelet_restarted_pods_total{static=\"true\"}"), 1.0);
+}
+
+// S31: the mirror is made again by whoever talks to the API server.
+#[actix::test]
+async fn of_many_edits_within_the_grace_only_the_last_one_runs() {
+    let node = TestNode::start().await;
+    node.runtime.script("c0", Script::stubborn());
+    node.deliver(&[version(0)]).await;
+    for n in 1..=300 {
+        node.deliver(&[version(n)]).await;
+    }
+    node.wait(60.0).await;
+    let started: Vec<_> = node.runtime.calls().into_iter().filter(|call| call.what.starts_with("start ")).collect();
+    let uids: Vec<_> = started.iter().map(|call| call.uid.to_string()).collect();
+    assert_eq!(uids, ["web-0", "web-300"]);
+    assert_eq!(node.node.engine.known_pods(), 1);
+    let expected = ["active_pods{true} 1", "desired_pods{true} 1", "working_pods{desired,sync,true} 1"];
+    assert_eq!(node.pod_counts(), expected);
+}
+
+// W27
+#[actix::test]
+async fn a_manifest_that_became_unreadable_keeps_its_pod() {
+    let node = TestNode::start().await;
+    let web = pod("web").of_file().build();
+    node.deliver_set(SourceKind::File, vec![web.clone()], vec![]).await;
+    node.wait(3.0).await;
+    let problem = SourceProblem { what: "/manifests/web.yaml".into(), message: "line 3: no such field".into() };
+    node.deliver_set(SourceKind::File, vec![web.clone()], vec![problem.clone()]).await;
+    node.wait(10.0).await;
+    assert_eq!(node.node.desired.problems(), [problem]);
+    assert_eq!(node.lifecycle("web"), Some(Lifecycle::Sync));
+    node.deliver_set(SourceKind::File, vec![web], vec![]).await;
+    node.wait(3.0).await;
+    assert_eq!(node.node.desired.problems(), []);
+    assert_eq!(node.runtime.times_of("stop"), [0.0; 0]);
+}
+
+#[actix::test]
+async fn a_static_pod_that_succeeded_stays_so_and_is_not_started_again() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(2.0, 0));
+    node.deliver(&[pod("job").of_file().policy("Never")]).await;
+    node.wait(300.0).await;
+    assert_eq!(node.phase("job"), "Succeeded");
+    assert_eq!(node.lifecycle("job"), Some(Lifecycle::Finished));
+    assert_eq!(node.runtime.times_of("start main").len(), 1);
+    assert_eq!(node.pod_counts(), ["desired_pods{true} 1", "working_pods{desired,terminated,true} 1"]);
+}

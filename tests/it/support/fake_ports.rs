@@ -1,0 +1,121 @@
+//! Storage, network and events of a node, in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{
+    EventRecorder, GrpcTarget, HttpTarget, NetworkClient, NetworkError, PodEvent, PodStorage, StorageError, TcpTarget,
+    VolumeMounts,
+};
+
+/// Pod directories. Volumes come and go at once, unless they are stuck.
+#[derive(Default)]
+pub(crate) struct FakeStorage(Mutex<Directories>);
+
+#[derive(Default)]
+struct Directories {
+    pods: BTreeSet<PodUid>,
+    mounted: BTreeSet<PodUid>,
+    stuck: bool,
+}
+
+impl FakeStorage {
+    /// A directory that an earlier agent left, with its volumes.
+    pub(crate) fn plant(&self, uid: &str) {
+        let mut state = self.0.lock();
+        state.pods.insert(uid.into());
+        state.mounted.insert(uid.into());
+    }
+
+    /// Volumes that do not come down, or do again.
+    pub(crate) fn stuck(&self, stuck: bool) {
+        self.0.lock().stuck = stuck;
+    }
+
+    pub(crate) fn has(&self, uid: &str) -> bool {
+        self.0.lock().pods.contains(&uid.into())
+    }
+}
+
+impl PodStorage for FakeStorage {
+    fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>> {
+        let mut state = self.0.lock();
+        state.pods.insert(pod.uid().clone());
+        state.mounted.insert(pod.uid().clone());
+        async { Ok(BTreeMap::new()) }.boxed()
+    }
+
+    fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
+        async move {
+            let mut state = self.0.lock();
+            if state.stuck {
+                return Err(StorageError::Volume { volume: "data".into(), reason: "it is busy".into() });
+            }
+            state.mounted.remove(uid);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
+        async move {
+            let mut state = self.0.lock();
+            assert!(!state.mounted.contains(uid), "the directory of {uid} has volumes");
+            state.pods.remove(uid);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>> {
+        async { Ok(self.0.lock().pods.iter().cloned().collect()) }.boxed()
+    }
+
+    fn restarts_by_log<'a>(&'a self, _: &'a PodObject, _: &'a str) -> BoxFuture<'a, Option<u32>> {
+        async { None }.boxed()
+    }
+}
+
+/// Nobody answers.
+pub(crate) struct NoNetwork;
+
+impl NetworkClient for NoNetwork {
+    fn http_get(&self, _: HttpTarget, timeout: Duration) -> BoxFuture<'_, Result<(u16, String), NetworkError>> {
+        async move { Err(NetworkError::Timeout(timeout)) }.boxed()
+    }
+
+    fn tcp_connect(&self, _: TcpTarget, timeout: Duration) -> BoxFuture<'_, Result<(), NetworkError>> {
+        async move { Err(NetworkError::Timeout(timeout)) }.boxed()
+    }
+
+    fn grpc_check(&self, _: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
+        async move { Err(NetworkError::Timeout(timeout)) }.boxed()
+    }
+}
+
+/// Events as `name: Reason`.
+#[derive(Default)]
+pub(crate) struct Events(Mutex<Vec<String>>);
+
+impl Events {
+    pub(crate) fn has(&self, pod: &str, reason: &str) -> bool {
+        self.count(pod, reason) > 0
+    }
+
+    pub(crate) fn count(&self, pod: &str, reason: &str) -> usize {
+        let wanted = format!("{pod}: {reason}");
+        self.0.lock().iter().filter(|event| **event == wanted).count()
+    }
+}
+
+impl EventRecorder for Events {
+    fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
+        self.0.lock().push(format!("{}: {}", pod.full_name().name(), event.reason));
+    }
+}

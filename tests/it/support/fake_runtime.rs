@@ -1,0 +1,598 @@
+//! A container runtime in memory, in tokio's time: what its containers do is scripted by their names.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{
+    Clock, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError,
+    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, RuntimePodContainer, RuntimePodSandbox, RuntimeVersion,
+    SandboxConfig, SandboxState, SandboxStatus, TokioClock,
+};
+use podwright_actors::time::Time;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// What a container does. The default one runs for ever and ends with 0 as soon as it is asked to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Script {
+    /// Ends by itself after this long, with this code.
+    pub(crate) ends: Option<(Duration, i32)>,
+    /// How long it takes to stop when asked, and with which code; `None` ignores the request.
+    pub(crate) stops: Option<(Duration, i32)>,
+    /// Whether it fails to start.
+    pub(crate) fails_to_start: bool,
+}
+
+impl Default for Script {
+    fn default() -> Self {
+        Script { ends: None, stops: Some((Duration::ZERO, 0)), fails_to_start: false }
+    }
+}
+
+impl Script {
+    /// Ends by itself.
+    pub(crate) fn ends(after: f64, code: i32) -> Self {
+        Script { ends: Some((Duration::from_secs_f64(after), code)), ..Script::default() }
+    }
+
+    /// Has to be killed.
+    pub(crate) fn stubborn() -> Self {
+        Script { stops: None, ..Script::default() }
+    }
+}
+
+/// A call that can be made to fail, to take long, or to panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Op {
+    List,
+    Status,
+    RunSandbox,
+    StopSandbox,
+    Pull,
+    Create,
+    Start,
+    Stop,
+    Remove,
+}
+
+impl Op {
+    const ALL: [Op; 9] =
+        [Op::List, Op::Status, Op::RunSandbox, Op::StopSandbox, Op::Pull, Op::Create, Op::Start, Op::Stop, Op::Remove];
+}
+
+/// One call that changes something, or a status read.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    /// Seconds since the runtime was made.
+    pub(crate) at: f64,
+    pub(crate) uid: PodUid,
+    /// `start main`, `stop main 30`, `sandbox 0`.
+    pub(crate) what: String,
+}
+
+pub(crate) struct FakeRuntime {
+    clock: TokioClock,
+    begin: Instant,
+    with_events: bool,
+    state: Mutex<State>,
+    /// Something changed that a stop or the event stream waits for.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    pods: BTreeMap<PodUid, Pod>,
+    scripts: BTreeMap<String, Script>,
+    failing: BTreeMap<Op, RuntimeError>,
+    panicking: BTreeSet<Op>,
+    slow: BTreeMap<Op, Duration>,
+    slow_reads: BTreeMap<PodUid, Duration>,
+    /// How old a list is when it arrives.
+    list_age: Duration,
+    calls: Vec<Call>,
+    hints: VecDeque<PodUid>,
+    ids: u32,
+}
+
+struct Pod {
+    full_name: FullName,
+    /// Newest first.
+    sandboxes: Vec<SandboxStatus>,
+    /// Newest first.
+    containers: Vec<Live>,
+}
+
+struct Live {
+    status: ContainerStatus,
+    script: Script,
+    started: Option<Instant>,
+    asked: Option<Instant>,
+    killed_at: Option<Instant>,
+}
+
+impl Live {
+    /// When and how it will have ended.
+    fn end(&self) -> Option<(Instant, i32)> {
+        let own = self.script.ends.zip(self.started).map(|((after, code), started)| (started + after, code));
+        let term = self.script.stops.zip(self.asked).map(|((after, code), asked)| (asked + after, code));
+        let kill = self.killed_at.map(|at| (at, 137));
+        let running = self.status.state == ContainerState::Running;
+        [own, term, kill].into_iter().flatten().filter(|_| running).min_by_key(|(at, _)| *at)
+    }
+}
+
+impl FakeRuntime {
+    pub(crate) fn new(clock: TokioClock, with_events: bool) -> Self {
+        let (state, changed) = (Mutex::default(), Notify::new());
+        FakeRuntime { clock, begin: Instant::now(), with_events, state, changed }
+    }
+
+    pub(crate) fn script(&self, container: &str, script: Script) {
+        self.state.lock().scripts.insert(container.into(), script);
+    }
+
+    /// Makes a call fail until [`heal`](Self::heal).
+    pub(crate) fn fail(&self, op: Op) {
+        self.state.lock().failing.insert(op, RuntimeError::Failed("it broke".into()));
+    }
+
+    /// Neither containers nor sandboxes can be stopped until [`heal`](Self::heal).
+    pub(crate) fn fail_stops(&self) {
+        self.fail(Op::Stop);
+        self.fail(Op::StopSandbox);
+    }
+
+    /// Nothing can be asked of it until [`heal`](Self::heal); what runs goes on.
+    pub(crate) fn unreachable(&self) {
+        let error = RuntimeError::Unreachable("nobody listens".into());
+        self.state.lock().failing.extend(Op::ALL.map(|op| (op, error.clone())));
+    }
+
+    pub(crate) fn panic_in(&self, op: Op) {
+        self.state.lock().panicking.insert(op);
+    }
+
+    pub(crate) fn heal(&self) {
+        let mut state = self.state.lock();
+        state.failing.clear();
+        state.panicking.clear();
+        state.slow.clear();
+    }
+
+    /// Makes a call take this long before it does anything.
+    pub(crate) fn slow(&self, op: Op, by: f64) {
+        self.state.lock().slow.insert(op, Duration::from_secs_f64(by));
+    }
+
+    /// Lists arrive so long after they were made.
+    pub(crate) fn old_lists(&self, seconds: f64) {
+        self.state.lock().list_age = Duration::from_secs_f64(seconds);
+    }
+
+    /// Makes each read of one pod take this long.
+    pub(crate) fn slow_pod(&self, uid: &str, by: f64) {
+        self.state.lock().slow_reads.insert(uid.into(), Duration::from_secs_f64(by));
+    }
+
+    /// A pod that some earlier agent started: a ready sandbox and a running container, of a definition that no pod has.
+    pub(crate) fn plant(&self, uid: &str, full_name: FullName, container: &str) {
+        let mut state = self.state.lock();
+        let pod = state.pods.entry(uid.into()).or_insert_with(|| Pod {
+            full_name,
+            sandboxes: Vec::new(),
+            containers: Vec::new(),
+        });
+        if pod.sandboxes.is_empty() {
+            pod.sandboxes.push(self.sandbox(format!("planted-{uid}"), 0, false));
+        }
+        let sandbox = pod.sandboxes[0].id.clone();
+        let mut status = self.made(&mut state, container, sandbox);
+        status.state = ContainerState::Running;
+        status.started_at = Some(self.clock.now());
+        let script = state.scripts.get(container).copied().unwrap_or_default();
+        let live = Live { status, script, started: Some(Instant::now()), asked: None, killed_at: None };
+        state.pods.get_mut(&uid.into()).unwrap().containers.insert(0, live);
+        self.hint(&mut state, &uid.into());
+    }
+
+    /// A container in a sandbox of its own, so that stopping the other sandboxes leaves it alone.
+    pub(crate) fn plant_apart(&self, uid: &str, container: &str) {
+        let apart = self.sandbox(format!("apart-{uid}"), 1, false);
+        let full_name = FullName::new("test", uid);
+        let new = || Pod { full_name: full_name.clone(), sandboxes: Vec::new(), containers: Vec::new() };
+        self.state.lock().pods.entry(uid.into()).or_insert_with(new).sandboxes.insert(0, apart);
+        self.plant(uid, full_name.clone(), container);
+    }
+
+    /// Edits what the runtime says of a container's newest run.
+    pub(crate) fn edit(&self, uid: &str, container: &str, edit: impl FnOnce(&mut ContainerStatus)) {
+        let mut state = self.state.lock();
+        let pod = state.pods.get_mut(&uid.into()).unwrap();
+        edit(&mut pod.containers.iter_mut().find(|live| live.status.name.as_str() == container).unwrap().status);
+        self.hint(&mut state, &uid.into());
+    }
+
+    /// A pod's newest sandbox ends, and all in it.
+    pub(crate) fn end_sandbox(&self, uid: &str) {
+        let mut state = self.state.lock();
+        let pod = state.pods.get_mut(&uid.into()).unwrap();
+        pod.sandboxes[0].state = SandboxState::NotReady;
+        pod.sandboxes[0].ips.clear();
+        pod.containers.iter_mut().for_each(|live| live.killed_at = Some(Instant::now()));
+        self.hint(&mut state, &uid.into());
+    }
+
+    /// All calls so far that change something.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        self.state.lock().calls.iter().filter(|call| call.what != "status").cloned().collect()
+    }
+
+    /// The calls of one pod.
+    pub(crate) fn calls_of(&self, uid: &str) -> Vec<String> {
+        let uid = PodUid::from(uid);
+        self.calls().into_iter().filter(|call| call.uid == uid).map(|call| call.what).collect()
+    }
+
+    /// When each call that begins so was made, in seconds.
+    pub(crate) fn times_of(&self, what: &str) -> Vec<f64> {
+        let state = self.state.lock();
+        state.calls.iter().filter(|call| call.what.starts_with(what)).map(|call| call.at).collect()
+    }
+
+    /// What runs of a pod.
+    pub(crate) fn running(&self, uid: &str) -> Vec<String> {
+        let status = self.look(&uid.into());
+        let running = status.containers.iter().filter(|c| c.state == ContainerState::Running);
+        running.map(|c| c.name.to_string()).collect()
+    }
+
+    pub(crate) fn look(&self, uid: &PodUid) -> PodRuntimeStatus {
+        let mut state = self.state.lock();
+        self.settle(&mut state);
+        let Some(pod) = state.pods.get(uid) else { return PodRuntimeStatus::default() };
+        let containers = pod.containers.iter().map(|live| live.status.clone()).collect();
+        PodRuntimeStatus { sandboxes: pod.sandboxes.clone(), containers }
+    }
+
+    fn sandbox(&self, id: String, attempt: u32, host_network: bool) -> SandboxStatus {
+        SandboxStatus {
+            id: id.into(),
+            attempt,
+            state: SandboxState::Ready,
+            created_at: self.clock.now(),
+            host_network,
+            ips: if host_network { Vec::new() } else { vec![[10, 0, 0, 7].into()] },
+        }
+    }
+
+    fn made(&self, state: &mut State, name: &str, sandbox: SandboxId) -> ContainerStatus {
+        state.ids += 1;
+        ContainerStatus {
+            id: format!("{name}-{}", state.ids).into(),
+            sandbox,
+            name: name.into(),
+            restart_count: 0,
+            state: ContainerState::Created,
+            created_at: self.clock.now(),
+            started_at: None,
+            finished_at: None,
+            exit_code: 0,
+            signal: None,
+            reason: String::new(),
+            message: String::new(),
+            spec_hash: 0,
+            image: "img".into(),
+            image_id: "sha256:img".into(),
+        }
+    }
+
+    /// Notes a call, and what it is to do before and instead of its work.
+    async fn enter(&self, op: Op, uid: &PodUid, what: String) -> Result<(), RuntimeError> {
+        let slow = {
+            let mut state = self.state.lock();
+            let call = Call { at: self.begin.elapsed().as_secs_f64(), uid: uid.clone(), what };
+            state.calls.push(call);
+            let reads = state.slow_reads.get(uid).filter(|_| op == Op::Status);
+            state.slow.get(&op).or(reads).copied()
+        };
+        if let Some(slow) = slow {
+            sleep(slow).await;
+        }
+        let state = self.state.lock();
+        assert!(!state.panicking.contains(&op), "{op:?} was told to panic");
+        state.failing.get(&op).cloned().map_or(Ok(()), Err)
+    }
+
+    /// Ends what was due to end by now.
+    fn settle(&self, state: &mut State) {
+        let now = Instant::now();
+        let mut ended = Vec::new();
+        for (uid, pod) in &mut state.pods {
+            for live in &mut pod.containers {
+                let Some((at, code)) = live.end().filter(|(at, _)| *at <= now) else { continue };
+                live.status.state = ContainerState::Exited;
+                live.status.exit_code = code;
+                live.status.reason = if code == 0 { "Completed".into() } else { "Error".into() };
+                let ago = u64::try_from((now - at).as_nanos()).unwrap();
+                live.status.finished_at = Some(Time::from_nanos(self.clock.now().as_nanos() - ago));
+                ended.push(uid.clone());
+            }
+        }
+        ended.iter().for_each(|uid| self.hint(state, uid));
+    }
+
+    fn hint(&self, state: &mut State, uid: &PodUid) {
+        if self.with_events && !state.hints.contains(uid) {
+            state.hints.push_back(uid.clone());
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn owner<'a>(state: &'a State, id: &ContainerId) -> Result<(&'a PodUid, &'a Live), RuntimeError> {
+        let all = state.pods.iter().flat_map(|(uid, pod)| pod.containers.iter().map(move |live| (uid, live)));
+        all.into_iter().find(|(_, live)| live.status.id == *id).ok_or_else(|| RuntimeError::NotFound(id.to_string()))
+    }
+
+    fn named(&self, id: &ContainerId) -> Result<(PodUid, String), RuntimeError> {
+        let state = self.state.lock();
+        FakeRuntime::owner(&state, id).map(|(uid, live)| (uid.clone(), live.status.name.to_string()))
+    }
+
+    fn live<T>(&self, id: &ContainerId, edit: impl FnOnce(&mut Live) -> T) -> Result<T, RuntimeError> {
+        let mut state = self.state.lock();
+        self.settle(&mut state);
+        let all = state.pods.values_mut().flat_map(|pod| &mut pod.containers);
+        let live = all.into_iter().find(|live| live.status.id == *id);
+        live.map(edit).ok_or_else(|| RuntimeError::NotFound(id.to_string()))
+    }
+
+    fn holder(&self, id: &SandboxId) -> PodUid {
+        let state = self.state.lock();
+        let has = |pod: &Pod| pod.sandboxes.iter().any(|sandbox| sandbox.id == *id);
+        state.pods.iter().find(|(_, pod)| has(pod)).map_or_else(|| "".into(), |(uid, _)| uid.clone())
+    }
+}
+
+impl State {
+    fn list(&self) -> Vec<RuntimePod> {
+        let container = |live: &Live| RuntimePodContainer {
+            id: live.status.id.clone(),
+            sandbox: live.status.sandbox.clone(),
+            name: live.status.name.clone(),
+            state: live.status.state,
+            created_at: live.status.created_at,
+        };
+        let sandbox =
+            |s: &SandboxStatus| RuntimePodSandbox { id: s.id.clone(), state: s.state, created_at: s.created_at };
+        let pods = self.pods.iter().map(|(uid, pod)| RuntimePod {
+            uid: uid.clone(),
+            full_name: pod.full_name.clone(),
+            sandboxes: pod.sandboxes.iter().map(sandbox).collect(),
+            containers: pod.containers.iter().map(container).collect(),
+        });
+        pods.collect()
+    }
+}
+
+impl ContainerRuntime for FakeRuntime {
+    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
+        async { Ok(RuntimeVersion { name: "fake".into(), version: "0".into() }) }.boxed()
+    }
+
+    fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
+        async {
+            let slow = self.state.lock().slow.get(&Op::List).copied();
+            if let Some(slow) = slow {
+                sleep(slow).await;
+            }
+            let (pods, age) = {
+                let mut state = self.state.lock();
+                assert!(!state.panicking.contains(&Op::List), "listing was told to panic");
+                if let Some(error) = state.failing.get(&Op::List) {
+                    return Err(error.clone());
+                }
+                self.settle(&mut state);
+                (state.list(), state.list_age)
+            };
+            if !age.is_zero() {
+                sleep(age).await;
+            }
+            Ok(pods)
+        }
+        .boxed()
+    }
+
+    fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
+        async move {
+            self.enter(Op::Status, uid, "status".into()).await?;
+            Ok(self.look(uid))
+        }
+        .boxed()
+    }
+
+    fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
+        async move {
+            let uid = config.pod.uid().clone();
+            self.enter(Op::RunSandbox, &uid, format!("sandbox {}", config.attempt)).await?;
+            let mut state = self.state.lock();
+            state.ids += 1;
+            let sandbox = self.sandbox(format!("sandbox-{}", state.ids), config.attempt, config.pod.is_host_network());
+            let id = sandbox.id.clone();
+            let full_name = config.pod.full_name().clone();
+            let new = || Pod { full_name, sandboxes: Vec::new(), containers: Vec::new() };
+            state.pods.entry(uid.clone()).or_insert_with(new).sandboxes.insert(0, sandbox);
+            self.hint(&mut state, &uid);
+            Ok(id)
+        }
+        .boxed()
+    }
+
+    fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        async move {
+            let uid = self.holder(id);
+            self.enter(Op::StopSandbox, &uid, "stop-sandbox".into()).await?;
+            let mut state = self.state.lock();
+            let Some(pod) = state.pods.get_mut(&uid) else { return Ok(()) };
+            for sandbox in pod.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
+                sandbox.state = SandboxState::NotReady;
+                sandbox.ips.clear();
+            }
+            for live in pod.containers.iter_mut().filter(|live| live.status.sandbox == *id) {
+                live.killed_at = Some(Instant::now());
+            }
+            self.hint(&mut state, &uid);
+            self.settle(&mut state);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        async move {
+            let uid = self.holder(id);
+            self.enter(Op::Remove, &uid, "remove-sandbox".into()).await?;
+            let mut state = self.state.lock();
+            if let Some(pod) = state.pods.get_mut(&uid) {
+                pod.sandboxes.retain(|sandbox| sandbox.id != *id);
+                pod.containers.retain(|live| live.status.sandbox != *id);
+                if pod.sandboxes.is_empty() {
+                    state.pods.remove(&uid);
+                }
+            }
+            self.hint(&mut state, &uid);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn ensure_image<'a>(
+        &'a self,
+        pod: &'a Arc<PodObject>,
+        image: &'a str,
+        _: Option<&'a str>,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<String, ImageError>> {
+        async move {
+            let pull = self.enter(Op::Pull, pod.uid(), format!("pull {image}"));
+            let pulled = cancel.run_until_cancelled(pull).await.ok_or(ImageError::Cancelled)?;
+            pulled.map(|()| format!("sha256:{image}")).map_err(|error| ImageError::Pull(error.to_string()))
+        }
+        .boxed()
+    }
+
+    fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
+        async move {
+            let uid = config.pod.uid().clone();
+            self.enter(Op::Create, &uid, format!("create {}", config.name)).await?;
+            let mut state = self.state.lock();
+            let mut status = self.made(&mut state, config.name.as_str(), config.sandbox);
+            status.restart_count = config.restart_count;
+            status.spec_hash = config.spec_hash;
+            status.image_id = config.image_id;
+            let id = status.id.clone();
+            let script = state.scripts.get(config.name.as_str()).copied().unwrap_or_default();
+            let pod = state.pods.get_mut(&uid).ok_or_else(|| RuntimeError::NotFound(uid.to_string()))?;
+            pod.containers.insert(0, Live { status, script, started: None, asked: None, killed_at: None });
+            self.hint(&mut state, &uid);
+            Ok(id)
+        }
+        .boxed()
+    }
+
+    fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        async move {
+            let (uid, name) = self.named(id)?;
+            self.enter(Op::Start, &uid, format!("start {name}")).await?;
+            let now = self.clock.now();
+            self.live(id, |live| {
+                if live.script.fails_to_start {
+                    return Err(RuntimeError::Failed("no such command".into()));
+                }
+                live.started = Some(Instant::now());
+                live.status.started_at = Some(now);
+                live.status.state = ContainerState::Running;
+                Ok(())
+            })??;
+            self.hint(&mut self.state.lock(), &uid);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
+        async move {
+            let (uid, name) = self.named(id)?;
+            self.enter(Op::Stop, &uid, format!("stop {name} {}", grace.as_secs_f64())).await?;
+            self.live(id, |live| {
+                let now = Instant::now();
+                live.asked.get_or_insert(now);
+                live.killed_at = Some(live.killed_at.map_or(now + grace, |at| at.min(now + grace)));
+            })?;
+            self.changed.notify_waiters();
+            loop {
+                let changed = self.changed.notified();
+                let end = self.live(id, |live| live.end())?;
+                // It runs no more, or never ran.
+                let Some((at, _)) = end else { return Ok(()) };
+                tokio::select! {
+                    () = sleep_until(at) => {}
+                    () = changed => {}
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn remove_container<'a>(&'a self, id: &'a ContainerId, _: bool) -> RuntimeFuture<'a, ()> {
+        async move {
+            let Ok((uid, name)) = self.named(id) else { return Ok(()) };
+            self.enter(Op::Remove, &uid, format!("remove {name}")).await?;
+            let mut state = self.state.lock();
+            if let Some(pod) = state.pods.get_mut(&uid) {
+                pod.containers.retain(|live| live.status.id != *id);
+            }
+            self.hint(&mut state, &uid);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn exec<'a>(&'a self, _: &'a ContainerId, _: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
+        async { Ok(ExecOutput::default()) }.boxed()
+    }
+
+    fn next_event(&self) -> BoxFuture<'_, PodUid> {
+        async {
+            loop {
+                let changed = self.changed.notified();
+                let next = {
+                    let mut state = self.state.lock();
+                    self.settle(&mut state);
+                    if let Some(uid) = state.hints.pop_front() {
+                        return uid;
+                    }
+                    state.pods.values().flat_map(|pod| &pod.containers).filter_map(Live::end).map(|(at, _)| at).min()
+                };
+                match next {
+                    Some(at) => tokio::select! {
+                        () = sleep_until(at) => {}
+                        () = changed => {}
+                    },
+                    None => changed.await,
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn has_events(&self) -> bool {
+        self.with_events
+    }
+}

@@ -1,0 +1,86 @@
+//! Pods for the tests.
+
+use std::sync::Arc;
+
+use podwright_actors::pod::PodObject;
+use serde_json::{Value, json};
+
+/// Begins a pod from the API server: named so in namespace `test`, with the name as UID, one container `main`, a grace of
+/// 30 s.
+pub(crate) fn pod(name: &str) -> PodBuilder {
+    PodBuilder(json!({
+        "metadata": {
+            "name": name, "namespace": "test", "uid": name, "generation": 1,
+            "annotations": {"kubernetes.io/config.source": "api"},
+        },
+        "spec": {"terminationGracePeriodSeconds": 30, "containers": [{"name": "main", "image": "img"}]},
+    }))
+}
+
+#[derive(Clone)]
+pub(crate) struct PodBuilder(Value);
+
+impl PodBuilder {
+    pub(crate) fn build(&self) -> Arc<PodObject> {
+        PodObject::new(serde_json::from_value(self.0.clone()).unwrap()).unwrap()
+    }
+
+    pub(crate) fn uid(mut self, uid: &str) -> Self {
+        self.0["metadata"]["uid"] = json!(uid);
+        self
+    }
+
+    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.0["metadata"]["annotations"][key] = json!(value);
+        self
+    }
+
+    /// From a file instead of the API server.
+    pub(crate) fn of_file(self) -> Self {
+        self.annotation("kubernetes.io/config.source", "file")
+    }
+
+    pub(crate) fn mirror(self) -> Self {
+        self.annotation("kubernetes.io/config.mirror", "hash")
+    }
+
+    pub(crate) fn deleting(mut self, grace: i64) -> Self {
+        self.0["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        self.0["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        self
+    }
+
+    pub(crate) fn phase(mut self, phase: &str) -> Self {
+        self.0["status"]["phase"] = json!(phase);
+        self
+    }
+
+    pub(crate) fn spec(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.0["spec"][field] = value.into();
+        self
+    }
+
+    pub(crate) fn grace(self, seconds: i64) -> Self {
+        self.spec("terminationGracePeriodSeconds", seconds)
+    }
+
+    pub(crate) fn policy(self, policy: &str) -> Self {
+        self.spec("restartPolicy", policy)
+    }
+
+    /// The containers, each with this image.
+    pub(crate) fn containers(self, names: &[&str]) -> Self {
+        let list: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": "img"})).collect();
+        self.spec("containers", list)
+    }
+
+    pub(crate) fn cpu(mut self, cpu: &str) -> Self {
+        self.0["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        self
+    }
+
+    pub(crate) fn label(mut self, value: &str) -> Self {
+        self.0["metadata"]["labels"]["v"] = json!(value);
+        self
+    }
+}

@@ -1,0 +1,221 @@
+//! A whole node over fake ports, in paused time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use parking_lot::Mutex;
+use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
+use podwright_actors::containers::perform::ContainersConfig;
+use podwright_actors::engine::{EngineConfig, Threads};
+use podwright_actors::node::{Node, NodeConfig, NodePorts};
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::{SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright_actors::shutdown::ShutdownGate;
+use podwright_actors::status::NodeFacts;
+use podwright_actors::time::Time;
+use podwright_metrics::{Format, Metrics};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::fake_ports::{Events, FakeStorage, NoNetwork};
+use super::fake_runtime::FakeRuntime;
+use super::pods::PodBuilder;
+
+/// The families of which every scenario checks all 23 series.
+const FAMILIES: [&str; 6] = [
+    "kubelet_desired_pods",
+    "kubelet_active_pods",
+    "kubelet_mirror_pods",
+    "kubelet_working_pods",
+    "kubelet_restarted_pods_total",
+    "kubelet_orphaned_runtime_pods_total",
+];
+
+pub(crate) struct TestNode {
+    pub(crate) node: Node,
+    pub(crate) runtime: Arc<FakeRuntime>,
+    pub(crate) storage: Arc<FakeStorage>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) metrics: Metrics,
+    pub(crate) clock: TokioClock,
+    pub(crate) gate: Arc<ShutdownGate>,
+    begin: Instant,
+    /// What each source delivered last.
+    wanted: Mutex<[Vec<Arc<podwright_actors::pod::PodObject>>; 2]>,
+}
+
+/// What there is before the node starts.
+pub(crate) struct Setup {
+    pub(crate) runtime: Arc<FakeRuntime>,
+    pub(crate) storage: Arc<FakeStorage>,
+    pub(crate) cpu_millis: i64,
+    pub(crate) resync: Duration,
+    pub(crate) sources: Vec<SourceKind>,
+    clock: TokioClock,
+}
+
+impl Setup {
+    /// A runtime that has no events is relisted every second.
+    pub(crate) fn new(with_events: bool) -> Self {
+        tokio::time::pause();
+        Setup::again(with_events)
+    }
+
+    /// One more node, once time is paused.
+    pub(crate) fn again(with_events: bool) -> Self {
+        let clock = TokioClock::starting_at(Time::from_secs(1_800_000_000));
+        Setup {
+            runtime: Arc::new(FakeRuntime::new(clock, with_events)),
+            storage: Arc::default(),
+            cpu_millis: 4000,
+            resync: Duration::from_secs(60),
+            sources: vec![SourceKind::File, SourceKind::Api],
+            clock,
+        }
+    }
+
+    pub(crate) fn start(self) -> TestNode {
+        let Setup { runtime, storage, cpu_millis, resync, sources, clock } = self;
+        let (events, gate, metrics) = (Arc::new(Events::default()), Arc::new(ShutdownGate::default()), Metrics::new());
+        let capacity = NodeCapacity { cpu_millis, memory_bytes: 1 << 30, pods: 500 };
+        let admission: Vec<Arc<dyn AdmissionHandler>> = vec![gate.clone(), Arc::new(capacity)];
+        let engine = EngineConfig { threads: Threads::Current, seed: Some(7), resync, ..EngineConfig::default() };
+        let facts = NodeFacts {
+            name: "node1".into(),
+            host_ips: vec!["192.0.2.1".parse().unwrap()],
+            runtime_name: "fake".into(),
+        };
+        let config = NodeConfig { engine, containers: ContainersConfig::default(), facts, sources };
+        let ports = NodePorts {
+            runtime: runtime.clone(),
+            network: Arc::new(NoNetwork),
+            storage: storage.clone(),
+            events: events.clone(),
+            clock: Arc::new(clock),
+            admission,
+            metrics: metrics.clone(),
+        };
+        let node = Node::start(config, ports).unwrap();
+        let wanted = Mutex::default();
+        TestNode { node, runtime, storage, events, metrics, clock, gate, begin: Instant::now(), wanted }
+    }
+}
+
+impl TestNode {
+    /// A node with an eventful runtime, both of whose sources have delivered nothing.
+    pub(crate) async fn start() -> Self {
+        let node = Setup::new(true).start();
+        node.deliver(&[]).await;
+        node
+    }
+
+    /// Delivers full sets: static pods from the file source, the others from the API server.
+    pub(crate) async fn deliver(&self, pods: &[PodBuilder]) {
+        let (files, api) = pods.iter().map(PodBuilder::build).partition(|pod| pod.is_static());
+        self.deliver_set(SourceKind::File, files, Vec::new()).await;
+        self.deliver_set(SourceKind::Api, api, Vec::new()).await;
+        self.settled().await;
+    }
+
+    pub(crate) async fn deliver_set(
+        &self,
+        source: SourceKind,
+        pods: Vec<Arc<podwright_actors::pod::PodObject>>,
+        problems: Vec<SourceProblem>,
+    ) {
+        // A source hands out the same object for what did not change.
+        let pods: Vec<_> = {
+            let mut wanted = self.wanted.lock();
+            let last = &mut wanted[usize::from(source == SourceKind::Api)];
+            let same = |pod: &Arc<podwright_actors::pod::PodObject>| {
+                last.iter().find(|old| old.pod() == pod.pod()).unwrap_or(pod).clone()
+            };
+            let pods = pods.iter().map(same).collect::<Vec<_>>();
+            last.clone_from(&pods);
+            pods
+        };
+        self.node.sets.send(SourceSet { source, pods, problems }).await.unwrap();
+    }
+
+    /// Lets what can be done without waiting be done.
+    pub(crate) async fn settled(&self) {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    pub(crate) async fn wait(&self, seconds: f64) {
+        sleep(Duration::from_secs_f64(seconds)).await;
+    }
+
+    /// Waits until a time on the node's clock.
+    pub(crate) async fn until(&self, seconds: f64) {
+        sleep_until(self.begin + Duration::from_secs_f64(seconds)).await;
+    }
+
+    /// Seconds since the node started.
+    pub(crate) fn now(&self) -> f64 {
+        self.begin.elapsed().as_secs_f64()
+    }
+
+    /// One pass, besides those that the node makes by itself.
+    pub(crate) async fn pass(&self) {
+        self.node.housekeeping.pass().await.unwrap();
+        self.settled().await;
+    }
+
+    /// Waits for something that comes without being asked for; fails after so many seconds.
+    pub(crate) async fn eventually(&self, within: f64, what: &str, mut is: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs_f64(within);
+        while !is() {
+            assert!(Instant::now() < end, "not within {within} s: {what}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(crate) fn lifecycle(&self, uid: &str) -> Option<Lifecycle> {
+        self.node.engine.lifecycle(&uid.into())
+    }
+
+    pub(crate) fn status(&self, uid: &str) -> PodStatus {
+        self.node.statuses.get(&uid.into()).map(|status| PodStatus::clone(&status)).unwrap_or_default()
+    }
+
+    pub(crate) fn phase(&self, uid: &str) -> String {
+        self.status(uid).phase.unwrap_or_default()
+    }
+
+    pub(crate) fn reason(&self, uid: &str) -> String {
+        self.status(uid).reason.unwrap_or_default()
+    }
+
+    /// One number of the exposition, or 0.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let text = self.metrics.encode(Format::Classic);
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    /// The series of the six families that tell how many pods there are: those that are not zero, as
+    /// `working_pods{config,lifecycle,static} n`, sorted. There are always 23.
+    pub(crate) fn pod_counts(&self) -> Vec<String> {
+        let text = self.metrics.encode(Format::Classic);
+        let mut all = BTreeSet::new();
+        let mut some = Vec::new();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            if !FAMILIES.contains(&name) {
+                continue;
+            }
+            let labels: Vec<&str> = labels.split('"').skip(1).step_by(2).collect();
+            let short = format!("{}{{{}}}", name.strip_prefix("kubelet_").unwrap(), labels.join(","));
+            if value.parse::<f64>().unwrap() != 0.0 {
+                some.push(format!("{short} {value}"));
+            }
+            assert!(all.insert(short), "{series} twice");
+        }
+        assert_eq!(all.len(), 23, "{all:#?}");
+        some.sort();
+        some
+    }
+}
