@@ -67,6 +67,8 @@ impl PodSyncer for NodeSyncer {
 
         let volumes = self.set_up_volumes(cx, pod).await?;
         self.probes.add_pod(pod);
+        // Probes that are new have not seen the runs that were read above.
+        self.probes.observe(&cx.uid, &runtime);
         let done = self
             .containers
             .sync_containers(&SyncWork {
