@@ -80,7 +80,6 @@ fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<P
         .env_clear()
         .env(CONTAINER_ENV, &run.id)
         .env(EXEC_ENV, mark)
-        .envs([shim::ALLOCATOR_ENV])
         .stdin(Stdio::from(failure_end))
         .stdout(Stdio::from(end.try_clone()?))
         .stderr(Stdio::from(end))

@@ -55,8 +55,6 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Set for shims: a binary that uses mimalloc would commit 4 MiB for each at once instead of half of one.
-pub(super) const ALLOCATOR_ENV: (&str, &str) = ("MIMALLOC_ARENA_EAGER_COMMIT", "0");
 /// The argument for the shim proper.
 pub(super) const RUN: &str = "run";
 /// The argument for the stage between the agent and a command beside the container's own.

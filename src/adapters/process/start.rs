@@ -85,7 +85,6 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
         .arg(files.dir())
         .env_clear()
         .env(CONTAINER_ENV, &run.id)
-        .envs([shim::ALLOCATOR_ENV])
         .stdin(Stdio::from(lock))
         .stdout(Stdio::from(decided_end))
         .stderr(Stdio::from(shim_log))

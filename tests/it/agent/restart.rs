@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -57,4 +58,35 @@ async fn twenty_pods_outlive_a_killed_agent_and_none_is_restarted_or_lost() {
         running.map(|pod| (pod.metadata.name.clone().unwrap(), identity(pod))).collect()
     };
     assert_eq!(identities(&after), identities(&before));
+}
+
+// Every moment of a start is one at which the agent may die: before a record is written, between record and process,
+// before the process is known to run.
+#[tokio::test]
+async fn an_agent_killed_at_any_moment_of_a_start_neither_loses_nor_duplicates() {
+    const PODS: usize = 8;
+    // Milliseconds after the agent answered, which is when it begins to start pods.
+    for moment in (0..120).step_by(10) {
+        let place = Place::new();
+        let ran = |i: usize| place.root().join(format!("ran-{i}"));
+        for i in 0..PODS {
+            let script = format!("echo $PODWRIGHT_CONTAINER_ID >> {}; exec sleep 1000", ran(i).display());
+            place.put(&format!("p{i}.yaml"), &manifest(&format!("p{i}"), &script, "terminationGracePeriodSeconds: 1"));
+        }
+        let first = place.start(&[]).await;
+        // A real moment in the life of a real process; there is no event for "in the middle of anything".
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        first.crash().await;
+
+        let second = place.start(&[]).await;
+        for i in 0..PODS {
+            second.ready(&format!("p{i}-n1")).await;
+        }
+        for i in 0..PODS {
+            let runs = fs::read_to_string(ran(i)).unwrap();
+            assert_eq!(runs.lines().count(), 1, "killed after {moment} ms, p{i} ran as {runs}");
+        }
+        let sleeping = place.processes().iter().filter(|command| command.starts_with("sleep 1000")).count();
+        assert_eq!(sleeping, PODS, "killed after {moment} ms");
+    }
 }

@@ -1,6 +1,5 @@
 //! An agent that comes after another one.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use podwright::adapters::process::OpenError;
@@ -188,71 +187,4 @@ async fn commands_of_an_earlier_agent_end() {
     let second = root.open().await;
     assert_eq!(status(&second, &pod).await.state, ContainerState::Running);
     assert!(!is_alive(pid));
-}
-
-/// The agent of [`an_agent_killed_at_any_moment_neither_loses_nor_duplicates`], in a process of its own.
-#[tokio::test]
-#[ignore = "run by another test"]
-async fn agent_that_will_be_killed() {
-    let Ok(root) = std::env::var("PODWRIGHT_TEST_ROOT") else { return };
-    let config = crate::support::processes::config(root.as_ref());
-    let runtime = Arc::new(podwright::adapters::process::ProcessRuntime::open(config).await.unwrap());
-    std::fs::write(format!("{root}/opened"), "").unwrap();
-    let mut starts = Vec::new();
-    for i in 0..PODS {
-        let (runtime, out) = (Arc::clone(&runtime), format!("{root}/ran.{i}"));
-        starts.push(tokio::spawn(async move {
-            let pod = pod(&format!("p{i}"), |_| {});
-            run(&runtime, &pod, &format!("echo $PODWRIGHT_CONTAINER_ID >> {out}; exec sleep 1000")).await
-        }));
-    }
-    for start in starts {
-        start.await.unwrap();
-    }
-    std::fs::write(format!("{root}/started"), "").unwrap();
-    std::future::pending().await
-}
-
-const PODS: usize = 8;
-
-#[tokio::test]
-async fn an_agent_killed_at_any_moment_neither_loses_nor_duplicates() {
-    // Milliseconds after it began to start containers; the last time, when all run.
-    for moment in (0..40).step_by(3).map(Some).chain([None]) {
-        let root = Root::new();
-        let (opened, started) = (root.fifo("opened"), root.fifo("started"));
-        let mut agent = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "process_runtime::adoption::agent_that_will_be_killed", "--ignored"])
-            .env("PODWRIGHT_TEST_ROOT", root.path())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        opened.read().await;
-        match moment {
-            // A real moment in the life of a real process; there is no event for "in the middle of anything".
-            Some(delay) => tokio::time::sleep(Duration::from_millis(delay)).await,
-            None => drop(started.read().await),
-        }
-        agent.kill().await.unwrap();
-
-        let runtime = root.open().await;
-        let mut running = 0;
-        for i in 0..PODS {
-            let pod = pod(&format!("p{i}"), |_| {});
-            for container in runtime.pod_status(pod.uid()).await.unwrap().containers {
-                match container.state {
-                    ContainerState::Running => running += 1,
-                    // Not started: it can be, once.
-                    ContainerState::Created => runtime.start_container(&container.id).await.unwrap(),
-                    state => panic!("after {moment:?} ms: {state}: {container:?}"),
-                }
-                runtime.stop_container(&container.id, Duration::from_secs(60)).await.unwrap();
-                let ran = std::fs::read_to_string(root.path().join(format!("ran.{i}"))).unwrap_or_default();
-                assert!(ran.lines().count() <= 1, "after {moment:?} ms it ran twice: {ran}");
-            }
-        }
-        assert!(moment.is_some() || running == PODS, "{running} run");
-    }
 }
