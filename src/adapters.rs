@@ -6,3 +6,7 @@ pub mod manifest;
 pub mod network;
 #[cfg(feature = "process")]
 pub mod process;
+#[cfg(feature = "agent")]
+pub mod sources;
+#[cfg(any(feature = "agent", feature = "process"))]
+pub mod storage;

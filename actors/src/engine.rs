@@ -13,6 +13,7 @@ mod queries;
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -23,6 +24,7 @@ use podwright_metrics::{Metrics, OperationType};
 use crate::ids::PodUid;
 use crate::pod_worker::actor::Spawn;
 use crate::pod_worker::cell::{Cell, Live, Slot};
+use crate::pod_worker::seat::Seat;
 use crate::pod_worker::step::{self, Effects, Event, NameMove, Outcome, Tick};
 use crate::pod_worker::{KnownPod, Update, UpdateKind};
 use crate::ports::{Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock};
@@ -60,7 +62,7 @@ pub(crate) struct Inner {
     config: EngineConfig,
     seed: u64,
     pool: Pool,
-    spawn: Spawn,
+    pub(crate) spawn: Spawn,
 }
 
 /// What an engine is made of, besides the hooks. The defaults suit an embedder that brings just a [`PodSyncer`].
@@ -126,7 +128,7 @@ impl Engine {
     /// record that remains. Pods that are wanted and missing from the answer are to be created again by the caller.
     ///
     /// Updates for new pods must not run at the same time.
-    pub fn sync_known_pods(&self, desired: &HashSet<PodUid>) -> Vec<KnownPod> {
+    pub fn sync_known_pods<S: BuildHasher>(&self, desired: &HashSet<PodUid, S>) -> Vec<KnownPod> {
         let inner = self.inner();
         inner.synced.store(true, Ordering::Release);
         // Collected first: the map is not locked while records are worked on, so no update waits for this pass.
@@ -151,11 +153,12 @@ impl Engine {
         known
     }
 
-    /// Keeps a pod's worker from taking work until the guard is dropped; updates are still accepted. For looking into
-    /// one pod while others go on. `None` if the pod is unknown.
+    /// Keeps a pod's worker from taking work until the guard is dropped; updates are still accepted, and a call that is
+    /// under way goes on. For looking into one pod while others go on. Holds of the same pod add up; none outlasts the
+    /// pod's record. `None` if the pod is unknown.
     pub fn hold(&self, uid: &PodUid) -> Option<Hold> {
-        let cell = self.inner().cells.get(uid)?.clone();
-        cell.hold(true);
+        let cell = self.inner().find(uid)?;
+        cell.ask(|_| cell.hold())?;
         Some(Hold { cell })
     }
 }
@@ -168,8 +171,7 @@ impl fmt::Debug for Engine {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.inner.closing.store(true, Ordering::Release);
-        self.inner.pool.stop();
+        self.inner.close();
     }
 }
 
@@ -181,7 +183,7 @@ pub struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.cell.hold(false);
+        self.cell.release();
     }
 }
 
@@ -197,7 +199,7 @@ impl Inner {
 
     fn update(self: &Arc<Self>, update: Update) {
         // Asked before any lock is taken, and only where the answer matters (U3).
-        let observed = if update.is_ended() { self.view.observed(update.uid()) } else { Observed::Never };
+        let observed = if update.is_ended() { self.observed(update.uid()) } else { Observed::Never };
         let mut update = Some(update);
         while let Some(taken) = update.take() {
             let cell = self.cell(taken.uid());
@@ -213,7 +215,7 @@ impl Inner {
                     }
                     *guard = Slot::Live(Live { record, queued, cancel: None });
                     self.settle(&cell, guard, effects);
-                    self.employ(&cell);
+                    self.employ(&cell, 0);
                     return;
                 }
                 Slot::Forgotten => {
@@ -251,7 +253,7 @@ impl Inner {
         let mut cancelled = None;
         let mut containers = None;
         if let Slot::Live(live) = &mut *guard {
-            if name == NameMove::Leave
+            if (forget || name == NameMove::Leave)
                 && let Some(queued) = live.queued.take()
             {
                 next = self.names.leave(&queued, &cell.uid);
@@ -293,37 +295,65 @@ impl Inner {
     }
 
     /// Takes what is pending on behalf of a worker.
-    pub(crate) fn take(&self, cell: &Cell, live: &mut Live, jitter: f64) -> Effects {
+    pub(crate) fn take(&self, cell: &Cell, live: &mut Live, observed: Observed, jitter: f64) -> Effects {
         let may_start = match &live.queued {
             Some(name) if live.record.wants_name() => self.names.claim(name, &cell.uid),
-            _ => true,
+            Some(_) | None => true,
         };
-        let observed = if live.record.wants_observation() { self.view.observed(&cell.uid) } else { Observed::Never };
         step::step(&mut live.record, Event::Take { may_start, observed }, self.tick(jitter))
     }
 
-    /// Gives a cell a worker.
-    fn employ(self: &Arc<Self>, cell: &Arc<Cell>) {
-        self.pool.spawn(&cell.uid, || self.spawn.worker(Arc::downgrade(self), cell.clone()));
+    /// What was last seen of a pod. Never asked under a cell's lock: who answers is not ours, and may ask back.
+    pub(crate) fn observed(&self, uid: &PodUid) -> Observed {
+        catch_unwind(AssertUnwindSafe(|| self.view.observed(uid))).unwrap_or_else(|_| {
+            self.metrics.actors.hook_panicked();
+            tracing::error!(pod.uid = %uid, "runtime view panicked");
+            Observed::Never
+        })
+    }
+
+    /// Offers a cell to the thread that is its pod's n-th choice.
+    pub(crate) fn employ(self: &Arc<Self>, cell: &Arc<Cell>, choice: usize) {
+        if choice >= self.pool.choices() {
+            tracing::error!(pod.uid = %cell.uid, "no engine thread is left to run the pod's worker");
+            return;
+        }
+        let seat = Seat::offered(Arc::downgrade(self), cell.clone(), choice);
+        self.pool.spawn(&cell.uid, choice, self.spawn.worker(seat));
+    }
+
+    fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        // On threads that are not ours the workers have to see for themselves that they have nobody to work for.
+        for entry in &self.cells {
+            entry.value().shut();
+        }
+        self.pool.stop();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
     }
 
     /// A worker is gone without having ended: a bug of ours, or its thread died. What it was doing counts as failed, and
     /// another one takes over from the record.
     pub(crate) fn replace_worker(self: &Arc<Self>, cell: &Arc<Cell>) {
-        if self.closing.load(Ordering::Acquire) {
-            return;
-        }
         let mut guard = cell.lock();
         let Slot::Live(live) = &mut *guard else { return };
         if live.record.is_finished() {
             return;
         }
+        // The call is gone, but what it started elsewhere may go on, and another call is about to be made.
+        let lost = live.cancel.take();
         tracing::error!(pod.uid = %cell.uid, "worker lost, replacing it");
         let outcome = Outcome::Failed { error: "the worker was lost".to_owned(), retry: SyncRetry::Backoff };
         let effects = step::step(&mut live.record, Event::Done(outcome), self.tick(0.0));
         self.settle(cell, guard, effects);
+        if let Some(lost) = lost {
+            lost.cancel();
+        }
         self.metrics.actors.worker_rebuilt();
-        self.employ(cell);
+        self.employ(cell, 0);
     }
 }
 

@@ -24,12 +24,18 @@
 
 pub(crate) mod actor;
 pub(crate) mod cell;
+mod lifecycle;
 pub mod names;
+pub(crate) mod seat;
 mod state;
 pub mod step;
 mod update;
 mod wait;
 
-pub use state::{Cause, Failure, Hook, KnownPod, Lifecycle, Record, Transition};
+pub use lifecycle::{Cause, Failure, Hook, KnownPod, Lifecycle, Transition};
+pub use state::Record;
 pub use update::{Completed, KillOptions, Notifier, Update, UpdateKind};
 pub use wait::{Wait, WaitFor};
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,23 @@
 //! Recording hooks and pod builders for the tests of this crate.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time as ApiTime};
 use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::ids::PodUid;
 use crate::pod::{MIRROR_ANNOTATION, PodObject, SOURCE_ANNOTATION};
-use crate::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod};
+use crate::pod_worker::Hook;
+use crate::ports::{
+    HookContext, Observed, PodSyncer, RunningPod, RuntimeView, SyncError, SyncKind, SyncOutcome, SyncPod,
+    TerminatingPod,
+};
+use crate::time::Time;
 
 /// Begins a pod named `name` in namespace `test` with UID `name`, one container and a grace of 30 s.
 pub(crate) fn pod(name: &str) -> PodBuilder {
@@ -48,8 +55,12 @@ impl PodBuilder {
         self
     }
 
-    pub(crate) fn static_pod(mut self) -> Self {
-        self.0.metadata.annotations = Some(BTreeMap::from([(SOURCE_ANNOTATION.to_owned(), "file".to_owned())]));
+    pub(crate) fn static_pod(self) -> Self {
+        self.annotation(SOURCE_ANNOTATION, "file")
+    }
+
+    fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.0.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.to_owned());
         self
     }
 
@@ -87,12 +98,27 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    pub(crate) fn create() -> Self {
-        Call::Sync { kind: SyncKind::Create, version: None }
+    pub(crate) fn sync(kind: SyncKind) -> Self {
+        Call::Sync { kind, version: None }
     }
 
+    pub(crate) fn create() -> Self {
+        Call::sync(SyncKind::Create)
+    }
+
+    /// A setup with the pod that has label `v` of this value.
+    pub(crate) fn version(kind: SyncKind, version: &str) -> Self {
+        Call::Sync { kind, version: Some(version.to_owned()) }
+    }
+
+    /// A stop with a grace that somebody asked for.
     pub(crate) fn stop(grace: u32) -> Self {
         Call::Stop { grace, forced: true }
+    }
+
+    /// A stop with the grace that the pod's own fields say.
+    pub(crate) fn unforced_stop(grace: u32) -> Self {
+        Call::Stop { grace, forced: false }
     }
 
     pub(crate) fn clean_up() -> Self {
@@ -100,15 +126,50 @@ impl Call {
     }
 }
 
-/// Hooks that record their calls and do as they were told.
+/// What a hook does when it is called.
+pub(crate) enum Does {
+    /// Setup finds that the pod goes on, and asks to be called again at that time.
+    Continues(Option<Time>),
+    /// Setup finds that the pod ended.
+    Ends,
+    Fails(SyncError),
+    Panics(&'static str),
+    /// Takes that long, unless it is cancelled.
+    Takes(Duration),
+    /// Waits for its gate, or until it is cancelled.
+    Waits(Gate),
+    /// Waits for its gate and hears no cancellation.
+    IsDeaf(Gate),
+    /// Anything else, on the thread of the worker.
+    Runs(Box<dyn FnOnce() -> Result<SyncOutcome, SyncError> + Send>),
+}
+
+/// Holds hook calls up until it is opened.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(CancellationToken);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        self.0.cancel();
+    }
+}
+
+/// Hooks that record their calls and do as they were told; untold, they succeed at once.
 #[derive(Default)]
 pub(crate) struct Hooks(Mutex<Script>);
 
 #[derive(Default)]
 struct Script {
-    calls: HashMap<PodUid, Vec<Call>>,
+    calls: HashMap<PodUid, Vec<(Call, Instant)>>,
+    /// What the next calls of a hook of a pod do, one each.
+    plans: HashMap<(PodUid, Hook), VecDeque<Does>>,
     stop_takes: Duration,
-    results: VecDeque<Result<SyncOutcome, SyncError>>,
+    /// What the status functions of stop calls made of an empty status.
+    reasons: HashMap<PodUid, Vec<Option<String>>>,
+    inside: HashSet<PodUid>,
+    cancelled: HashMap<PodUid, usize>,
+    /// How many calls were made although another one of the same pod was under way (I3).
+    overlaps: usize,
 }
 
 impl Hooks {
@@ -118,42 +179,151 @@ impl Hooks {
 
     /// What was called for a pod, in order. `version` is its label `v`.
     pub(crate) fn calls(&self, uid: &PodUid) -> Vec<Call> {
-        self.0.lock().calls.get(uid).cloned().unwrap_or_default()
+        let script = self.0.lock();
+        assert_eq!(script.overlaps, 0, "two hook calls of one pod at the same time");
+        script.calls.get(uid).map(|calls| calls.iter().map(|(call, _)| call.clone()).collect()).unwrap_or_default()
+    }
+
+    /// Seconds between the calls of a pod.
+    pub(crate) fn gaps(&self, uid: &PodUid) -> Vec<f64> {
+        let script = self.0.lock();
+        let calls = script.calls.get(uid).map(Vec::as_slice).unwrap_or_default();
+        calls.windows(2).map(|pair| (pair[1].1 - pair[0].1).as_secs_f64()).collect()
+    }
+
+    /// The reasons that status functions gave, one for each stop call.
+    pub(crate) fn reasons(&self, uid: &PodUid) -> Vec<Option<String>> {
+        self.0.lock().reasons.get(uid).cloned().unwrap_or_default()
+    }
+
+    /// How many calls of a pod saw their cancellation.
+    pub(crate) fn cancelled(&self, uid: &PodUid) -> usize {
+        self.0.lock().cancelled.get(uid).copied().unwrap_or_default()
+    }
+
+    /// Whether a call of a pod is under way.
+    pub(crate) fn is_inside(&self, uid: &PodUid) -> bool {
+        self.0.lock().inside.contains(uid)
     }
 
     pub(crate) fn stops_take(&self, duration: Duration) {
         self.0.lock().stop_takes = duration;
     }
 
-    fn record(&self, uid: &PodUid, call: Call) {
-        self.0.lock().calls.entry(uid.clone()).or_default().push(call);
+    /// The next call of this hook that is not planned yet does this.
+    pub(crate) fn next(&self, uid: &PodUid, hook: Hook, does: Does) {
+        self.0.lock().plans.entry((uid.clone(), hook)).or_default().push_back(does);
+    }
+
+    /// The next so many calls of this hook fail.
+    pub(crate) fn fails(&self, uid: &PodUid, hook: Hook, times: usize) {
+        for _ in 0..times {
+            self.next(uid, hook, Does::Fails(SyncError::failed("out of luck")));
+        }
+    }
+
+    /// The next call of this hook waits for the gate.
+    pub(crate) fn waits(&self, uid: &PodUid, hook: Hook) -> Gate {
+        let gate = Gate::default();
+        self.next(uid, hook, Does::Waits(gate.clone()));
+        gate
+    }
+
+    async fn act(&self, cx: &HookContext, hook: Hook, call: Call) -> Result<SyncOutcome, SyncError> {
+        let (does, _inside) = self.enter(cx, hook, call);
+        let done = SyncOutcome::Continue { check_at: None };
+        let cancelled = match does {
+            Does::Continues(check_at) => return Ok(SyncOutcome::Continue { check_at }),
+            Does::Ends => return Ok(SyncOutcome::Terminal),
+            Does::Fails(error) => return Err(error),
+            // Past the panic hook, which would print it.
+            Does::Panics(what) => std::panic::resume_unwind(Box::new(what)),
+            Does::Takes(Duration::ZERO) => return Ok(done),
+            Does::Takes(duration) => tokio::select! {
+                () = tokio::time::sleep(duration) => false,
+                () = cx.cancelled() => true,
+            },
+            Does::Waits(gate) => tokio::select! {
+                () = gate.0.cancelled() => false,
+                () = cx.cancelled() => true,
+            },
+            Does::IsDeaf(gate) => {
+                gate.0.cancelled().await;
+                false
+            }
+            Does::Runs(action) => return action(),
+        };
+        if cancelled {
+            *self.0.lock().cancelled.entry(cx.uid.clone()).or_default() += 1;
+            return Err(SyncError::Cancelled);
+        }
+        Ok(done)
+    }
+
+    fn enter(&self, cx: &HookContext, hook: Hook, call: Call) -> (Does, Inside<'_>) {
+        let mut script = self.0.lock();
+        if !script.inside.insert(cx.uid.clone()) {
+            script.overlaps += 1;
+        }
+        script.calls.entry(cx.uid.clone()).or_default().push((call, Instant::now()));
+        let planned = script.plans.get_mut(&(cx.uid.clone(), hook)).and_then(VecDeque::pop_front);
+        let does = planned.unwrap_or(match hook {
+            Hook::Terminating => Does::Takes(script.stop_takes),
+            Hook::Sync | Hook::TerminatingRuntime | Hook::Terminated => Does::Continues(None),
+        });
+        (does, Inside { hooks: self, uid: cx.uid.clone() })
+    }
+}
+
+/// Marks a call as under way until it returns, panics or is dropped.
+struct Inside<'a> {
+    hooks: &'a Hooks,
+    uid: PodUid,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.hooks.0.lock().inside.remove(&self.uid);
     }
 }
 
 impl PodSyncer for Hooks {
     async fn sync_pod(&self, cx: &HookContext, work: &SyncPod) -> Result<SyncOutcome, SyncError> {
         let version = work.pod.metadata().labels.as_ref().and_then(|labels| labels.get("v").cloned());
-        self.record(&cx.uid, Call::Sync { kind: work.kind, version });
-        let next = self.0.lock().results.pop_front();
-        next.unwrap_or(Ok(SyncOutcome::Continue { check_at: None }))
+        self.act(cx, Hook::Sync, Call::Sync { kind: work.kind, version }).await
     }
 
     async fn sync_terminating_pod(&self, cx: &HookContext, work: &TerminatingPod) -> Result<(), SyncError> {
-        self.record(&cx.uid, Call::Stop { grace: work.grace.seconds(), forced: work.forced });
-        let takes = self.0.lock().stop_takes;
-        tokio::select! {
-            () = tokio::time::sleep(takes) => Ok(()),
-            () = cx.cancelled() => Err(SyncError::Cancelled),
+        let mut status = PodStatus::default();
+        if let Some(edit) = &work.status_fn {
+            edit(&mut status);
         }
+        self.0.lock().reasons.entry(cx.uid.clone()).or_default().push(status.reason);
+        let call = Call::Stop { grace: work.grace.seconds(), forced: work.forced };
+        self.act(cx, Hook::Terminating, call).await.map(drop)
     }
 
     async fn sync_terminating_runtime_pod(&self, cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
-        self.record(&cx.uid, Call::StopRuntime);
-        Ok(())
+        self.act(cx, Hook::TerminatingRuntime, Call::StopRuntime).await.map(drop)
     }
 
     async fn sync_terminated_pod(&self, cx: &HookContext, _pod: &Arc<PodObject>) -> Result<(), SyncError> {
-        self.record(&cx.uid, Call::CleanUp);
-        Ok(())
+        self.act(cx, Hook::Terminated, Call::CleanUp).await.map(drop)
+    }
+}
+
+/// A view of the runtime that shows what it was told.
+#[derive(Default)]
+pub(crate) struct View(Mutex<HashMap<PodUid, Observed>>);
+
+impl View {
+    pub(crate) fn shows(&self, uid: &PodUid, observed: Observed) {
+        self.0.lock().insert(uid.clone(), observed);
+    }
+}
+
+impl RuntimeView for View {
+    fn observed(&self, uid: &PodUid) -> Observed {
+        self.0.lock().get(uid).copied().unwrap_or(Observed::Never)
     }
 }

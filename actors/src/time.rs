@@ -1,7 +1,7 @@
 //! Instants and grace periods as plain values, so that cores need no clock.
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Add;
 use std::time::Duration;
 
@@ -9,41 +9,44 @@ use std::time::Duration;
 ///
 /// One type serves deadlines and the timestamps of a pod's status, because a crash backoff is measured from the
 /// finish time that a runtime reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Time(u64);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Time(
+    /// One more than the nanoseconds, so that an absent time takes no room of its own: records hold several.
+    NonZeroU64,
+);
 
 impl Time {
     /// The Unix epoch; earlier instants do not exist.
-    pub const ZERO: Time = Time(0);
+    pub const ZERO: Time = Time(NonZeroU64::MIN);
 
     /// The instant `nanos` nanoseconds after the Unix epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
-        Time(nanos)
+        Time(NonZeroU64::MIN.saturating_add(nanos))
     }
 
     /// The instant `seconds` seconds after the Unix epoch.
     pub const fn from_secs(seconds: u64) -> Self {
-        Time(seconds.saturating_mul(1_000_000_000))
+        Time::from_nanos(seconds.saturating_mul(1_000_000_000))
     }
 
     /// Nanoseconds since the Unix epoch.
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// How long ago `earlier` was; zero if it lies ahead.
     pub const fn since(self, earlier: Time) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
     }
 
     /// The form that API objects carry.
     pub fn to_timestamp(self) -> jiff::Timestamp {
-        jiff::Timestamp::from_nanosecond(i128::from(self.0)).unwrap_or(jiff::Timestamp::MAX)
+        jiff::Timestamp::from_nanosecond(i128::from(self.as_nanos())).unwrap_or(jiff::Timestamp::MAX)
     }
 
     /// From the form that API objects carry; instants before the epoch become the epoch.
     pub fn from_timestamp(timestamp: jiff::Timestamp) -> Self {
-        Time(u64::try_from(timestamp.as_nanosecond()).unwrap_or(0))
+        Time::from_nanos(u64::try_from(timestamp.as_nanosecond()).unwrap_or(0))
     }
 
     /// This instant as a `metav1.Time`.
@@ -57,6 +60,18 @@ impl Add<Duration> for Time {
 
     fn add(self, later: Duration) -> Time {
         Time(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Default for Time {
+    fn default() -> Self {
+        Time::ZERO
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Time").field(&self.as_nanos()).finish()
     }
 }
 

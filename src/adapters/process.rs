@@ -1,4 +1,4 @@
-//! The embedded process runtime: [`ContainerRuntime`] without a daemon, without images, without root.
+//! The embedded process runtime: [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) without a daemon, without images, without root.
 //!
 //! A container is a command in a session of its own. Between the agent and the command stands a **shim**: this same
 //! binary, started again with a hidden first argument. It outlives the agent, copies the output to the log, waits for
@@ -54,6 +54,7 @@ mod stop;
 mod table;
 
 use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 pub use runtime::ProcessRuntime;
@@ -79,12 +80,19 @@ pub struct ProcessConfig {
     /// Whether to put each container into a cgroup of its own where that is possible (cgroup v2, root or a delegated
     /// hierarchy).
     pub cgroups: bool,
+    /// The addresses that pods have: all share the node's network, so these are the node's.
+    pub addresses: Vec<IpAddr>,
 }
 
 impl ProcessConfig {
     /// The defaults under a root directory.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        ProcessConfig { root: root.into(), shim: vec!["/proc/self/exe".into(), SHIM_ARGUMENT.into()], cgroups: true }
+        ProcessConfig {
+            root: root.into(),
+            shim: vec!["/proc/self/exe".into(), SHIM_ARGUMENT.into()],
+            cgroups: true,
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        }
     }
 }
 

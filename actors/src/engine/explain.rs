@@ -71,6 +71,6 @@ fn look(uid: &PodUid, record: &Record) -> PodSnapshot {
         deleted: known.deleted,
         evicted: known.evicted,
         restart_requested: known.restart_requested,
-        transitions: record.transitions().to_vec(),
+        transitions: record.transitions().collect(),
     }
 }

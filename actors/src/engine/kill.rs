@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
+use crate::ids::FullName;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, Notifier, Update};
 use crate::ports::{PodEvent, StatusFn};
@@ -28,7 +29,7 @@ pub struct KillNow {
 #[error("pod {pod} did not stop within {waited:?}")]
 pub struct KillPodError {
     /// Which pod.
-    pub pod: String,
+    pub pod: FullName,
     /// How long it was waited for.
     pub waited: Duration,
 }
@@ -54,12 +55,13 @@ impl Engine {
         self.update_pod(Update::kill(pod.clone()).with_options(options));
         match tokio::time::timeout(waited, completed).await {
             Ok(true) => Ok(()),
+            // A record keeps its notifier as long as this call keeps the engine, so it is the time that is over.
             Ok(false) | Err(_) => {
                 if let Some(events) = &self.inner().events {
                     let message = format!("containers did not stop within {} s", waited.as_secs());
                     events.record(pod, PodEvent::warning("ExceededGracePeriod", message));
                 }
-                Err(KillPodError { pod: pod.full_name().to_string(), waited })
+                Err(KillPodError { pod: pod.full_name().clone(), waited })
             }
         }
     }

@@ -18,11 +18,20 @@ impl Names {
         self.0.get_mut(name).is_some_and(|mut queue| queue.claim(uid))
     }
 
+    pub(super) fn is_turn(&self, name: &FullName, uid: &PodUid) -> bool {
+        self.0.get(name).is_some_and(|queue| queue.is_turn(uid))
+    }
+
     /// Answers with who should be woken.
     pub(super) fn leave(&self, name: &FullName, uid: &PodUid) -> Option<PodUid> {
         let next = self.0.get_mut(name)?.leave(uid);
         self.0.remove_if(name, |_, queue| queue.is_empty());
         next
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(super) fn started(&self, name: &FullName) -> Option<PodUid> {

@@ -7,7 +7,6 @@ use std::sync::mpsc;
 use std::thread;
 
 use actix::{Arbiter, ArbiterHandle, System};
-use futures_util::future::LocalBoxFuture;
 
 use super::config::Threads;
 use crate::ids::PodUid;
@@ -66,23 +65,17 @@ impl Pool {
         started.recv().map_err(|_| StartEngineError::Died)
     }
 
-    /// Runs something on the arbiter of a pod, or on the next one that still lives.
-    pub(super) fn spawn<F>(&self, uid: &PodUid, make: impl Fn() -> F)
-    where
-        F: FnOnce() -> LocalBoxFuture<'static, ()> + Send + 'static,
-    {
-        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(uid);
+    /// How many choices a pod has.
+    pub(super) fn choices(&self) -> usize {
+        self.arbiters.len()
+    }
+
+    /// Runs something on the arbiter that is a pod's n-th choice, if that one lives. If not, it is dropped.
+    pub(super) fn spawn(&self, uid: &PodUid, choice: usize, work: impl FnOnce() + Send + 'static) {
         let count = self.arbiters.len();
+        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(uid);
         let first = usize::try_from(hash % count.max(1) as u64).unwrap_or(0);
-        let alive = (0..count).any(|offset| {
-            let make = make();
-            self.arbiters[(first + offset) % count].spawn_fn(move || {
-                actix::spawn(make());
-            })
-        });
-        if !alive {
-            tracing::error!(pod.uid = %uid, "no engine thread is left to run the pod's worker");
-        }
+        self.arbiters[(first + choice) % count].spawn_fn(work);
     }
 
     pub(super) fn stop(&self) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::Engine;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
+use crate::pod_worker::cell::Live;
 use crate::pod_worker::{Lifecycle, Record};
 
 impl Engine {
@@ -101,7 +102,17 @@ impl Engine {
 
     /// Whether no record has work pending or running. A static pod that waits for its name has none.
     pub fn is_quiescent(&self) -> bool {
-        !self.inner().cells.iter().any(|cell| cell.ask(Record::is_working).unwrap_or(false))
+        // Twice, because pods are looked at one after the other: one that gives its full name away after the next one was
+        // looked at is over when its own turn comes, and the next one has not begun.
+        (0..2).all(|_| !self.inner().cells.iter().any(|cell| cell.look(|live| self.is_working(&cell.uid, live))))
+    }
+
+    fn is_working(&self, uid: &PodUid, live: &Live) -> bool {
+        live.record.is_working()
+            || live
+                .queued
+                .as_ref()
+                .is_some_and(|name| live.record.is_blocked() && self.inner().names.is_turn(name, uid))
     }
 
     /// Waits until no record has work pending or running, looking every 100 µs. Needs a tokio runtime with time.

@@ -1,59 +1,126 @@
-//! The engine with recording hooks, in paused time.
+//! The engine with recording hooks, in paused time. Each test names the scenario it checks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::pod_worker::{KillOptions, Lifecycle};
-use crate::testing::{Call, Hooks, pod};
-use crate::time::Grace;
+use crate::ids::FullName;
+use crate::pod::PodObject;
+use crate::pod_worker::{Hook, KillOptions, Lifecycle};
+use crate::ports::{RunningPod, TokioClock};
+use crate::testing::{Hooks, View};
+use crate::time::{Grace, Time};
 
-fn engine(hooks: &Arc<Hooks>) -> Engine {
-    tokio::time::pause();
-    let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..EngineConfig::default() };
-    Engine::build(hooks.clone(), EngineParts { config, ..EngineParts::default() }).unwrap()
+mod known_pods;
+mod queries;
+mod races;
+mod retries;
+mod static_pods;
+mod stops;
+mod supervision;
+mod threads;
+mod updates;
+
+thread_local! {
+    /// A test may have several rigs; time is paused once.
+    static PAUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-// S1
-#[actix::test]
-async fn a_created_pod_is_set_up_once() {
-    let hooks = Hooks::new();
-    let engine = engine(&hooks);
-    let pod = pod("a").build();
-    engine.update_pod(Update::create(pod.clone()));
-    engine.quiesced().await;
-    assert_eq!(hooks.calls(pod.uid()), [Call::create()]);
-    assert_eq!(engine.lifecycle(pod.uid()), Some(Lifecycle::Sync));
-    assert!(Arc::ptr_eq(&engine.active_pod(pod.uid()).unwrap(), &pod));
+/// When the tests' clock starts.
+const START: Time = Time::from_secs(1_000_000);
+
+/// An engine on the arbiter of the test, with its hooks and what it sees of the runtime.
+struct Rig {
+    hooks: Arc<Hooks>,
+    view: Arc<View>,
+    clock: TokioClock,
+    engine: Engine,
 }
 
-// S4
-#[actix::test]
-async fn a_deleted_pod_is_stopped_with_its_deletion_grace_and_cleaned_up() {
-    let hooks = Hooks::new();
-    let engine = engine(&hooks);
-    let running = pod("a").build();
-    engine.update_pod(Update::create(running.clone()));
-    engine.quiesced().await;
-    engine.update_pod(Update::changed(pod("a").deleting(15).build()));
-    engine.quiesced().await;
-    assert_eq!(hooks.calls(running.uid()), [Call::create(), Call::stop(15), Call::clean_up()]);
-    assert!(engine.is_pod_known_terminated(running.uid()));
-    assert!(engine.should_pod_be_finished(running.uid()));
+fn rig() -> Rig {
+    rig_with(EngineConfig::default())
 }
 
-// S15, S99
-#[actix::test]
-async fn a_shorter_grace_reaches_a_stop_in_progress() {
-    let hooks = Hooks::new();
-    let engine = engine(&hooks);
-    let target = pod("a").build();
-    engine.update_pod(Update::create(target.clone()));
-    engine.quiesced().await;
-    hooks.stops_take(Duration::from_secs(600));
-    engine.update_pod(Update::kill(target.clone()));
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let options = KillOptions { grace: Some(Grace::from_seconds(5)), ..KillOptions::default() };
-    engine.update_pod(Update::kill(target.clone()).with_options(options));
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    assert_eq!(hooks.calls(target.uid()), [Call::create(), Call::stop(30), Call::stop(5)]);
+/// Threads and seed are the tests' own.
+fn rig_with(config: EngineConfig) -> Rig {
+    rig_from(EngineParts { config, ..EngineParts::default() })
+}
+
+/// Clock and view are the tests' own too.
+fn rig_from(parts: EngineParts) -> Rig {
+    if !PAUSED.replace(true) {
+        tokio::time::pause();
+    }
+    let (hooks, view, clock) = (Hooks::new(), Arc::new(View::default()), TokioClock::starting_at(START));
+    let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..parts.config };
+    let parts = EngineParts { config, clock: Some(Arc::new(clock)), view: Some(view.clone()), ..parts };
+    let engine = Engine::build(hooks.clone(), parts).unwrap();
+    Rig { hooks, view, clock, engine }
+}
+
+impl Rig {
+    async fn settled(&self) {
+        let patience = Duration::from_secs(3600);
+        tokio::time::timeout(patience, self.engine.quiesced()).await.expect("the engine comes to rest within an hour");
+    }
+
+    /// Creates a pod and lets its first setup pass.
+    async fn run(&self, pod: &Arc<PodObject>) {
+        self.engine.update_pod(Update::create(pod.clone()));
+        self.settled().await;
+    }
+
+    async fn update(&self, update: Update) {
+        self.engine.update_pod(update);
+        self.settled().await;
+    }
+
+    fn lifecycle(&self, name: &str) -> Option<Lifecycle> {
+        self.engine.lifecycle(&name.into())
+    }
+
+    /// One housekeeping comparison, answered in the order of the UIDs.
+    fn known(&self, desired: &[&str]) -> Vec<KnownPod> {
+        let desired: HashSet<PodUid> = desired.iter().map(|name| PodUid::new(name)).collect();
+        let mut known = self.engine.sync_known_pods(&desired);
+        known.sort_by_key(|pod| pod.uid.to_string());
+        known
+    }
+
+    /// Which pods are in the answer of a comparison.
+    fn known_uids(&self, desired: &[&str]) -> Vec<String> {
+        self.known(desired).into_iter().map(|pod| pod.uid.to_string()).collect()
+    }
+}
+
+async fn pass(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
+
+async fn pass_secs(seconds: u64) {
+    pass(Duration::from_secs(seconds)).await;
+}
+
+/// Lets every worker that is awake go on until it waits.
+async fn pass_a_moment() {
+    pass(Duration::from_millis(2)).await;
+}
+
+fn graced(seconds: i64) -> KillOptions {
+    KillOptions { grace: Some(Grace::from_seconds(seconds)), ..KillOptions::default() }
+}
+
+fn evicting() -> KillOptions {
+    KillOptions { evict: true, ..KillOptions::default() }
+}
+
+fn because(reason: &'static str) -> KillOptions {
+    let status_fn: crate::ports::StatusFn = Arc::new(move |status| status.reason = Some(reason.to_owned()));
+    KillOptions { status_fn: Some(status_fn), ..KillOptions::default() }
+}
+
+/// What housekeeping asks for a pod that only the runtime knows.
+fn runtime_kill(name: &str) -> Update {
+    let running = RunningPod { uid: name.into(), full_name: FullName::new("test", name) };
+    Update::kill_runtime(running).with_options(graced(1))
 }

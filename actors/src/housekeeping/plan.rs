@@ -17,10 +17,8 @@ pub(super) fn working_pods(known: &[KnownPod]) -> WorkingPods {
             (true, false) => PodConfig::Desired { is_static: pod.is_static },
             (true, true) => PodConfig::Orphan { is_static: pod.is_static },
             (false, true) => PodConfig::RuntimeOnly,
-            (false, false) => {
-                tracing::error!(pod.uid = %pod.uid, "a record has no spec and is no orphan");
-                continue;
-            }
+            // Wanted and without a spec: it has none until its worker takes the first update.
+            (false, false) => continue,
         };
         counts.add(config, pod.lifecycle.into());
     }

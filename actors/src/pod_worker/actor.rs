@@ -17,34 +17,41 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::cell::{Cell, Slot};
+use super::seat::Seat;
 use super::step::{Event, HookCall, Outcome, step};
-use crate::engine::{Inner, WeakInner};
-use crate::ports::{HookContext, PodEvent, PodSyncer, SyncError, SyncOutcome};
+use crate::engine::Inner;
+use crate::ports::{HookContext, Observed, PodEvent, PodSyncer, SyncError, SyncOutcome, SyncRetry};
 use crate::time::Time;
 
 /// After so many hook calls in a row without waiting, other pods of the thread get their turn.
 const TURNS: u32 = 16;
 
 type HookFuture = LocalBoxFuture<'static, Outcome>;
-type MakeWorker = Box<dyn FnOnce() -> LocalBoxFuture<'static, ()> + Send>;
-type MakeCall = Arc<dyn Fn(HookContext, HookCall) -> HookFuture + Send + Sync>;
+type MakeCall = Box<dyn Fn(HookContext, HookCall) -> HookFuture + Send + Sync>;
 
 /// Makes workers without knowing whose hooks they call.
 pub(crate) struct Spawn(MakeCall);
 
 impl Spawn {
     pub(crate) fn of<S: PodSyncer>(syncer: Arc<S>) -> Self {
-        Spawn(Arc::new(move |cx, call| Box::pin(perform(syncer.clone(), cx, call))))
+        Spawn(Box::new(move |cx, call| Box::pin(perform(syncer.clone(), cx, call))))
+    }
+
+    fn call(&self, cx: HookContext, call: HookCall) -> HookFuture {
+        (self.0)(cx, call)
     }
 
     /// What to run on the worker's thread.
-    pub(crate) fn worker(&self, engine: WeakInner, cell: Arc<Cell>) -> MakeWorker {
-        let hooks = self.0.clone();
-        Box::new(move || {
-            Box::pin(async move {
-                PodWorker { life: Some(Life::new(engine, cell, hooks)) }.start();
-            })
-        })
+    pub(crate) fn worker(&self, seat: Seat) -> impl FnOnce() + Send + use<> {
+        move || {
+            // The engine was dropped since it made the offer: nobody is left to work for.
+            let Some(engine) = seat.engine() else { return };
+            let life = Life::new(&engine, seat);
+            PodWorker::create(|ctx| {
+                ctx.spawn(life);
+                PodWorker
+            });
+        }
     }
 }
 
@@ -68,38 +75,29 @@ async fn perform<S: PodSyncer>(syncer: Arc<S>, cx: HookContext, call: HookCall) 
 }
 
 /// The actor. See the module.
-pub(crate) struct PodWorker {
-    life: Option<Life>,
-}
+pub(crate) struct PodWorker;
 
 impl Actor for PodWorker {
     type Context = Context<Self>;
-
-    fn started(&mut self, ctx: &mut Self::Context) {
-        if let Some(life) = self.life.take() {
-            ctx.spawn(life);
-        }
-    }
 }
 
 /// The worker's one future.
 struct Life {
-    engine: WeakInner,
-    cell: Arc<Cell>,
-    hooks: MakeCall,
+    seat: Seat,
     running: Option<HookFuture>,
     /// Armed for the earliest time that was due when it was armed; what is due later lets it fire and arms it again, so
     /// that a busy pod does not touch the timer with each call.
     alarm: Option<(Time, Pin<Box<tokio::time::Sleep>>)>,
     dice: u64,
-    span: Span,
-    /// Whether the worker came to its end; if not, it was lost.
-    ended: bool,
+    /// Absent where nobody listens.
+    span: Option<Box<Span>>,
 }
 
 impl Life {
-    fn new(engine: WeakInner, cell: Arc<Cell>, hooks: MakeCall) -> Self {
-        let dice = engine.upgrade().map_or(0, |engine| engine.dice(&cell.uid));
+    fn new(engine: &Inner, mut seat: Seat) -> Self {
+        seat.begin();
+        let cell = seat.cell();
+        let dice = engine.dice(&cell.uid);
         let name = cell.ask(|record| record.full_name().cloned()).flatten();
         let span = tracing::info_span!(
             "pod_worker",
@@ -108,7 +106,12 @@ impl Life {
             pod.name = name.as_ref().map_or("", |n| n.name()),
             phase = tracing::field::Empty,
         );
-        Life { engine, cell, hooks, running: None, alarm: None, dice, span, ended: false }
+        let span = (!span.is_disabled()).then(|| Box::new(span));
+        Life { seat, running: None, alarm: None, dice, span }
+    }
+
+    fn span(&self) -> Span {
+        self.span.as_deref().cloned().unwrap_or_else(Span::none)
     }
 
     /// A number from 0 to 0.5 (splitmix64).
@@ -121,30 +124,31 @@ impl Life {
     }
 
     fn go_on(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        let Some(engine) = self.engine.upgrade() else {
-            self.ended = true;
-            return Poll::Ready(());
-        };
+        let Some(engine) = self.seat.engine() else { return Poll::Ready(()) };
         for _ in 0..TURNS {
             if let Some(hook) = &mut self.running {
                 let polled = catch_unwind(AssertUnwindSafe(|| hook.as_mut().poll(cx)));
                 let outcome = match polled {
-                    Ok(Poll::Pending) => return Poll::Pending,
+                    Ok(Poll::Pending) => {
+                        self.seat.cell().doze(cx.waker());
+                        // The engine may have gone between the look above and the line above, and would not ring twice.
+                        return if engine.is_closing() { Poll::Ready(()) } else { Poll::Pending };
+                    }
                     Ok(Poll::Ready(outcome)) => outcome,
-                    Err(panic) => panicked(&engine, &self.cell, &*panic),
+                    Err(panic) => panicked(&engine, self.seat.cell(), &*panic),
                 };
                 self.running = None;
                 self.finish_call(&engine, outcome);
                 continue;
             }
-            self.cell.listen(cx.waker());
+            self.seat.cell().listen(cx.waker());
+            if engine.is_closing() {
+                return Poll::Ready(());
+            }
             match self.take(&engine) {
                 Taken::Call => continue,
                 Taken::Nothing => {}
-                Taken::End => {
-                    self.ended = true;
-                    return Poll::Ready(());
-                }
+                Taken::End => return Poll::Ready(()),
             }
             match self.wait_until_due(&engine, cx) {
                 Poll::Ready(()) => continue,
@@ -157,7 +161,7 @@ impl Life {
 
     fn finish_call(&mut self, engine: &Arc<Inner>, outcome: Outcome) {
         let jitter = self.roll();
-        let mut guard = self.cell.lock();
+        let mut guard = self.seat.cell().lock();
         let Slot::Live(live) = &mut *guard else { return };
         live.cancel = None;
         let failed = match &outcome {
@@ -167,13 +171,13 @@ impl Life {
         let before = live.record.lifecycle();
         let effects = step(&mut live.record, Event::Done(outcome), engine.tick(jitter));
         let after = live.record.lifecycle();
-        engine.settle(&self.cell, guard, effects);
+        engine.settle(self.seat.cell(), guard, effects);
         if before != after {
-            self.span.record("phase", after.as_str());
-            tracing::info!(parent: &self.span, lifecycle = after.as_str(), "moved");
+            self.span().record("phase", after.as_str());
+            tracing::info!(parent: &self.span(), lifecycle = after.as_str(), "moved");
         }
         if let Some((error, pod)) = failed {
-            tracing::debug!(parent: &self.span, error, "hook failed");
+            tracing::debug!(parent: &self.span(), error, "hook failed");
             if let (Some(events), Some(pod)) = (&engine.events, pod) {
                 events.record(&pod, PodEvent::warning("FailedSync", error));
             }
@@ -181,16 +185,25 @@ impl Life {
     }
 
     fn take(&mut self, engine: &Arc<Inner>) -> Taken {
-        if self.cell.is_held() {
+        if self.seat.cell().is_held() {
             return Taken::Nothing;
         }
         let jitter = self.roll();
-        let mut guard = self.cell.lock();
+        let mut observed = None;
+        let mut guard = loop {
+            let guard = self.seat.cell().lock();
+            let Slot::Live(live) = &*guard else { return Taken::End };
+            if live.record.is_finished() {
+                return Taken::End;
+            }
+            if observed.is_some() || !live.record.wants_observation() {
+                break guard;
+            }
+            drop(guard);
+            observed = Some(engine.observed(&self.seat.cell().uid));
+        };
         let Slot::Live(live) = &mut *guard else { return Taken::End };
-        if live.record.is_finished() {
-            return Taken::End;
-        }
-        let mut effects = engine.take(&self.cell, live, jitter);
+        let mut effects = engine.take(self.seat.cell(), live, observed.unwrap_or(Observed::Never), jitter);
         let call = effects.call.take();
         let end = effects.end;
         let mut first_setup = None;
@@ -200,12 +213,12 @@ impl Life {
             if let (true, HookCall::Sync(work)) = (effects.started, &call) {
                 first_setup = work.pod.first_seen();
             }
-            self.running = Some((self.hooks)(HookContext { uid: self.cell.uid.clone(), cancel }, call));
+            self.running = Some(engine.spawn.call(HookContext { uid: self.seat.cell().uid.clone(), cancel }, call));
         }
         let started = effects.started;
-        engine.settle(&self.cell, guard, effects);
+        engine.settle(self.seat.cell(), guard, effects);
         if started {
-            self.span.record("phase", "sync");
+            self.span().record("phase", "sync");
         }
         if let Some(seen) = first_setup {
             engine.metrics.pod_worker.started(engine.clock.now().since(seen));
@@ -219,17 +232,17 @@ impl Life {
 
     /// Ready when the due time came and there is work now.
     fn wait_until_due(&mut self, engine: &Arc<Inner>, cx: &mut TaskContext<'_>) -> Poll<()> {
-        if self.cell.is_held() {
+        if self.seat.cell().is_held() {
             return Poll::Pending;
         }
         loop {
-            let Some(due) = self.cell.ask(|record| record.due()).flatten() else { return Poll::Pending };
+            let Some(due) = self.seat.cell().ask(|record| record.due()).flatten() else { return Poll::Pending };
             let now = engine.clock.now();
             if due <= now {
-                let mut guard = self.cell.lock();
+                let mut guard = self.seat.cell().lock();
                 let Slot::Live(live) = &mut *guard else { return Poll::Ready(()) };
                 let effects = step(&mut live.record, Event::Due, engine.tick(0.0));
-                engine.settle(&self.cell, guard, effects);
+                engine.settle(self.seat.cell(), guard, effects);
                 return Poll::Ready(());
             }
             let delay = due.since(now);
@@ -271,7 +284,7 @@ fn panicked(engine: &Inner, cell: &Cell, panic: &(dyn Any + Send)) -> Outcome {
         .unwrap_or_else(|| "no message".to_owned());
     engine.metrics.actors.hook_panicked();
     tracing::error!(pod.uid = %cell.uid, panic = what, "hook panicked");
-    Outcome::Failed { error: format!("hook panicked: {what}"), retry: crate::ports::SyncRetry::Backoff }
+    Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff }
 }
 
 impl ActorFuture<PodWorker> for Life {
@@ -284,21 +297,12 @@ impl ActorFuture<PodWorker> for Life {
         task: &mut TaskContext<'_>,
     ) -> Poll<()> {
         let life = self.get_mut();
-        let _in_span = life.span.clone().entered();
+        let _in_span = life.span().entered();
         let polled = life.go_on(task);
         if polled.is_ready() {
+            life.seat.end();
             ctx.stop();
         }
         polled
-    }
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        if !self.ended
-            && let Some(engine) = self.engine.upgrade()
-        {
-            engine.replace_worker(&self.cell);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The place where one record lives: its lock, and the bell that wakes its actor.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 
 use futures_util::task::AtomicWaker;
@@ -17,8 +17,8 @@ pub(crate) struct Cell {
     slot: Mutex<Slot>,
     /// Whether the actor was woken and has not looked yet: one wake-up serves a burst.
     rung: AtomicBool,
-    /// Whether the actor must not take work.
-    held: AtomicBool,
+    /// How many want the actor to take no work.
+    holds: AtomicU32,
     bell: AtomicWaker,
 }
 
@@ -49,7 +49,7 @@ impl Cell {
             uid,
             slot: Mutex::new(Slot::Unborn),
             rung: AtomicBool::new(false),
-            held: AtomicBool::new(false),
+            holds: AtomicU32::new(0),
             bell: AtomicWaker::new(),
         }
     }
@@ -66,6 +66,14 @@ impl Cell {
         }
     }
 
+    /// Whether there is a record of which something is true.
+    pub(crate) fn look(&self, question: impl FnOnce(&Live) -> bool) -> bool {
+        match &*self.lock() {
+            Slot::Live(live) => question(live),
+            Slot::Unborn | Slot::Forgotten => false,
+        }
+    }
+
     /// Wakes the actor unless it was woken already and has not looked yet.
     pub(crate) fn ring(&self) {
         if !self.rung.swap(true, Ordering::AcqRel) {
@@ -76,20 +84,32 @@ impl Cell {
     /// The actor is about to look: a ring from now on wakes it again.
     pub(crate) fn listen(&self, waker: &Waker) {
         self.bell.register(waker);
-        self.rung.store(false, Ordering::Release);
-        // A ring between the two lines above has woken the waker just registered, so nothing is lost. What was rung
-        // before them is seen by the look that follows: the ringer released the record's lock before it rang.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        // Whoever rings after this swap finds the waker that was just registered. Whoever rang before it is read by it, so
+        // that the look which follows sees what it rang for. A plain store would not do: it orders nothing before the look.
+        self.rung.swap(false, Ordering::AcqRel);
     }
 
-    pub(crate) fn hold(&self, held: bool) {
-        self.held.store(held, Ordering::Release);
-        if !held {
+    /// The actor waits for its hook and looks at nothing else; it only lets itself be woken by [`shut`](Self::shut).
+    pub(crate) fn doze(&self, waker: &Waker) {
+        self.bell.register(waker);
+    }
+
+    /// Wakes the actor whatever it does, so that it sees that the engine is gone.
+    pub(crate) fn shut(&self) {
+        self.bell.wake();
+    }
+
+    pub(crate) fn hold(&self) {
+        self.holds.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn release(&self) {
+        if self.holds.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.ring();
         }
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.held.load(Ordering::Acquire)
+        self.holds.load(Ordering::Acquire) > 0
     }
 }

@@ -32,6 +32,11 @@ impl NameQueue {
         }
     }
 
+    /// Whether a pod may start, or did.
+    pub fn is_turn(&self, uid: &PodUid) -> bool {
+        self.started.as_ref().or(self.waiting.front()) == Some(uid)
+    }
+
     /// Takes a pod out; answers with who should be woken, if the name is free for it now.
     #[must_use]
     pub fn leave(&mut self, uid: &PodUid) -> Option<PodUid> {

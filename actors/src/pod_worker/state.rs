@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::lifecycle::{Failure, History, Hook, Lifecycle, Transition};
 use super::update::{Config, Notifier, Target, UpdateKind};
-use crate::ids::{FullName, PodUid};
+use crate::ids::FullName;
 use crate::pod::PodObject;
 use crate::ports::{RunningPod, StatusFn};
 use crate::time::{Grace, Time};
@@ -12,8 +13,6 @@ use crate::time::{Grace, Time};
 /// What the engine knows of one UID.
 #[derive(Debug)]
 pub struct Record {
-    /// When the first update came.
-    pub(super) synced_at: Time,
     pub(super) state: State,
     /// The newest update that was not taken yet. Replaced whole by the next one.
     pub(super) pending: Option<Pending>,
@@ -45,6 +44,12 @@ pub(super) enum State {
 pub(super) struct Waiting {
     /// Since when a pod of the same full name stands before it; `None` until it asked for its turn.
     pub(super) blocked_since: Option<Time>,
+    /// Whether it was told to wait, with the update that is pending now.
+    pub(super) refused: bool,
+}
+
+impl Waiting {
+    pub(super) const NEW: Waiting = Waiting { blocked_since: None, refused: false };
 }
 
 #[derive(Clone, Debug)]
@@ -124,31 +129,6 @@ pub(super) struct Pending {
     pub(super) start_time: Option<Time>,
 }
 
-/// Which of the four hooks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Hook {
-    /// `sync_pod`.
-    Sync,
-    /// `sync_terminating_pod`.
-    Terminating,
-    /// `sync_terminating_runtime_pod`.
-    TerminatingRuntime,
-    /// `sync_terminated_pod`.
-    Terminated,
-}
-
-impl Hook {
-    /// The name of its method.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Hook::Sync => "sync_pod",
-            Hook::Terminating => "sync_terminating_pod",
-            Hook::TerminatingRuntime => "sync_terminating_runtime_pod",
-            Hook::Terminated => "sync_terminated_pod",
-        }
-    }
-}
-
 /// A hook call under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunningHook {
@@ -157,124 +137,6 @@ pub(super) struct RunningHook {
     /// Kind and start time of the update behind it, for the duration metric.
     pub(super) kind: UpdateKind,
     pub(super) start_time: Option<Time>,
-}
-
-/// The hook fails; it is being tried again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Which hook.
-    pub hook: Hook,
-    /// What it said last.
-    pub error: String,
-    /// How often in a row.
-    pub count: u32,
-    /// When it failed first in this row.
-    pub since: Time,
-}
-
-/// The lifecycle as metrics and queries see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lifecycle {
-    /// Not yet allowed to start.
-    Waiting,
-    /// Expected to run.
-    Sync,
-    /// No container may start.
-    Terminating,
-    /// None runs.
-    Terminated,
-    /// Cleaned up.
-    Finished,
-}
-
-impl Lifecycle {
-    /// In lower case, as the `lifecycle` label and `explain` say it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Lifecycle::Waiting => "waiting",
-            Lifecycle::Sync => "sync",
-            Lifecycle::Terminating => "terminating",
-            Lifecycle::Terminated => "terminated",
-            Lifecycle::Finished => "finished",
-        }
-    }
-}
-
-/// Why a pod moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// The first update came.
-    FirstUpdate,
-    /// First seen in a terminal phase with nothing running: only cleanup is left.
-    SeenEnded,
-    /// The worker was allowed to start it.
-    Started,
-    /// A deletion timestamp came.
-    Deleted,
-    /// Its phase is terminal in the source.
-    TerminalPhase,
-    /// Somebody asked for a stop.
-    Killed,
-    /// Somebody asked for a stop for want of resources.
-    Evicted,
-    /// Only the runtime knows it.
-    RuntimeOnly,
-    /// No source wants it any more.
-    Orphaned,
-    /// Its containers ended by themselves.
-    Completed,
-    /// The terminate hook succeeded.
-    ContainersStopped,
-    /// The cleanup hook succeeded.
-    CleanedUp,
-    /// A stop came before it was allowed to start.
-    NeverStarted,
-}
-
-impl Cause {
-    /// A phrase for people.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Cause::FirstUpdate => "first update",
-            Cause::SeenEnded => "first seen in a terminal phase with nothing running",
-            Cause::Started => "allowed to start",
-            Cause::Deleted => "deleted",
-            Cause::TerminalPhase => "terminal phase in its source",
-            Cause::Killed => "stop requested",
-            Cause::Evicted => "evicted",
-            Cause::RuntimeOnly => "known to the runtime only",
-            Cause::Orphaned => "no source wants it any more",
-            Cause::Completed => "its containers ended",
-            Cause::ContainersStopped => "containers stopped",
-            Cause::CleanedUp => "cleaned up",
-            Cause::NeverStarted => "stopped before it started",
-        }
-    }
-}
-
-/// One move of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transition {
-    /// When.
-    pub at: Time,
-    /// Where to.
-    pub to: Lifecycle,
-    /// Why.
-    pub cause: Cause,
-}
-
-/// The last moves, oldest first. A life has five moves at the most.
-#[derive(Clone, Debug, Default)]
-pub(super) struct History(Vec<Transition>);
-
-impl History {
-    pub(super) fn push(&mut self, transition: Transition) {
-        self.0.push(transition);
-    }
-
-    pub(super) fn as_slice(&self) -> &[Transition] {
-        &self.0
-    }
 }
 
 impl Record {
@@ -357,8 +219,9 @@ impl Record {
         self.running.is_some() || (self.pending.is_some() && !self.is_blocked())
     }
 
-    pub(super) fn is_blocked(&self) -> bool {
-        matches!(&self.state, State::Waiting(Waiting { blocked_since: Some(_) }))
+    /// Whether it was told to wait for its full name.
+    pub(crate) fn is_blocked(&self) -> bool {
+        matches!(&self.state, State::Waiting(Waiting { refused: true, .. }))
     }
 
     /// Whether a stop was requested.
@@ -398,7 +261,7 @@ impl Record {
 
     /// When the first update came.
     pub fn synced_at(&self) -> Time {
-        self.synced_at
+        self.history.start()
     }
 
     /// When to act although nobody asks.
@@ -429,13 +292,13 @@ impl Record {
     }
 
     /// The last moves, oldest first.
-    pub fn transitions(&self) -> &[Transition] {
-        self.history.as_slice()
+    pub fn transitions(&self) -> impl DoubleEndedIterator<Item = Transition> {
+        self.history.iter()
     }
 
     /// When it came to where it stands.
     pub fn last_move(&self) -> Time {
-        self.transitions().last().map_or(self.synced_at, |transition| transition.at)
+        self.transitions().next_back().map_or(self.synced_at(), |transition| transition.at)
     }
 
     /// The name and namespace.
@@ -443,28 +306,17 @@ impl Record {
         if let Some(config) = self.config() {
             return Some(config.pod.full_name());
         }
-        match (&self.state, self.pending.as_ref().map(|p| &p.target)) {
-            (State::Finished(finished), _) => Some(&finished.full_name),
-            (State::Terminating(t), _) if let Stop::Runtime { running } = &t.stop => Some(&running.full_name),
-            (_, Some(Target::Runtime(running))) => Some(&running.full_name),
-            _ => None,
+        match &self.state {
+            State::Finished(finished) => return Some(&finished.full_name),
+            State::Terminating(t) => match &t.stop {
+                Stop::Runtime { running } => return Some(&running.full_name),
+                Stop::Unstarted { .. } | Stop::Started { .. } => {}
+            },
+            State::Waiting(_) | State::Sync(_) | State::Terminated(_) => {}
+        }
+        match &self.pending.as_ref()?.target {
+            Target::Runtime(running) => Some(&running.full_name),
+            Target::Config(config) => Some(config.pod.full_name()),
         }
     }
-}
-
-/// One record in the answer of `sync_known_pods`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownPod {
-    /// The UID.
-    pub uid: PodUid,
-    /// Where it stands; never [`Lifecycle::Waiting`], which counts as sync.
-    pub lifecycle: Lifecycle,
-    /// Whether no source wants it any more.
-    pub orphan: bool,
-    /// Whether a spec is known.
-    pub has_config: bool,
-    /// Whether it is a static pod.
-    pub is_static: bool,
-    /// Since when it stands there.
-    pub since: Time,
 }

@@ -11,7 +11,8 @@ mod update;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::{Cause, Hook, Lifecycle, Record, RunningHook, Transition};
+use super::lifecycle::{Cause, Hook, Lifecycle};
+use super::state::{Record, RunningHook};
 use super::update::{Notifier, Update, UpdateKind};
 use crate::pod::PodObject;
 use crate::ports::{Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
@@ -91,7 +92,7 @@ impl Tick {
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Effects {
-    /// The worker has something to do.
+    /// The worker has something to do. Not said where it looks by itself: after a call, and after its due time.
     pub wake: bool,
     /// The running hook call should end early.
     pub cancel: bool,
@@ -175,12 +176,16 @@ pub use update::birth;
 
 impl Record {
     fn moved(&mut self, at: Time, cause: Cause) {
-        let to = self.lifecycle();
-        self.history.push(Transition { at, to, cause });
+        debug_assert_eq!(cause.leads_to(), self.lifecycle());
+        self.history.push(at, cause);
     }
 
     fn begin(&mut self, hook: Hook, kind: UpdateKind, start_time: Option<Time>, now: Time) {
         self.due = None;
+        // What another hook failed with is over, now that this one is called.
+        if self.failure.as_ref().is_some_and(|failure| failure.hook != hook) {
+            self.failure = None;
+        }
         self.running = Some(RunningHook { hook, since: now, kind, start_time });
     }
 }

@@ -1,6 +1,7 @@
 //! What a pod waits for, as a value.
 
-use super::state::{Hook, Record, State, Waiting};
+use super::lifecycle::Hook;
+use super::state::{Record, State, Waiting};
 use crate::ids::PodUid;
 use crate::time::Time;
 
@@ -64,19 +65,24 @@ impl Record {
             let tries = self.failure.as_ref().map_or(1, |f| f.count.saturating_add(1));
             return Wait { what: WaitFor::HookCall(running.hook), since: running.since, tries, next: None };
         }
-        match (&self.state, &self.failure) {
-            (State::Waiting(Waiting { blocked_since: Some(since) }), _) => {
-                Wait { what: WaitFor::FullName { held_by: None }, since: *since, tries: 0, next: self.due }
+        match &self.state {
+            State::Waiting(Waiting { blocked_since: Some(since), .. }) => {
+                return Wait { what: WaitFor::FullName { held_by: None }, since: *since, tries: 0, next: self.due };
             }
-            (State::Finished(_), _) => Wait { what: WaitFor::Removal, since: last_move, tries: 0, next: None },
-            _ if self.pending.is_some() => Wait { what: WaitFor::Worker, since: last_move, tries: 0, next: None },
-            (_, Some(failure)) => Wait {
+            State::Finished(_) => return Wait { what: WaitFor::Removal, since: last_move, tries: 0, next: None },
+            State::Waiting(_) | State::Sync(_) | State::Terminating(_) | State::Terminated(_) => {}
+        }
+        if self.pending.is_some() {
+            return Wait { what: WaitFor::Worker, since: last_move, tries: 0, next: None };
+        }
+        match &self.failure {
+            Some(failure) => Wait {
                 what: WaitFor::Retry { hook: failure.hook, error: failure.error.clone() },
                 since: failure.since,
                 tries: failure.count,
                 next: self.due,
             },
-            (_, None) => Wait { what: WaitFor::Resync, since: last_move, tries: 0, next: self.due },
+            None => Wait { what: WaitFor::Resync, since: last_move, tries: 0, next: self.due },
         }
     }
 }

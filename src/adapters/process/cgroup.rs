@@ -85,12 +85,7 @@ impl Cgroup {
 
     /// Moves the calling process in; it must have one thread only.
     pub(super) fn enter(&self) -> io::Result<()> {
-        self.add(0)
-    }
-
-    /// Moves a process in.
-    pub(super) fn add(&self, pid: u32) -> io::Result<()> {
-        fs::write(self.path.join("cgroup.procs"), pid.to_string())
+        fs::write(self.path.join("cgroup.procs"), "0")
     }
 
     /// Kills all that is inside.

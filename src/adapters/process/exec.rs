@@ -1,26 +1,28 @@
 //! Commands run beside a container's own: exec probes and hooks.
 
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::ports::{ExecOutput, RuntimeError};
 use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};
 use tracing::warn;
 
 use super::entry::{Entry, Run};
+use super::files::ContainerFiles;
 use super::inner::Inner;
-use super::procfs;
 use super::record::{self, RunRecord};
+use super::{CONTAINER_ENV, procfs, shim};
 
 /// Set, beside the container's mark, for what an exec runs: the container's id, a colon, a number.
 pub(super) const EXEC_ENV: &str = "PODWRIGHT_EXEC_OF";
 
-/// Runs a command in the environment of a running container. It is a child of the agent in a process group of its own,
-/// which is killed when the time is over, when the container ends, and when the future is dropped.
+/// Runs a command in the environment of a running container. It is a child of the agent in a session of its own, which is
+/// killed when the time is over, when the container ends, and when the future is dropped.
 pub(super) async fn exec(
     inner: Arc<Inner>,
     entry: Arc<Entry>,
@@ -33,53 +35,57 @@ pub(super) async fn exec(
     }
     let mark = format!("{}:{}", entry.id, inner.next_exec());
     let (files, with_mark) = (entry.files.clone(), mark.clone());
-    let prepared = inner
-        .blocking(move || {
-            // Before the first one runs, so that the shim's end looks for them whatever happens to us.
-            std::fs::write(files.exec_used(), b"")?;
-            let run: RunRecord = record::read(&files.run()).map_err(std::io::Error::other)?;
-            prepare(&run, &command, &with_mark).map(|(command, output)| (command, output, run.cgroup))
-        })
-        .await;
-    let failed = |error: std::io::Error| RuntimeError::Failed(format!("cannot run the command: {error}"));
-    let (mut command, output, cgroup) = prepared.map_err(failed)?;
+    let failed = |error: io::Error| RuntimeError::Failed(format!("cannot run the command: {error}"));
+    let prepared = inner.blocking(move || prepare(&files, &command, &with_mark)).await.map_err(failed)?;
+    let Prepared { mut command, output, failure } = prepared;
     let child = command.spawn().map_err(failed)?;
-    // It holds the writing end of the pipe.
+    // It holds the writing ends of the pipes.
     drop(command);
     let mut running = Running::new(child, mark, Arc::clone(&inner));
-    if let (Some(cgroup), Some(pid)) = (cgroup, running.pid) {
-        // Best effort: the mark finds what the cgroup does not hold.
-        let _ = cgroup.add(pid.as_raw_nonzero().get().unsigned_abs());
-    }
     let output = Receiver::from_owned_fd(output.into()).map_err(failed)?;
+    let mut failure = Receiver::from_owned_fd(failure.into()).map_err(failed)?;
+    let run = async {
+        // Ends when the command is executed.
+        let mut text = String::new();
+        failure.read_to_string(&mut text).await?;
+        if text.is_empty() { running.finish(&output).await } else { Err(io::Error::other(text)) }
+    };
     tokio::select! {
-        done = running.finish(&output) => done.map_err(failed),
+        done = run => done.map_err(failed),
         () = tokio::time::sleep(limit) => Err(RuntimeError::Timeout { call: "exec", after: limit }),
         () = entry.ended() => Err(not_running()),
     }
 }
 
-fn prepare(run: &RunRecord, words: &[String], mark: &str) -> std::io::Result<(Command, std::io::PipeReader)> {
-    let (program, args) = words.split_first().ok_or_else(|| std::io::Error::other("it is empty"))?;
+struct Prepared {
+    command: Command,
+    output: io::PipeReader,
+    failure: io::PipeReader,
+}
+
+fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<Prepared> {
+    // Before the first one runs, so that the shim's end looks for them whatever happens to us.
+    std::fs::write(files.exec_used(), b"")?;
+    let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
+    let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("the shim's command is empty"))?;
     // One pipe for both streams keeps them in the order in which they were written.
-    let (output, end) = std::io::pipe()?;
-    let mut command = std::process::Command::new(program);
+    let (output, end) = io::pipe()?;
+    let (failure, failure_end) = io::pipe()?;
+    let mut command = Command::new(program);
     command
         .args(args)
+        .arg(shim::EXEC)
+        .arg(files.dir())
+        .args(words)
         .env_clear()
-        .envs(run.env.iter().map(|(key, value)| (key, value)))
+        .env(CONTAINER_ENV, &run.id)
         .env(EXEC_ENV, mark)
-        .current_dir(&run.cwd)
-        .stdin(Stdio::null())
+        .envs([shim::ALLOCATOR_ENV])
+        .stdin(Stdio::from(failure_end))
         .stdout(Stdio::from(end.try_clone()?))
         .stderr(Stdio::from(end))
-        .process_group(0);
-    if let Some(user) = &run.user {
-        command.uid(user.uid).gid(user.gid);
-    }
-    let mut command = Command::from(command);
-    command.kill_on_drop(true);
-    Ok((command, output))
+        .kill_on_drop(true);
+    Ok(Prepared { command, output, failure })
 }
 
 /// A command that was spawned; dropped, it is killed with all that it started.
@@ -125,7 +131,8 @@ impl Drop for Running {
         if self.done {
             return;
         }
-        // The child is not reaped before it is dropped, so the pid is its own.
+        // The child is not reaped before it is dropped, so the pid is its own. Before it has made its session it leads no
+        // group, and the handle kills it alone.
         if let Some(pid) = self.pid {
             let _ = kill_process_group(pid, Signal::KILL);
         }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +32,7 @@ pub(super) struct Inner {
     pub(super) table: Table,
     shim: Vec<String>,
     cgroups: Option<PathBuf>,
+    addresses: Vec<IpAddr>,
     /// The runtime on which this was opened; calls may come from others, which may end before us.
     handle: Handle,
     open: CancellationToken,
@@ -41,13 +43,20 @@ pub(super) struct Inner {
 
 impl Inner {
     /// Shared state with an empty table, whose tasks run on the current tokio runtime.
-    pub(super) fn new(layout: Layout, boot_id: String, shim: Vec<String>, cgroups: Option<PathBuf>) -> Arc<Self> {
+    pub(super) fn new(
+        layout: Layout,
+        boot_id: String,
+        shim: Vec<String>,
+        cgroups: Option<PathBuf>,
+        addresses: Vec<IpAddr>,
+    ) -> Arc<Self> {
         Arc::new(Inner {
             layout,
             boot_id,
             table: Table::default(),
             shim,
             cgroups,
+            addresses,
             handle: Handle::current(),
             open: CancellationToken::new(),
             gate: Semaphore::new(BLOCKING_AT_ONCE),
@@ -116,12 +125,19 @@ impl Inner {
             created_at: self.table.creation_time(record::now()),
             boot_id: self.boot_id.clone(),
             stopped: false,
+            host_network: config.pod.is_host_network(),
+            ips: self.addresses.clone(),
         };
         self.write_sandbox(record.clone()).await?;
         let id = record.id.as_str().into();
         self.table.put_sandbox(record);
         self.table.mark(config.pod.uid());
         Ok(id)
+    }
+
+    /// Whether containers may start in a sandbox.
+    pub(super) fn is_ready(&self, id: &SandboxId) -> bool {
+        self.table.sandbox(id).is_some_and(|sandbox| !sandbox.stopped && sandbox.boot_id == self.boot_id)
     }
 
     async fn write_sandbox(&self, record: SandboxRecord) -> Result<(), RuntimeError> {
@@ -134,15 +150,17 @@ impl Inner {
     }
 
     pub(super) async fn stop_sandbox(self: Arc<Self>, id: SandboxId) -> Result<(), RuntimeError> {
-        let stops = self.table.containers_of(&id).into_iter().map(|entry| stop::stop(&self, entry, SANDBOX_GRACE));
-        join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
         let Some(mut record) = self.table.sandbox(&id) else { return Ok(()) };
+        let uid = PodUid::new(&record.uid);
         if !record.stopped {
+            // First, so that nothing starts behind the back of the stops below.
             record.stopped = true;
             self.write_sandbox(record.clone()).await?;
-            self.table.mark(&PodUid::new(&record.uid));
             self.table.put_sandbox(record);
         }
+        let stops = self.table.containers_of(&id).into_iter().map(|entry| stop::stop(&self, entry, SANDBOX_GRACE));
+        join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
+        self.table.mark(&uid);
         Ok(())
     }
 
@@ -165,10 +183,9 @@ impl Inner {
         self: Arc<Self>,
         config: ContainerConfig,
     ) -> Result<ContainerId, RuntimeError> {
-        let not_ready = |what: &str| RuntimeError::NotFound(format!("{what} {}", config.sandbox));
-        let sandbox = self.table.sandbox(&config.sandbox).ok_or_else(|| not_ready("sandbox"))?;
-        if sandbox.stopped || sandbox.boot_id != self.boot_id {
-            return Err(not_ready("ready sandbox"));
+        let not_ready = || RuntimeError::NotFound(format!("ready sandbox {}", config.sandbox));
+        if !self.is_ready(&config.sandbox) {
+            return Err(not_ready());
         }
         let id = new_id().map_err(failed("cannot make an id"))?;
         let node = Node {

@@ -1,5 +1,6 @@
 //! What an earlier agent left: adoption of what runs, and notice of what ended meanwhile.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -26,6 +27,8 @@ pub(super) async fn load(inner: &Arc<Inner>) -> Result<(), (PathBuf, io::Error)>
     for sandbox in sandboxes {
         inner.table.put_sandbox(sandbox);
     }
+    let ids: HashSet<String> = containers.iter().map(|(record, ..)| record.id.clone()).collect();
+    inner.blocking(move || end_execs(&ids)).await;
     for (record, files, found) in containers {
         let entry = Entry::new(record, files, Run::Starting);
         match found {
@@ -154,16 +157,20 @@ async fn adopt(inner: &Arc<Inner>, entry: &Arc<Entry>) {
         }
     };
     info!(container.id = %entry.id, pod.uid = %entry.uid, container.name = %entry.name, "container adopted");
-    if entry.files.exec_used().exists() {
-        // The earlier agent ran them and would have ended them.
-        let id = entry.id.clone();
-        if let Err(error) = inner.blocking(move || procfs::kill_marked(EXEC_ENV, id.as_str())).await {
-            warn!(%error, container.id = %entry.id, "commands of an earlier agent remain");
-        }
-    }
     entry.set(Run::Running { started, shim: shim.clone() });
     let (inner_too, entry) = (Arc::clone(inner), Arc::clone(entry));
     inner.spawn(async move { start::watch(&inner_too, &entry, shim).await });
+}
+
+/// Ends the commands that an earlier agent ran beside our containers, and would have ended itself.
+fn end_execs(containers: &HashSet<String>) {
+    for mark in procfs::marks(EXEC_ENV) {
+        if mark.split_once(':').is_some_and(|(id, _)| containers.contains(id))
+            && let Err(error) = procfs::kill_marked(EXEC_ENV, &mark)
+        {
+            warn!(%error, exec = mark, "a command of an earlier agent remains");
+        }
+    }
 }
 
 fn directories(dir: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {

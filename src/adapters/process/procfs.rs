@@ -1,5 +1,6 @@
 //! Looking at other processes: what `/proc` tells.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -39,13 +40,20 @@ fn is_marked(pid: Pid, name: &str, value: &str) -> bool {
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| holds(&environ, name, value))
 }
 
-fn holds(environ: &[u8], name: &str, value: &str) -> bool {
-    environ.split(|b| *b == 0).any(|entry| {
-        entry
-            .strip_prefix(name.as_bytes())
-            .and_then(|rest| rest.strip_prefix(b"="))
-            .is_some_and(|rest| rest.starts_with(value.as_bytes()))
-    })
+fn holds(environ: &[u8], name: &str, start: &str) -> bool {
+    value(environ, name).is_some_and(|found| found.starts_with(start.as_bytes()))
+}
+
+/// The different values that processes have for a variable.
+pub(super) fn marks(name: &str) -> BTreeSet<String> {
+    let environs = pids().filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok());
+    environs
+        .filter_map(|environ| value(&environ, name).map(|mark| String::from_utf8_lossy(mark).into_owned()))
+        .collect()
+}
+
+fn value<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    environ.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
 /// Kills every process but this one that carries the mark, until none is left, and returns how many there were.

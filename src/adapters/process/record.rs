@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,6 +26,10 @@ pub(super) struct SandboxRecord {
     /// A sandbox does not outlive a boot.
     pub(super) boot_id: String,
     pub(super) stopped: bool,
+    /// What the pod asked for: here it is told apart only so that nobody takes the sandbox for one of another mode.
+    pub(super) host_network: bool,
+    /// The node's addresses when the sandbox was made.
+    pub(super) ips: Vec<IpAddr>,
 }
 
 /// What a container is.

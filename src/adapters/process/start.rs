@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -23,6 +24,9 @@ use super::shim;
 /// Starts a created container; returns once its command was executed, or could not be.
 pub(super) async fn start(inner: Arc<Inner>, entry: Arc<Entry>) -> Result<(), RuntimeError> {
     {
+        if !inner.is_ready(&entry.sandbox) {
+            return Err(RuntimeError::Failed(format!("sandbox {} is stopped: nothing starts in it", entry.sandbox)));
+        }
         let mut run = entry.run.lock();
         if !matches!(*run, Run::Created) {
             let state = run.state();
@@ -74,11 +78,14 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
     let (decided, decided_end) = io::pipe()?;
     let shim_log = File::options().create(true).append(true).open(files.shim_log())?;
     let spawned = Command::new(program)
+        // What listings of processes show.
+        .arg0("podwright-shim")
         .args(args)
         .arg(shim::RUN)
         .arg(files.dir())
         .env_clear()
         .env(CONTAINER_ENV, &run.id)
+        .envs([shim::ALLOCATOR_ENV])
         .stdin(Stdio::from(lock))
         .stdout(Stdio::from(decided_end))
         .stderr(Stdio::from(shim_log))
@@ -129,7 +136,9 @@ pub(super) fn conclude(files: &ContainerFiles, id: &str) -> (Option<StartedRecor
     let exit = match record::read::<ExitRecord>(&files.exit()) {
         Ok(exit) => exit,
         Err(error) => {
-            let exit = lost(files, started.is_some(), &error, kill_survivors(files, id));
+            // A record that cannot be read says as much as one that can: it ran.
+            let ran = files.started().exists();
+            let exit = lost(files, ran, &error, kill_survivors(files, id));
             if let Err(error) = record::write(&files.exit(), &exit, Durability::Disk) {
                 warn!(%error, container.id = id, "cannot write down how the container ended");
             }

@@ -196,7 +196,7 @@ fn sandbox_status(sandbox: &SandboxRecord, boot_id: &str) -> SandboxStatus {
         attempt: sandbox.attempt,
         state: sandbox_state(sandbox, boot_id),
         created_at: Time::from_nanos(sandbox.created_at),
-        host_network: true,
-        ips: Vec::new(),
+        host_network: sandbox.host_network,
+        ips: sandbox.ips.clone(),
     }
 }

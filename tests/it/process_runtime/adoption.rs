@@ -7,7 +7,7 @@ use podwright::adapters::process::OpenError;
 use podwright_actors::ports::{ContainerRuntime, ContainerState, SandboxState};
 use rustix::process::Signal;
 
-use crate::support::processes::{Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
+use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
 
 #[tokio::test]
 async fn what_runs_is_adopted_and_what_ended_meanwhile_is_reported() {
@@ -25,11 +25,14 @@ async fn what_runs_is_adopted_and_what_ended_meanwhile_is_reported() {
 
     // The shims' pid descriptors stand for an event where no agent watches.
     let shims = [parent(ends_pid), parent(lost_pid)].map(watch);
+    let command = watch(lost_pid);
     kill(parent(lost_pid), Signal::KILL);
     std::fs::write(go.path(), "").unwrap();
     for shim in shims {
         shim.await.unwrap();
     }
+    // A command ends with its shim even where nobody looks.
+    tokio::time::timeout(PATIENCE, command).await.expect("the command outlives its shim").unwrap();
 
     let second = root.open().await;
     assert_eq!(status(&second, &stays).await, before);
@@ -111,6 +114,23 @@ async fn a_damaged_record_is_moved_aside_and_its_processes_are_killed() {
 }
 
 #[tokio::test]
+async fn a_damaged_exit_is_an_unknown_one_whose_message_names_the_file() {
+    let root = Root::new();
+    let pod = pod("u", |_| {});
+    let first = root.open().await;
+    let id = run(&first, &pod, "exit 0").await;
+    ended(&first, &pod).await;
+    drop(first);
+    let exit = root.records(&id).join("exit");
+    std::fs::write(&exit, "").unwrap();
+    for _ in 0..2 {
+        let status = status(&root.open().await, &pod).await;
+        assert_eq!((status.exit_code, status.reason.as_str()), (137, "ContainerStatusUnknown"));
+        assert!(status.message.contains(&format!("containers/{id}/exit is damaged")), "{}", status.message);
+    }
+}
+
+#[tokio::test]
 async fn a_boot_ends_every_sandbox_and_container() {
     let root = Root::new();
     let pod = pod("u", |_| {});
@@ -149,6 +169,27 @@ async fn two_agents_cannot_share_a_root() {
     assert!(matches!(root.try_open().await, Err(OpenError::InUse(_))));
 }
 
+/// A command that an agent was running when it was killed is ended by the next one; its container runs on.
+#[tokio::test]
+async fn commands_of_an_earlier_agent_end() {
+    let root = Root::new();
+    let pod = pod("u", |_| {});
+    let in_exec = root.fifo("in-exec");
+    let first = root.open().await;
+    let id = run(&first, &pod, "exec sleep 1000").await;
+    // Left behind in the background, which is what a killed agent's command looks like too.
+    let command = format!("sh -c 'echo $$ > {}; exec sleep 1000' > /dev/null 2>&1 &", in_exec.path());
+    let command = ["sh", "-c", &command].map(str::to_owned);
+    let (done, pid) = tokio::join!(first.exec(&id, &command, PATIENCE), in_exec.read());
+    done.unwrap();
+    let pid = pid.parse().unwrap();
+    assert!(is_alive(pid));
+    drop(first);
+    let second = root.open().await;
+    assert_eq!(status(&second, &pod).await.state, ContainerState::Running);
+    assert!(!is_alive(pid));
+}
+
 /// The agent of [`an_agent_killed_at_any_moment_neither_loses_nor_duplicates`], in a process of its own.
 #[tokio::test]
 #[ignore = "run by another test"]
@@ -156,26 +197,30 @@ async fn agent_that_will_be_killed() {
     let Ok(root) = std::env::var("PODWRIGHT_TEST_ROOT") else { return };
     let config = crate::support::processes::config(root.as_ref());
     let runtime = Arc::new(podwright::adapters::process::ProcessRuntime::open(config).await.unwrap());
+    std::fs::write(format!("{root}/opened"), "").unwrap();
     let mut starts = Vec::new();
-    for i in 0..8 {
-        let runtime = Arc::clone(&runtime);
+    for i in 0..PODS {
+        let (runtime, out) = (Arc::clone(&runtime), format!("{root}/ran.{i}"));
         starts.push(tokio::spawn(async move {
             let pod = pod(&format!("p{i}"), |_| {});
-            let out = format!("{}/ran.{i}", std::env::var("PODWRIGHT_TEST_ROOT").unwrap());
             run(&runtime, &pod, &format!("echo $PODWRIGHT_CONTAINER_ID >> {out}; exec sleep 1000")).await
         }));
     }
     for start in starts {
         start.await.unwrap();
     }
+    std::fs::write(format!("{root}/started"), "").unwrap();
     std::future::pending().await
 }
 
+const PODS: usize = 8;
+
 #[tokio::test]
 async fn an_agent_killed_at_any_moment_neither_loses_nor_duplicates() {
-    let mut running = 0;
-    for delay in (0..60).step_by(4) {
+    // Milliseconds after it began to start containers; the last time, when all run.
+    for moment in (0..40).step_by(3).map(Some).chain([None]) {
         let root = Root::new();
+        let (opened, started) = (root.fifo("opened"), root.fifo("started"));
         let mut agent = tokio::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "process_runtime::adoption::agent_that_will_be_killed", "--ignored"])
             .env("PODWRIGHT_TEST_ROOT", root.path())
@@ -184,26 +229,30 @@ async fn an_agent_killed_at_any_moment_neither_loses_nor_duplicates() {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        // A real moment in the life of a real process; there is no event for "in the middle of anything".
-        tokio::time::sleep(Duration::from_millis(delay)).await;
+        opened.read().await;
+        match moment {
+            // A real moment in the life of a real process; there is no event for "in the middle of anything".
+            Some(delay) => tokio::time::sleep(Duration::from_millis(delay)).await,
+            None => drop(started.read().await),
+        }
         agent.kill().await.unwrap();
 
         let runtime = root.open().await;
-        for i in 0..8 {
+        let mut running = 0;
+        for i in 0..PODS {
             let pod = pod(&format!("p{i}"), |_| {});
             for container in runtime.pod_status(pod.uid()).await.unwrap().containers {
                 match container.state {
                     ContainerState::Running => running += 1,
                     // Not started: it can be, once.
                     ContainerState::Created => runtime.start_container(&container.id).await.unwrap(),
-                    state => panic!("after {delay} ms: {state}: {container:?}"),
+                    state => panic!("after {moment:?} ms: {state}: {container:?}"),
                 }
                 runtime.stop_container(&container.id, Duration::from_secs(60)).await.unwrap();
                 let ran = std::fs::read_to_string(root.path().join(format!("ran.{i}"))).unwrap_or_default();
-                assert!(ran.lines().count() <= 1, "after {delay} ms it ran twice: {ran}");
+                assert!(ran.lines().count() <= 1, "after {moment:?} ms it ran twice: {ran}");
             }
         }
+        assert!(moment.is_some() || running == PODS, "{running} run");
     }
-    // Otherwise the moments were all too early to show anything.
-    assert!(running > 0);
 }

@@ -27,7 +27,12 @@ async fn a_command_runs_in_the_containers_environment() {
     assert_eq!(exec("sleep 1000 & echo done").await.output, b"done\n");
 
     let missing = runtime.exec(&id, &["no-such-program".to_owned()], PATIENCE).await;
-    assert!(matches!(missing, Err(RuntimeError::Failed(_))), "{missing:?}");
+    assert!(matches!(&missing, Err(RuntimeError::Failed(text)) if text.contains("PATH")), "{missing:?}");
+
+    // What was left in the background ends with the container.
+    let left = String::from_utf8(exec("sleep 1000 >/dev/null 2>&1 & echo $!").await.output).unwrap();
+    runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    assert!(!is_alive(left.trim().parse().unwrap()));
 }
 
 #[tokio::test]

@@ -41,6 +41,12 @@ impl Root {
         self.try_open().await.unwrap()
     }
 
+    pub(crate) async fn open_with(&self, edit: impl FnOnce(&mut ProcessConfig)) -> ProcessRuntime {
+        let mut config = config(self.path());
+        edit(&mut config);
+        ProcessRuntime::open(config).await.unwrap()
+    }
+
     pub(crate) async fn try_open(&self) -> Result<ProcessRuntime, OpenError> {
         ProcessRuntime::open(config(self.path())).await
     }

@@ -2,9 +2,8 @@
 
 use super::update::{effective_grace, finish};
 use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, Tick, Worked};
-use crate::pod_worker::state::{
-    Cause, Failure, Flags, Hook, Pending, Record, RunningHook, State, Stop, Terminated, Terminating, Waiting,
-};
+use crate::pod_worker::lifecycle::{Cause, Failure, Hook};
+use crate::pod_worker::state::{Flags, Pending, Record, RunningHook, State, Stop, Terminated, Terminating, Waiting};
 use crate::pod_worker::update::UpdateKind;
 use crate::ports::SyncRetry;
 use crate::time::Time;
@@ -53,7 +52,6 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects
         }
     }
     effects.worked = measured(running, worked);
-    effects.wake = record.pending.is_some();
     effects
 }
 
@@ -78,7 +76,7 @@ fn failed(record: &mut Record, hook: Hook, error: String, retry: SyncRetry, tick
 
 /// The pod ended by itself: what is left of it is stopped. If somebody asked for a stop meanwhile, that one counts.
 fn ended(record: &mut Record, now: Time) {
-    let placeholder = State::Waiting(Waiting { blocked_since: None });
+    let placeholder = State::Waiting(Waiting::NEW);
     match std::mem::replace(&mut record.state, placeholder) {
         State::Sync(started) => {
             // The grace is decided on this path too, so that a later, shorter one is seen as shorter (W6).
@@ -105,7 +103,7 @@ fn ended(record: &mut Record, now: Time) {
 
 /// No container runs, and none can.
 fn stopped(record: &mut Record, now: Time) {
-    let placeholder = State::Waiting(Waiting { blocked_since: None });
+    let placeholder = State::Waiting(Waiting::NEW);
     match std::mem::replace(&mut record.state, placeholder) {
         State::Terminating(t) => {
             let config = match t.stop {
@@ -144,5 +142,5 @@ pub(super) fn due(record: &mut Record, tick: Tick) -> Effects {
         return Effects::default();
     }
     again(record);
-    Effects { wake: record.pending.is_some(), ..Effects::default() }
+    Effects::default()
 }

@@ -2,7 +2,8 @@
 
 use super::update::{effective_grace, terminate};
 use super::{Effects, Known, NameMove, Tick};
-use crate::pod_worker::state::{Cause, Flags, Lifecycle, Pending, Record, State, Stop};
+use crate::pod_worker::lifecycle::{Cause, Lifecycle};
+use crate::pod_worker::state::{Flags, Pending, Record, State, Stop};
 use crate::pod_worker::update::{Target, UpdateKind};
 
 pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
@@ -44,7 +45,9 @@ fn never_ran(record: &Record) -> bool {
             matches!(&t.stop, Stop::Unstarted { observed_runtime: false })
                 && record.pending.as_ref().is_none_or(|p| matches!(p.target, Target::Config(_)))
         }
-        State::Sync(_) | State::Terminated(_) | State::Finished(_) => false,
+        // Born terminated, and the worker did not look yet.
+        State::Terminated(t) => t.config.is_none(),
+        State::Sync(_) | State::Finished(_) => false,
     }
 }
 

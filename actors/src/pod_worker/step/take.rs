@@ -3,7 +3,8 @@
 
 use super::update::{finish, keep_mirror};
 use super::{ERROR_BACKOFF, Effects, HookCall, Tick, Worked};
-use crate::pod_worker::state::{Cause, Hook, Pending, Record, Started, State, Stop, Waiting};
+use crate::pod_worker::lifecycle::{Cause, Hook};
+use crate::pod_worker::state::{Pending, Record, Started, State, Stop, Waiting};
 use crate::pod_worker::update::{Config, Target};
 use crate::ports::{Observed, SyncPod, TerminatingPod};
 
@@ -34,12 +35,13 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
 
     if let (State::Waiting(waiting), false) = (&mut record.state, may_start) {
         waiting.blocked_since.get_or_insert(now);
+        waiting.refused = true;
         record.due = Some(tick.after(ERROR_BACKOFF));
         record.pending = Some(Pending { kind, target, start_time });
         return effects;
     }
 
-    let placeholder = State::Waiting(Waiting { blocked_since: None });
+    let placeholder = State::Waiting(Waiting::NEW);
     let (hook, call) = match (std::mem::replace(&mut record.state, placeholder), target) {
         (State::Waiting(_), Target::Config(config)) => {
             let call = setup(&config, kind);

@@ -2,8 +2,9 @@
 
 use super::{Effects, NameMove, Tick};
 use crate::pod::PodObject;
+use crate::pod_worker::lifecycle::{Cause, History};
 use crate::pod_worker::state::{
-    Cause, Editor, Finished, Flags, History, Pending, Record, State, Stop, Terminated, Terminating, Waiting,
+    Editor, Finished, Flags, Pending, Record, State, Stop, Terminated, Terminating, Waiting,
 };
 use crate::pod_worker::update::{Config, KillOptions, Target, Update, UpdateKind};
 use crate::ports::Observed;
@@ -21,18 +22,16 @@ pub fn birth(update: Update, observed: Observed, tick: Tick) -> (Record, Effects
     let state = if ended {
         State::Terminated(Box::new(Terminated { config: None, flags: Flags::default() }))
     } else {
-        State::Waiting(Waiting { blocked_since: None })
+        State::Waiting(Waiting::NEW)
     };
     let mut record = Record {
-        synced_at: tick.now,
         state,
         pending: None,
         running: None,
         due: None,
         failure: None,
-        history: History::default(),
+        history: History::begin(tick.now, if ended { Cause::SeenEnded } else { Cause::FirstUpdate }),
     };
-    record.moved(tick.now, if ended { Cause::SeenEnded } else { Cause::FirstUpdate });
     let effects = accept(&mut record, update, tick);
     (record, effects)
 }
@@ -52,15 +51,12 @@ fn restart_later(record: &mut Record, update: Update) -> Effects {
     if let Some(flags) = record.flags_mut() {
         flags.restart_requested = true;
     }
-    match (&mut record.state, update.options.and_then(|options| options.completed)) {
-        (State::Terminating(t), Some(notifier)) => {
-            t.notifiers.push(notifier);
+    match &mut record.state {
+        State::Terminating(t) => {
+            t.notifiers.extend(update.options.and_then(|options| options.completed));
             Effects::default()
         }
-        (State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_), Some(notifier)) => {
-            Effects { completed: vec![notifier], ..Effects::default() }
-        }
-        (_, None) => Effects::default(),
+        State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_) => drop_update(update),
     }
 }
 
@@ -74,7 +70,7 @@ fn accept(record: &mut Record, update: Update, tick: Tick) -> Effects {
     let runtime_only = matches!(target, Target::Runtime(_));
     if runtime_only && matches!(record.state, State::Terminated(_)) {
         // U10: housekeeping saw stale data; if not, it comes back once the record is gone.
-        return Effects { completed: options.and_then(|o| o.completed).into_iter().collect(), ..Effects::default() };
+        return drop_update(Update { kind, target, start_time, options });
     }
     let target = match target {
         Target::Runtime(running) => match record.pending_config().or_else(|| record.active()) {
@@ -95,7 +91,11 @@ fn accept(record: &mut Record, update: Update, tick: Tick) -> Effects {
             }
             shortened = stop_sooner(t, &target, options, requested); // U11
         }
-        State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_) => {
+        State::Waiting(waiting) => {
+            waiting.refused = false;
+            effects.completed.extend(options.completed); // U12
+        }
+        State::Sync(_) | State::Terminated(_) | State::Finished(_) => {
             effects.completed.extend(options.completed); // U10, U12
         }
     }
@@ -156,7 +156,7 @@ pub(super) fn terminate(
     now: Time,
     effects: &mut Effects,
 ) {
-    let placeholder = State::Waiting(Waiting { blocked_since: None });
+    let placeholder = State::Waiting(Waiting::NEW);
     let stop = match std::mem::replace(&mut record.state, placeholder) {
         State::Sync(started) => Stop::Started { config: started.config, noticed: false },
         State::Waiting(_) => {

@@ -10,31 +10,47 @@ use rustix::fs::Mode;
 use rustix::process::{Gid, Signal, Uid, getppid, set_parent_process_death_signal, setsid};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
+use super::super::exec::EXEC_ENV;
 use super::super::files::ContainerFiles;
 use super::super::record::{self, RunRecord};
 use super::InitResult;
 
 /// Becomes the container's command. Returns only with an error, which it also sends to the shim.
-///
-/// Standard input is the pipe for that error. It moves to a descriptor that closes when the command is executed, which is
-/// how the shim learns of success.
 pub(super) fn become_command(dir: &Path, parent: &str) -> InitResult {
+    report_failure(|| {
+        let run = enter(dir)?;
+        bind_to(parent)?;
+        execute(&run.command, &run.env)
+    })
+}
+
+/// Becomes a command that runs beside the container's own. Returns only with an error, which it also sends to the agent.
+pub(super) fn become_exec(dir: &Path, command: &[&str]) -> InitResult {
+    report_failure(|| {
+        let mut run = enter(dir)?;
+        let mark = std::env::var(EXEC_ENV).map_err(|error| format!("{EXEC_ENV}: {error}"))?;
+        run.env.push((EXEC_ENV.into(), mark));
+        execute(command, &run.env)
+    })
+}
+
+/// Standard input is a pipe for what goes wrong. It moves to a descriptor that closes when the command is executed, which
+/// is how the other side learns of success.
+fn report_failure(work: impl FnOnce() -> InitResult) -> InitResult {
     let report = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|error| error.to_string())?;
-    let result = enter(&ContainerFiles::new(dir.into()), parent);
+    let result = work();
     if let Err(text) = &result {
         let _ = File::from(report).write_all(text.as_bytes());
     }
-    // The shim has it; on standard error it would stand in the container's log.
+    // The other side has it; on standard error it would stand in the container's log.
     result.map_err(|_| String::new())
 }
 
-fn enter(files: &ContainerFiles, parent: &str) -> InitResult {
+/// Enters the container: session, cgroup, working directory, user.
+fn enter(dir: &Path) -> Result<RunRecord, String> {
     let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
     rustix::stdio::dup2_stdin(null).map_err(|error| format!("cannot replace standard input: {error}"))?;
-    let run: RunRecord = record::read(&files.run()).map_err(|error| error.to_string())?;
-    let [program, args @ ..] = run.command.as_slice() else {
-        return Err("the command is empty".into());
-    };
+    let run: RunRecord = record::read(&ContainerFiles::new(dir.into()).run()).map_err(|error| error.to_string())?;
     setsid().map_err(|error| format!("cannot make a session: {error}"))?;
     if let Some(cgroup) = &run.cgroup {
         cgroup.enter().map_err(|error| format!("cannot enter the cgroup: {error}"))?;
@@ -57,12 +73,28 @@ fn enter(files: &ContainerFiles, parent: &str) -> InitResult {
             .and_then(|()| set_thread_uid(Uid::from_raw(user.uid)))
             .map_err(|error| format!("cannot become user {} group {}: {error}", user.uid, user.gid))?;
     }
-    // After the change of user, which clears it.
+    Ok(run)
+}
+
+/// Lets the kernel kill this process when the shim ends. After the change of user, which would undo it.
+fn bind_to(parent: &str) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| format!("cannot bind to the shim: {error}"))?;
     if getppid().map(|pid| pid.to_string()).as_deref() != Some(parent) {
         return Err("the shim is gone".into());
     }
-    let error = Command::new(program).args(args).env_clear().envs(run.env.iter().map(|(k, v)| (k, v))).exec();
+    Ok(())
+}
+
+fn execute<S: AsRef<str>>(command: &[S], env: &[(String, String)]) -> InitResult {
+    let Some((program, args)) = command.split_first() else {
+        return Err("the command is empty".into());
+    };
+    let program = program.as_ref();
+    let error = Command::new(program)
+        .args(args.iter().map(AsRef::as_ref))
+        .env_clear()
+        .envs(env.iter().map(|(k, v)| (k, v)))
+        .exec();
     Err(match error.kind() {
         io::ErrorKind::NotFound if program.contains('/') => {
             format!("cannot execute {program:?}: there is no such file on this node")

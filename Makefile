@@ -1,0 +1,35 @@
+# What a contributor types. Needs cargo; uses cargo-nextest and cargo-deny where they are installed.
+
+CARGO ?= cargo
+RUN_ARGS ?= --manifests examples
+NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
+DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
+
+.PHONY: run test lint bench
+
+# The pods of examples/, in a live table. State is kept in the default root directory.
+run:
+	$(CARGO) build --release --bin podwright
+	target/release/podwright run $(RUN_ARGS)
+
+test:
+ifeq ($(NEXTEST),yes)
+	$(CARGO) nextest run --workspace
+else
+	$(CARGO) test --workspace --lib --bins --tests
+endif
+	$(CARGO) test --workspace --doc
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --no-default-features -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
+ifeq ($(DENY),yes)
+	$(CARGO) deny check
+else
+	@echo "cargo-deny is not installed: licences and advisories were not checked"
+endif
+
+bench:
+	$(CARGO) bench --workspace

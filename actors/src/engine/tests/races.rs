@@ -1,0 +1,350 @@
+//! Whole engines under seeded chaos: clients, housekeeping and hooks that take random virtual times, fail and panic. What
+//! must always hold is checked inside the hooks and at the end. A seed that fails is printed with the command to repeat it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::rc::Rc;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::ids::FullName;
+use crate::pod_worker::{Completed, Notifier};
+use crate::ports::{HookContext, Observed, SyncError, SyncOutcome, SyncPod, TerminatingPod};
+use crate::testing::pod;
+
+/// Names one seed to run instead of all.
+const SEED: &str = "PODWRIGHT_SEED";
+const SEEDS: u64 = 200;
+
+#[actix::test]
+async fn whatever_happens_in_whatever_order_the_invariants_hold() {
+    tokio::time::pause();
+    let seeds = match std::env::var(SEED) {
+        Ok(seed) => vec![seed.parse().expect("a number")],
+        Err(_) => (0..SEEDS).collect(),
+    };
+    let mut calls = 0;
+    for seed in seeds {
+        match AssertUnwindSafe(one_world(seed)).catch_unwind().await {
+            Ok(made) => calls += made,
+            Err(panic) => {
+                eprintln!("repeat with: {SEED}={seed} cargo nextest run -p podwright-actors whatever_happens");
+                resume_unwind(panic);
+            }
+        }
+    }
+    assert!(calls > 0);
+}
+
+/// splitmix64
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.roll() % limit
+    }
+
+    fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    /// Often nothing, mostly short, sometimes long.
+    fn pause(&mut self) -> Duration {
+        let longest = [0, 1, 50, 3_000, 20_000][self.below(5) as usize];
+        Duration::from_millis(self.below(longest + 1))
+    }
+}
+
+/// The hooks, and what they saw.
+struct Chaos(Mutex<Seen>);
+
+struct Seen {
+    dice: Dice,
+    calm: bool,
+    calls: usize,
+    lives: HashMap<PodUid, Life>,
+    /// Which static pod of a name was set up and is not cleaned up.
+    started: HashMap<FullName, PodUid>,
+    violations: Vec<String>,
+}
+
+/// The present life of one UID.
+#[derive(Default)]
+struct Life {
+    inside: bool,
+    stopping: bool,
+    stopped: bool,
+    grace: Option<Grace>,
+    version: Option<String>,
+}
+
+impl Chaos {
+    /// Begins a call: checks what must hold, and draws what it will do.
+    fn enter(&self, uid: &PodUid, check: impl FnOnce(&mut Life) -> Result<(), &'static str>) -> (Duration, bool, u64) {
+        let mut seen = self.0.lock();
+        let seen = &mut *seen;
+        seen.calls += 1;
+        let life = seen.lives.entry(uid.clone()).or_default();
+        if std::mem::replace(&mut life.inside, true) {
+            seen.violations.push(format!("{uid}: two calls at once (I3)"));
+        }
+        if let Err(violation) = check(life) {
+            seen.violations.push(format!("{uid}: {violation}"));
+        }
+        let faults = if seen.calm { 100 } else { seen.dice.below(100) };
+        (if seen.calm { Duration::ZERO } else { seen.dice.pause() }, seen.dice.percent(70), faults)
+    }
+
+    async fn act(&self, cx: &HookContext, (takes, listens, faults): (Duration, bool, u64)) -> Result<(), SyncError> {
+        let _inside = Inside { chaos: self, uid: &cx.uid };
+        if listens {
+            tokio::select! {
+                () = tokio::time::sleep(takes) => {}
+                () = cx.cancelled() => return Err(SyncError::Cancelled),
+            }
+        } else {
+            tokio::time::sleep(takes).await;
+        }
+        match faults {
+            0..3 => resume_unwind(Box::new("chaos")),
+            3..20 => Err(SyncError::failed("chaos")),
+            _ => Ok(()),
+        }
+    }
+
+    fn end_of_life(&self, uid: &PodUid) {
+        let mut seen = self.0.lock();
+        seen.lives.remove(uid);
+        seen.started.retain(|_, started| started != uid);
+    }
+}
+
+struct Inside<'a> {
+    chaos: &'a Chaos,
+    uid: &'a PodUid,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        if let Some(life) = self.chaos.0.lock().lives.get_mut(self.uid) {
+            life.inside = false;
+        }
+    }
+}
+
+impl PodSyncer for Chaos {
+    async fn sync_pod(&self, cx: &HookContext, work: &SyncPod) -> Result<SyncOutcome, SyncError> {
+        let version = work.pod.metadata().labels.as_ref().and_then(|labels| labels.get("v").cloned());
+        let plan = self.enter(&cx.uid, |life| {
+            life.version = version;
+            if life.stopping { Err("set up while stopping (I2)") } else { Ok(()) }
+        });
+        if work.pod.is_static() {
+            let mut seen = self.0.lock();
+            let started = seen.started.entry(work.pod.full_name().clone()).or_insert_with(|| cx.uid.clone()).clone();
+            if started != cx.uid {
+                seen.violations.push(format!("{} started beside {started} (I8)", cx.uid));
+            }
+        }
+        self.act(cx, plan).await?;
+        let mut seen = self.0.lock();
+        let ends = !seen.calm && seen.dice.percent(10);
+        if ends {
+            seen.lives.entry(cx.uid.clone()).or_default().stopping = true;
+        }
+        Ok(if ends { SyncOutcome::Terminal } else { SyncOutcome::Continue { check_at: None } })
+    }
+
+    async fn sync_terminating_pod(&self, cx: &HookContext, work: &TerminatingPod) -> Result<(), SyncError> {
+        let plan = self.enter(&cx.uid, |life| {
+            life.stopping = true;
+            let before = life.grace.replace(work.grace);
+            match before {
+                _ if life.stopped => Err("stopped twice (I2)"),
+                Some(before) if before < work.grace => Err("the grace grew (I5)"),
+                _ => Ok(()),
+            }
+        });
+        self.act(cx, plan).await?;
+        self.0.lock().lives.entry(cx.uid.clone()).or_default().stopped = true;
+        Ok(())
+    }
+
+    async fn sync_terminating_runtime_pod(&self, cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+        let plan = self.enter(&cx.uid, |life| {
+            let stopped = life.stopped;
+            life.stopping = true;
+            if stopped { Err("stopped twice (I2)") } else { Ok(()) }
+        });
+        self.act(cx, plan).await?;
+        self.end_of_life(&cx.uid);
+        Ok(())
+    }
+
+    async fn sync_terminated_pod(&self, cx: &HookContext, _pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        let plan = self.enter(&cx.uid, |life| {
+            life.stopping = true;
+            life.stopped = true;
+            Ok(())
+        });
+        self.act(cx, plan).await?;
+        self.end_of_life(&cx.uid);
+        Ok(())
+    }
+}
+
+/// What the clients of one world share.
+struct Shared {
+    engine: Engine,
+    view: Arc<View>,
+    desired: RefCell<HashSet<PodUid>>,
+    waiting: RefCell<Vec<Completed>>,
+}
+
+/// Four pods of the API, and three each of two static names.
+const UIDS: [(&str, &str, bool); 10] = [
+    ("api 1", "api 1", false),
+    ("api 2", "api 2", false),
+    ("api 3", "api 3", false),
+    ("api 4", "api 4", false),
+    ("web 1", "web", true),
+    ("web 2", "web", true),
+    ("web 3", "web", true),
+    ("log 1", "log", true),
+    ("log 2", "log", true),
+    ("log 3", "log", true),
+];
+
+fn some_pod(dice: &mut Dice) -> crate::testing::PodBuilder {
+    let (uid, name, is_static) = UIDS[dice.below(10) as usize];
+    built(uid, name, is_static).label("v", &dice.below(1_000).to_string())
+}
+
+fn built(uid: &str, name: &str, is_static: bool) -> crate::testing::PodBuilder {
+    let pod = pod(name).uid(uid);
+    if is_static { pod.static_pod() } else { pod }
+}
+
+/// Runs one world to its end; answers with the number of hook calls.
+async fn one_world(seed: u64) -> usize {
+    let dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let seen =
+        Seen { dice, calm: false, calls: 0, lives: HashMap::new(), started: HashMap::new(), violations: Vec::new() };
+    let chaos = Arc::new(Chaos(Mutex::new(seen)));
+    let view = Arc::new(View::default());
+    let config = EngineConfig { threads: Threads::Current, seed: Some(seed), ..EngineConfig::default() };
+    let parts = EngineParts { config, view: Some(view.clone()), ..EngineParts::default() };
+    let engine = Engine::build(chaos.clone(), parts).unwrap();
+    let (desired, waiting) = (RefCell::default(), RefCell::default());
+    let shared = Rc::new(Shared { engine, view, desired, waiting });
+
+    let clients = (0..4).map(|n| client(shared.clone(), Dice(seed ^ (n + 1) << 32), 40));
+    let housekeeper = actix::spawn(housekeeping(shared.clone(), Dice(!seed)));
+    join_all(clients).await;
+    housekeeper.abort();
+    chaos.0.lock().calm = true;
+
+    // The newest update is always processed (I4).
+    for (uid, name, is_static) in UIDS {
+        shared.engine.update_pod(Update::changed(built(uid, name, is_static).label("v", "last").build()));
+    }
+    pass_secs(120).await;
+    let mut stuck = Vec::new();
+    for (uid, ..) in UIDS {
+        let uid = PodUid::new(uid);
+        let seen = chaos.0.lock();
+        let version = seen.lives.get(&uid).and_then(|life| life.version.clone());
+        match shared.engine.lifecycle(&uid) {
+            Some(Lifecycle::Sync) if version.as_deref() == Some("last") => {}
+            Some(Lifecycle::Waiting | Lifecycle::Finished) | None => {}
+            other => stuck.push(format!("{uid}: {other:?}, version {version:?}")),
+        }
+    }
+    assert_eq!(stuck, Vec::<String>::new(), "after two calm minutes (I4, I9)");
+
+    // No pod hangs (I9), and nobody waits for one that cannot run (W2).
+    for _ in 0..60 {
+        shared.engine.sync_known_pods(&HashSet::new());
+        pass_secs(2).await;
+    }
+    assert_eq!(shared.engine.known_pods(), 0, "{:?}", shared.engine.snapshots());
+    for completed in shared.waiting.take() {
+        assert_eq!(completed.now_or_never(), Some(true), "a notifier was lost");
+    }
+    assert!(shared.engine.inner().names.is_empty());
+    let seen = chaos.0.lock();
+    assert_eq!(seen.violations, Vec::<String>::new());
+    seen.calls
+}
+
+async fn client(shared: Rc<Shared>, mut dice: Dice, steps: usize) {
+    for _ in 0..steps {
+        tokio::time::sleep(dice.pause()).await;
+        let target = some_pod(&mut dice);
+        let target = if dice.percent(10) { target.phase("Failed") } else { target };
+        let deletes = dice.percent(10);
+        let target = if deletes { target.deleting(dice.below(40) as i64) } else { target }.build();
+        shared
+            .view
+            .shows(target.uid(), [Observed::Never, Observed::Running, Observed::Stopped][dice.below(3) as usize]);
+        let before = shared.engine.lifecycle(target.uid());
+        let update = match dice.below(10) {
+            0..4 => {
+                shared.desired.borrow_mut().insert(target.uid().clone());
+                Update::create(target.clone())
+            }
+            4..6 => Update::changed(target.clone()),
+            6 => Update::sync(target.clone()),
+            7 => runtime_kill(&target.uid().to_string()),
+            _ => Update::kill(target.clone()),
+        };
+        let kills = update.kind() == UpdateKind::Kill;
+        let completed = dice.percent(30).then(|| {
+            let (notifier, completed) = Notifier::new();
+            shared.waiting.borrow_mut().push(completed);
+            notifier
+        });
+        let grace = dice.percent(50).then(|| Grace::from_seconds(dice.below(60) as i64));
+        let options = KillOptions { completed, evict: dice.percent(30), status_fn: None, grace };
+        shared.engine.update_pod(update.with_options(options));
+        let after = shared.engine.lifecycle(target.uid());
+        assert!(after.is_some() && after >= before, "went back (I2)");
+        assert!(!kills || after >= Some(Lifecycle::Terminating), "a kill was lost (I4)");
+        if dice.percent(10) {
+            shared.desired.borrow_mut().remove(target.uid());
+        }
+        if dice.percent(5)
+            && let Some(hold) = shared.engine.hold(target.uid())
+        {
+            tokio::time::sleep(dice.pause()).await;
+            drop(hold);
+        }
+    }
+}
+
+/// Compares every two seconds, and creates again what is wanted and gone (K10).
+async fn housekeeping(shared: Rc<Shared>, mut dice: Dice) {
+    loop {
+        pass_secs(2).await;
+        let desired = shared.desired.borrow().clone();
+        let known: HashSet<_> = shared.engine.sync_known_pods(&desired).into_iter().map(|pod| pod.uid).collect();
+        for (uid, name, is_static) in UIDS {
+            let uid_ = PodUid::new(uid);
+            if desired.contains(&uid_) && !known.contains(&uid_) && dice.percent(80) {
+                shared.engine.update_pod(Update::create(built(uid, name, is_static).build()));
+            }
+        }
+    }
+}

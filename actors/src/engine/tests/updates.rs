@@ -1,0 +1,195 @@
+//! What an update does to a pod that runs, or is new.
+//!
+//! Two cases have no test because no caller can write them down: an update with both a spec and a runtime pod (S3), and a
+//! runtime pod without a spec in anything but a kill (S9). `Update` has no constructor for either.
+
+use super::*;
+use crate::ports::{Observed, SyncKind};
+use crate::testing::{Call, pod};
+
+// S1
+#[actix::test]
+async fn a_created_pod_is_set_up_once() {
+    let rig = rig();
+    let a = pod("a").build();
+    rig.run(&a).await;
+    assert_eq!(rig.hooks.calls(a.uid()), [Call::create()]);
+    assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Sync));
+    assert!(Arc::ptr_eq(&rig.engine.active_pod(a.uid()).unwrap(), &a));
+    assert!(!rig.engine.is_pod_termination_requested(a.uid()));
+}
+
+// S2
+#[actix::test]
+async fn a_create_during_a_stop_is_remembered_but_not_stored() {
+    let rig = rig();
+    let first = pod("a").label("v", "1").build();
+    rig.run(&first).await;
+    let hold = rig.engine.hold(first.uid()).unwrap();
+    rig.engine.update_pod(Update::kill(first.clone()));
+    rig.engine.update_pod(Update::create(pod("a").label("v", "2").build()));
+    drop(hold);
+    rig.settled().await;
+    let seen = rig.engine.snapshot(first.uid()).unwrap();
+    assert_eq!((seen.lifecycle, seen.restart_requested), (Lifecycle::Finished, true));
+    let calls = [Call::version(SyncKind::Create, "1"), Call::stop(30), Call::clean_up()];
+    assert_eq!(rig.hooks.calls(first.uid()), calls);
+}
+
+// S6
+#[actix::test]
+async fn a_pod_first_seen_ended_is_stopped_unless_the_runtime_shows_that_nothing_runs() {
+    for observed in [Observed::Never, Observed::Running] {
+        let rig = rig();
+        let a = pod("a").phase("Succeeded").build();
+        rig.view.shows(a.uid(), observed);
+        rig.run(&a).await;
+        assert_eq!(rig.hooks.calls(a.uid()), [Call::stop(30), Call::clean_up()], "{observed:?}");
+        assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished));
+    }
+}
+
+// S7
+#[actix::test]
+async fn a_pod_first_seen_ended_with_nothing_running_is_only_cleaned_up() {
+    let rig = rig();
+    let a = pod("a").phase("Succeeded").build();
+    rig.view.shows(a.uid(), Observed::Stopped);
+    rig.engine.update_pod(Update::create(a.clone()));
+    assert!(rig.engine.is_pod_known_terminated(a.uid()), "from the first moment");
+    assert!(!rig.engine.should_pod_be_finished(a.uid()));
+    rig.settled().await;
+    assert_eq!(rig.hooks.calls(a.uid()), [Call::clean_up()]);
+    let seen = rig.engine.snapshot(a.uid()).unwrap();
+    assert_eq!((seen.lifecycle, seen.restart_requested), (Lifecycle::Finished, false));
+}
+
+// S8
+#[actix::test]
+async fn a_pod_that_only_the_runtime_knows_is_stopped_and_leaves_no_record() {
+    let rig = rig();
+    let uid = PodUid::new("a");
+    let gate = rig.hooks.waits(&uid, Hook::TerminatingRuntime);
+    rig.engine.update_pod(runtime_kill("a"));
+    pass_a_moment().await;
+    let seen = rig.engine.snapshot(&uid).unwrap();
+    assert_eq!((seen.lifecycle, seen.grace), (Lifecycle::Terminating, Some(Grace::MIN)));
+    assert!(seen.deleted && seen.full_name == Some(FullName::new("test", "a")));
+    assert!(rig.engine.active_pod(&uid).is_none());
+    gate.open();
+    pass_a_moment().await;
+    assert_eq!(rig.hooks.calls(&uid), [Call::StopRuntime]);
+    assert!(!rig.engine.is_pod_known(&uid));
+    assert!(!rig.engine.is_pod_known_terminated(&uid));
+}
+
+// S10
+#[actix::test]
+async fn a_runtime_kill_of_a_terminated_pod_changes_nothing() {
+    let rig = rig();
+    let a = pod("a").build();
+    rig.run(&a).await;
+    rig.hooks.fails(a.uid(), Hook::Terminated, 1);
+    rig.update(Update::kill(a.clone())).await;
+    let before = rig.engine.snapshot(a.uid()).unwrap();
+    assert_eq!(before.lifecycle, Lifecycle::Terminated);
+    rig.update(runtime_kill("a")).await;
+    assert_eq!(rig.engine.snapshot(a.uid()).unwrap(), before);
+    assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(30), Call::clean_up()]);
+}
+
+// S10: an update of a terminated pod has it cleaned up again at once.
+#[actix::test]
+async fn an_update_of_a_terminated_pod_retries_its_cleanup() {
+    let rig = rig();
+    let a = pod("a").build();
+    rig.run(&a).await;
+    rig.hooks.fails(a.uid(), Hook::Terminated, 1);
+    rig.update(Update::kill(a.clone())).await;
+    rig.update(Update::sync(a.clone())).await;
+    assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(30), Call::clean_up(), Call::clean_up()]);
+    assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished));
+}
+
+// S18 (the start time that is measured: see the tests of `step`)
+#[actix::test]
+async fn of_several_updates_to_a_busy_pod_only_the_newest_is_processed() {
+    let rig = rig();
+    let a = pod("a").build();
+    let gate = rig.hooks.waits(a.uid(), Hook::Sync);
+    rig.engine.update_pod(Update::create(a.clone()));
+    pass_a_moment().await;
+    for version in ["1", "2", "3"] {
+        rig.engine.update_pod(Update::changed(pod("a").label("v", version).build()));
+        pass_a_moment().await;
+    }
+    gate.open();
+    rig.settled().await;
+    assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::version(SyncKind::Update, "3")]);
+}
+
+// I10: nobody sees a spec before its worker took it.
+#[actix::test]
+async fn an_update_shows_only_once_it_is_taken() {
+    let rig = rig();
+    let first = pod("a").label("v", "1").build();
+    rig.run(&first).await;
+    let hold = rig.engine.hold(first.uid()).unwrap();
+    let second = pod("a").label("v", "2").build();
+    rig.engine.update_pod(Update::changed(second.clone()));
+    pass_a_moment().await;
+    assert!(Arc::ptr_eq(&rig.engine.active_pod(first.uid()).unwrap(), &first));
+    drop(hold);
+    rig.settled().await;
+    assert!(Arc::ptr_eq(&rig.engine.active_pod(first.uid()).unwrap(), &second));
+}
+
+#[actix::test]
+async fn a_pod_is_held_until_the_last_of_its_holds_is_dropped() {
+    let rig = rig();
+    let a = pod("a").build();
+    rig.run(&a).await;
+    let (one, two) = (rig.engine.hold(a.uid()).unwrap(), rig.engine.hold(a.uid()).unwrap());
+    rig.engine.update_pod(Update::sync(a.clone()));
+    drop(one);
+    pass_secs(200).await;
+    assert_eq!(rig.hooks.calls(a.uid()), [Call::create()]);
+    drop(two);
+    rig.settled().await;
+    assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::sync(SyncKind::Sync)]);
+    assert!(rig.engine.hold(&"unknown".into()).is_none());
+}
+
+// U4: a spec, wherever one is known, beats the runtime's word.
+#[actix::test]
+async fn a_runtime_kill_of_a_known_pod_uses_its_spec() {
+    let rig = rig();
+    let a = pod("a").build();
+    rig.run(&a).await;
+    rig.update(runtime_kill("a")).await;
+    assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(1), Call::clean_up()]);
+    assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished));
+}
+
+// D6: every wait has a name.
+#[actix::test]
+async fn the_wait_of_a_pod_is_told() {
+    use crate::pod_worker::WaitFor;
+    let rig = rig();
+    let a = pod("a").build();
+    let gate = rig.hooks.waits(a.uid(), Hook::Sync);
+    let wait = || rig.engine.snapshot(a.uid()).unwrap().wait;
+    rig.engine.update_pod(Update::create(a.clone()));
+    assert_eq!(wait().what, WaitFor::Worker);
+    pass_a_moment().await;
+    assert_eq!((wait().what, wait().tries), (WaitFor::HookCall(Hook::Sync), 1));
+    gate.open();
+    pass_a_moment().await;
+    assert_eq!(wait().what, WaitFor::Resync);
+    assert!(wait().next.is_some());
+    rig.hooks.fails(a.uid(), Hook::Terminating, 1);
+    rig.update(Update::kill(a.clone())).await;
+    assert_eq!(wait().what, WaitFor::Retry { hook: Hook::Terminating, error: "out of luck".to_owned() });
+    pass_secs(20).await;
+    assert_eq!(wait().what, WaitFor::Removal);
+}

@@ -1,0 +1,179 @@
+//! `step` against a reference that is written in another way, over random lives, with the invariants beside it.
+
+mod model;
+mod ops;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::step::{Effects, Event, HookCall, Outcome, Tick, birth, step};
+use super::{KillOptions, Lifecycle, Update, UpdateKind};
+use crate::ports::{Observed, SyncKind, SyncRetry};
+use crate::testing::pod;
+use crate::time::Time;
+use ops::{Op, op};
+use world::World;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_record_does_what_the_rules_say(is_static: bool, ops in proptest::collection::vec(op(), 1..60)) {
+        let mut world = World::new(is_static);
+        for op in ops {
+            world.apply(op);
+        }
+        world.wind_down();
+    }
+}
+
+/// Lives that the random ones might not lead through often enough.
+#[test]
+fn chosen_lives_do_what_the_rules_say() {
+    let lives: [&[Op]; 4] = [
+        // The setup ends the pod while its stop was requested, and is told so twice.
+        &[
+            Op::create(),
+            Op::Take(true, Observed::Never),
+            Op::kill(Some(9)),
+            Op::Done(1),
+            Op::kill(Some(3)),
+            Op::Take(true, Observed::Never),
+            Op::kill(Some(2)),
+            Op::Done(2),
+            Op::Take(true, Observed::Never),
+            Op::Done(0),
+        ],
+        // A waiter is killed, seen in the runtime, and comes back.
+        &[
+            Op::create(),
+            Op::Take(false, Observed::Never),
+            Op::kill(None),
+            Op::create(),
+            Op::Take(false, Observed::Running),
+            Op::Done(3),
+            Op::Advance(100),
+            Op::Take(true, Observed::Never),
+        ],
+        // An orphan fails and is left to its own time.
+        &[
+            Op::create(),
+            Op::Take(true, Observed::Never),
+            Op::Done(0),
+            Op::Known(false),
+            Op::Take(true, Observed::Never),
+            Op::Done(3),
+            Op::Known(false),
+            Op::Take(true, Observed::Never),
+            Op::Advance(20),
+        ],
+        // Only the runtime knows it, until its source does.
+        &[
+            Op::kill_runtime(),
+            Op::Take(true, Observed::Never),
+            Op::Done(3),
+            Op::create(),
+            Op::kill(None),
+            Op::Take(true, Observed::Never),
+            Op::Done(0),
+            Op::Known(true),
+        ],
+    ];
+    for is_static in [false, true] {
+        for life in lives {
+            let mut world = World::new(is_static);
+            life.iter().for_each(|op| world.apply(op.clone()));
+            world.wind_down();
+        }
+    }
+}
+
+fn tick(now: Time) -> Tick {
+    let (resync, error_backoff) = (Duration::from_secs(60), Duration::from_secs(10));
+    Tick { now, jitter: 0.0, resync, error_backoff }
+}
+
+fn take(now: Time, record: &mut super::Record) -> Effects {
+    step(record, Event::Take { may_start: true, observed: Observed::Never }, tick(now))
+}
+
+// S18, W18: the time is measured from the oldest of the changes that were merged.
+#[test]
+fn merged_updates_are_measured_from_the_oldest() {
+    let at = Time::from_secs;
+    let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
+    let _call = take(at(1), &mut record);
+    for start in [Some(at(5)), Some(at(3)), Some(at(8)), None] {
+        let update = Update::changed(pod("a").build());
+        let update = start.map_or_else(|| Update::changed(pod("a").build()), |start| update.with_start_time(start));
+        let _effects = step(&mut record, Event::Update(update), tick(at(9)));
+    }
+    let first = step(&mut record, Event::Done(Outcome::Continues { check_at: None }), tick(at(10)));
+    assert_eq!(first.worked, None, "the create had no start time");
+    let _call = take(at(10), &mut record);
+    let worked = step(&mut record, Event::Done(Outcome::Continues { check_at: None }), tick(at(11))).worked.unwrap();
+    assert_eq!((worked.kind, worked.start_time), (Some(UpdateKind::Update), at(3)));
+}
+
+// A mirror is remembered when later updates lack it, and by replays.
+#[test]
+fn a_mirror_is_remembered() {
+    let at = Time::from_secs;
+    let mirror = pod("a").uid("mirror").build();
+    let create = Update::create(pod("a").static_pod().build()).with_mirror(Some(mirror.clone()));
+    let (mut record, _) = birth(create, Observed::Never, tick(at(1)));
+    let _effects = step(&mut record, Event::Update(Update::sync(pod("a").static_pod().build())), tick(at(2)));
+    for now in [2, 100, 200] {
+        let _effects = step(&mut record, Event::Due, tick(at(now)));
+        let Some(HookCall::Sync(work)) = take(at(now), &mut record).call else { panic!("no setup at {now}") };
+        assert!(work.mirror.is_some_and(|known| Arc::ptr_eq(&known, &mirror)));
+        assert_eq!(work.kind, SyncKind::Sync);
+        let _effects = step(&mut record, Event::Done(Outcome::Continues { check_at: None }), tick(at(now)));
+    }
+}
+
+// S23: delays without jitter.
+#[test]
+fn delays_are_bounded_by_the_resync_interval() {
+    let at = Time::from_secs;
+    for (retry, expected) in [
+        (SyncRetry::Backoff, 10),
+        (SyncRetry::NetworkNotReady, 1),
+        (SyncRetry::At(at(103)), 3),
+        (SyncRetry::At(at(50)), 0),
+        (SyncRetry::At(at(1_000)), 60),
+    ] {
+        let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
+        let _call = take(at(2), &mut record);
+        let failed = Outcome::Failed { error: "x".to_owned(), retry };
+        let _effects = step(&mut record, Event::Done(failed), tick(at(100)));
+        assert_eq!(record.due(), Some(at(100 + expected)), "{retry:?}");
+    }
+}
+
+// The history of a life has each of its moves once, in order.
+#[test]
+fn a_life_has_five_moves() {
+    let at = Time::from_secs;
+    let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
+    let _call = take(at(2), &mut record);
+    let kill = Update::kill(pod("a").build()).with_options(KillOptions { evict: true, ..KillOptions::default() });
+    let _effects = step(&mut record, Event::Update(kill), tick(at(3)));
+    let _effects = step(&mut record, Event::Done(Outcome::Cancelled), tick(at(4)));
+    for now in [5, 6] {
+        let _call = take(at(now), &mut record);
+        let _effects = step(&mut record, Event::Done(Outcome::Succeeded), tick(at(now)));
+    }
+    let moves: Vec<_> = record.transitions().map(|t| (t.at, t.to, t.cause.as_str())).collect();
+    let expected = [
+        (at(1), Lifecycle::Waiting, "first update"),
+        (at(2), Lifecycle::Sync, "allowed to start"),
+        (at(3), Lifecycle::Terminating, "evicted"),
+        (at(5), Lifecycle::Terminated, "containers stopped"),
+        (at(6), Lifecycle::Finished, "cleaned up"),
+    ];
+    assert_eq!(moves, expected);
+}

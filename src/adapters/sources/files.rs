@@ -1,0 +1,94 @@
+//! Manifests from files and directories.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::ports::SourceSet;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use super::scan::Scan;
+use super::watch::Watch;
+use super::{Outlet, SourceContext};
+
+/// After a change, how long it must be quiet before the files are read: an editor writes in several steps.
+const QUIET: Duration = Duration::from_millis(100);
+/// After a change, when the files are read even though it is not quiet.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The pods of several files and directories, as one source.
+#[derive(Debug)]
+pub struct FileSource {
+    roots: Vec<PathBuf>,
+    cx: SourceContext,
+}
+
+impl FileSource {
+    /// A source of these paths. Relative ones are made absolute now.
+    pub fn new(paths: impl IntoIterator<Item = PathBuf>, cx: SourceContext) -> Self {
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        FileSource { roots: paths.into_iter().map(absolute).collect(), cx }
+    }
+
+    /// Sends sets until it is stopped or nobody takes them.
+    pub async fn run(self, out: mpsc::Sender<SourceSet>, stop: CancellationToken) {
+        // Whoever stops the source does not wait for a file system that hangs.
+        stop.run_until_cancelled(self.deliver(out)).await;
+    }
+
+    async fn deliver(self, out: mpsc::Sender<SourceSet>) {
+        let changed = Arc::new(Notify::new());
+        let mut reader =
+            Reader { watch: Watch::new(&self.roots, changed.clone()), scan: Scan::new(self.roots, self.cx.clone()) };
+        let mut outlet = Outlet::default();
+        loop {
+            let read;
+            (reader, read) = match reader.read().await {
+                Ok(done) => done,
+                Err(error) => return error!(%error, "reading manifests panicked, their source ends"),
+            };
+            if let Some(set) = outlet.news(read)
+                && out.send(set).await.is_err()
+            {
+                return;
+            }
+            tokio::select! {
+                () = changed.notified() => settle(&changed).await,
+                () = tokio::time::sleep(self.cx.check_frequency) => {}
+            }
+        }
+    }
+}
+
+struct Reader {
+    watch: Watch,
+    scan: Scan,
+}
+
+impl Reader {
+    async fn read(mut self) -> Result<(Self, SourceSet), JoinError> {
+        spawn_blocking(move || {
+            self.watch.refresh();
+            let set = self.scan.run();
+            (self, set)
+        })
+        .await
+    }
+}
+
+/// Waits until nothing changed for a while.
+async fn settle(changed: &Notify) {
+    let latest = Instant::now() + PATIENCE;
+    loop {
+        let quiet = (Instant::now() + QUIET).min(latest);
+        tokio::select! {
+            biased;
+            () = sleep_until(quiet) => return,
+            () = changed.notified() => {}
+        }
+    }
+}

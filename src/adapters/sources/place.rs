@@ -1,0 +1,219 @@
+//! One file or URL and the pods it last held.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use podwright_actors::config::defaults::{StaticContext, apply_static_defaults};
+use podwright_actors::pod::{PodObject, SEEN_ANNOTATION};
+use podwright_actors::ports::{SourceKind, SourceProblem, SourceSet};
+
+use super::SourceContext;
+use crate::adapters::manifest::{self, Manifest};
+
+/// The longest name that an API object may have.
+const MAX_NAME: usize = 253;
+
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    /// What was read last, to know an unchanged text without parsing it.
+    bytes: Option<Vec<u8>>,
+    pods: Vec<Arc<PodObject>>,
+    /// What is wrong with that text.
+    faults: Vec<String>,
+    /// Why nothing newer could be read.
+    unreadable: Option<String>,
+}
+
+impl Place {
+    /// Takes what was read.
+    ///
+    /// While anything in the text is at fault, the pods that it held before and does not now stay: whether the author
+    /// dropped them cannot be told from a text that is not finished (W27).
+    pub(super) fn read(&mut self, bytes: Vec<u8>, source: SourceKind, origin: &str, cx: &SourceContext) {
+        self.unreadable = None;
+        if self.bytes.as_ref() == Some(&bytes) {
+            return;
+        }
+        let Manifest { pods, faults } = manifest::read(&bytes);
+        let mut faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        let mut fresh = Vec::with_capacity(pods.len());
+        for pod in pods {
+            match self.object(pod, source, origin, cx) {
+                Ok(object) => fresh.push(object),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if !faults.is_empty() {
+            let names: BTreeSet<_> = fresh.iter().map(|pod| pod.full_name().clone()).collect();
+            let kept: Vec<_> = self.pods.drain(..).filter(|pod| !names.contains(pod.full_name())).collect();
+            fresh.extend(kept);
+        }
+        self.bytes = Some(bytes);
+        self.pods = fresh;
+        self.faults = faults;
+    }
+
+    /// Notes that nothing could be read; what is known stays.
+    pub(super) fn fail(&mut self, why: String) {
+        self.unreadable = Some(why);
+    }
+
+    /// Whether anything was ever read.
+    pub(super) fn was_read(&self) -> bool {
+        self.bytes.is_some()
+    }
+
+    fn object(
+        &self,
+        mut pod: Pod,
+        source: SourceKind,
+        origin: &str,
+        cx: &SourceContext,
+    ) -> Result<Arc<PodObject>, String> {
+        let now = cx.clock.now();
+        apply_static_defaults(&mut pod, &StaticContext { node_name: &cx.node_name, source, origin, now });
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        if name.len() > MAX_NAME {
+            let over = name.len() - MAX_NAME;
+            return Err(format!("pod name {name:?}, which ends in the node's name, is too long: shorten it by {over}"));
+        }
+        let new = PodObject::new(pod).map_err(|error| error.to_string())?;
+        // An unchanged pod stays the same object, so that everybody can tell at a glance.
+        let Some(old) = self.pods.iter().find(|old| old.uid() == new.uid()) else { return Ok(new) };
+        let new = match old.annotation(SEEN_ANNOTATION) {
+            Some(seen) => new.with_first_seen(seen),
+            None => new,
+        };
+        Ok(if old.pod() == new.pod() { old.clone() } else { new })
+    }
+}
+
+/// All places of a source, by path or URL, in an order that does not change.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    pub(super) places: BTreeMap<String, Place>,
+}
+
+impl Places {
+    /// The set that the places make up in the order of `order`, with what is wrong with each.
+    pub(super) fn set<'a>(
+        &self,
+        source: SourceKind,
+        order: impl IntoIterator<Item = &'a str>,
+        mut problems: Vec<SourceProblem>,
+    ) -> SourceSet {
+        let mut pods = Vec::new();
+        let mut first: BTreeMap<String, &str> = BTreeMap::new();
+        for what in order {
+            let Some(place) = self.places.get(what) else { continue };
+            let messages = place.unreadable.iter().chain(&place.faults).cloned();
+            problems.extend(messages.map(|message| SourceProblem { what: what.to_owned(), message }));
+            for pod in &place.pods {
+                for (id, field) in
+                    [(format!("pod {}", pod.full_name()), "name"), (format!("UID {}", pod.uid()), "metadata.uid")]
+                {
+                    // Which of the two counts is decided by who takes the set: the first.
+                    if let Some(other) = first.get(&id) {
+                        let message = format!(
+                            "{id} is already defined by {other} and is ignored here: change its {field} or remove one \
+                             of the two"
+                        );
+                        problems.push(SourceProblem { what: what.to_owned(), message });
+                        break;
+                    }
+                    first.insert(id, what);
+                }
+                pods.push(pod.clone());
+            }
+        }
+        SourceSet { source, pods, problems }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwright_actors::ports::TokioClock;
+
+    use super::*;
+
+    fn pod(name: &str, image: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: {image}}}]}}\n"
+        )
+    }
+
+    fn cx() -> SourceContext {
+        SourceContext::new("node", Arc::new(TokioClock::new()))
+    }
+
+    fn read(place: &mut Place, text: &str) {
+        place.read(text.as_bytes().to_vec(), SourceKind::File, "/pods/a.yaml", &cx());
+    }
+
+    fn held(place: &Place) -> Vec<String> {
+        let image = |pod: &PodObject| pod.containers()[0].image.clone().unwrap();
+        place.pods.iter().map(|pod| format!("{} {}", pod.full_name().name(), image(pod))).collect()
+    }
+
+    // W27
+    #[tokio::test]
+    async fn a_text_at_fault_keeps_the_pods_it_held() {
+        let mut place = Place::default();
+        read(&mut place, &format!("{}---\n{}", pod("a", "one"), pod("b", "one")));
+        assert_eq!(held(&place), ["a-node one", "b-node one"]);
+
+        for broken in ["", "apiVersion: v1\nkind: [", "kind: Pod\n", &pod("a", "one").replace("image", "imagee")] {
+            read(&mut place, broken);
+            assert_eq!(held(&place), ["a-node one", "b-node one"], "{broken}");
+            assert_eq!(place.faults.len(), 1, "{broken}");
+        }
+        place.fail("permission denied".into());
+        assert_eq!(held(&place), ["a-node one", "b-node one"]);
+
+        read(&mut place, &format!("{}---\nkind: Nothing\n", pod("b", "two")));
+        assert_eq!(held(&place), ["b-node two", "a-node one"], "the good part of a text counts");
+        read(&mut place, &pod("b", "two"));
+        assert_eq!(held(&place), ["b-node two"], "a text without fault drops what it does not hold");
+        assert!(place.faults.is_empty() && place.unreadable.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_unchanged_pod_stays_the_same_object() {
+        let mut place = Place::default();
+        read(&mut place, &pod("a", "one"));
+        let first = place.pods[0].clone();
+        read(&mut place, &format!("# a comment\n{}", pod("a", "one")));
+        assert!(Arc::ptr_eq(&first, &place.pods[0]));
+        read(&mut place, &pod("a", "two"));
+        assert!(!Arc::ptr_eq(&first, &place.pods[0]));
+        assert_ne!(first.uid(), place.pods[0].uid());
+        assert_eq!(first.full_name(), place.pods[0].full_name());
+    }
+
+    #[tokio::test]
+    async fn a_name_that_the_nodes_name_makes_too_long_is_refused() {
+        let mut place = Place::default();
+        read(&mut place, &pod(&"a".repeat(250), "one"));
+        assert!(place.pods.is_empty());
+        assert!(place.faults[0].contains("shorten it by 2"), "{}", place.faults[0]);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_two_places_use_is_reported_with_both() {
+        let mut places = Places::default();
+        for what in ["/a", "/b"] {
+            places.places.entry(what.into()).or_default().read(
+                pod("x", "one").into_bytes(),
+                SourceKind::File,
+                what,
+                &cx(),
+            );
+        }
+        let set = places.set(SourceKind::File, ["/a", "/b"], vec![]);
+        assert_eq!(set.pods.len(), 2, "the engine refuses the second one and records an event");
+        assert_eq!(set.problems.len(), 1);
+        assert_eq!(set.problems[0].what, "/b");
+        assert!(set.problems[0].message.contains("default/x-node") && set.problems[0].message.contains("/a"));
+    }
+}

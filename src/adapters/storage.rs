@@ -1,0 +1,255 @@
+//! Pod directories and volumes on the file system.
+//!
+//! Below the root, `pods/UID/` (mode 0750) holds what belongs to one pod, in the layout that a kubelet uses:
+//!
+//! ```text
+//! pods/UID/volumes/kubernetes.io~empty-dir/NAME      an emptyDir
+//! pods/UID/volumes/kubernetes.io~downward-api/NAME   a downward API volume
+//! pods/UID/volumes/kubernetes.io~projected/NAME      a projected volume of downward API parts
+//! pods/UID/logs/CONTAINER/N.log                      output of run N, written by the runtime
+//! pods/UID/...                                       whatever else the runtime keeps for the pod
+//! ```
+//!
+//! An emptyDir of medium `Memory` is an ordinary directory.
+
+mod host_path;
+mod locks;
+mod payload;
+mod remove;
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Volume};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use podwright_actors::config::fields::{self, FieldFacts};
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{PodStorage, StorageError, VolumeMounts};
+
+use locks::Locks;
+use payload::Payload;
+
+const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
+const DOWNWARD_API: &str = "kubernetes.io~downward-api";
+const PROJECTED: &str = "kubernetes.io~projected";
+
+/// [`PodStorage`] below one directory. Clones share it.
+#[derive(Clone, Debug)]
+pub struct FileStorage {
+    disk: Arc<Disk>,
+    /// Calls for one pod run one after another, also when the caller of one has gone: what it began ends first.
+    locks: Locks,
+}
+
+#[derive(Debug)]
+struct Disk {
+    pods: PathBuf,
+    allocatable: BTreeMap<String, Quantity>,
+}
+
+impl FileStorage {
+    /// Storage below `root`, which is made when it is needed. `allocatable` is what containers without limits are told
+    /// to have.
+    pub fn new(root: &Path, allocatable: BTreeMap<String, Quantity>) -> Self {
+        FileStorage { disk: Arc::new(Disk { pods: root.join("pods"), allocatable }), locks: Locks::default() }
+    }
+
+    /// The directory of a pod.
+    pub fn pod_dir(&self, uid: &PodUid) -> PathBuf {
+        self.disk.pods.join(uid.to_string())
+    }
+
+    fn run<'a, T: Send + 'static>(
+        &'a self,
+        uid: &'a PodUid,
+        work: impl FnOnce(&Disk, &Path) -> Result<T, StorageError> + Send + 'a + 'static,
+    ) -> BoxFuture<'a, Result<T, StorageError>> {
+        let disk = self.disk.clone();
+        async move {
+            let dir = disk.pod_dir(uid)?;
+            let lock = self.locks.lock(uid).await;
+            let path = dir.clone();
+            let done = tokio::task::spawn_blocking(move || {
+                let _lock = lock;
+                work(&disk, &path)
+            });
+            done.await.unwrap_or_else(|error| Err(StorageError::Io { path: dir, error: error.to_string() }))
+        }
+        .boxed()
+    }
+}
+
+impl PodStorage for FileStorage {
+    fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>> {
+        let object = pod.clone();
+        self.run(pod.uid(), move |disk, dir| disk.set_up(dir, &object))
+    }
+
+    fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.run(uid, |_, dir| remove::volumes(dir, &[EMPTY_DIR, DOWNWARD_API, PROJECTED]))
+    }
+
+    fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.run(uid, |_, dir| remove::pod(dir))
+    }
+
+    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>> {
+        let disk = self.disk.clone();
+        async move {
+            let done = tokio::task::spawn_blocking(move || {
+                let uids = entries(&disk.pods)?.into_iter().filter(|path| is_dir(path));
+                Ok(uids.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect())
+            });
+            done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
+        }
+        .boxed()
+    }
+
+    fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
+        let container = container.to_owned();
+        let runs = self.run(pod.uid(), move |_, dir| {
+            let runs = entries(&dir.join("logs").join(component(&container)?))?;
+            // A rotated log carries a suffix behind `.log`.
+            let number = |path: PathBuf| path.file_name()?.to_str()?.split_once(".log")?.0.parse::<u32>().ok();
+            Ok(runs.into_iter().filter_map(number).max())
+        });
+        async move { runs.await.ok().flatten().map(|last| last.saturating_add(1)) }.boxed()
+    }
+}
+
+impl Disk {
+    fn pod_dir(&self, uid: &PodUid) -> Result<PathBuf, StorageError> {
+        Ok(self.pods.join(component(&uid.to_string())?))
+    }
+
+    fn set_up(&self, dir: &Path, pod: &PodObject) -> Result<VolumeMounts, StorageError> {
+        for path in [dir.to_owned(), dir.join("volumes")] {
+            make_dir(&path, 0o750)?;
+        }
+        let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
+        volumes.iter().map(|volume| Ok((volume.name.clone(), self.volume(dir, pod, volume)?))).collect()
+    }
+
+    fn volume(&self, dir: &Path, pod: &PodObject, volume: &Volume) -> Result<PathBuf, StorageError> {
+        let name = component(&volume.name)?;
+        let at = |plugin: &str| dir.join("volumes").join(plugin).join(name);
+        if let Some(host_path) = &volume.host_path {
+            return host_path::set_up(&volume.name, host_path);
+        }
+        if let Some(source) = &volume.downward_api {
+            let items = source.items.as_deref().unwrap_or_default();
+            let path = at(DOWNWARD_API);
+            self.downward(&path, pod, volume, items, source.default_mode)?;
+            return Ok(path);
+        }
+        let projected = volume.projected.as_ref().map(|projected| {
+            let sources = projected.sources.as_deref().unwrap_or_default();
+            let items = sources.iter().map(|part| part.downward_api.as_ref().map(|it| it.items.clone()));
+            (items.collect::<Option<Vec<_>>>(), projected.default_mode)
+        });
+        if let Some((Some(items), mode)) = projected {
+            let items: Vec<_> = items.into_iter().flatten().flatten().collect();
+            let path = at(PROJECTED);
+            self.downward(&path, pod, volume, &items, mode)?;
+            return Ok(path);
+        }
+        let kind = kind(volume);
+        if !matches!(kind.as_deref(), None | Some("emptyDir")) {
+            return Err(StorageError::Unsupported {
+                volume: volume.name.clone(),
+                kind: kind.unwrap_or_default(),
+                remedy: "use emptyDir, hostPath or downwardAPI".into(),
+            });
+        }
+        let path = at(EMPTY_DIR);
+        make_dir(&path, 0o777)?;
+        Ok(path)
+    }
+
+    fn downward(
+        &self,
+        path: &Path,
+        pod: &PodObject,
+        volume: &Volume,
+        items: &[DownwardAPIVolumeFile],
+        default_mode: Option<i32>,
+    ) -> Result<(), StorageError> {
+        let mut payload = Payload::default();
+        for item in items {
+            let refused = |reason: String| StorageError::Volume { volume: volume.name.clone(), reason };
+            let text = if let Some(field) = &item.field_ref {
+                fields::field(pod, &field.field_path, &FieldFacts::default())
+                    .ok_or_else(|| refused(format!("{:?} is no field of a pod: correct fieldPath", field.field_path)))?
+            } else if let Some(field) = &item.resource_field_ref {
+                let wanted = field.container_name.as_deref().unwrap_or_default();
+                let container = pod.init_containers().iter().chain(pod.containers()).find(|one| one.name == wanted);
+                let container = container.ok_or_else(|| refused(format!("no container {wanted:?} in the pod")))?;
+                fields::resource(container, &field.resource, field.divisor.as_ref(), &self.allocatable)
+                    .ok_or_else(|| refused(format!("{:?} is no resource: correct it", field.resource)))?
+            } else {
+                return Err(refused(format!("item {:?} says nothing: set fieldRef or resourceFieldRef", item.path)));
+            };
+            let mode = item.mode.or(default_mode).and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644);
+            payload.add(&item.path, text, mode).map_err(refused)?;
+        }
+        make_dir(path, 0o777)?;
+        payload.write(path).map_err(|error| io_error(path, &error))
+    }
+}
+
+/// The source that a volume sets, as the API names it.
+fn kind(volume: &Volume) -> Option<String> {
+    match serde_json::to_value(volume) {
+        Ok(serde_json::Value::Object(fields)) => fields.into_iter().map(|(key, _)| key).find(|key| key != "name"),
+        _ => None,
+    }
+}
+
+/// A text that is used as the name of one file or directory.
+fn component(text: &str) -> Result<&str, StorageError> {
+    if text.is_empty() || text == "." || text == ".." || text.contains(['/', '\0']) {
+        let error = format!("{text:?} cannot be the name of a directory");
+        return Err(StorageError::Io { path: PathBuf::from(text), error });
+    }
+    Ok(text)
+}
+
+/// Makes a directory and its parents, with a mode that the process's mask does not lessen.
+fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
+    let make = || -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o750).create(path)?;
+        if fs::metadata(path)?.permissions().mode() & 0o7777 != mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        Ok(())
+    };
+    make().map_err(|error| io_error(path, &error))
+}
+
+/// What a directory holds; nothing if it is not there.
+fn entries(path: &Path) -> Result<Vec<PathBuf>, StorageError> {
+    let list = || -> io::Result<Vec<PathBuf>> { fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect() };
+    match list() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
+        other => other.map_err(|error| io_error(path, &error)),
+    }
+}
+
+/// A directory itself, not a link to one.
+fn is_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+}
+
+fn io_error(path: &Path, error: &io::Error) -> StorageError {
+    StorageError::Io { path: path.to_owned(), error: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

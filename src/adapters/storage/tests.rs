@@ -1,0 +1,262 @@
+use std::os::unix::fs::{MetadataExt, symlink};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+
+struct Node {
+    root: TempDir,
+    storage: FileStorage,
+}
+
+impl Node {
+    fn new() -> Node {
+        let root = TempDir::new().unwrap();
+        let allocatable = BTreeMap::from([("memory".to_owned(), Quantity("1Gi".into()))]);
+        Node { storage: FileStorage::new(&root.path().join("node"), allocatable), root }
+    }
+
+    async fn set_up(&self, pod: &Arc<PodObject>) -> VolumeMounts {
+        self.storage.set_up(pod).await.unwrap()
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.storage.pod_dir(&uid())
+    }
+}
+
+fn uid() -> PodUid {
+    PodUid::new("uid-1")
+}
+
+fn pod(volumes: Value) -> Arc<PodObject> {
+    pod_with(json!({"tier": "front"}), volumes)
+}
+
+fn pod_with(labels: Value, volumes: Value) -> Arc<PodObject> {
+    let pod = json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "uid-1", "labels": labels},
+        "spec": {"containers": [{"name": "c"}], "volumes": volumes},
+    });
+    PodObject::new(serde_json::from_value(pod).unwrap()).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+#[tokio::test]
+async fn a_pod_has_its_directories_until_it_is_removed() {
+    let node = Node::new();
+    let pod = pod(
+        json!([{"name": "data", "emptyDir": {}}, {"name": "ram", "emptyDir": {"medium": "Memory"}}, {"name": "x"}]),
+    );
+    let mounts = node.set_up(&pod).await;
+    let data = node.dir().join("volumes/kubernetes.io~empty-dir/data");
+    assert_eq!(mounts["data"], data);
+    assert_eq!(mounts.len(), 3);
+    assert_eq!((mode(&node.dir()), mode(&node.dir().join("volumes")), mode(&data)), (0o750, 0o750, 0o777));
+    assert_eq!(node.storage.pods().await, Ok(vec![uid()]));
+
+    fs::write(data.join("file"), "kept").unwrap();
+    node.set_up(&pod).await;
+    assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "kept");
+
+    fs::create_dir_all(node.dir().join("containers/c")).unwrap();
+    assert!(node.storage.remove_pod(&uid()).await.is_err(), "a volume with content keeps the directory");
+    assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "kept");
+
+    for _ in 0..2 {
+        node.storage.tear_down(&uid()).await.unwrap();
+        assert!(!data.exists());
+    }
+    for _ in 0..2 {
+        node.storage.remove_pod(&uid()).await.unwrap();
+        assert_eq!(node.storage.pods().await, Ok(vec![]));
+    }
+}
+
+#[tokio::test]
+async fn removing_follows_no_link_and_touches_no_foreign_volume() {
+    let node = Node::new();
+    let outside = node.root.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("precious"), "").unwrap();
+    let host = json!({"name": "host", "hostPath": {"path": outside, "type": "Directory"}});
+    let mounts = node.set_up(&pod(json!([{"name": "data"}, host]))).await;
+    assert_eq!(mounts["host"], outside);
+
+    symlink(&outside, mounts["data"].join("link")).unwrap();
+    let locked = mounts["data"].join("locked");
+    fs::create_dir(&locked).unwrap();
+    fs::write(locked.join("file"), "").unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
+    // The working directory of a process container links to its volumes.
+    let work = node.dir().join("containers/c");
+    fs::create_dir_all(&work).unwrap();
+    symlink(&outside, work.join("host")).unwrap();
+    let foreign = node.dir().join("volumes/example.com~other/v");
+    fs::create_dir_all(&foreign).unwrap();
+    fs::write(foreign.join("file"), "").unwrap();
+
+    node.storage.tear_down(&uid()).await.unwrap();
+    assert!(!mounts["data"].exists());
+    let error = node.storage.remove_pod(&uid()).await.unwrap_err();
+    assert!(error.to_string().contains("example.com~other/v"), "{error}");
+    assert!(foreign.join("file").exists() && work.exists());
+
+    fs::remove_file(foreign.join("file")).unwrap();
+    node.storage.remove_pod(&uid()).await.unwrap();
+    assert!(!node.dir().exists());
+    assert!(outside.join("precious").exists());
+}
+
+fn downward() -> Value {
+    json!([{"name": "info", "downwardAPI": {"defaultMode": 0o440, "items": [
+        {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+        {"path": "meta/labels", "mode": 0o400, "fieldRef": {"fieldPath": "metadata.labels"}},
+        {"path": "memory", "resourceFieldRef": {"containerName": "c", "resource": "limits.memory", "divisor": "1Mi"}},
+    ]}}])
+}
+
+#[tokio::test]
+async fn a_downward_volume_follows_the_pod_in_one_step() {
+    let node = Node::new();
+    let mounts = node.set_up(&pod(downward())).await;
+    let dir = &mounts["info"];
+    assert_eq!(*dir, node.dir().join("volumes/kubernetes.io~downward-api/info"));
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    assert_eq!(
+        (read("name"), read("meta/labels"), read("memory")),
+        ("web".into(), "tier=\"front\"".into(), "1024".into())
+    );
+    assert_eq!(fs::metadata(dir.join("name")).unwrap().mode() & 0o7777, 0o440);
+    assert_eq!(fs::metadata(dir.join("meta/labels")).unwrap().mode() & 0o7777, 0o400);
+    assert_eq!(fs::read_link(dir.join("meta")).unwrap(), Path::new("..data/meta"));
+
+    let set = fs::read_link(dir.join("..data")).unwrap();
+    node.set_up(&pod(downward())).await;
+    assert_eq!(fs::read_link(dir.join("..data")).unwrap(), set, "nothing changed, nothing is written");
+
+    // Somebody who holds the old set open still reads it whole.
+    node.set_up(&pod_with(json!({"tier": "back"}), downward())).await;
+    assert_ne!(fs::read_link(dir.join("..data")).unwrap(), set);
+    assert_eq!(read("meta/labels"), "tier=\"back\"");
+    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names.len(), 5, "links, ..data and one set: {names:?}");
+    node.storage.tear_down(&uid()).await.unwrap();
+    assert!(!dir.exists());
+}
+
+#[tokio::test]
+async fn a_write_that_did_not_end_is_made_good() {
+    let node = Node::new();
+    let dir = node.dir().join("volumes/kubernetes.io~downward-api/info");
+    fs::create_dir_all(dir.join("..set_0")).unwrap();
+    fs::write(dir.join("..set_0/name"), "hal").unwrap();
+    symlink("..set_0", dir.join("..data_tmp")).unwrap();
+    symlink("..data/gone", dir.join("gone")).unwrap();
+    node.set_up(&pod(downward())).await;
+    assert_eq!(fs::read_to_string(dir.join("name")).unwrap(), "web");
+    assert!(!dir.join("..set_0").exists() && fs::symlink_metadata(dir.join("gone")).is_err());
+}
+
+#[tokio::test]
+async fn a_projected_volume_may_hold_downward_parts_only() {
+    let node = Node::new();
+    let part = json!({"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.namespace"}}]}});
+    let mounts = node.set_up(&pod(json!([{"name": "p", "projected": {"sources": [part]}}]))).await;
+    assert_eq!(fs::read_to_string(mounts["p"].join("n")).unwrap(), "shop");
+
+    for volume in [
+        json!({"name": "p", "projected": {"sources": [part, {"secret": {"name": "s"}}]}}),
+        json!({"name": "p", "secret": {"secretName": "s"}}),
+        json!({"name": "p", "nfs": {"server": "s", "path": "/"}}),
+    ] {
+        let error = node.storage.set_up(&pod(json!([volume]))).await.unwrap_err();
+        assert!(matches!(&error, StorageError::Unsupported { volume, .. } if volume == "p"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_path_is_what_its_type_says() {
+    let node = Node::new();
+    let at = |name: &str| node.root.path().join(name);
+    fs::create_dir(at("dir")).unwrap();
+    fs::write(at("file"), "x").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    let cases = [
+        ("dir", "", true),
+        ("none", "", true),
+        ("dir", "Directory", true),
+        ("file", "Directory", false),
+        ("none", "Directory", false),
+        ("file", "File", true),
+        ("dir", "File", false),
+        ("socket", "Socket", true),
+        ("file", "Socket", false),
+        ("file", "CharDevice", false),
+        ("file", "BlockDevice", false),
+        ("file", "Unheard", false),
+        ("file", "DirectoryOrCreate", false),
+        ("made/dir", "DirectoryOrCreate", true),
+        ("made/dir", "DirectoryOrCreate", true),
+        ("made/file", "FileOrCreate", true),
+        ("made/file", "FileOrCreate", true),
+        ("missing/file", "FileOrCreate", false),
+        ("dir", "FileOrCreate", false),
+    ];
+    for (name, kind, good) in cases {
+        let volume = json!({"name": "h", "hostPath": {"path": at(name), "type": kind}});
+        let result = node.storage.set_up(&pod(json!([volume]))).await;
+        assert_eq!(result.is_ok(), good, "{name} as {kind}: {result:?}");
+        if let Err(error) = result {
+            assert!(error.to_string().contains("\"h\""), "{error}");
+        }
+    }
+    let device = json!({"name": "h", "hostPath": {"path": "/dev/null", "type": "CharDevice"}});
+    assert!(node.storage.set_up(&pod(json!([device]))).await.is_ok());
+    assert!(at("made/dir").is_dir() && at("made/file").is_file() && !at("none").exists());
+}
+
+#[tokio::test]
+async fn a_log_directory_tells_how_often_a_container_ran() {
+    let node = Node::new();
+    let pod = pod(json!([]));
+    node.set_up(&pod).await;
+    assert_eq!(node.storage.restarts_by_log(&pod, "c").await, None);
+    let logs = node.dir().join("logs/c");
+    fs::create_dir_all(&logs).unwrap();
+    assert_eq!(node.storage.restarts_by_log(&pod, "c").await, None);
+    for name in ["0.log", "9.log", "10.log.20260101-000000", "x.log", "7.txt"] {
+        fs::write(logs.join(name), "").unwrap();
+    }
+    assert_eq!(node.storage.restarts_by_log(&pod, "c").await, Some(11));
+    assert_eq!(node.storage.restarts_by_log(&pod, "..").await, None);
+}
+
+#[tokio::test]
+async fn a_uid_cannot_lead_out_of_the_root() {
+    let node = Node::new();
+    for uid in ["..", ".", "", "a/b", "/etc"] {
+        let uid = PodUid::new(uid);
+        assert!(node.storage.tear_down(&uid).await.is_err());
+        assert!(node.storage.remove_pod(&uid).await.is_err());
+    }
+    assert!(node.root.path().exists());
+}
+
+// A caller that goes away must not leave a setup that goes on after the pod was removed.
+#[tokio::test]
+async fn what_a_cancelled_call_began_ends_before_the_next() {
+    let node = Node::new();
+    let pod = pod(downward());
+    for _ in 0..50 {
+        let _ = node.storage.set_up(&pod).now_or_never();
+        node.storage.tear_down(&uid()).await.unwrap();
+        node.storage.remove_pod(&uid()).await.unwrap();
+        assert_eq!(node.storage.pods().await, Ok(vec![]));
+    }
+}

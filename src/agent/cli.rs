@@ -1,0 +1,312 @@
+//! The command line.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use podwright::actors::ids::FullName;
+use podwright::actors::shutdown::ShutdownConfig;
+use podwright::adapters::sources::Origin;
+
+/// Runs pods on this machine, and tells what they wait for.
+#[derive(Debug, Parser)]
+#[command(name = "podwright", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the pods of manifests until a signal comes.
+    Run(RunArgs),
+    /// Show what a running agent has.
+    Get(GetArgs),
+    /// Tell why a pod of a running agent is where it is, and what it waits for.
+    Explain(ExplainArgs),
+    /// Check manifests without running them.
+    Validate(ValidateArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Where manifests are: a directory, a file or an http(s) URL; may be given several times [default:
+    /// /etc/kubernetes/manifests as root, else podwright/manifests in the user's configuration directory].
+    #[arg(long, value_name = "DIR|FILE|URL")]
+    pub(crate) manifests: Vec<Origin>,
+    /// What runs containers. This build has: process.
+    #[arg(long, default_value = "process")]
+    pub(crate) runtime: Runtime,
+    /// The agent's directory [default: /var/lib/podwright as root, else podwright in the user's state directory].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// Where /healthz, /readyz, /metrics, /pods and /explain are served.
+    #[arg(long, value_name = "ADDR:PORT", default_value_t)]
+    pub(crate) admin: AdminAddress,
+    /// The name of this node, which static pods' names end in [default: the host's name].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node_name: Option<NodeName>,
+    /// End once every pod has finished: with code 0 if all succeeded, with 1 if one failed.
+    #[arg(long)]
+    pub(crate) until_finished: bool,
+    /// The form of log lines.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) log_format: LogFormat,
+    /// How many pods may run at a time.
+    #[arg(long, value_name = "N", default_value_t = 110)]
+    pub(crate) max_pods: usize,
+    /// How long pods have to stop when the agent is asked to end, and how much of that is kept for critical ones; 0
+    /// leaves them running for the next agent.
+    #[arg(long, value_name = "SECONDS[,CRITICAL]", default_value_t)]
+    pub(crate) shutdown_grace: ShutdownGrace,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    /// What to show.
+    #[arg(value_enum)]
+    pub(crate) what: Resource,
+    /// The form of the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: GetOutput,
+    /// Where the agent answers.
+    #[arg(long, value_name = "ADDR:PORT", default_value_t)]
+    pub(crate) admin: AdminAddress,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// Which pod.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(crate) pod: FullName,
+    /// The form of the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: ExplainOutput,
+    /// Where the agent answers.
+    #[arg(long, value_name = "ADDR:PORT", default_value_t)]
+    pub(crate) admin: AdminAddress,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ValidateArgs {
+    /// Manifests, or directories of them.
+    #[arg(required = true, value_name = "FILE|DIR")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Resource {
+    #[value(alias = "pod", alias = "po")]
+    Pods,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GetOutput {
+    #[default]
+    Table,
+    Wide,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExplainOutput {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What runs containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    /// Processes of this machine.
+    Process,
+}
+
+impl FromStr for Runtime {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "process" if cfg!(feature = "process") => Ok(Runtime::Process),
+            "process" => Err("this build has no process runtime: build it with the feature `process`".into()),
+            _ if text == "cri" || text.starts_with("cri=") => {
+                Err("this build cannot talk to a CRI runtime yet: it has the runtime `process`".into())
+            }
+            _ => Err("there is no such runtime: this build has `process`".into()),
+        }
+    }
+}
+
+/// Where the admin endpoints are: a loopback address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AdminAddress(pub(crate) SocketAddr);
+
+impl Default for AdminAddress {
+    fn default() -> Self {
+        AdminAddress(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10255))
+    }
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for AdminAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numeric = match text.strip_prefix("localhost:") {
+            Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+            None => text.to_owned(),
+        };
+        let address: SocketAddr = numeric
+            .parse()
+            .map_err(|_| "not an address with a port: write 127.0.0.1:10255 or [::1]:10255".to_owned())?;
+        if !address.ip().is_loopback() {
+            return Err(format!(
+                "{} can be reached from other machines, which would need TLS and a token, and this version has neither: \
+                 use an address of 127.0.0.0/8 or [::1]",
+                show(address.ip())
+            ));
+        }
+        Ok(AdminAddress(address))
+    }
+}
+
+fn show(ip: IpAddr) -> String {
+    if ip.is_unspecified() { format!("{ip}, which means every address,") } else { ip.to_string() }
+}
+
+/// A name that a node may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeName(pub(crate) String);
+
+impl FromStr for NodeName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let label = |label: &str| {
+            label.starts_with(letter) && label.ends_with(letter) && label.chars().all(|c| letter(c) || c == '-')
+        };
+        if text.len() > 253 || !text.split('.').all(label) {
+            return Err(
+                "a node's name has lower case letters, digits, '-' and '.', and starts and ends with a letter or \
+                        digit"
+                    .into(),
+            );
+        }
+        Ok(NodeName(text.to_owned()))
+    }
+}
+
+/// `SECONDS[,CRITICAL]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShutdownGrace(pub(crate) ShutdownConfig);
+
+impl Default for ShutdownGrace {
+    /// Twice the grace that pods have by default, and a sixth of it for critical ones.
+    fn default() -> Self {
+        ShutdownGrace(ShutdownConfig { total: Duration::from_secs(60), critical: Duration::from_secs(10) })
+    }
+}
+
+impl fmt::Display for ShutdownGrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.0.total.as_secs(), self.0.critical.as_secs())
+    }
+}
+
+impl FromStr for ShutdownGrace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let seconds = |text: &str| {
+            let whole = text.trim().parse::<u32>().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+            Ok::<_, String>(Duration::from_secs(whole.into()))
+        };
+        let (total, critical) = match text.split_once(',') {
+            Some((total, critical)) => (seconds(total)?, seconds(critical)?),
+            None => {
+                let total = seconds(text)?;
+                (total, total / 6)
+            }
+        };
+        if critical > total {
+            return Err(format!(
+                "{} s of {} s cannot be kept for critical pods: give more in all, or keep less",
+                critical.as_secs(),
+                total.as_secs()
+            ));
+        }
+        Ok(ShutdownGrace(ShutdownConfig { total, critical }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn only_loopback_addresses_are_taken_for_admin() {
+        for good in ["127.0.0.1:1", "127.9.9.9:80", "[::1]:80", "localhost:80"] {
+            assert!(good.parse::<AdminAddress>().is_ok(), "{good}");
+        }
+        for (bad, says) in [
+            ("0.0.0.0:80", "TLS"),
+            ("10.0.0.1:80", "TLS"),
+            ("127.0.0.1", "with a port"),
+            ("localhost:", "with a port"),
+            (":80", "with a port"),
+        ] {
+            let error = bad.parse::<AdminAddress>().unwrap_err();
+            assert!(error.contains(says), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_shutdown_grace_has_a_total_and_a_part_of_it() {
+        let parse = |text: &str| text.parse::<ShutdownGrace>().map(|grace| grace.to_string());
+        assert_eq!(parse("60,10").as_deref(), Ok("60,10"));
+        assert_eq!(parse("30").as_deref(), Ok("30,5"));
+        assert_eq!(parse("0").as_deref(), Ok("0,0"));
+        assert!(parse("5,10").unwrap_err().contains("critical"));
+        assert!(parse("soon").unwrap_err().contains("seconds"));
+    }
+
+    #[test]
+    fn a_runtime_that_is_not_there_is_refused_with_what_is() {
+        for text in ["cri=unix:///run/containerd/containerd.sock", "docker"] {
+            assert!(text.parse::<Runtime>().unwrap_err().contains("`process`"), "{text}");
+        }
+    }
+
+    #[test]
+    fn node_names_are_dns_names() {
+        for good in ["node-1", "a.b", "1"] {
+            assert!(good.parse::<NodeName>().is_ok(), "{good}");
+        }
+        for bad in ["", "Node", "a_b", "-a", "a..b", "a."] {
+            assert!(bad.parse::<NodeName>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Asking a running agent.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::ACCEPT;
+use reqwest::redirect::Policy;
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// No answer that is of use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error("no agent answers at {0}: start one with `podwright run`, or name it with --admin")]
+    NoAgent(SocketAddr),
+    #[error("what answers at {address} is no podwright agent of this version: name one with --admin")]
+    Stranger { address: SocketAddr },
+    #[error("the agent at {address} did not answer")]
+    Failed { address: SocketAddr, source: reqwest::Error },
+    /// What the agent says itself.
+    #[error("{0}")]
+    Refused(String),
+    #[error("cannot ask anybody")]
+    Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Asks for a path; `accept` says in which form.
+///
+/// # Errors
+/// [`AskError`].
+pub(crate) fn ask(address: SocketAddr, path: &str, accept: &'static str) -> Result<String, AskError> {
+    let setup = |error: std::io::Error| AskError::Setup(error.into());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
+    runtime.block_on(get(address, path, accept))
+}
+
+async fn get(address: SocketAddr, path: &str, accept: &'static str) -> Result<String, AskError> {
+    let failed = |source: reqwest::Error| match source.is_connect() {
+        true => AskError::NoAgent(address),
+        false => AskError::Failed { address, source: source.without_url() },
+    };
+    let request = client()?.get(format!("http://{address}{path}")).header(ACCEPT, accept);
+    let response = request.send().await.map_err(failed)?;
+    let status = response.status();
+    let body = response.text().await.map_err(failed)?;
+    if status.is_success() { Ok(body) } else { Err(AskError::Refused(body.trim_end().to_owned())) }
+}
+
+/// A client that never speaks TLS; the library wants to know how all the same.
+fn client() -> Result<reqwest::Client, AskError> {
+    let setup = |error: Box<dyn std::error::Error + Send + Sync>| AskError::Setup(error);
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| setup(error.into()))?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .no_proxy()
+        .redirect(Policy::none())
+        .timeout(TIMEOUT)
+        .build()
+        .map_err(|error| setup(error.into()))
+}

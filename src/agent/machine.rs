@@ -1,0 +1,102 @@
+//! What the agent has to know of the machine it runs on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::num::NonZeroUsize;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use podwright::actors::admission::NodeCapacity;
+
+/// The machine's name as a node's name: lower case, and nothing in it that such a name may not have.
+pub(crate) fn node_name() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
+    let name: String = host.trim().chars().map(allowed).collect();
+    match name.trim_matches(['-', '.']) {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// What the machine has to give to pods.
+pub(crate) fn capacity(max_pods: usize) -> NodeCapacity {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    NodeCapacity {
+        cpu_millis: i64::try_from(cores).unwrap_or(i64::MAX).saturating_mul(1000),
+        memory_bytes: memory_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+        pods: max_pods,
+    }
+}
+
+/// The same in the form that a pod's fields are resolved against.
+pub(crate) fn allocatable(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> {
+    BTreeMap::from([
+        ("cpu".to_owned(), Quantity(format!("{}m", capacity.cpu_millis))),
+        ("memory".to_owned(), Quantity(capacity.memory_bytes.to_string())),
+    ])
+}
+
+/// The machine's memory; without a limit if the system does not say.
+fn memory_bytes(meminfo: &str) -> i64 {
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<i64>().ok())
+        .map_or(i64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+}
+
+/// The addresses that packets to the world leave from, IPv4 first; the loopback address if there is no way out.
+pub(crate) fn host_ips() -> Vec<IpAddr> {
+    // Addresses kept for documentation: connecting a UDP socket looks for a route and sends nothing.
+    let v4 = source_address((Ipv4Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::new(192, 0, 2, 1), 9).into());
+    let v6 =
+        source_address((Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into());
+    let found: Vec<IpAddr> = v4.into_iter().chain(v6).collect();
+    if found.is_empty() { vec![Ipv4Addr::LOCALHOST.into()] } else { found }
+}
+
+fn source_address(from: SocketAddr, to: SocketAddr) -> Option<IpAddr> {
+    let socket = UdpSocket::bind(from).ok()?;
+    socket.connect(to).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_unspecified()).then_some(ip)
+}
+
+/// Whether the process was started with a signal ignored (`nohup` does that with SIGHUP).
+pub(crate) fn starts_ignoring(signal: u32) -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| is_ignored(&status, signal))
+}
+
+fn is_ignored(status: &str, signal: u32) -> bool {
+    status
+        .lines()
+        .find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok())
+        .is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_in_bytes_and_unlimited_if_unknown() {
+        assert_eq!(memory_bytes("MemFree: 1 kB\nMemTotal:        2048 kB\n"), 2 << 20);
+        assert_eq!(memory_bytes("nothing"), i64::MAX);
+    }
+
+    #[test]
+    fn an_ignored_signal_is_found_by_its_bit() {
+        let status = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(status, 1));
+        assert!(!is_ignored(status, 2));
+        assert!(is_ignored(status, 13));
+        assert!(!is_ignored("", 1));
+    }
+
+    #[test]
+    fn a_node_name_has_only_what_a_name_may_have() {
+        let name = node_name();
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.'), "{name}");
+        assert!(!host_ips().is_empty());
+    }
+}

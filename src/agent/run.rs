@@ -1,0 +1,280 @@
+//! `run`: builds the node from its flags, and runs it until a signal or until everything is finished.
+
+mod signals;
+mod stop;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use podwright::actors::admission::{AdmissionHandler, NodeCapacity};
+use podwright::actors::containers::perform::ContainersConfig;
+use podwright::actors::engine::{EngineConfig, StartEngineError};
+use podwright::actors::node::{Node, NodeConfig, NodePorts};
+use podwright::actors::ports::{Clock, ContainerRuntime, SourceKind, TokioClock};
+use podwright::actors::shutdown::ShutdownGate;
+use podwright::actors::status::NodeFacts;
+use podwright::adapters::network::{BuildNetworkError, Network};
+use podwright::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
+use podwright::adapters::storage::FileStorage;
+use podwright::metrics::Metrics;
+use reqwest::Url;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::admin;
+use super::cli::{NodeName, RunArgs, Runtime};
+use super::events::EventLog;
+use super::logs::{self, Lines};
+use super::machine;
+use super::root::{Defaults, Root, RootError};
+use super::screen::{Screen, Terminal};
+use super::until::{Verdict, verdict};
+use super::view::View;
+use signals::Signals;
+
+/// The agent cannot run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    #[error(transparent)]
+    Root(#[from] RootError),
+    #[error("no manifest is at {}: check --manifests, since --until-finished does not wait for one to come", .0.display())]
+    NoManifest(PathBuf),
+    #[error("cannot start the engine's threads")]
+    Engine(#[from] StartEngineError),
+    #[error("cannot make network calls")]
+    Network(#[from] BuildNetworkError),
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
+    #[cfg(feature = "process")]
+    #[error("cannot open the process runtime")]
+    Process(#[from] podwright::adapters::process::OpenError),
+    #[cfg(not(feature = "process"))]
+    #[error("this build has no runtime: build it with the feature `process`")]
+    NoRuntime,
+}
+
+/// Where manifests are.
+#[derive(Debug, Default)]
+struct Origins {
+    paths: Vec<PathBuf>,
+    urls: Vec<Url>,
+}
+
+/// Runs the agent.
+///
+/// # Errors
+/// [`RunError`] if it cannot start.
+pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
+    let defaults = Defaults::of_process();
+    let root = match &args.root {
+        Some(root) => root.clone(),
+        None => defaults.root()?,
+    };
+    let root = Root::hold(&root)?;
+    let origins = Origins::of(&args, &defaults)?;
+
+    let lines = Arc::new(Lines::default());
+    let terminal = Terminal::enter().map(Arc::new);
+    match &terminal {
+        Some(_) => logs::to_lines(args.log_format, lines.clone()),
+        None => logs::to_stdout(args.log_format),
+    }
+    let code = actix::System::new().block_on(serve(args, &root, origins, terminal.clone(), lines.clone()));
+    if let Some(terminal) = &terminal {
+        terminal.leave();
+    }
+    code
+}
+
+impl Origins {
+    fn of(args: &RunArgs, defaults: &Defaults) -> Result<Self, RunError> {
+        let mut origins = Origins::default();
+        for origin in &args.manifests {
+            match origin {
+                Origin::Path(path) if args.until_finished && !path.exists() => {
+                    return Err(RunError::NoManifest(path.clone()));
+                }
+                Origin::Path(path) => origins.paths.push(path.clone()),
+                Origin::Url(url) => origins.urls.push(url.clone()),
+            }
+        }
+        if args.manifests.is_empty() {
+            origins.paths.push(defaults.manifests()?);
+        }
+        Ok(origins)
+    }
+
+    fn kinds(&self) -> Vec<SourceKind> {
+        let mut kinds = Vec::new();
+        if !self.paths.is_empty() {
+            kinds.push(SourceKind::File);
+        }
+        if !self.urls.is_empty() {
+            kinds.push(SourceKind::Http);
+        }
+        kinds
+    }
+
+    /// Starts the sources.
+    fn deliver(
+        self,
+        cx: &SourceContext,
+        to: &mpsc::Sender<podwright::actors::ports::SourceSet>,
+        stop: &CancellationToken,
+    ) {
+        for path in self.paths.iter().filter(|path| !path.exists()) {
+            tracing::warn!(path = %path.display(), "no manifests here yet; pods start when some come");
+        }
+        if !self.paths.is_empty() {
+            actix::spawn(FileSource::new(self.paths, cx.clone()).run(to.clone(), stop.clone()));
+        }
+        if !self.urls.is_empty() {
+            actix::spawn(UrlSource::new(self.urls, cx.clone()).run(to.clone(), stop.clone()));
+        }
+    }
+}
+
+async fn serve(
+    args: RunArgs,
+    root: &Root,
+    origins: Origins,
+    terminal: Option<Arc<Terminal>>,
+    lines: Arc<Lines>,
+) -> Result<ExitCode, RunError> {
+    let mut signals = Signals::listen().map_err(RunError::Signals)?;
+    let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
+    let gate = Arc::new(ShutdownGate::default());
+    let view = node(&args, root, &name, &origins, gate.clone()).await?;
+
+    let stop = CancellationToken::new();
+    let sources = stop.child_token();
+    let cx = SourceContext::new(name.clone(), view.clock.clone());
+    tracing::info!(node = name, root = %root.path().display(), "agent runs");
+    origins.deliver(&cx, &view.node.sets, &sources);
+    actix::spawn(admin::serve(args.admin.0, view.clone(), stop.clone()));
+    let screen = terminal.clone().map(|terminal| {
+        let title = format!("podwright on {name}: admin http://{}, root {}", args.admin, root.path().display());
+        let screen = Screen { terminal, view: view.clone(), lines: lines.clone(), title };
+        actix::spawn(screen.run(stop.clone()))
+    });
+
+    let code = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
+            tokio::select! {
+                () = stop::stop(&view, &gate, &sources, args.shutdown_grace.0) => ExitCode::SUCCESS,
+                second = signals.insists() => {
+                    if let Some(terminal) = &terminal {
+                        terminal.leave();
+                    }
+                    // At once: what runs is left to the next agent.
+                    std::process::exit(second.exit_code());
+                }
+            }
+        }
+        verdict = finished(&view), if args.until_finished => tell(&verdict),
+    };
+    stop.cancel();
+    if let Some(screen) = screen {
+        let _drawn = screen.await;
+    }
+    if let Some(terminal) = &terminal {
+        terminal.leave();
+        print(&Screen::last_words(&view));
+    }
+    Ok(code)
+}
+
+/// Opens the ports and starts the node.
+async fn node(
+    args: &RunArgs,
+    root: &Root,
+    name: &str,
+    origins: &Origins,
+    gate: Arc<ShutdownGate>,
+) -> Result<View, RunError> {
+    let host_ips = machine::host_ips();
+    let capacity: NodeCapacity = machine::capacity(args.max_pods);
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let metrics = Metrics::new();
+    let events = Arc::new(EventLog::new(clock.clone()));
+    let engine = EngineConfig::default();
+    let config = NodeConfig {
+        engine,
+        containers: ContainersConfig::default(),
+        facts: NodeFacts {
+            name: name.to_owned(),
+            host_ips: host_ips.clone(),
+            runtime_name: runtime_name(args.runtime).to_owned(),
+        },
+        sources: origins.kinds(),
+    };
+    let ports = NodePorts {
+        runtime: runtime(args.runtime, root.path(), host_ips).await?,
+        network: Arc::new(Network::new()?),
+        storage: Arc::new(FileStorage::new(root.path(), machine::allocatable(&capacity))),
+        events: events.clone(),
+        clock: clock.clone(),
+        admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],
+        metrics: metrics.clone(),
+    };
+    let node = Arc::new(Node::start(config, ports)?);
+    Ok(View { node, events, clock, metrics, resync: engine.resync })
+}
+
+fn runtime_name(runtime: Runtime) -> &'static str {
+    match runtime {
+        Runtime::Process => "process",
+    }
+}
+
+#[cfg(feature = "process")]
+async fn runtime(
+    runtime: Runtime,
+    root: &Path,
+    addresses: Vec<std::net::IpAddr>,
+) -> Result<Arc<dyn ContainerRuntime>, RunError> {
+    use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
+    match runtime {
+        Runtime::Process => {
+            let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
+            Ok(Arc::new(ProcessRuntime::open(config).await?))
+        }
+    }
+}
+
+#[cfg(not(feature = "process"))]
+async fn runtime(_: Runtime, _: &Path, _: Vec<std::net::IpAddr>) -> Result<Arc<dyn ContainerRuntime>, RunError> {
+    Err(RunError::NoRuntime)
+}
+
+/// Resolves once nothing is left to do.
+async fn finished(view: &View) -> Verdict {
+    let mut changes = view.node.statuses.subscribe();
+    loop {
+        if let Some(verdict) = verdict(view.node.desired.is_ready(), &view.pods(), &view.problems()) {
+            return verdict;
+        }
+        // A cleanup that ends changes a status just before the record is finished; nothing tells of that.
+        tokio::select! {
+            _ = changes.changed() => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
+            () = tokio::time::sleep(std::time::Duration::from_millis(500)) => {}
+        }
+    }
+}
+
+fn tell(verdict: &Verdict) -> ExitCode {
+    for line in &verdict.failed {
+        tracing::error!("{line}");
+    }
+    let failed = verdict.failed.len();
+    tracing::info!(succeeded = verdict.succeeded, failed, "all pods have finished");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print(text: &str) {
+    // Whoever read it may have gone.
+    let _ = writeln!(io::stdout(), "{text}");
+}

@@ -1,0 +1,62 @@
+//! Tables of pods, as lines of text.
+
+use podwright::actors::time::Time;
+
+use super::explain::{short, waits};
+use super::view::{PodFacts, View};
+
+/// Between two columns.
+const GAP: usize = 3;
+
+/// The columns of the live table.
+pub(crate) const COLUMNS: [&str; 7] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITS FOR"];
+
+/// One pod's cells of the live table.
+pub(crate) fn row(pod: &PodFacts, now: Time, view: &View) -> Vec<String> {
+    let waits = short(&waits(pod, &|uid| view.pod(uid)), now);
+    let mut row = vec![pod.full_name.namespace().to_owned(), pod.full_name.name().to_owned()];
+    match pod.summary(now) {
+        Some(summary) => {
+            row.extend([summary.ready_column(), pod.state(&summary), summary.restarts_column(), summary.age_column()])
+        }
+        // Only the runtime knows it.
+        None => row.extend(["".into(), "Terminating".into(), "".into(), "".into()]),
+    }
+    row.push(waits);
+    row
+}
+
+/// Lines up the columns; the last one is not padded.
+pub(crate) fn lines(columns: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let widths: Vec<usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(column, name)| {
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain([name.chars().count()]).max().unwrap_or(0)
+        })
+        .collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut line = String::new();
+        for (cell, width) in cells.zip(&widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width + GAP - cell.chars().count()));
+        }
+        line.trim_end().to_owned()
+    };
+    let header = line(&mut columns.iter().copied());
+    let rows = rows.iter().map(|row| line(&mut row.iter().map(String::as_str)));
+    std::iter::once(header).chain(rows).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows =
+            [vec!["a".to_owned(), "längere".to_owned(), "x".to_owned()], vec!["bbbb".into(), "".into(), "".into()]];
+        assert_eq!(lines(&["N", "WHAT", "Z"], &rows), ["N      WHAT      Z", "a      längere   x", "bbbb"]);
+    }
+}

@@ -1,0 +1,108 @@
+//! `validate`: reads manifests as `run` would, and runs nothing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use podwright::adapters::manifest::{self, Manifest};
+
+use super::root::reason;
+
+/// What was found, one line for each file that is good and for each fault.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) lines: Vec<String>,
+    pub(crate) faults: usize,
+}
+
+/// Reads the files, and those of the directories.
+pub(crate) fn validate(paths: &[PathBuf]) -> Findings {
+    let mut findings = Findings::default();
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    for path in paths {
+        match files(path) {
+            Ok(files) if files.is_empty() => findings.lines.push(format!("{}: holds no manifests", path.display())),
+            Ok(files) => files.iter().for_each(|file| findings.read(file, &mut seen)),
+            Err(error) => findings.fault(path, &format!("cannot be read ({}): check the path", reason(&error))),
+        }
+    }
+    findings
+}
+
+impl Findings {
+    fn read(&mut self, file: &Path, seen: &mut BTreeMap<String, String>) {
+        let bytes = match fs::read(file) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                return self.fault(file, &format!("cannot be read ({}): mend or remove it", reason(&error)));
+            }
+        };
+        let Manifest { pods, faults } = manifest::read(&bytes);
+        let before = self.faults;
+        faults.iter().for_each(|fault| self.fault(file, &fault.to_string()));
+        let mut names = Vec::new();
+        for pod in pods {
+            let namespace = pod.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+            let name = format!("{}/{}", namespace.unwrap_or("default"), pod.metadata.name.unwrap_or_default());
+            if let Some(other) = seen.insert(name.clone(), file.display().to_string()) {
+                self.fault(
+                    file,
+                    &format!("pod {name} is already defined by {other}: change its name or remove one of the two"),
+                );
+            }
+            names.push(name);
+        }
+        if self.faults == before {
+            let pods = if names.len() == 1 { "pod" } else { "pods" };
+            self.lines.push(format!("{}: ok, {} {pods}: {}", file.display(), names.len(), names.join(", ")));
+        }
+    }
+
+    fn fault(&mut self, path: &Path, message: &str) {
+        self.faults += 1;
+        self.lines.push(format!("{}: {message}", path.display()));
+    }
+}
+
+/// The file itself, or what a directory holds apart from subdirectories, hidden files and the backups of editors.
+fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !fs::metadata(path)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let skipped = name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
+        if !skipped && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n";
+
+    #[test]
+    fn each_file_gets_a_line_and_each_fault_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        write("a.yaml", GOOD);
+        write("b.yaml", &GOOD.replace("image: i", "imagee: i"));
+        write("c.yaml", GOOD);
+        write(".hidden", "no manifest");
+        let findings = validate(&[dir.path().to_owned(), dir.path().join("missing")]);
+        let says = |index: usize, what: &str| assert!(findings.lines[index].contains(what), "{:#?}", findings.lines);
+        says(0, "a.yaml: ok, 1 pod: default/a");
+        says(1, "imagee");
+        says(findings.lines.len() - 2, "c.yaml: pod default/a is already defined by");
+        says(findings.lines.len() - 1, "missing: cannot be read");
+        assert!(findings.faults >= 3, "{:#?}", findings.lines);
+    }
+}

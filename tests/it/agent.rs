@@ -1,0 +1,8 @@
+//! The agent as people run it: the real binary, real manifests, real processes, asked by its admin endpoints.
+
+mod bad_input;
+mod harness;
+mod life;
+mod restart;
+mod terminal;
+mod until_finished;

@@ -1,0 +1,152 @@
+//! Bad input gets one message that names the thing and the remedy, and nothing else stops.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+
+use super::harness::{Place, eventually, manifest, podwright, text};
+
+const SLEEPS: &str = "exec sleep 1000";
+
+#[tokio::test]
+async fn a_broken_manifest_is_named_with_its_place_and_the_others_run() {
+    let place = Place::new();
+    place.put("good.yaml", &manifest("good", SLEEPS, ""));
+    place.put("broken.yaml", "apiVersion: v1\nkind: [\n");
+    place.put("field.yaml", &manifest("field", SLEEPS, "restartPolice: Never"));
+    place.put("nameless.yaml", &manifest("nameless", SLEEPS, "").replace("- name: main\n    image", "- image"));
+    place.put("twice.yaml", &manifest("good", SLEEPS, "hostNetwork: true"));
+    symlink("/nowhere", place.manifests().join("link.yaml")).unwrap();
+    let agent = place.start(&[]).await;
+    agent.ready("good-n1").await;
+    for (file, what, remedy) in [
+        ("broken.yaml", "not valid YAML", "line "),
+        ("field.yaml", "restartPolice", "restartPolicy"),
+        ("nameless.yaml", "spec.containers[0].name", "line "),
+        ("twice.yaml", "already defined by", "change its name or remove one"),
+        ("link.yaml", "cannot be read", "mend or remove it"),
+    ] {
+        let line = agent.says(&format!("{file}\"")).await;
+        assert!(line.contains(what) && line.contains(remedy), "{line}");
+        let lines = agent.logged().lines().filter(|line| line.contains(&format!("{file}\""))).count();
+        assert_eq!(lines, 1, "{}", agent.logged());
+    }
+    assert_eq!(agent.pods().len(), 1);
+
+    let (code, told) = agent.get("/explain/default/field-n1", "");
+    assert_eq!(code, 404);
+    assert!(told.contains("a manifest that names it cannot be used") && told.contains("field.yaml"), "{told}");
+
+    // W27: the pod that ran before its manifest broke goes on, and its explanation says so.
+    place.put("good.yaml", &manifest("good", SLEEPS, "restartPolice: Never"));
+    eventually("the problem is told", || async { agent.explain("good-n1").contains("good.yaml").then_some(()) }).await;
+    assert_eq!(agent.pods().len(), 1);
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_listed_is_named_and_others_count() {
+    let place = Place::new();
+    place.put("good.yaml", &manifest("good", SLEEPS, ""));
+    let file = place.root().join("file");
+    fs::write(&file, "").unwrap();
+    let below = file.join("below");
+    let manifests = place.manifests();
+    let args = ["--manifests", manifests.to_str().unwrap(), "--manifests", below.to_str().unwrap()];
+    let agent = place.start(&args).await;
+    agent.ready("good-n1").await;
+    let line = agent.says("cannot be listed").await;
+    assert!(line.contains(below.to_str().unwrap()) && line.contains("let this user read it"), "{line}");
+}
+
+#[tokio::test]
+async fn flags_that_cannot_be_are_refused_with_what_can_be() {
+    for (args, says) in [
+        (["--runtime", "cri=unix:///run/x.sock"], "`process`"),
+        (["--runtime", "docker"], "there is no such runtime"),
+        (["--admin", "0.0.0.0:10255"], "TLS and a token"),
+        (["--admin", "nowhere"], "127.0.0.1:10255"),
+        (["--shutdown-grace", "5,10"], "critical"),
+        (["--node-name", "Not_A_Name"], "lower case"),
+        (["--manifests", "http://"], "not a URL"),
+    ] {
+        let output = podwright(&[&["run"], &args[..]].concat()).await;
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+#[tokio::test]
+async fn a_root_that_cannot_be_used_is_named_with_the_remedy() {
+    for (root, says) in [
+        ("/proc/podwright", "cannot make the root directory /proc/podwright"),
+        ("/proc", "cannot write to the root directory /proc"),
+    ] {
+        let output = podwright(&["run", "--root", root]).await;
+        assert_eq!(output.status.code(), Some(1), "{root}");
+        let told = text(&output.stderr);
+        assert!(told.contains(says) && told.contains("--root"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn two_agents_never_share_a_root() {
+    let place = Place::new();
+    place.put("good.yaml", &manifest("good", SLEEPS, ""));
+    let agent = place.start(&[]).await;
+    let second = place.run(&[]).await;
+    assert_eq!(second.status.code(), Some(1));
+    let told = text(&second.stderr);
+    assert!(told.contains(place.root().to_str().unwrap()) && told.contains("in use by another agent"), "{told}");
+    agent.ready("good-n1").await;
+}
+
+#[tokio::test]
+async fn pods_run_although_the_admin_address_is_taken() {
+    let place = Place::new();
+    place.put("job.yaml", &manifest("job", "exit 0", "restartPolicy: Never"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = place.run(&["--admin", &address, "--until-finished"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    let logged = text(&output.stdout);
+    let lines: Vec<&str> = logged.lines().filter(|line| line.contains("admin endpoints cannot be served")).collect();
+    assert_eq!(lines.len(), 1, "{logged}");
+    assert!(lines[0].contains(&address) && lines[0].contains("--admin"), "{logged}");
+}
+
+#[tokio::test]
+async fn a_corrupted_record_is_named_and_the_other_pods_are_adopted() {
+    let place = Place::new();
+    place.put("one.yaml", &manifest("one", SLEEPS, ""));
+    place.put("two.yaml", &manifest("two", SLEEPS, ""));
+    let agent = place.start(&[]).await;
+    let one = agent.ready("one-n1").await;
+    let two = agent.ready("two-n1").await;
+    agent.crash().await;
+    let id = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let id = super::harness::container(pod).unwrap().container_id.clone().unwrap();
+        id.trim_start_matches("process://").to_owned()
+    };
+    let record = place.root().join("process/containers").join(id(&one)).join("state");
+    fs::write(&record, "scribble").unwrap();
+
+    let agent = place.start(&[]).await;
+    let line = agent.says(&id(&one)).await;
+    assert!(line.contains("WARN") || line.contains("ERROR"), "{line}");
+    assert_eq!(id(&agent.ready("two-n1").await), id(&two));
+    agent.until("one-n1", "runs anew", |pod| super::harness::is_ready(pod) && id(pod) != id(&one)).await;
+}
+
+#[tokio::test]
+async fn validate_tells_every_fault_and_fails() {
+    let place = Place::new();
+    place.put("good.yaml", &manifest("good", SLEEPS, ""));
+    place.put("field.yaml", &manifest("field", SLEEPS, "restartPolice: Never"));
+    let output = podwright(&["validate", place.manifests().to_str().unwrap()]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stdout);
+    assert!(told.contains("good.yaml: ok, 1 pod: default/good"), "{told}");
+    assert!(told.contains("field.yaml: line 6"), "{told}");
+    let output = podwright(&["validate", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+}

@@ -1,0 +1,183 @@
+//! Pods from manifest to cleanup.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use rustix::process::Signal;
+use tokio::time::{Instant, timeout};
+
+use super::harness::{Place, container, eventually, is_ready, manifest, phase, podwright, text};
+
+const SLEEPS: &str = "exec sleep 1000";
+const STUBBORN: &str = "trap '' TERM; while :; do sleep 0.1; done";
+
+/// `restartCount` and the reason for which the container waits.
+fn restarts(pod: &Pod) -> Option<(i32, String)> {
+    let container = container(pod)?;
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    Some((container.restart_count, waiting.reason.clone().unwrap_or_default()))
+}
+
+#[tokio::test]
+async fn the_examples_run_and_a_signal_stops_them_all() {
+    let place = Place::new();
+    let mut agent = place.start(&["--manifests", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
+    for name in ["hello-n1", "hooks-n1", "init-sidecar-n1", "stubborn-n1", "volumes-n1", "probes-n1"] {
+        agent.ready(name).await;
+    }
+    agent.until("job-once-n1", "succeeds", |pod| phase(pod) == "Succeeded").await;
+    agent.until("crashloop-n1", "restarts", |pod| restarts(pod).is_some_and(|(count, _)| count > 0)).await;
+    assert_eq!(agent.get("/healthz", "").0, 200);
+    assert_eq!(agent.get("/readyz", "").0, 200);
+    assert!(agent.get("/metrics", "").1.contains("kubelet_working_pods"));
+
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0), "{}", agent.logged());
+    assert_eq!(place.processes(), Vec::<String>::new());
+}
+
+// S67: the first restart comes at once, the second after ten seconds.
+#[tokio::test]
+async fn a_container_that_crashes_is_started_again_with_growing_pauses() {
+    let place = Place::new();
+    place.put("crash.yaml", &manifest("crash", "exit 3", ""));
+    let agent = place.start(&[]).await;
+    let pod = agent
+        .until("crash-n1", "backs off", |pod| restarts(pod).is_some_and(|(_, reason)| reason == "CrashLoopBackOff"))
+        .await;
+    let first = Instant::now();
+    let (count, _) = restarts(&pod).unwrap();
+    assert_eq!(count, 1);
+    let last = container(&pod).unwrap().last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+    assert_eq!(last.exit_code, 3);
+
+    let told = agent.explain("crash-n1");
+    assert!(
+        told.contains("container \"main\" waits out its crash backoff: it ended with exit code 3 (Error)"),
+        "{told}"
+    );
+    assert!(told.contains("next in "), "{told}");
+
+    agent.until("crash-n1", "restarts again", |pod| container(pod).is_some_and(|have| have.restart_count == 2)).await;
+    let paused = first.elapsed();
+    assert!(paused > Duration::from_secs(9) && paused < Duration::from_secs(25), "{paused:?}");
+}
+
+#[tokio::test]
+async fn an_edited_manifest_replaces_its_pod_once_the_old_one_has_stopped() {
+    let place = Place::new();
+    place.put("web.yaml", &manifest("web", STUBBORN, "terminationGracePeriodSeconds: 2"));
+    let agent = place.start(&[]).await;
+    let old = agent.ready("web-n1").await;
+
+    place.put("web.yaml", &manifest("web", SLEEPS, "terminationGracePeriodSeconds: 2"));
+    let told = eventually("the new pod waits for its name", || async {
+        Some(agent.explain("web-n1")).filter(|told| told.contains("is still held by"))
+    })
+    .await;
+    let uid = old.metadata.uid.as_deref().unwrap();
+    assert!(told.contains(&format!("its name default/web-n1 is still held by the pod with UID {uid}")), "{told}");
+    assert!(told.contains("\n    its containers were asked to stop and have 2 s for it"), "{told}");
+    assert!(agent.named("web-n1").iter().filter(|pod| is_ready(pod)).count() <= 1);
+
+    let new = agent.until("web-n1", "is new", |pod| is_ready(pod) && pod.metadata.uid != old.metadata.uid).await;
+    assert_ne!(container(&new).unwrap().container_id, container(&old).unwrap().container_id);
+
+    place.remove("web.yaml");
+    eventually("the pod is gone", || async { agent.pods().is_empty().then_some(()) }).await;
+    eventually("its processes are gone", || async { place.processes().is_empty().then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn a_pod_with_a_fixed_uid_can_be_removed_and_come_back() {
+    let place = Place::new();
+    let fixed = manifest("fixed", SLEEPS, "").replace("  name: fixed", "  name: fixed\n  uid: fixed-uid");
+    place.put("fixed.yaml", &fixed);
+    let agent = place.start(&[]).await;
+    let old = agent.ready("fixed-n1").await;
+    assert_eq!(old.metadata.uid.as_deref(), Some("fixed-uid"));
+
+    place.remove("fixed.yaml");
+    agent.says("Stopping container main").await;
+    place.put("fixed.yaml", &fixed);
+    let id = |pod: &Pod| container(pod).and_then(|have| have.container_id.clone());
+    let new = agent.until("fixed-n1", "runs again", |pod| is_ready(pod) && id(pod) != id(&old)).await;
+    assert_eq!(new.metadata.uid, old.metadata.uid);
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_agent_at_once() {
+    let place = Place::new();
+    place.put("stubborn.yaml", &manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 50"));
+    let mut agent = place.start(&[]).await;
+    agent.ready("stubborn-n1").await;
+    agent.signal(Signal::INT);
+    agent.says("stopping pods").await;
+    agent.signal(Signal::TERM);
+    let ended = timeout(Duration::from_secs(10), agent.ended()).await;
+    assert_eq!(ended, Ok(Some(143)));
+    assert!(!place.processes().is_empty(), "what runs is left to the next agent");
+}
+
+#[tokio::test]
+async fn pods_can_be_left_running_for_the_next_agent() {
+    let place = Place::new();
+    place.put("web.yaml", &manifest("web", SLEEPS, ""));
+    let mut agent = place.start(&["--shutdown-grace", "0"]).await;
+    let before = agent.ready("web-n1").await;
+    agent.signal(Signal::TERM);
+    assert_eq!(agent.ended().await, Some(0));
+    let agent = place.start(&[]).await;
+    let after = agent.ready("web-n1").await;
+    assert_eq!(container(&after).unwrap().container_id, container(&before).unwrap().container_id);
+}
+
+#[tokio::test]
+async fn readiness_says_what_is_missing_and_liveness_does_not_mind() {
+    let place = Place::new();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let agent = place.start(&["--manifests", &format!("http://{nobody}/pods.yaml")]).await;
+    assert_eq!(agent.get("/readyz", "").0, 503);
+    assert!(agent.get("/readyz", "").1.contains("source http has not delivered"), "{:?}", agent.get("/readyz", ""));
+    assert_eq!(agent.get("/healthz", "").0, 200);
+}
+
+#[tokio::test]
+async fn people_and_programs_can_ask_for_pods() {
+    let place = Place::new();
+    place.put("web.yaml", &manifest("web", SLEEPS, ""));
+    let agent = place.start(&[]).await;
+    agent.ready("web-n1").await;
+
+    let table = text(&agent.ask(&["get", "pods"]).await.stdout);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
+    assert_eq!(lines[1][..5], ["default", "web-n1", "1/1", "Running", "0"]);
+    let json: serde_json::Value =
+        serde_json::from_slice(&agent.ask(&["get", "pods", "-o", "json"]).await.stdout).unwrap();
+    assert_eq!((&json["kind"], &json["items"][0]["metadata"]["name"]), (&"PodList".into(), &"web-n1".into()));
+    let json = agent.ask(&["explain", "default/web-n1", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["phase"], &json["waits"][0]["kind"]), (&"Running".into(), &"resync".into()));
+
+    let unknown = agent.ask(&["explain", "default/web"]).await;
+    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(text(&unknown.stderr), "podwright: there is no pod default/web\nnear to it: default/web-n1\n");
+
+    // A web page that points its own name here is refused.
+    assert_eq!(agent.get("/pods", "Host: evil.example\r\n").0, 403);
+    assert_eq!(agent.get("/nothing", "").0, 404);
+    assert!(agent.get("/metrics", "Accept: application/openmetrics-text\r\n").1.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn where_no_agent_is_the_remedy_is_told() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = podwright(&["get", "pods", "--admin", &free]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert_eq!(
+        told,
+        format!("podwright: no agent answers at {free}: start one with `podwright run`, or name it with --admin\n")
+    );
+}

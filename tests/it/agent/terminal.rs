@@ -1,0 +1,95 @@
+//! The live table on a terminal, and the end of the terminal.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use super::harness::{Place, eventually, manifest};
+use crate::support::processes::{PATIENCE, kill};
+
+/// A terminal of 100 by 20 characters, and what was written to it.
+struct Tty {
+    _controller: OwnedFd,
+    written: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Tty {
+    /// The terminal, and its end for the program.
+    fn open() -> (Tty, File) {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        tcsetwinsize(&controller, Winsize { ws_row: 20, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
+        let end = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (kept, mut reader) = (written.clone(), File::from(controller.try_clone().unwrap()));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = reader.read(&mut bytes) {
+                kept.lock().unwrap().extend(&bytes[..n]);
+            }
+        });
+        (Tty { _controller: controller, written }, end)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
+    }
+
+    async fn shows(&self, what: &str) {
+        eventually(what, || async { self.text().contains(what).then_some(()) }).await;
+    }
+}
+
+fn start(place: &Place, end: File) -> Child {
+    let mut command = place.command(&[]);
+    command.env("TERM", "xterm").env("NO_COLOR", "1").stdout(Stdio::from(end)).spawn().unwrap()
+}
+
+#[tokio::test]
+async fn the_table_shows_pods_waits_problems_and_logs_and_leaves_the_terminal_as_it_was() {
+    let place = Place::new();
+    place.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
+    place.put("crash.yaml", &manifest("crash", "exit 1", ""));
+    place.put("broken.yaml", "kind: [\n");
+    let (tty, end) = Tty::open();
+    let mut agent = start(&place, end);
+    for what in ["\x1b[?1049h", "WAITS FOR", "web-n1", "backoff of main", "! ", "broken.yaml", "Started container main"]
+    {
+        tty.shows(what).await;
+    }
+    let frame = tty.text();
+    let frame = frame.rsplit("\x1b[?2026h\x1b[H").next().unwrap();
+    assert!(frame.lines().count() <= 20, "{frame}");
+
+    kill(agent.id().unwrap(), Signal::TERM);
+    assert_eq!(timeout(PATIENCE, agent.wait()).await.unwrap().unwrap().code(), Some(0));
+    tty.shows("\x1b[?25h\x1b[?1049l").await;
+    let text = tty.text();
+    let after = text.rsplit("\x1b[?1049l").next().unwrap();
+    assert!(after.contains("web-n1") && !after.contains('\x1b'), "the last table stays to be read: {after:?}");
+}
+
+#[tokio::test]
+async fn a_terminal_that_closes_stops_the_pods() {
+    let place = Place::new();
+    place.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
+    let (tty, end) = Tty::open();
+    let mut agent = start(&place, end);
+    tty.shows("Started container main").await;
+    kill(agent.id().unwrap(), Signal::HUP);
+    drop(tty);
+    let ended = timeout(Duration::from_secs(20), agent.wait()).await.unwrap().unwrap();
+    assert_eq!(ended.code(), Some(0));
+    assert_eq!(place.processes(), Vec::<String>::new());
+}

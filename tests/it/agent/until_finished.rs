@@ -1,0 +1,49 @@
+//! `--until-finished` and its exit codes.
+
+use super::harness::{Place, manifest, text};
+
+const NEVER: &str = "restartPolicy: Never";
+
+#[tokio::test]
+async fn it_ends_with_0_once_all_succeeded() {
+    let place = Place::new();
+    place.put("a.yaml", &manifest("a", "sleep 1", NEVER));
+    place.put("b.yaml", &manifest("b", "exit 0", "restartPolicy: OnFailure"));
+    let output = place.run(&["--until-finished"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("all pods have finished succeeded=2 failed=0"));
+}
+
+#[tokio::test]
+async fn it_ends_with_1_if_one_failed_and_names_it() {
+    let place = Place::new();
+    place.put("a.yaml", &manifest("a", "exit 0", NEVER));
+    place.put("b.yaml", &manifest("b", "exit 5", NEVER));
+    let output = place.run(&["--until-finished"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("pod default/b-n1 failed (main ended with 5)"), "{}", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn a_pod_that_is_rejected_and_a_broken_manifest_count_as_failed() {
+    let place = Place::new();
+    let greedy =
+        manifest("greedy", "exit 0", NEVER).replace("image: i", "image: i\n    resources: {requests: {cpu: 9999}}");
+    place.put("greedy.yaml", &greedy);
+    let output = place.run(&["--until-finished"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("pod default/greedy-n1 failed: OutOfcpu"), "{}", text(&output.stdout));
+
+    place.put("greedy.yaml", "kind: Pod\n");
+    let output = place.run(&["--until-finished"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("greedy.yaml"), "{}", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn it_does_not_wait_for_manifests_that_are_not_there() {
+    let place = Place::new();
+    let output = place.run(&["--until-finished", "--manifests", "/nowhere/at-all"]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no manifest is at /nowhere/at-all"), "{}", text(&output.stderr));
+}

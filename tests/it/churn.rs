@@ -1,0 +1,108 @@
+//! Pods come and go for as long as a node runs: nothing of them may stay.
+
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use podwright_actors::engine::{Engine, EngineConfig, EngineParts, Threads};
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
+use podwright_actors::pod_worker::Update;
+use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
+
+/// How many pods; the full count is a million, which takes a minute or so without optimisation.
+const COUNT: &str = "PODWRIGHT_CHURN";
+const DEFAULT_COUNT: usize = 100_000;
+const BATCH: usize = 2_000;
+/// A leak of this many bytes per pod fails the test.
+const LEAK: usize = 16;
+
+struct Nothing;
+
+impl PodSyncer for Nothing {
+    async fn sync_pod(&self, _cx: &HookContext, _work: &SyncPod) -> Result<SyncOutcome, SyncError> {
+        Ok(SyncOutcome::Continue { check_at: None })
+    }
+
+    async fn sync_terminating_pod(&self, _cx: &HookContext, _work: &TerminatingPod) -> Result<(), SyncError> {
+        Ok(())
+    }
+
+    async fn sync_terminating_runtime_pod(&self, _cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+        Ok(())
+    }
+
+    async fn sync_terminated_pod(&self, _cx: &HookContext, _pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        Ok(())
+    }
+}
+
+/// Every third pod is a static one, and two of those share a name, so that the queues of names are churned too.
+fn pod(n: usize) -> Arc<PodObject> {
+    let (name, source) = match n % 3 {
+        0 => (format!("static-{}", n / 6), "file"),
+        _ => (format!("pod-{n}"), "api"),
+    };
+    let pod = Pod {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some("churn".to_owned()),
+            uid: Some(format!("{n:08x}-0000-4000-8000-000000000000")),
+            annotations: Some([(SOURCE_ANNOTATION.to_owned(), source.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec { containers: vec![Container::default()], ..PodSpec::default() }),
+        status: None,
+    };
+    PodObject::new(pod).expect("all that is needed is set")
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells every process of itself");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a process has memory");
+    let kib: usize = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of kB");
+    kib * 1024
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn pods_that_came_and_went_leave_nothing_behind() {
+    let count = std::env::var(COUNT).map_or(DEFAULT_COUNT, |count| count.parse().expect("a number"));
+    let config = EngineConfig { threads: Threads::Own(NonZeroUsize::MIN), ..EngineConfig::default() };
+    let engine = Engine::build(Arc::new(Nothing), EngineParts { config, ..EngineParts::default() }).unwrap();
+    let none = HashSet::new();
+    let mut after_warming = 0;
+    // The first half warms the allocator, the maps and the channels up.
+    for first in (0..count).step_by(BATCH) {
+        if first >= count / 2 && after_warming == 0 {
+            after_warming = resident_bytes();
+        }
+        let pods: Vec<_> = (first..first + BATCH).map(pod).collect();
+        for pod in &pods {
+            engine.update_pod(Update::create(pod.clone()));
+        }
+        for pod in &pods {
+            engine.update_pod(Update::kill(pod.clone()));
+        }
+        drop(pods);
+        until("all end", || engine.is_quiescent());
+        engine.sync_known_pods(&none);
+        assert_eq!(engine.known_pods(), 0);
+        assert!(engine.snapshots().is_empty() && engine.unterminated_pods().is_empty());
+    }
+    let grown = resident_bytes().saturating_sub(after_warming);
+    let bound = LEAK * count / 2;
+    eprintln!("{grown} of {bound} bytes");
+    assert!(grown < bound, "{grown} bytes more after {} more pods", count / 2);
+    assert!(!engine.is_pod_known(&PodUid::new("00000000-0000-4000-8000-000000000000")));
+}

@@ -1,0 +1,365 @@
+//! Sources of static pods on real directories and a real HTTP server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use podwright::adapters::sources::{FileSource, SourceContext, UrlSource};
+use podwright_actors::config::mux::{Change, SourceConfig};
+use podwright_actors::ports::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet, TokioClock};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// A source that runs and the sets that it sends.
+struct Running {
+    sets: mpsc::Receiver<SourceSet>,
+    stop: CancellationToken,
+}
+
+impl Running {
+    fn files(paths: &[PathBuf]) -> Running {
+        // Only the watch tells of changes here.
+        let cx = SourceContext { check_frequency: Duration::from_secs(3600), ..context() };
+        Running::start(|out, stop| FileSource::new(paths.to_vec(), cx).run(out, stop))
+    }
+
+    fn urls(urls: &[String], frequency: Duration) -> Running {
+        let cx = SourceContext { check_frequency: frequency, ..context() };
+        let urls: Vec<_> = urls.iter().map(|url| url.parse().unwrap()).collect();
+        Running::start(|out, stop| UrlSource::new(urls, cx).run(out, stop))
+    }
+
+    fn start<F: Future<Output = ()> + Send + 'static>(
+        run: impl FnOnce(mpsc::Sender<SourceSet>, CancellationToken) -> F,
+    ) -> Running {
+        let (out, sets) = mpsc::channel(SOURCE_CHANNEL_DEPTH);
+        let stop = CancellationToken::new();
+        tokio::spawn(run(out, stop.clone()));
+        Running { sets, stop }
+    }
+
+    async fn next(&mut self) -> SourceSet {
+        timeout(Duration::from_secs(20), self.sets.recv()).await.expect("a set comes in time").unwrap()
+    }
+
+    /// The first set from now on that is as expected; steps of a change may be seen before.
+    async fn until(&mut self, expected: impl Fn(&SourceSet) -> bool) -> SourceSet {
+        loop {
+            let set = self.next().await;
+            if expected(&set) {
+                return set;
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn context() -> SourceContext {
+    SourceContext::new("Node", Arc::new(TokioClock::new()))
+}
+
+fn pod(name: &str, image: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: c, image: {image}}}]}}\n"
+    )
+}
+
+/// `name image` of each pod.
+fn held(set: &SourceSet) -> Vec<String> {
+    let line = |pod: &Arc<podwright_actors::pod::PodObject>| {
+        format!("{} {}", pod.full_name().name(), pod.containers()[0].image.as_deref().unwrap())
+    };
+    set.pods.iter().map(line).collect()
+}
+
+fn blamed(set: &SourceSet) -> Vec<&Path> {
+    set.problems.iter().map(|problem| Path::new(&problem.what)).collect()
+}
+
+fn replace(path: &Path, text: &str) {
+    let temporary = path.with_file_name(".new");
+    fs::write(&temporary, text).unwrap();
+    fs::rename(temporary, path).unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_is_followed_file_by_file() {
+    let dir = TempDir::new().unwrap();
+    let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.json"));
+    fs::write(&a, pod("a", "one")).unwrap();
+    fs::write(dir.path().join(".hidden"), pod("hidden", "one")).unwrap();
+    fs::write(dir.path().join("a.yaml~"), pod("a", "old")).unwrap();
+    fs::create_dir(dir.path().join("sub")).unwrap();
+    fs::write(dir.path().join("sub/c.yaml"), pod("sub", "one")).unwrap();
+
+    let mut source = Running::files(&[dir.path().to_owned()]);
+    let set = source.next().await;
+    assert_eq!((set.source, held(&set), set.problems.len()), (SourceKind::File, vec!["a-node one".into()], 0));
+    let first = set.pods[0].clone();
+    assert!(first.is_static());
+
+    fs::write(&b, pod("b", "one")).unwrap();
+    let set = source.until(|set| set.pods.len() == 2).await;
+    assert_eq!(held(&set), ["a-node one", "b-node one"]);
+    assert!(Arc::ptr_eq(&first, &set.pods[0]));
+
+    replace(&a, &pod("a", "two"));
+    let set = source.until(|set| held(set)[0] == "a-node two").await;
+    assert_ne!(set.pods[0].uid(), first.uid());
+
+    fs::remove_file(&b).unwrap();
+    assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["a-node two"]);
+}
+
+// W27
+#[tokio::test]
+async fn a_manifest_that_cannot_be_used_keeps_its_pod_while_it_exists() {
+    let dir = TempDir::new().unwrap();
+    let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.yaml"));
+    fs::write(&a, pod("a", "one")).unwrap();
+    fs::write(&b, pod("b", "one")).unwrap();
+    let mut source = Running::files(&[dir.path().to_owned()]);
+    let before = source.next().await;
+    assert_eq!(held(&before), ["a-node one", "b-node one"]);
+
+    let text = pod("a", "two").replace("image", "imagee");
+    for broken in ["", "kind: [", &text] {
+        replace(&a, broken);
+        let set = source.until(|set| !set.problems.is_empty()).await;
+        assert_eq!((held(&set), blamed(&set)), (held(&before), vec![a.as_path()]), "{broken:?}");
+        assert!(set.pods.iter().zip(&before.pods).all(|(new, old)| Arc::ptr_eq(new, old)));
+        replace(&a, &pod("a", "one"));
+        source.until(|set| set.problems.is_empty()).await;
+    }
+
+    // Unreadable by anybody, root too.
+    fs::remove_file(&a).unwrap();
+    std::os::unix::fs::symlink("/nonexistent/target", dir.path().join(".link")).unwrap();
+    fs::rename(dir.path().join(".link"), &a).unwrap();
+    let set = source.until(|set| !set.problems.is_empty()).await;
+    assert_eq!((held(&set), blamed(&set)), (held(&before), vec![a.as_path()]));
+    // A broken manifest does not hold up the others.
+    replace(&b, &pod("b", "two"));
+    let set = source.until(|set| held(set)[1] == "b-node two").await;
+    assert_eq!(held(&set), ["a-node one", "b-node two"]);
+
+    fs::remove_file(&a).unwrap();
+    assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["b-node two"]);
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_listed_keeps_its_pods() {
+    let parent = TempDir::new().unwrap();
+    let dir = parent.path().join("pods");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("a.yaml"), pod("a", "one")).unwrap();
+    let mut source = Running::files(std::slice::from_ref(&dir));
+    assert_eq!(held(&source.next().await), ["a-node one"]);
+
+    fs::rename(&dir, parent.path().join("aside")).unwrap();
+    // A link to itself can be listed by nobody.
+    std::os::unix::fs::symlink(&dir, &dir).unwrap();
+    let set = source.until(|set| !set.problems.is_empty()).await;
+    assert_eq!((held(&set), blamed(&set)), (vec!["a-node one".to_owned()], vec![dir.as_path()]));
+
+    fs::remove_file(&dir).unwrap();
+    fs::rename(parent.path().join("aside"), &dir).unwrap();
+    let set = source.until(|set| set.problems.is_empty()).await;
+    assert_eq!(held(&set), ["a-node one"]);
+    // The watch follows the directory that came back.
+    fs::write(dir.join("b.yaml"), pod("b", "one")).unwrap();
+    assert_eq!(source.until(|set| set.pods.len() == 2).await.problems, []);
+}
+
+#[tokio::test]
+async fn a_missing_path_is_an_empty_set_until_it_comes() {
+    let parent = TempDir::new().unwrap();
+    let (dir, file) = (parent.path().join("later/pods"), parent.path().join("single.yaml"));
+    let mut source = Running::files(&[dir.clone(), file.clone()]);
+    let set = source.next().await;
+    assert_eq!((set.pods.len(), set.problems.len()), (0, 0));
+
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("a.yaml"), pod("a", "one")).unwrap();
+    assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["a-node one"]);
+    fs::write(&file, pod("s", "one")).unwrap();
+    assert_eq!(held(&source.until(|set| set.pods.len() == 2).await), ["a-node one", "s-node one"]);
+    fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["s-node one"]);
+}
+
+// S31: whatever was seen between, the last edit is what runs in the end.
+#[tokio::test]
+async fn of_many_edits_the_last_one_counts() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("a.yaml");
+    fs::write(&file, pod("a", "v0")).unwrap();
+    let mut source = Running::files(&[dir.path().to_owned()]);
+    let mut config = SourceConfig::new();
+    let _ = config.apply(source.next().await.pods);
+    for version in 1..=300 {
+        fs::write(&file, pod("a", &format!("v{version}"))).unwrap();
+    }
+    let mut sets = 0;
+    loop {
+        let set = source.next().await;
+        sets += 1;
+        let last = held(&set) == ["a-node v300"];
+        // A file that is just being written may be seen empty.
+        let half_written = !set.problems.is_empty();
+        let changes = config.apply(set.pods).changes;
+        if half_written && changes.is_empty() {
+            continue;
+        }
+        assert!(matches!(&changes[..], [Change::Remove(old), Change::Add(new)] if old.len() == 1 && new.len() == 1));
+        if last {
+            break;
+        }
+    }
+    assert!(sets < 30, "edits in quick succession are taken together: {sets} sets");
+    let uid = config.pods().next().unwrap().uid().clone();
+    // The same manifest has the same UID in another run of the agent.
+    let again = Running::files(&[dir.path().to_owned()]).next().await;
+    assert_eq!(*again.pods[0].uid(), uid);
+}
+
+#[tokio::test]
+async fn a_fixed_uid_makes_an_edit_an_update() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("a.yaml");
+    let text = |image| pod("a", image).replace("name: a", "name: a, uid: fixed");
+    fs::write(&file, text("one")).unwrap();
+    let mut source = Running::files(&[dir.path().to_owned()]);
+    let mut config = SourceConfig::new();
+    let set = source.next().await;
+    let seen = set.pods[0].first_seen();
+    let _ = config.apply(set.pods);
+    replace(&file, &text("two"));
+    let changes = config.apply(source.next().await.pods).changes;
+    assert!(matches!(&changes[..], [Change::Update(pods)] if pods[0].first_seen() == seen));
+}
+
+#[tokio::test]
+async fn a_named_pipe_in_the_directory_stops_nothing() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("a.yaml"), pod("a", "one")).unwrap();
+    let made = tokio::process::Command::new("mkfifo").arg(dir.path().join("pipe")).status().await.unwrap();
+    assert!(made.success());
+    let set = Running::files(&[dir.path().to_owned()]).next().await;
+    assert_eq!((held(&set), blamed(&set)), (vec!["a-node one".to_owned()], vec![dir.path().join("pipe").as_path()]));
+}
+
+#[tokio::test]
+async fn every_example_is_without_fault() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let set = Running::files(&[examples]).next().await;
+    assert_eq!(set.problems, []);
+    assert!(set.pods.len() >= 8, "{}", set.pods.len());
+    assert!(SourceConfig::new().apply(set.pods).refused.is_empty());
+}
+
+/// A server whose one answer can be changed.
+struct Server {
+    url: String,
+    answer: Arc<Mutex<(StatusCode, String)>>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Server {
+    async fn start(status: StatusCode, body: &str) -> Server {
+        let answer = Arc::new(Mutex::new((status, body.to_owned())));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let state = (answer.clone(), asked.clone());
+        let handler = move || {
+            let (answer, asked) = state.clone();
+            async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                answer.lock().unwrap().clone()
+            }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://user:secret@{}/pods", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, Router::new().route("/pods", get(handler))).await });
+        Server { url, answer, asked }
+    }
+
+    fn answer(&self, status: StatusCode, body: &str) {
+        *self.answer.lock().unwrap() = (status, body.to_owned());
+    }
+
+    async fn asked_again(&self) {
+        let before = self.asked.load(Ordering::SeqCst);
+        while self.asked.load(Ordering::SeqCst) < before + 2 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+const OFTEN: Duration = Duration::from_millis(5);
+
+#[tokio::test]
+async fn a_url_is_followed_and_its_failures_keep_the_last_pods() {
+    let server = Server::start(StatusCode::OK, &pod("a", "one")).await;
+    let mut source = Running::urls(std::slice::from_ref(&server.url), OFTEN);
+    let set = source.next().await;
+    assert_eq!((set.source, held(&set)), (SourceKind::Http, vec!["a-node one".into()]));
+    let uid = set.pods[0].uid().clone();
+
+    // What did not change is not sent again.
+    server.asked_again().await;
+    assert!(source.sets.try_recv().is_err());
+
+    for (status, body) in [
+        (StatusCode::SERVICE_UNAVAILABLE, pod("a", "two")),
+        (StatusCode::OK, String::new()),
+        (StatusCode::OK, "x".repeat((10 << 20) + 1)),
+    ] {
+        server.answer(status, &body);
+        let set = source.until(|set| !set.problems.is_empty()).await;
+        assert_eq!(held(&set), ["a-node one"]);
+        assert!(!set.problems[0].to_string().contains("secret"), "{}", set.problems[0]);
+        server.answer(StatusCode::OK, &pod("a", "one"));
+        let set = source.until(|set| set.problems.is_empty()).await;
+        assert_eq!(*set.pods[0].uid(), uid);
+    }
+
+    server.answer(StatusCode::OK, &pod("a", "two"));
+    assert_eq!(held(&source.until(|set| set.problems.is_empty()).await), ["a-node two"]);
+    server.answer(StatusCode::OK, "apiVersion: v1\nkind: PodList\nitems: []\n");
+    assert_eq!(source.next().await.pods.len(), 0);
+}
+
+// A source that was never reached has not delivered: pods of an earlier run must not be stopped for that.
+#[tokio::test]
+async fn the_first_set_waits_until_every_url_answered() {
+    let (up, down) = (
+        Server::start(StatusCode::OK, &pod("a", "one")).await,
+        Server::start(StatusCode::SERVICE_UNAVAILABLE, "").await,
+    );
+    let mut source = Running::urls(&[up.url.clone(), down.url.clone()], OFTEN);
+    down.asked_again().await;
+    assert!(source.sets.try_recv().is_err());
+    down.answer(StatusCode::OK, &pod("b", "one"));
+    assert_eq!(held(&source.next().await), ["a-node one", "b-node one"]);
+}
+
+#[tokio::test]
+async fn a_source_ends_when_it_is_stopped() {
+    let dir = TempDir::new().unwrap();
+    let mut source = Running::files(&[dir.path().to_owned()]);
+    source.next().await;
+    source.stop.cancel();
+    assert!(timeout(Duration::from_secs(20), source.sets.recv()).await.unwrap().is_none());
+}

@@ -1,0 +1,148 @@
+//! The direction of the arrows between rooms, and the purity of the cores, read from the sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file below a folder, tests aside.
+fn sources(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no sources in {folder}");
+    found
+}
+
+fn is_test(path: &Path) -> bool {
+    let text = path.to_str().unwrap();
+    ["tests", "fixtures", "fakes", "testing", "model"].iter().any(|word| {
+        text.contains(&format!("/{word}/"))
+            || text.ends_with(&format!("/{word}.rs"))
+            || text.contains(&format!("/{word}_"))
+    })
+}
+
+/// The code of a file, less its comments and what follows `#[cfg(test)]`.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// Fails with every place where a file of `files` says a forbidden word.
+fn forbid(files: &[PathBuf], words: &[&str], why: &str) {
+    let mut places = Vec::new();
+    for path in files.iter().filter(|path| !is_test(path)) {
+        for (number, line) in code(path).lines().enumerate() {
+            if let Some(word) = words.iter().find(|word| line.contains(**word)) {
+                places.push(format!(
+                    "{}: {word} in code line {}",
+                    path.strip_prefix(root()).unwrap().display(),
+                    number + 1
+                ));
+            }
+        }
+    }
+    assert!(places.is_empty(), "{why}:\n{}", places.join("\n"));
+}
+
+#[test]
+fn metrics_know_no_pod_and_no_actor() {
+    forbid(
+        &sources("metrics/src"),
+        &["podwright_actors", "k8s_openapi", "actix", "tokio"],
+        "metrics are counted, not decided",
+    );
+}
+
+#[test]
+fn actors_open_no_socket_and_no_file() {
+    let io = [
+        "std::fs",
+        "tokio::fs",
+        "tokio::net",
+        "std::net::Tcp",
+        "std::net::Udp",
+        "std::os::",
+        "std::process",
+        "tokio::process",
+        "tokio::signal",
+        "rustix",
+        "reqwest",
+        "hyper",
+        "axum",
+        "println!",
+        "eprintln!",
+    ];
+    forbid(&sources("actors/src"), &io, "input and output belong to the adapters");
+}
+
+#[test]
+fn cores_are_pure() {
+    let cores = [
+        "actors/src/pod_worker/state.rs",
+        "actors/src/pod_worker/step.rs",
+        "actors/src/pod_worker/step",
+        "actors/src/pod_worker/names.rs",
+        "actors/src/pod_worker/wait.rs",
+        "actors/src/config",
+        "actors/src/containers/plan.rs",
+        "actors/src/containers/plan",
+        "actors/src/containers/backoff.rs",
+        "actors/src/containers/stop.rs",
+        "actors/src/containers/restart.rs",
+        "actors/src/containers/env.rs",
+        "actors/src/containers/env",
+        "actors/src/status",
+        "actors/src/probes/step.rs",
+        "actors/src/probes/settings.rs",
+        "actors/src/housekeeping/plan.rs",
+        "actors/src/observer/diff.rs",
+        "actors/src/pod_manager.rs",
+        "actors/src/admission.rs",
+        "actors/src/time.rs",
+        "actors/src/ids.rs",
+    ];
+    let files: Vec<PathBuf> = cores
+        .iter()
+        .flat_map(|core| if core.ends_with(".rs") { vec![root().join(core)] } else { sources(core) })
+        .collect();
+    for file in &files {
+        assert!(file.exists(), "{} moved: mend this list", file.display());
+    }
+    let impure =
+        ["actix", "tokio", "tracing", "Instant::now", "SystemTime", "dyn Clock", "thread_rng", "async fn", ".await"];
+    forbid(&files, &impure, "a core decides by its arguments alone");
+}
+
+#[test]
+fn only_the_binary_uses_anyhow() {
+    let library: Vec<PathBuf> = ["actors/src", "metrics/src", "src"]
+        .iter()
+        .flat_map(|folder| sources(folder))
+        .filter(|path| !path.ends_with("src/main.rs"))
+        .collect();
+    forbid(&library, &["anyhow"], "a library says what failed by its own types");
+}
+
+#[test]
+fn no_room_hides_behind_mod_rs() {
+    for folder in ["actors/src", "metrics/src", "src", "tests"] {
+        let hidden: Vec<_> = sources(folder).into_iter().filter(|path| path.ends_with("mod.rs")).collect();
+        assert!(hidden.is_empty(), "{hidden:?}: name the file after its folder");
+    }
+}
