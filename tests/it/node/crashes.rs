@@ -51,10 +51,11 @@ async fn a_container_that_ends_as_soon_as_it_starts_is_noticed_by_a_relist() {
 #[actix::test]
 async fn a_pod_past_its_active_deadline_fails_and_its_containers_stop() {
     let node = TestNode::start().await;
-    node.deliver(&[pod("a").spec("activeDeadlineSeconds", 20)]).await;
-    node.until(19.0).await;
+    // Between two passes, so that it is the worker that wakes up.
+    node.deliver(&[pod("a").spec("activeDeadlineSeconds", 19)]).await;
+    node.until(18.5).await;
     assert_eq!(node.phase("a"), "Running");
-    node.until(20.1).await;
+    node.until(19.1).await;
     assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "DeadlineExceeded".into()));
     assert_eq!(node.runtime.running("a"), [""; 0]);
     node.until(23.0).await;

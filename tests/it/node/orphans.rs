@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::ContainerState;
 
 use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
@@ -53,7 +54,8 @@ async fn a_list_that_is_older_than_the_end_of_a_pod_brings_nothing_back() {
     let deleted = [pod("a").containers(&["quick"]).deleting(5)];
     tokio::join!(node.pass(), node.deliver(&deleted));
     assert_eq!(node.metric("podwright_zombie_containers_total"), 0.0);
-    assert_eq!(node.runtime.times_of("stop quick").len(), 1);
+    let stops = node.runtime.calls_of("a").into_iter().filter(|call| call.starts_with("stop")).collect::<Vec<_>>();
+    assert_eq!(stops, ["stop quick 5", "stop-sandbox"]);
 }
 
 // S39
@@ -95,6 +97,16 @@ async fn a_running_pod_that_is_rejected_after_a_restart_is_stopped_by_its_spec()
     assert_eq!(node.runtime.running("r"), [""; 0]);
     assert_eq!((node.phase("r"), node.reason("r")), ("Failed".into(), "OutOfcpu".into()));
     assert_eq!(node.pod_counts(), ["desired_pods{} 1", "working_pods{desired,terminated,} 1"]);
+}
+
+#[actix::test]
+async fn what_happens_in_the_runtime_to_a_rejected_pod_gives_it_no_record() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("r").cpu("64")]).await;
+    node.runtime.plant("r", FullName::new("test", "r"), "main");
+    node.runtime.edit("r", "main", |container| container.state = ContainerState::Exited);
+    node.settled().await;
+    assert_eq!(node.lifecycle("r"), None);
 }
 
 // W9

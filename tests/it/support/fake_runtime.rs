@@ -1,23 +1,19 @@
 //! A container runtime in memory, in tokio's time: what its containers do is scripted by their names.
 
+mod calls;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
-use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError,
-    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, RuntimePodContainer, RuntimePodSandbox, RuntimeVersion,
-    SandboxConfig, SandboxState, SandboxStatus, TokioClock,
+    Clock, ContainerState, ContainerStatus, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimePodContainer,
+    RuntimePodSandbox, SandboxState, SandboxStatus, TokioClock,
 };
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep};
 
 /// What a container does. The default one runs for ever and ends with 0 as soon as it is asked to.
 #[derive(Clone, Copy, Debug)]
@@ -378,221 +374,5 @@ impl State {
             containers: pod.containers.iter().map(container).collect(),
         });
         pods.collect()
-    }
-}
-
-impl ContainerRuntime for FakeRuntime {
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        async { Ok(RuntimeVersion { name: "fake".into(), version: "0".into() }) }.boxed()
-    }
-
-    fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
-        async {
-            let slow = self.state.lock().slow.get(&Op::List).copied();
-            if let Some(slow) = slow {
-                sleep(slow).await;
-            }
-            let (pods, age) = {
-                let mut state = self.state.lock();
-                assert!(!state.panicking.contains(&Op::List), "listing was told to panic");
-                if let Some(error) = state.failing.get(&Op::List) {
-                    return Err(error.clone());
-                }
-                self.settle(&mut state);
-                (state.list(), state.list_age)
-            };
-            if !age.is_zero() {
-                sleep(age).await;
-            }
-            Ok(pods)
-        }
-        .boxed()
-    }
-
-    fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
-        async move {
-            self.enter(Op::Status, uid, "status".into()).await?;
-            Ok(self.look(uid))
-        }
-        .boxed()
-    }
-
-    fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
-        async move {
-            let uid = config.pod.uid().clone();
-            self.enter(Op::RunSandbox, &uid, format!("sandbox {}", config.attempt)).await?;
-            let mut state = self.state.lock();
-            state.ids += 1;
-            let sandbox = self.sandbox(format!("sandbox-{}", state.ids), config.attempt, config.pod.is_host_network());
-            let id = sandbox.id.clone();
-            let full_name = config.pod.full_name().clone();
-            let new = || Pod { full_name, sandboxes: Vec::new(), containers: Vec::new() };
-            state.pods.entry(uid.clone()).or_insert_with(new).sandboxes.insert(0, sandbox);
-            self.hint(&mut state, &uid);
-            Ok(id)
-        }
-        .boxed()
-    }
-
-    fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
-        async move {
-            let uid = self.holder(id);
-            self.enter(Op::StopSandbox, &uid, "stop-sandbox".into()).await?;
-            let mut state = self.state.lock();
-            let Some(pod) = state.pods.get_mut(&uid) else { return Ok(()) };
-            for sandbox in pod.sandboxes.iter_mut().filter(|sandbox| sandbox.id == *id) {
-                sandbox.state = SandboxState::NotReady;
-                sandbox.ips.clear();
-            }
-            for live in pod.containers.iter_mut().filter(|live| live.status.sandbox == *id) {
-                live.killed_at = Some(Instant::now());
-            }
-            self.hint(&mut state, &uid);
-            self.settle(&mut state);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
-        async move {
-            let uid = self.holder(id);
-            self.enter(Op::Remove, &uid, "remove-sandbox".into()).await?;
-            let mut state = self.state.lock();
-            if let Some(pod) = state.pods.get_mut(&uid) {
-                pod.sandboxes.retain(|sandbox| sandbox.id != *id);
-                pod.containers.retain(|live| live.status.sandbox != *id);
-                if pod.sandboxes.is_empty() {
-                    state.pods.remove(&uid);
-                }
-            }
-            self.hint(&mut state, &uid);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn ensure_image<'a>(
-        &'a self,
-        pod: &'a Arc<PodObject>,
-        image: &'a str,
-        _: Option<&'a str>,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, Result<String, ImageError>> {
-        async move {
-            let pull = self.enter(Op::Pull, pod.uid(), format!("pull {image}"));
-            let pulled = cancel.run_until_cancelled(pull).await.ok_or(ImageError::Cancelled)?;
-            pulled.map(|()| format!("sha256:{image}")).map_err(|error| ImageError::Pull(error.to_string()))
-        }
-        .boxed()
-    }
-
-    fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
-        async move {
-            let uid = config.pod.uid().clone();
-            self.enter(Op::Create, &uid, format!("create {}", config.name)).await?;
-            let mut state = self.state.lock();
-            let mut status = self.made(&mut state, config.name.as_str(), config.sandbox);
-            status.restart_count = config.restart_count;
-            status.spec_hash = config.spec_hash;
-            status.image_id = config.image_id;
-            let id = status.id.clone();
-            let script = state.scripts.get(config.name.as_str()).copied().unwrap_or_default();
-            let pod = state.pods.get_mut(&uid).ok_or_else(|| RuntimeError::NotFound(uid.to_string()))?;
-            pod.containers.insert(0, Live { status, script, started: None, asked: None, killed_at: None });
-            self.hint(&mut state, &uid);
-            Ok(id)
-        }
-        .boxed()
-    }
-
-    fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
-        async move {
-            let (uid, name) = self.named(id)?;
-            self.enter(Op::Start, &uid, format!("start {name}")).await?;
-            let now = self.clock.now();
-            self.live(id, |live| {
-                if live.script.fails_to_start {
-                    return Err(RuntimeError::Failed("no such command".into()));
-                }
-                live.started = Some(Instant::now());
-                live.status.started_at = Some(now);
-                live.status.state = ContainerState::Running;
-                Ok(())
-            })??;
-            self.hint(&mut self.state.lock(), &uid);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
-        async move {
-            let (uid, name) = self.named(id)?;
-            self.enter(Op::Stop, &uid, format!("stop {name} {}", grace.as_secs_f64())).await?;
-            self.live(id, |live| {
-                let now = Instant::now();
-                live.asked.get_or_insert(now);
-                live.killed_at = Some(live.killed_at.map_or(now + grace, |at| at.min(now + grace)));
-            })?;
-            self.changed.notify_waiters();
-            loop {
-                let changed = self.changed.notified();
-                let end = self.live(id, |live| live.end())?;
-                // It runs no more, or never ran.
-                let Some((at, _)) = end else { return Ok(()) };
-                tokio::select! {
-                    () = sleep_until(at) => {}
-                    () = changed => {}
-                }
-            }
-        }
-        .boxed()
-    }
-
-    fn remove_container<'a>(&'a self, id: &'a ContainerId, _: bool) -> RuntimeFuture<'a, ()> {
-        async move {
-            let Ok((uid, name)) = self.named(id) else { return Ok(()) };
-            self.enter(Op::Remove, &uid, format!("remove {name}")).await?;
-            let mut state = self.state.lock();
-            if let Some(pod) = state.pods.get_mut(&uid) {
-                pod.containers.retain(|live| live.status.id != *id);
-            }
-            self.hint(&mut state, &uid);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn exec<'a>(&'a self, _: &'a ContainerId, _: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
-        async { Ok(ExecOutput::default()) }.boxed()
-    }
-
-    fn next_event(&self) -> BoxFuture<'_, PodUid> {
-        async {
-            loop {
-                let changed = self.changed.notified();
-                let next = {
-                    let mut state = self.state.lock();
-                    self.settle(&mut state);
-                    if let Some(uid) = state.hints.pop_front() {
-                        return uid;
-                    }
-                    state.pods.values().flat_map(|pod| &pod.containers).filter_map(Live::end).map(|(at, _)| at).min()
-                };
-                match next {
-                    Some(at) => tokio::select! {
-                        () = sleep_until(at) => {}
-                        () = changed => {}
-                    },
-                    None => changed.await,
-                }
-            }
-        }
-        .boxed()
-    }
-
-    fn has_events(&self) -> bool {
-        self.with_events
     }
 }
