@@ -13,10 +13,10 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::pod_worker::Update;
 
 use crate::bed::{Bed, Scale, scattered};
-use crate::measure::{Samples, Sorted, median, pause};
+use crate::measure::{RunDelay, Samples, Sorted, median, pause};
 use crate::suites::Figures;
 
-/// Between two calls of the prober: it must sleep most of the time, or it would be measured how it shares a core.
+/// Between two calls of the prober: it must sleep most of the time, or it would slow the passes that it looks at.
 const PROBE_PAUSE: Duration = Duration::from_micros(50);
 /// The shortest time for which passes are made while the prober looks.
 const PROBED: Duration = Duration::from_secs(1);
@@ -81,6 +81,7 @@ pub(crate) fn waits(scale: Scale) -> Figures {
 }
 
 fn probe(bed: &Bed, over: &AtomicBool) -> (Sorted, Sorted) {
+    let delay = RunDelay::of_this_thread();
     let mut updates = Samples::with_room(0);
     let mut queries = Samples::with_room(0);
     for pod in scattered(&bed.pods) {
@@ -88,13 +89,21 @@ fn probe(bed: &Bed, over: &AtomicBool) -> (Sorted, Sorted) {
             break;
         }
         pause(PROBE_PAUSE);
+        let before = delay.nanos();
         let start = Instant::now();
         bed.engine.update_pod(Update::sync(pod.clone()));
-        let updated = Instant::now();
+        let updated = start.elapsed();
+        let between = delay.nanos();
+        let start = Instant::now();
         black_box(bed.engine.could_have_running_containers(pod.uid()));
-        let asked = updated.elapsed();
-        updates.push(u64::try_from((updated - start).as_nanos()).unwrap_or(u64::MAX));
-        queries.push(u64::try_from(asked.as_nanos()).unwrap_or(u64::MAX));
+        let asked = start.elapsed();
+        updates.push(waited(updated, between - before));
+        queries.push(waited(asked, delay.nanos() - between));
     }
     (updates.sorted(), queries.sorted())
+}
+
+/// What a call took, less the time for which it had no core.
+fn waited(took: Duration, delayed: u64) -> u64 {
+    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).saturating_sub(delayed)
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::bed::{Bed, Scale};
-use crate::measure::{cpu_time, pause, peak_resident, reset_peak, resident};
+use crate::measure::{allocations, cpu_time, pause, peak_resident, reset_peak, resident};
 use crate::suites::Figures;
 
 pub(crate) fn run(scale: Scale) -> Figures {
@@ -22,11 +22,13 @@ pub(crate) fn run(scale: Scale) -> Figures {
 
     let mut phases = [Duration::ZERO; 3];
     let cpu = cpu_time();
-    for _ in 0..rounds {
-        for (sum, took) in phases.iter_mut().zip(live_once(&bed, scale.n)) {
-            *sum += took;
+    let ((), allocated) = allocations(|| {
+        for _ in 0..rounds {
+            for (sum, took) in phases.iter_mut().zip(live_once(&bed, scale.n)) {
+                *sum += took;
+            }
         }
-    }
+    });
     let cpu = cpu_time() - cpu;
     let peak = peak_resident();
     // The allocator hands freed pages back after a while, with the next work of the thread that has them: a node that
@@ -46,6 +48,7 @@ pub(crate) fn run(scale: Scale) -> Figures {
         ("kill_ns_per_pod", per_pod(kill)),
         ("forget_ns_per_pod", per_pod(forget)),
         ("cpu_ns_per_pod", cpu.as_secs_f64() * 1e9 / lives),
+        ("allocations_per_pod", allocated as f64 / lives),
         ("peak_mib", over_pods(peak) / f64::from(1 << 20)),
         ("kept_bytes_per_pod", over_pods(kept) / scale.n as f64),
     ]

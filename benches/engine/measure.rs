@@ -1,6 +1,7 @@
 //! What is read besides the wall clock: CPU time, memory, allocations; and what is made of samples.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::Duration;
 
@@ -62,6 +63,25 @@ fn kib_line(path: &str, key: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("the kernel writes this line");
     let kib = line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("the kernel writes a number");
     kib * 1024
+}
+
+/// How long the thread that made it was ready to run and had no core: what a call takes beyond that, it waited for somebody
+/// who holds something, and that is what a wait for a lock is.
+pub(crate) struct RunDelay(File);
+
+impl RunDelay {
+    /// Of the thread that calls; must be asked by the same.
+    pub(crate) fn of_this_thread() -> Self {
+        RunDelay(File::open("/proc/thread-self/schedstat").expect("procfs is mounted wherever this runs"))
+    }
+
+    /// In nanoseconds, since the thread began.
+    pub(crate) fn nanos(&self) -> u64 {
+        let mut text = [0; 64];
+        let length = self.0.read_at(&mut text, 0).unwrap_or(0);
+        let text = str::from_utf8(&text[..length]).unwrap_or_default();
+        text.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)
+    }
 }
 
 /// Durations of single calls, in nanoseconds; one longer than 4 s counts as 4 s.

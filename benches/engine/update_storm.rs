@@ -35,13 +35,15 @@ pub(crate) fn throughput(scale: Scale, producers: usize) -> Figures {
     });
     let cpu = cpu_time() - cpu;
     let syncs = (bed.hooks.syncs.count() - before) as f64;
+    // What is made once, such as a producer's thread, is not per sync and shows from the fourth digit on.
+    let per_sync = (allocated as f64 / syncs * 100.0).round() / 100.0;
     vec![
         ("calls_per_s", updates / submitted.as_secs_f64()),
         ("quiescent_ms", quiescent.as_secs_f64() * 1e3),
         ("syncs", syncs),
         ("cpu_ns_per_update", cpu.as_secs_f64() * 1e9 / updates),
         ("allocations_per_update", allocated as f64 / updates),
-        ("allocations_per_sync", allocated as f64 / syncs),
+        ("allocations_per_sync", per_sync),
     ]
 }
 

@@ -49,8 +49,8 @@ impl fmt::Display for Target {
         match self {
             Target::None => Ok(()),
             Target::AtMost(limit) => write!(f, "at most {limit}"),
-            Target::Share(share) | Target::ShareAtMost(share) => write!(f, "1/{:.2} of upstream", 1.0 / share),
-            Target::Times(times) => write!(f, "{times} times upstream"),
+            Target::Share(share) | Target::ShareAtMost(share) => write!(f, "at most {share:.3} of it"),
+            Target::Times(times) => write!(f, "at least {times} of it"),
         }
     }
 }
@@ -104,6 +104,7 @@ pub(crate) const LINES: &[Line] = &[
     line("W2 kill", "ns/pod", W2, "kill_ns_per_pod", None, Target::None),
     line("W2 forget", "ns/pod", W2, "forget_ns_per_pod", None, Target::None),
     line("W2 CPU per pod", "ns", W2, "cpu_ns_per_pod", Some([7_450.0, 9_910.0, 14_500.0, 17_100.0]), Target::None),
+    line("W2 allocations per pod", "", W2, "allocations_per_pod", None, Target::None),
     line("W2 peak RSS over the pods", "MiB", W2, "peak_mib", Some([0.85, 6.6, 70.5, 711.0]), Target::Share(0.25)),
     line("W2 RSS kept at the end", "bytes/pod", W2, "kept_bytes_per_pod", None, Target::AtMost(100.0)),
     line("W3 a p50", "µs", W3_A, "p50_us", Some([0.68, 0.89, 2.67, 4.02]), Target::AtMost(5.0)),
