@@ -1,0 +1,96 @@
+//! What the command line asks for.
+//!
+//! Cargo starts a bench with `--bench` for `cargo bench` and without it for `cargo test --benches`; nextest asks for
+//! `--list` and then runs one name with `--exact`.
+
+use crate::report::SIZES;
+use crate::suites::SUITES;
+
+/// Runs of each workload: the figures are medians, and a median of fewer says little.
+const RUNS: usize = 5;
+
+/// What to do.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Measure: each workload and size so often, in processes of their own.
+    Measure(Plan),
+    /// One run of one workload in this process, its figures as JSON on the last line of standard output.
+    RunOne { name: String, n: usize },
+    /// Every workload once, tiny, to see that it runs.
+    Try { names: Vec<&'static str> },
+    /// Print the names as a test harness would.
+    List { names: Vec<&'static str> },
+}
+
+/// What to measure.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) names: Vec<&'static str>,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) runs: usize,
+}
+
+/// How to call it.
+pub(crate) const USAGE: &str = "\
+usage: cargo bench --bench engine -- [FILTER...] [--quick] [--n N]... [--runs RUNS]
+       FILTER  workloads whose name contains it, such as w3 or lifecycle
+       --quick one run each, up to 10,000 pods";
+
+/// Reads the arguments, the program's name aside.
+///
+/// # Errors
+/// What is wrong with them, for people.
+pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Task, String> {
+    let mut args = args;
+    let mut filters = Vec::new();
+    let mut sizes = Vec::new();
+    let (mut runs, mut run_one) = (None, None);
+    let (mut bench, mut quick, mut list, mut exact, mut ignored) = (false, false, false, false, false);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--bench" => bench = true,
+            "--quick" => quick = true,
+            "--list" => list = true,
+            "--exact" => exact = true,
+            "--ignored" => ignored = true,
+            "--n" => sizes.push(number(&value()?)?),
+            "--runs" => runs = Some(number(&value()?)?),
+            "--run" => run_one = Some(value()?),
+            "--format" | "--color" | "--test-threads" => drop(value()?),
+            // What the test harness knows and we have no use for.
+            "--test" | "--nocapture" | "--include-ignored" | "--quiet" | "-q" => {}
+            flag if flag.starts_with('-') => return Err(format!("unknown argument {flag}")),
+            filter => filters.push(filter.to_owned()),
+        }
+    }
+    if let Some(name) = run_one {
+        let n = sizes.first().copied().ok_or("--run needs --n")?;
+        return Ok(Task::RunOne { name, n });
+    }
+    let chosen = |name: &str| {
+        let fits = |filter: &String| if exact { name == filter } else { name.contains(filter.as_str()) };
+        filters.is_empty() || filters.iter().any(fits)
+    };
+    let names: Vec<&'static str> = SUITES.iter().map(|suite| suite.name).filter(|name| chosen(name)).collect();
+    if ignored {
+        return Ok(Task::List { names: Vec::new() });
+    }
+    if list {
+        return Ok(Task::List { names });
+    }
+    if !bench {
+        return Ok(Task::Try { names });
+    }
+    if sizes.is_empty() {
+        sizes = SIZES.iter().copied().filter(|n| !quick || *n <= 10_000).collect();
+    }
+    Ok(Task::Measure(Plan { names, sizes, runs: runs.unwrap_or(if quick { 1 } else { RUNS }) }))
+}
+
+fn number(text: &str) -> Result<usize, String> {
+    match text.replace('_', "").parse() {
+        Ok(0) | Err(_) => Err(format!("{text:?} is not a positive number")),
+        Ok(number) => Ok(number),
+    }
+}

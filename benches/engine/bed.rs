@@ -1,0 +1,121 @@
+//! The engine under test with its pods, and the steps that most workloads begin with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::engine::{Engine, EngineConfig, EngineParts};
+use podwright_actors::pod::PodObject;
+use podwright_actors::pod_worker::Update;
+use podwright_actors::ports::{Clock, PodSyncer, TokioClock};
+use podwright_actors::time::Time;
+use podwright_metrics::Metrics;
+
+use crate::hooks::Counting;
+use crate::measure::scan_until;
+use crate::pods::pods;
+
+/// Step between pods that are picked in scattered order; prime, so that every pod has its turn.
+pub(crate) const STRIDE: usize = 7919;
+
+/// How large a workload is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// Pods.
+    pub(crate) n: usize,
+    /// Updates, retries, pods through their lives: what the specification has a million or a fixed number of is divided
+    /// by this. One, or large where a run is only to show that it runs.
+    pub(crate) shrink: usize,
+}
+
+impl Scale {
+    /// A number of the specification, at this scale.
+    pub(crate) fn of(&self, full: usize) -> usize {
+        (full / self.shrink).max(1)
+    }
+
+    /// A time of the specification, at this scale.
+    pub(crate) fn lasting(&self, full: Duration) -> Duration {
+        full / u32::try_from(self.shrink).unwrap_or(u32::MAX)
+    }
+}
+
+/// Settings of every workload: resync 60 s, backoff 10 s, the default number of threads.
+pub(crate) fn config() -> EngineConfig {
+    EngineConfig { resync: Duration::from_secs(60), error_backoff: Duration::from_secs(10), ..EngineConfig::default() }
+}
+
+/// An engine with the real clock and metrics that a scrape would see.
+pub(crate) fn start<S: PodSyncer>(hooks: Arc<S>, config: EngineConfig) -> Engine {
+    let parts = EngineParts { config, metrics: Some(Metrics::new()), ..EngineParts::default() };
+    Engine::build(hooks, parts).expect("the system gives a bench its threads")
+}
+
+/// An engine with counting hooks and N pods that it does not know yet.
+pub(crate) struct Bed {
+    pub(crate) pods: Vec<Arc<PodObject>>,
+    pub(crate) engine: Engine,
+    pub(crate) hooks: Arc<Counting>,
+    clock: TokioClock,
+}
+
+impl Bed {
+    pub(crate) fn new(n: usize) -> Self {
+        let hooks = Counting::new();
+        let engine = start(hooks.clone(), config());
+        Bed { pods: pods(n), engine, hooks, clock: TokioClock::new() }
+    }
+
+    /// N idle pods.
+    pub(crate) fn idle(n: usize) -> Self {
+        let bed = Bed::new(n);
+        bed.create(&bed.pods);
+        bed.settled();
+        bed
+    }
+
+    /// Creates pods, as one set of a source, and waits for their first syncs.
+    pub(crate) fn create(&self, pods: &[Arc<PodObject>]) {
+        let goal = self.hooks.syncs.count() + pods.len() as u64;
+        create(&self.engine, pods, self.clock.now());
+        self.hooks.syncs.wait_for(goal);
+    }
+
+    /// Kills pods, as one set of a source, and waits until all are finished.
+    pub(crate) fn kill(&self, pods: &[Arc<PodObject>]) {
+        let goal = self.hooks.clean_ups.count() + pods.len() as u64;
+        let start = self.clock.now();
+        for pod in pods {
+            self.engine.update_pod(Update::kill(pod.clone()).with_start_time(start));
+        }
+        self.hooks.clean_ups.wait_for(goal);
+        // The last cleanup was called and may not have been taken note of yet: a matter of nanoseconds, not of a pause.
+        while !self.engine.is_quiescent() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until nothing is pending and nothing runs.
+    pub(crate) fn settled(&self) {
+        scan_until(|| self.engine.is_quiescent());
+    }
+}
+
+/// Creates pods without waiting.
+pub(crate) fn create(engine: &Engine, pods: &[Arc<PodObject>], start: Time) {
+    for pod in pods {
+        engine.update_pod(Update::create(pod.clone()).with_start_time(start));
+    }
+}
+
+/// The pods in scattered order, without end.
+pub(crate) fn scattered(pods: &[Arc<PodObject>]) -> impl Iterator<Item = &Arc<PodObject>> {
+    let step = STRIDE % pods.len();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        at += step;
+        if at >= pods.len() {
+            at -= pods.len();
+        }
+        pods.get(at)
+    })
+}

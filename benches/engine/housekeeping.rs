@@ -1,0 +1,109 @@
+//! W4 `housekeeping`: `sync_known_pods` over N idle pods, with all of them desired and with none.
+//!
+//! Why: the pass runs every two seconds for ever, and whoever it makes wait waits every two seconds. Target: a thirtieth of
+//! upstream's time at 100,000 pods, and no update or query that waits over 500 µs for a pass.
+
+use std::collections::HashSet;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod_worker::Update;
+
+use crate::bed::{Bed, Scale, scattered};
+use crate::measure::{RunDelay, Samples, Sorted, median, pause};
+use crate::suites::Figures;
+
+/// Between two calls of the prober: it must sleep most of the time, or it would slow the passes that it looks at.
+const PROBE_PAUSE: Duration = Duration::from_micros(50);
+/// The shortest time for which passes are made while the prober looks.
+const PROBED: Duration = Duration::from_secs(1);
+
+fn all(bed: &Bed) -> HashSet<PodUid> {
+    bed.pods.iter().map(|pod| pod.uid().clone()).collect()
+}
+
+fn passes(scale: Scale) -> usize {
+    scale.of((1_000_000 / scale.n).clamp(21, 501))
+}
+
+/// All pods are desired: nothing is to be done.
+pub(crate) fn all_desired(scale: Scale) -> Figures {
+    let bed = Bed::idle(scale.n);
+    let desired = all(&bed);
+    let calls = (0..passes(scale)).map(|_| {
+        let start = Instant::now();
+        let known = bed.engine.sync_known_pods(&desired);
+        let took = start.elapsed();
+        assert_eq!(known.len(), scale.n, "every idle pod has a record");
+        took.as_secs_f64()
+    });
+    let call = median(calls.collect());
+    vec![("call_us", call * 1e6), ("ns_per_pod", call * 1e9 / scale.n as f64)]
+}
+
+/// No pod is desired: all are to be stopped.
+pub(crate) fn none_desired(scale: Scale) -> Figures {
+    let bed = Bed::idle(scale.n);
+    let start = Instant::now();
+    black_box(bed.engine.sync_known_pods(&HashSet::new()));
+    let call = start.elapsed();
+    bed.hooks.clean_ups.wait_for(scale.n as u64);
+    bed.settled();
+    let finished = start.elapsed();
+    vec![("call_us", call.as_secs_f64() * 1e6), ("finished_us", finished.as_secs_f64() * 1e6)]
+}
+
+/// Passes back to back, while somebody else updates and asks.
+pub(crate) fn waits(scale: Scale) -> Figures {
+    let bed = Bed::idle(scale.n);
+    let desired = all(&bed);
+    let over = AtomicBool::new(false);
+    let (updates, queries) = thread::scope(|scope| {
+        let prober = scope.spawn(|| probe(&bed, &over));
+        let end = Instant::now() + scale.lasting(PROBED);
+        let mut made = 0;
+        while made < passes(scale) || Instant::now() < end {
+            black_box(bed.engine.sync_known_pods(&desired));
+            made += 1;
+        }
+        over.store(true, Ordering::Release);
+        prober.join().expect("the prober does not panic")
+    });
+    vec![
+        ("update_p999_us", updates.micros_at(0.999)),
+        ("update_max_us", updates.max_micros()),
+        ("query_p999_us", queries.micros_at(0.999)),
+        ("query_max_us", queries.max_micros()),
+    ]
+}
+
+fn probe(bed: &Bed, over: &AtomicBool) -> (Sorted, Sorted) {
+    let delay = RunDelay::of_this_thread();
+    let mut updates = Samples::with_room(0);
+    let mut queries = Samples::with_room(0);
+    for pod in scattered(&bed.pods) {
+        if over.load(Ordering::Acquire) {
+            break;
+        }
+        pause(PROBE_PAUSE);
+        let before = delay.nanos();
+        let start = Instant::now();
+        bed.engine.update_pod(Update::sync(pod.clone()));
+        let updated = start.elapsed();
+        let between = delay.nanos();
+        let start = Instant::now();
+        black_box(bed.engine.could_have_running_containers(pod.uid()));
+        let asked = start.elapsed();
+        updates.push(waited(updated, between - before));
+        queries.push(waited(asked, delay.nanos() - between));
+    }
+    (updates.sorted(), queries.sorted())
+}
+
+/// What a call took, less the time for which it had no core.
+fn waited(took: Duration, delayed: u64) -> u64 {
+    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).saturating_sub(delayed)
+}

@@ -1,0 +1,64 @@
+//! W3 `update_to_sync_latency`: N idle pods, one at a time, from before `update_pod` to the first statement of `sync_pod`.
+//!
+//! Why: how long a change waits for nothing. Target: a (the submitter blocks until it ran, back to back) p50 5 µs, because
+//! upstream hands the caller's own core over and a worker on another thread cannot; b (the same with 200 µs pauses) p99
+//! three quarters of upstream's; c (the submitter polls) p99 a quarter; all of them the same at every N within 30 %.
+
+use std::hint;
+use std::thread;
+use std::time::Duration;
+
+use podwright_actors::pod_worker::Update;
+use podwright_actors::time::Time;
+
+use crate::bed::{self, Scale, scattered};
+use crate::hooks::Timing;
+use crate::measure::{Samples, pause, scan_until};
+use crate::pods::pods;
+use crate::suites::Figures;
+
+const WARM_UP: usize = 2_000;
+const SAMPLES: usize = 20_000;
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// What the submitter does until the sync ran.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Submitter {
+    /// It blocks, and goes on at once.
+    Blocks,
+    /// It blocks, and pauses before it goes on.
+    BlocksAndPauses,
+    /// It polls without yielding.
+    Polls,
+}
+
+pub(crate) fn run(scale: Scale, submitter: Submitter) -> Figures {
+    let hooks = Timing::new(submitter != Submitter::Polls);
+    let engine = bed::start(hooks.clone(), bed::config());
+    let pods = pods(scale.n);
+    bed::create(&engine, &pods, Time::ZERO);
+    scan_until(|| engine.is_quiescent());
+
+    let (warm_up, count) = (scale.of(WARM_UP), scale.of(SAMPLES));
+    let mut samples = Samples::with_room(count);
+    for (i, pod) in scattered(&pods).take(warm_up + count).enumerate() {
+        if submitter == Submitter::BlocksAndPauses {
+            pause(PAUSE);
+        }
+        hooks.reset();
+        let start = hooks.now();
+        engine.update_pod(Update::sync(pod.clone()));
+        let ran = loop {
+            match (hooks.ran_at(), submitter) {
+                (0, Submitter::Blocks | Submitter::BlocksAndPauses) => thread::park(),
+                (0, Submitter::Polls) => hint::spin_loop(),
+                (ran, _) => break ran,
+            }
+        };
+        if i >= warm_up {
+            samples.push(ran.saturating_sub(start));
+        }
+    }
+    let sorted = samples.sorted();
+    vec![("p50_us", sorted.micros_at(0.5)), ("p99_us", sorted.micros_at(0.99)), ("p999_us", sorted.micros_at(0.999))]
+}

@@ -1,0 +1,69 @@
+//! W2 `lifecycle`: create N, wait for N syncs; kill N, wait until all are finished; forget them in one pass. Again with
+//! the same UIDs.
+//!
+//! Why: a node's pods come and go in waves, and what a wave leaves behind adds up. Target: five times upstream's
+//! lifecycles per second, a quarter of its peak memory, under 100 bytes per pod kept at the end.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use crate::bed::{Bed, Scale};
+use crate::measure::{allocations, cpu_time, pause, peak_resident, reset_peak, resident};
+use crate::suites::Figures;
+
+pub(crate) fn run(scale: Scale) -> Figures {
+    let bed = Bed::new(scale.n);
+    live_once(&bed, 1);
+    let pods_alone = resident();
+    reset_peak();
+    live_once(&bed, scale.n);
+    let rounds = scale.of(100_000 / scale.n).max(if scale.shrink == 1 { 3 } else { 1 });
+    let lives = (rounds * scale.n) as f64;
+
+    let mut phases = [Duration::ZERO; 3];
+    let cpu = cpu_time();
+    let ((), allocated) = allocations(|| {
+        for _ in 0..rounds {
+            for (sum, took) in phases.iter_mut().zip(live_once(&bed, scale.n)) {
+                *sum += took;
+            }
+        }
+    });
+    let cpu = cpu_time() - cpu;
+    let peak = peak_resident();
+    // The allocator hands freed pages back after a while, with the next work of the thread that has them: a node that
+    // goes on with a few pods.
+    for _ in 0..scale.of(30) {
+        live_once(&bed, 10.min(scale.n));
+        pause(scale.lasting(Duration::from_millis(100)));
+    }
+    let kept = resident();
+
+    let per_pod = |phase: Duration| phase.as_secs_f64() * 1e9 / lives;
+    let [create, kill, forget] = phases;
+    let over_pods = |bytes: u64| bytes as f64 - pods_alone as f64;
+    vec![
+        ("lifecycles_per_s", lives / phases.iter().sum::<Duration>().as_secs_f64()),
+        ("create_ns_per_pod", per_pod(create)),
+        ("kill_ns_per_pod", per_pod(kill)),
+        ("forget_ns_per_pod", per_pod(forget)),
+        ("cpu_ns_per_pod", cpu.as_secs_f64() * 1e9 / lives),
+        ("allocations_per_pod", allocated as f64 / lives),
+        ("peak_mib", over_pods(peak) / f64::from(1 << 20)),
+        ("kept_bytes_per_pod", over_pods(kept) / scale.n as f64),
+    ]
+}
+
+/// One round with the first `count` pods. Answers with how long the three phases took.
+fn live_once(bed: &Bed, count: usize) -> [Duration; 3] {
+    let pods = &bed.pods[..count];
+    let start = Instant::now();
+    bed.create(pods);
+    let created = Instant::now();
+    bed.kill(pods);
+    let killed = Instant::now();
+    let left = bed.engine.sync_known_pods(&HashSet::new());
+    let forgotten = Instant::now();
+    assert!(left.is_empty() && bed.engine.known_pods() == 0, "one pass forgets all that is finished");
+    [created - start, killed - created, forgotten - killed]
+}

@@ -1,0 +1,135 @@
+//! What is read besides the wall clock: CPU time, memory, allocations; and what is made of samples.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::Duration;
+
+use alloc_tracker::Session;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Between two looks at whether the engine is quiescent, of every workload.
+const SCAN_PAUSE: Duration = Duration::from_micros(100);
+
+/// Blocks until `done` says yes, looking every 100 µs.
+pub(crate) fn scan_until(done: impl Fn() -> bool) {
+    while !done() {
+        pause(SCAN_PAUSE);
+    }
+}
+
+/// Blocks the thread.
+#[expect(clippy::disallowed_methods, reason = "a workload is defined by pauses of real time")]
+pub(crate) fn pause(duration: Duration) {
+    thread::sleep(duration);
+}
+
+/// CPU time of all threads of this process, user and system.
+pub(crate) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanos)
+}
+
+/// How many heap allocations all threads made during `work`; growing one counts as one.
+pub(crate) fn allocations<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    let session = Session::new().no_stdout().no_file();
+    let span = session.operation("work").measure_process().iterations(1);
+    let result = work();
+    drop(span);
+    let report = session.to_report();
+    (result, report.operations().map(|(_, operation)| operation.total_allocations_count()).sum())
+}
+
+/// Bytes of this process that are in memory. From the page tables, because the counters behind `statm` lag by up to
+/// 256 KiB on two cores, which is more than 110 pods take.
+pub(crate) fn resident() -> u64 {
+    kib_line("/proc/self/smaps_rollup", "Rss:")
+}
+
+/// The most bytes that were in memory since the last [`reset_peak`].
+pub(crate) fn peak_resident() -> u64 {
+    kib_line("/proc/self/status", "VmHWM:")
+}
+
+/// Forgets the peak. Where the kernel refuses, the peak of the whole process stays, which is never lower.
+pub(crate) fn reset_peak() {
+    let _refused = fs::write("/proc/self/clear_refs", "5");
+}
+
+fn kib_line(path: &str, key: &str) -> u64 {
+    let text = fs::read_to_string(path).expect("procfs is mounted wherever this runs");
+    let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("the kernel writes this line");
+    let kib = line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("the kernel writes a number");
+    kib * 1024
+}
+
+/// How long the thread that made it was ready to run and had no core: what a call takes beyond that, it waited for somebody
+/// who holds something, and that is what a wait for a lock is.
+pub(crate) struct RunDelay(File);
+
+impl RunDelay {
+    /// Of the thread that calls; must be asked by the same.
+    pub(crate) fn of_this_thread() -> Self {
+        RunDelay(File::open("/proc/thread-self/schedstat").expect("procfs is mounted wherever this runs"))
+    }
+
+    /// In nanoseconds, since the thread began.
+    pub(crate) fn nanos(&self) -> u64 {
+        let mut text = [0; 64];
+        let length = self.0.read_at(&mut text, 0).unwrap_or(0);
+        let text = str::from_utf8(&text[..length]).unwrap_or_default();
+        text.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0)
+    }
+}
+
+/// Durations of single calls, in nanoseconds; one longer than 4 s counts as 4 s.
+pub(crate) struct Samples(Vec<u32>);
+
+impl Samples {
+    /// Room for `n`, already in memory: a page fault would count for the call that is measured.
+    pub(crate) fn with_room(n: usize) -> Self {
+        let mut samples = vec![1; n];
+        samples.clear();
+        Samples(samples)
+    }
+
+    pub(crate) fn push(&mut self, nanos: u64) {
+        self.0.push(u32::try_from(nanos).unwrap_or(u32::MAX));
+    }
+
+    /// Sorted, ready to be asked.
+    pub(crate) fn sorted(mut self) -> Sorted {
+        self.0.sort_unstable();
+        Sorted(self.0)
+    }
+}
+
+/// Samples in order.
+pub(crate) struct Sorted(Vec<u32>);
+
+impl Sorted {
+    /// The sample below which this share of all lies, in microseconds; zero if there are none.
+    pub(crate) fn micros_at(&self, share: f64) -> f64 {
+        let last = self.0.len().saturating_sub(1);
+        let index = (last as f64 * share).round() as usize;
+        self.0.get(index.min(last)).map_or(0.0, |nanos| f64::from(*nanos) / 1e3)
+    }
+
+    /// The largest, in microseconds.
+    pub(crate) fn max_micros(&self) -> f64 {
+        self.micros_at(1.0)
+    }
+}
+
+/// The middle value, or the mean of the two in the middle; zero of none.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}

@@ -1,0 +1,21 @@
+//! W6 `idle_memory`: what N idle pods take beyond their `Pod` objects.
+//!
+//! Why: a pod is idle nearly all of its life, and upstream keeps a goroutine's stack for each. Target: 1,100 bytes per pod.
+
+use crate::bed::{Bed, Scale};
+use crate::measure::resident;
+use crate::pods::pods;
+use crate::suites::Figures;
+
+pub(crate) fn run(scale: Scale) -> Figures {
+    // The engine's threads and the allocator's first pages are there before the pods, whose number does not change them.
+    let mut bed = Bed::idle(1);
+    let nothing = resident();
+    bed.pods = pods(scale.n + 1).split_off(1);
+    let objects = resident();
+    bed.create(&bed.pods);
+    bed.settled();
+    let idle = resident();
+    let per_pod = |more: u64, less: u64| (more as f64 - less as f64) / scale.n as f64;
+    vec![("worker_bytes", per_pod(idle, objects)), ("object_bytes", per_pod(objects, nothing))]
+}

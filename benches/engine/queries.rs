@@ -1,0 +1,89 @@
+//! W5 `query_under_load`: one reader asks four queries in turn over scattered pods, while one thread storms as in W1, and
+//! without it.
+//!
+//! Why: config loops, volume loops and the status writer ask all the time, and upstream's answer waits for one lock, up to
+//! 213 ms behind a pass. Target: four times upstream's queries per second under storm, a quarter of its tail, none over
+//! 10 ms.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use podwright_actors::pod::PodObject;
+use podwright_actors::pod_worker::Update;
+
+use crate::bed::{Bed, Scale, scattered};
+use crate::measure::Samples;
+use crate::suites::Figures;
+
+const COUNTED: Duration = Duration::from_secs(2);
+const TIMED: usize = 200_000;
+/// So many queries are made between two looks at the clock.
+const BATCH: usize = 256;
+
+pub(crate) fn under_storm(scale: Scale) -> Figures {
+    let bed = Bed::idle(scale.n);
+    let over = AtomicBool::new(false);
+    let figures = thread::scope(|scope| {
+        scope.spawn(|| {
+            for pod in bed.pods.iter().cycle() {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                bed.engine.update_pod(Update::sync(pod.clone()));
+            }
+        });
+        let figures = read(&bed, scale);
+        over.store(true, Ordering::Relaxed);
+        figures
+    });
+    bed.settled();
+    figures
+}
+
+pub(crate) fn without_storm(scale: Scale) -> Figures {
+    read(&Bed::idle(scale.n), scale)
+}
+
+fn read(bed: &Bed, scale: Scale) -> Figures {
+    let mut pods = scattered(&bed.pods).enumerate();
+    let mut asked = 0;
+    let start = Instant::now();
+    let end = start + scale.lasting(COUNTED);
+    while Instant::now() < end {
+        for (i, pod) in pods.by_ref().take(BATCH) {
+            black_box(ask(bed, i, pod));
+        }
+        asked += BATCH;
+    }
+    let took = start.elapsed();
+
+    let timed = scale.of(TIMED);
+    let mut samples = Samples::with_room(timed);
+    for (i, pod) in pods.take(timed) {
+        let start = Instant::now();
+        black_box(ask(bed, i, pod));
+        samples.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    let sorted = samples.sorted();
+    vec![
+        ("queries_per_s", asked as f64 / took.as_secs_f64()),
+        ("p50_us", sorted.micros_at(0.5)),
+        ("p99_us", sorted.micros_at(0.99)),
+        ("p999_us", sorted.micros_at(0.999)),
+        ("max_us", sorted.max_micros()),
+    ]
+}
+
+/// The four that other components ask most.
+fn ask(bed: &Bed, turn: usize, pod: &Arc<PodObject>) -> bool {
+    let (engine, uid) = (&bed.engine, pod.uid());
+    match turn % 4 {
+        0 => engine.is_pod_known_terminated(uid),
+        1 => engine.could_have_running_containers(uid),
+        2 => engine.should_pod_be_finished(uid),
+        _ => engine.is_pod_termination_requested(uid),
+    }
+}

@@ -1,0 +1,216 @@
+//! The table, the verdicts, the file.
+
+mod lines;
+
+use std::path::{Path, PathBuf};
+use std::{fs, io, thread};
+
+use serde_json::{Value, json};
+
+use crate::args::Plan;
+use crate::runs::Results;
+use lines::{LINES, Line, Target};
+
+/// The numbers of pods that upstream was measured with: a node's default limit, and three decades.
+pub(crate) const SIZES: [usize; 4] = [110, 1_000, 10_000, 100_000];
+
+/// Prints the table and writes the file beside it.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn write(plan: &Plan, results: &Results) -> io::Result<()> {
+    println!("{}", machine());
+    println!("medians of {} runs in fresh processes\n", plan.runs);
+    println!(
+        "{:<42} {:>7} {:>13} {:>13} {:>9}  {:<22} verdict",
+        "figure", "pods", "podwright", "upstream", "ratio", "target"
+    );
+    let cells: Vec<Cell> =
+        LINES.iter().flat_map(|line| plan.sizes.iter().filter_map(|n| Cell::new(line, *n, results))).collect();
+    for cell in &cells {
+        println!("{cell}");
+    }
+    let checks = checks(plan, results);
+    if !checks.is_empty() {
+        println!("\nacross sizes and workloads");
+    }
+    for check in &checks {
+        println!("{:<42} {:<58}  {:<22} {}", check.what, check.found, check.target, verdict(check.met));
+    }
+    let met = cells.iter().filter_map(|cell| cell.met).chain(checks.iter().map(|check| check.met));
+    let (met, missed): (Vec<bool>, Vec<bool>) = met.partition(|met| *met);
+    println!("\n{} targets met, {} missed", met.len(), missed.len());
+
+    let path = file();
+    fs::write(&path, format!("{:#}\n", document(plan, results, &cells, &checks)))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+fn file() -> PathBuf {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    scratch.parent().unwrap_or(scratch).join("podwright-bench.json")
+}
+
+/// What the figures depend on besides the code.
+fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1)).unwrap_or("unknown");
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let load = read("/proc/loadavg");
+    let load = load.split(' ').next().unwrap_or("?");
+    format!("{cores} x {model}, Linux {}, load average {load}", kernel.trim())
+}
+
+/// One figure at one size.
+struct Cell {
+    line: &'static Line,
+    n: usize,
+    ours: f64,
+    upstream: Option<f64>,
+    met: Option<bool>,
+}
+
+impl Cell {
+    fn new(line: &'static Line, n: usize, results: &Results) -> Option<Cell> {
+        let ours = results.median(line.suite, line.figure, n)?;
+        let upstream = SIZES.iter().position(|size| *size == n).zip(line.upstream).map(|(i, column)| column[i]);
+        Some(Cell { line, n, ours, upstream, met: line.target.is_met(n, ours, upstream) })
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        self.upstream.map(|upstream| self.ours / upstream)
+    }
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
+        let name = format!("{} {}", self.line.name, self.line.unit);
+        write!(
+            f,
+            "{name:<42} {:>7} {:>13} {:>13} {:>9}  {:<22} {}",
+            grouped(self.n as f64),
+            number(self.ours),
+            optional(self.upstream),
+            self.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
+            if self.met.is_some() { self.line.target.to_string() } else { String::new() },
+            self.met.map_or("", verdict),
+        )
+    }
+}
+
+/// A target that looks at several figures.
+struct Check {
+    what: String,
+    found: String,
+    target: &'static str,
+    met: bool,
+}
+
+fn checks(plan: &Plan, results: &Results) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for n in &plan.sizes {
+        let submit = |suite| results.median(suite, "calls_per_s", *n);
+        if let (Some(one), Some(two)) = (submit("w1-update_storm-p1"), submit("w1-update_storm-p2")) {
+            checks.push(Check {
+                what: format!("W1 P=2 beside P=1, {} pods", grouped(*n as f64)),
+                found: format!("{:.2} times", two / one),
+                target: "faster",
+                met: two > one,
+            });
+        }
+    }
+    for (what, suite, figure) in [
+        ("W3 a p50", "w3-update_to_sync_latency-a", "p50_us"),
+        ("W3 b p99", "w3-update_to_sync_latency-b", "p99_us"),
+        ("W3 c p99", "w3-update_to_sync_latency-c", "p99_us"),
+    ] {
+        let values: Vec<f64> = plan.sizes.iter().filter_map(|n| results.median(suite, figure, *n)).collect();
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(0.0, f64::max);
+        if values.len() > 1 {
+            checks.push(Check {
+                what: format!("{what} over all sizes"),
+                found: format!("{} to {} µs", number(least), number(most)),
+                target: "within 30 %",
+                met: most <= least * 1.3,
+            });
+        }
+    }
+    for (what, suite, figure) in [
+        ("W1 CPU per update", "w1-update_storm-p1", "cpu_ns_per_update"),
+        ("W2 CPU per pod", "w2-lifecycle", "cpu_ns_per_pod"),
+        ("W4 pass per pod", "w4-housekeeping-all", "ns_per_pod"),
+        ("W6 bytes per pod", "w6-idle_memory", "worker_bytes"),
+        ("W7 a CPU per retry", "w7-retry_storm-a", "cpu_ms_per_1000"),
+    ] {
+        let of = |n| results.median(suite, figure, n);
+        if let (Some(small), Some(large)) = (of(1_000), of(100_000)) {
+            checks.push(Check {
+                what: format!("{what}, growth"),
+                found: format!("{:.2} times from 1,000 to 100,000 pods", large / small),
+                target: "at most 3 times",
+                met: large <= small * 3.0,
+            });
+        }
+    }
+    checks
+}
+
+fn document(plan: &Plan, results: &Results, cells: &[Cell], checks: &[Check]) -> Value {
+    let cells: Vec<Value> = cells
+        .iter()
+        .map(|cell| {
+            json!({
+                "figure": cell.line.name,
+                "unit": cell.line.unit,
+                "suite": cell.line.suite,
+                "pods": cell.n,
+                "podwright": cell.ours,
+                "upstream": cell.upstream,
+                "ratio": cell.ratio(),
+                "target": (cell.line.target != Target::None).then(|| cell.line.target.to_string()),
+                "met": cell.met,
+            })
+        })
+        .collect();
+    let checks: Vec<Value> = checks
+        .iter()
+        .map(|check| json!({"what": check.what, "found": check.found, "target": check.target, "met": check.met}))
+        .collect();
+    let values: Vec<Value> = results
+        .iter()
+        .map(|(suite, figure, n, values)| json!({"suite": suite, "figure": figure, "pods": n, "values": values}))
+        .collect();
+    json!({"machine": machine(), "runs": plan.runs, "figures": cells, "checks": checks, "values": values})
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "pass" } else { "MISS" }
+}
+
+/// Three digits, or all of a large number in groups.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 1.0 => format!("{value:.3}"),
+        size if size < 10.0 => format!("{value:.2}"),
+        size if size < 100.0 => format!("{value:.1}"),
+        _ => grouped(value),
+    }
+}
+
+fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 { format!("-{text}") } else { text }
+}

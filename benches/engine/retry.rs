@@ -1,0 +1,50 @@
+//! W7 `retry_storm`: every sync fails.
+//!
+//! Why: a node whose runtime is down must not burn its CPU on saying so. Target: a (backoff 0) a quarter of upstream's CPU
+//! per retry; b (the real backoff) 1 ms of CPU per 1,000 retries.
+
+use std::time::{Duration, Instant};
+
+use podwright_actors::engine::EngineConfig;
+use podwright_actors::time::Time;
+
+use crate::bed::{self, Scale};
+use crate::hooks::Failing;
+use crate::measure::{cpu_time, scan_until};
+use crate::pods::pods;
+use crate::suites::Figures;
+
+const RETRIES: usize = 1_000_000;
+
+/// Without a backoff, as fast as it goes.
+pub(crate) fn at_once(scale: Scale) -> Figures {
+    let hooks = Failing::new();
+    let engine = bed::start(hooks.clone(), EngineConfig { error_backoff: Duration::ZERO, ..bed::config() });
+    let pods = pods(scale.n);
+    bed::create(&engine, &pods, Time::ZERO);
+    hooks.syncs.wait_for(scale.n as u64);
+    retries(&hooks, scale.of(RETRIES))
+}
+
+/// With the real backoff, until each pod was retried once: the longest, half again, is over before the shortest is over
+/// twice.
+pub(crate) fn after_backoff(scale: Scale) -> Figures {
+    let hooks = Failing::new();
+    let backoff = scale.lasting(bed::config().error_backoff);
+    let engine = bed::start(hooks.clone(), EngineConfig { error_backoff: backoff, ..bed::config() });
+    let pods = pods(scale.n);
+    bed::create(&engine, &pods, Time::ZERO);
+    hooks.syncs.wait_for(scale.n as u64);
+    scan_until(|| engine.is_quiescent());
+    retries(&hooks, scale.n)
+}
+
+/// Measures until so many more syncs failed.
+fn retries(hooks: &Failing, count: usize) -> Figures {
+    let before = hooks.syncs.count();
+    let (start, cpu) = (Instant::now(), cpu_time());
+    hooks.syncs.wait_for(before + count as u64);
+    let (took, cpu) = (start.elapsed(), cpu_time() - cpu);
+    let made = (hooks.syncs.count() - before) as f64;
+    vec![("retries_per_s", made / took.as_secs_f64()), ("cpu_ms_per_1000", cpu.as_secs_f64() * 1e6 / made)]
+}

@@ -1,0 +1,77 @@
+//! How many instructions the core and the front door take, counted by valgrind: numbers that do not depend on what else
+//! the machine does, so that a change of a few per cent shows.
+//!
+//! ```text
+//! cargo bench --bench instructions               counts, and compares with benches/instructions.json
+//! cargo bench --bench instructions -- --bless    counts, and writes that file
+//! ```
+//!
+//! Why: `step` and `update_pod` are on the path of every change of every pod. Target: within 2 % of the committed counts;
+//! fewer is to be blessed too, so that it is not lost again. A new compiler moves them: bless it in a commit of its own.
+//! Where valgrind is absent nothing is counted.
+
+mod baseline;
+#[path = "../support/pods.rs"]
+mod pods;
+mod subjects;
+mod valgrind;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::process::ExitCode;
+
+use mimalloc::MiMalloc;
+
+use subjects::{SUBJECTS, Subject};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    let done = if let Some(at) = args.iter().position(|arg| arg == valgrind::RUN) {
+        run_one(args.get(at + 1).map_or("", String::as_str))
+    } else if has("--list") {
+        let listed: &[Subject] = if has("--ignored") { &[] } else { SUBJECTS };
+        listed.iter().for_each(|subject| println!("{}: test", subject.name));
+        Ok(())
+    } else if has("--bench") {
+        count(has("--bless"))
+    } else {
+        let chosen = |subject: &&Subject| {
+            let mut filters = args.iter().filter(|arg| !arg.starts_with('-')).peekable();
+            filters.peek().is_none() || filters.any(|filter| subject.name.contains(filter.as_str()))
+        };
+        SUBJECTS.iter().filter(chosen).try_for_each(|subject| run_one(subject.name))
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a subject in this process and says how often it ran what is counted.
+fn run_one(name: &str) -> Result<(), String> {
+    let subject = SUBJECTS.iter().find(|subject| subject.name == name).ok_or_else(|| format!("no subject {name:?}"))?;
+    println!("{}", (subject.run)());
+    Ok(())
+}
+
+fn count(bless: bool) -> Result<(), String> {
+    if !valgrind::is_there() {
+        println!("valgrind is not installed: no instructions counted");
+        return Ok(());
+    }
+    let mut counts = BTreeMap::new();
+    for subject in SUBJECTS {
+        counts.insert(subject.name.to_owned(), valgrind::count(subject)?);
+    }
+    if bless {
+        return baseline::write(&counts);
+    }
+    baseline::compare(&counts)
+}

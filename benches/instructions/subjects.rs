@@ -1,0 +1,207 @@
+//! What is counted. Each subject prepares, then does what is counted inside of [`counted_region`] so often; the rest is not
+//! counted.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix::{System, SystemRunner};
+use podwright_actors::engine::{Engine, EngineConfig, EngineParts, Threads};
+use podwright_actors::pod::PodObject;
+use podwright_actors::pod_worker::step::{Event, Outcome, Tick, birth, step};
+use podwright_actors::pod_worker::{Record, Update};
+use podwright_actors::ports::{
+    HookContext, Observed, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
+};
+use podwright_actors::time::Time;
+
+use crate::pods::{pod, pods};
+
+/// One thing to count.
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    /// Answers with how often what is counted was done.
+    pub(crate) run: fn() -> usize,
+}
+
+/// All of them.
+pub(crate) const SUBJECTS: &[Subject] = &[
+    Subject { name: "step_update", run: step_update },
+    Subject { name: "step_sync", run: step_sync },
+    Subject { name: "update_pod_wakes", run: update_wakes },
+    Subject { name: "update_pod_merges", run: update_merges },
+    Subject { name: "worker_sync", run: worker_sync },
+    Subject { name: "query", run: query },
+];
+
+const CALLS: usize = 1_000;
+const PODS: usize = 250;
+const ROUNDS: usize = 4;
+
+/// Valgrind counts what is executed from the entry into this function up to its exit, by its name, so no other function of
+/// the program may have that name in its own.
+#[inline(never)]
+fn counted_region<T>(work: impl FnOnce() -> T) -> T {
+    black_box(work())
+}
+
+/// An update of a running, idle pod, in the core alone.
+fn step_update() -> usize {
+    let (mut record, pod) = running();
+    for i in 0..CALLS {
+        let event = Event::Update(Update::sync(pod.clone()));
+        drop(counted_region(|| step(&mut record, event, tick(i))));
+        finish(&mut record, i);
+    }
+    CALLS
+}
+
+/// An update, its taking and its success, in the core alone.
+fn step_sync() -> usize {
+    let (mut record, pod) = running();
+    for i in 0..CALLS {
+        let event = Event::Update(Update::sync(pod.clone()));
+        counted_region(|| {
+            drop(black_box(step(&mut record, event, tick(i))));
+            finish(&mut record, i);
+        });
+    }
+    CALLS
+}
+
+/// A record of a pod that was set up once.
+fn running() -> (Record, Arc<PodObject>) {
+    let pod = pod(0);
+    let (mut record, _effects) = birth(Update::create(pod.clone()), Observed::Never, tick(0));
+    finish(&mut record, 0);
+    (record, pod)
+}
+
+fn finish(record: &mut Record, i: usize) {
+    drop(black_box(step(record, Event::Take { may_start: true, observed: Observed::Never }, tick(i))));
+    drop(black_box(step(record, Event::Done(Outcome::Continues { check_at: None }), tick(i))));
+}
+
+fn tick(i: usize) -> Tick {
+    Tick {
+        now: Time::from_secs(1_000 + i as u64),
+        jitter: 0.25,
+        resync: Duration::from_secs(60),
+        error_backoff: Duration::from_secs(10),
+    }
+}
+
+/// `update_pod` of an idle pod: the worker is woken.
+fn update_wakes() -> usize {
+    let bed = Bed::idle();
+    for _ in 0..ROUNDS {
+        counted_region(|| bed.update_all());
+        bed.work_off(PODS);
+    }
+    PODS * ROUNDS
+}
+
+/// `update_pod` of a pod that has an update pending: the newer one takes its place.
+fn update_merges() -> usize {
+    let bed = Bed::idle();
+    bed.update_all();
+    for _ in 0..ROUNDS {
+        counted_region(|| bed.update_all());
+    }
+    bed.work_off(PODS);
+    PODS * ROUNDS
+}
+
+/// What a woken worker does: take the update, call the hook, note its success, sleep again.
+fn worker_sync() -> usize {
+    let bed = Bed::idle();
+    for _ in 0..ROUNDS {
+        bed.update_all();
+        counted_region(|| bed.work_off(PODS));
+    }
+    PODS * ROUNDS
+}
+
+/// A question about a known pod.
+fn query() -> usize {
+    let bed = Bed::idle();
+    for _ in 0..ROUNDS {
+        counted_region(|| {
+            for pod in &bed.pods {
+                black_box(bed.engine.could_have_running_containers(pod.uid()));
+            }
+        });
+    }
+    PODS * ROUNDS
+}
+
+/// An engine on this thread, whose workers run only while [`Bed::work_off`] lets them: the counts are then the same in
+/// each run.
+struct Bed {
+    pods: Vec<Arc<PodObject>>,
+    engine: Engine,
+    hooks: Arc<Hooks>,
+    runner: SystemRunner,
+}
+
+impl Bed {
+    /// Pods that were set up once.
+    fn idle() -> Self {
+        let runner = System::new();
+        let hooks = Arc::new(Hooks::default());
+        let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..EngineConfig::default() };
+        let engine = runner
+            .block_on(async { Engine::build(hooks.clone(), EngineParts { config, ..EngineParts::default() }) })
+            .expect("an arbiter runs on this thread");
+        let bed = Bed { pods: pods(PODS), engine, hooks, runner };
+        for pod in &bed.pods {
+            bed.engine.update_pod(Update::create(pod.clone()));
+        }
+        bed.work_off(PODS);
+        // Once more, so that what is made with the first work is there: timers, buffers.
+        bed.update_all();
+        bed.work_off(PODS);
+        bed
+    }
+
+    fn update_all(&self) {
+        for pod in &self.pods {
+            self.engine.update_pod(Update::sync(pod.clone()));
+        }
+    }
+
+    /// Lets the workers run until so many syncs ran.
+    fn work_off(&self, syncs: usize) {
+        self.runner.block_on(async {
+            while self.hooks.syncs.load(Ordering::Relaxed) < syncs {
+                tokio::task::yield_now().await;
+            }
+        });
+        self.hooks.syncs.store(0, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct Hooks {
+    syncs: AtomicUsize,
+}
+
+impl PodSyncer for Hooks {
+    async fn sync_pod(&self, _cx: &HookContext, _work: &SyncPod) -> Result<SyncOutcome, SyncError> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(SyncOutcome::Continue { check_at: None })
+    }
+
+    async fn sync_terminating_pod(&self, _cx: &HookContext, _work: &TerminatingPod) -> Result<(), SyncError> {
+        Ok(())
+    }
+
+    async fn sync_terminating_runtime_pod(&self, _cx: &HookContext, _running: &RunningPod) -> Result<(), SyncError> {
+        Ok(())
+    }
+
+    async fn sync_terminated_pod(&self, _cx: &HookContext, _pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        Ok(())
+    }
+}
