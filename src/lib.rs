@@ -81,3 +81,8 @@ pub use podwright_actors::ports::{
     HookContext, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod,
 };
 pub use podwright_actors::time::{Grace, Time};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
