@@ -7,6 +7,7 @@ use podwright_metrics::Metrics;
 use tokio::sync::{mpsc, watch};
 
 use crate::admission::AdmissionHandler;
+use crate::containers::env::Allocatable;
 use crate::containers::perform::{ContainerManager, ContainerPorts, ContainersConfig};
 use crate::desired::Desired;
 use crate::dispatcher::{Dispatcher, DispatcherActor};
@@ -32,6 +33,8 @@ pub struct NodeConfig {
     pub containers: ContainersConfig,
     /// What statuses say of the node.
     pub facts: NodeFacts,
+    /// What the node can give to pods; containers are told it where they have no limit of their own.
+    pub allocatable: Allocatable,
     /// The sources that have to deliver before anything is stopped for want of a source.
     pub sources: Vec<SourceKind>,
 }
@@ -95,7 +98,10 @@ impl Node {
                 storage: storage.clone(),
                 events: events.clone(),
                 clock: clock.clone(),
-                resolver: Arc::new(NodeResolver { host_ips: config.facts.host_ips.clone() }),
+                resolver: Arc::new(NodeResolver {
+                    host_ips: config.facts.host_ips.clone(),
+                    allocatable: config.allocatable,
+                }),
                 sandboxes: Arc::new(SandboxStatus(statuses.clone())),
                 counter: Arc::new(CountStarts(metrics.clone())),
             },

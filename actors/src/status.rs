@@ -39,11 +39,12 @@ mod tests;
 
 pub use cache::{Change, IllegalRestart, SetOutcome, StatusCache, TerminatedContainer};
 pub use compute::{NodeFacts, StatusInput, compute, rejected};
-pub use conditions::{is_ready_to_start, set_condition};
+pub use conditions::set_condition;
 pub use deadline::{Exceeded, deadline, deadline_exceeded};
 pub use merge::merge_for_api;
 pub use normalize::{normalize, same_for_node};
 pub use phase::phase;
+pub use reasons::DEADLINE_EXCEEDED;
 pub use resources::qos_class;
 pub use summary::{PodSummary, short_age};
 pub use terminate::terminate_pod;

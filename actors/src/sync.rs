@@ -17,7 +17,7 @@ use crate::ports::{
     RuntimeError, StorageError, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
 };
 use crate::probes::ProbeManager;
-use crate::status::{NodeFacts, StatusInput, compute, deadline};
+use crate::status::{DEADLINE_EXCEEDED, NodeFacts, StatusInput, compute, deadline};
 use crate::statuses::Statuses;
 use crate::time::Grace;
 
@@ -60,6 +60,11 @@ impl PodSyncer for NodeSyncer {
         let runtime = self.read(cx).await?;
         let status = self.publish(cx, pod, mirror, &runtime, Stage::Running);
         if Phase::parse(status.phase.as_deref()).is_terminal() {
+            // A pod comes here once for this: it is stopped from now on.
+            if status.reason.as_deref() == Some(DEADLINE_EXCEEDED) {
+                let message = status.message.clone().unwrap_or_default();
+                self.events.record(pod, PodEvent::normal(DEADLINE_EXCEEDED, message));
+            }
             return Ok(SyncOutcome::Terminal);
         }
         // The start time is known once the status was kept.

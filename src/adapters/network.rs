@@ -137,7 +137,21 @@ fn host_of(host: &str) -> &str {
 }
 
 fn failed(error: reqwest::Error) -> NetworkError {
-    NetworkError::Failed(causes(&error.without_url()))
+    let error = error.without_url();
+    if is_plain_http(&error) { NetworkError::PlainHttp } else { NetworkError::Failed(causes(&error)) }
+}
+
+/// Whether a TLS handshake was answered with something that is no TLS record at all.
+fn is_plain_http(error: &(dyn Error + 'static)) -> bool {
+    let no_record = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+    if error.downcast_ref() == Some(&no_record) {
+        return true;
+    }
+    // What an I/O error wraps is not among its sources.
+    match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+        Some(wrapped) => is_plain_http(wrapped),
+        None => error.source().is_some_and(is_plain_http),
+    }
 }
 
 /// The causes of a transport's error, which says itself only that a transport failed.

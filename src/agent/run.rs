@@ -201,6 +201,7 @@ async fn node(
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
     let engine = EngineConfig::default();
+    let allocatable = machine::allocatable(&capacity);
     let config = NodeConfig {
         engine,
         containers: ContainersConfig::default(),
@@ -209,12 +210,13 @@ async fn node(
             host_ips: host_ips.clone(),
             runtime_name: runtime_name(args.runtime).to_owned(),
         },
+        allocatable: allocatable.clone(),
         sources: origins.kinds(),
     };
     let ports = NodePorts {
         runtime: runtime(args.runtime, root.path(), host_ips).await?,
         network: Arc::new(Network::new()?),
-        storage: Arc::new(FileStorage::new(root.path(), machine::allocatable(&capacity))),
+        storage: Arc::new(FileStorage::new(root.path(), allocatable)),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],

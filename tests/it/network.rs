@@ -235,3 +235,16 @@ async fn grpc_fails_where_nobody_speaks_it() {
     let target = GrpcTarget { host: "127.0.0.1".into(), port: web.port(), service: String::new() };
     assert!(matches!(client().grpc_check(target, PLENTY).await, Err(NetworkError::Failed(_))));
 }
+
+// A hook by HTTPS is repeated without TLS then (`kubelet_lifecycle_handler_http_fallbacks_total`).
+#[tokio::test]
+async fn a_server_without_tls_is_told_from_one_that_fails() {
+    let server = serve(router()).await;
+    let over_tls = HttpTarget { https: true, ..target(server, "/ok") };
+    assert_eq!(client().http_get(over_tls, PLENTY).await, Err(NetworkError::PlainHttp));
+
+    let (listener, server) = listen().await;
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let over_tls = HttpTarget { https: true, ..target(server, "/ok") };
+    assert!(matches!(client().http_get(over_tls, PLENTY).await, Err(NetworkError::Failed(_))));
+}

@@ -40,6 +40,16 @@ impl Amount {
         Amount::parse(&quantity.0)
     }
 
+    /// In billionths.
+    pub(crate) const fn nanos(self) -> i128 {
+        self.0
+    }
+
+    /// The sum, at most the largest amount.
+    pub(crate) const fn plus(self, other: Amount) -> Amount {
+        Amount(self.0.saturating_add(other.0))
+    }
+
     /// Whole units, rounded up.
     pub fn units(self) -> i64 {
         clamp(ceil_div(self.0, NANOS))

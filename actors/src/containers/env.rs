@@ -78,24 +78,11 @@ pub enum ConfigError {
 ///
 /// Whether a `subPath` leads out of its volume by a link can be told only when it is mounted, by the runtime.
 ///
+/// `allocatable` is what the node can give to pods: a `resourceFieldRef` to a limit that is not set has that value.
+///
 /// # Errors
 /// [`ConfigError`] for the first thing that cannot be had.
 pub fn resolve(
-    pod: &PodObject,
-    kind: ContainerKind,
-    name: &str,
-    volumes: &VolumeMounts,
-    facts: &FieldFacts,
-) -> Result<Resolved, ConfigError> {
-    resolve_on(pod, kind, name, volumes, facts, &Allocatable::new())
-}
-
-/// As [`resolve`], on a node that knows what it can give: a `resourceFieldRef` to a limit that is not set has the node's
-/// value instead of 0.
-///
-/// # Errors
-/// As [`resolve`].
-pub fn resolve_on(
     pod: &PodObject,
     kind: ContainerKind,
     name: &str,

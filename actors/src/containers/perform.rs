@@ -130,6 +130,9 @@ pub trait StartCounter: Send + Sync + 'static {
     fn container_failed(&self, kind: ContainerKind, reason: &'static str);
     /// A sleep hook was cut short by the end of the grace period (`kubelet_sleep_action_terminated_early_total`).
     fn sleep_cut_short(&self) {}
+    /// A hook by HTTPS met a server without TLS and was repeated by HTTP
+    /// (`kubelet_lifecycle_handler_http_fallbacks_total`).
+    fn hook_fell_back_to_http(&self) {}
 }
 
 /// Settings of [`ContainerManager`].

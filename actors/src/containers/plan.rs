@@ -62,21 +62,6 @@ pub enum Plan {
     },
 }
 
-impl Plan {
-    /// Whether nothing is to be done.
-    pub fn is_idle(&self) -> bool {
-        match self {
-            Plan::Keep(changes) => {
-                changes.kill.is_empty()
-                    && changes.ephemeral.is_empty()
-                    && changes.init.is_empty()
-                    && changes.regular.is_empty()
-            }
-            Plan::NewSandbox { .. } | Plan::StopPod { .. } | Plan::RestartAll { .. } => false,
-        }
-    }
-}
-
 /// Changes within a good sandbox. The numbers are places in the lists of the spec, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {

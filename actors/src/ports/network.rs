@@ -23,6 +23,9 @@ pub enum NetworkError {
     /// No answer in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
+    /// TLS was asked for, and the server answered in plain HTTP.
+    #[error("the server speaks HTTP without TLS")]
+    PlainHttp,
     /// The call failed.
     #[error("{0}")]
     Failed(String),
@@ -41,6 +44,15 @@ pub struct HttpTarget {
     pub path: String,
     /// Headers, in order; a `Host` header replaces the one made from `host`.
     pub headers: Vec<(String, String)>,
+}
+
+impl HttpTarget {
+    /// The same call without TLS. Credentials stay behind: they were meant for an encrypted line.
+    pub fn without_tls(mut self) -> Self {
+        self.https = false;
+        self.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        self
+    }
 }
 
 /// Where to connect.

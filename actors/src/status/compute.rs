@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use super::conditions::{self, Why, own};
 use super::containers::Containers;
 use super::{deadline, phase, reasons, resources};
+use crate::containers::plan::{SandboxNeed, sandbox_need};
 use crate::containers::start_error::StartError;
 use crate::ids::ContainerName;
 use crate::pod::{Phase, PodObject};
@@ -142,7 +143,7 @@ fn set_conditions(
     if let Some(disruption) = conditions::find(previous, reasons::DISRUPTION_TARGET) {
         conditions::set_condition(status, disruption.clone());
     }
-    let ready_to_start = conditions::is_ready_to_start(pod, input.runtime);
+    let ready_to_start = matches!(sandbox_need(pod, input.runtime), SandboxNeed::Keep(_));
     let initialized = conditions::initialized(pod, status);
     let [containers_ready, ready] = conditions::readiness(pod, status);
     let phase = Phase::parse(status.phase.as_deref());

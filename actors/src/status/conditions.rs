@@ -5,20 +5,8 @@ use k8s_openapi::api::core::v1::{Container, PodCondition, PodStatus};
 use super::reasons;
 use crate::containers::restart::{OnExit, on_exit};
 use crate::pod::{Phase, PodObject, is_sidecar};
-use crate::ports::{ContainerState, PodRuntimeStatus, SandboxState};
+use crate::ports::{ContainerState, PodRuntimeStatus};
 use crate::time::Time;
-
-/// Whether containers of the pod can be started in the sandbox it has: exactly one is ready, it is the newest, it has
-/// the network that the spec asks for and, unless that is the node's, an address.
-pub fn is_ready_to_start(pod: &PodObject, runtime: &PodRuntimeStatus) -> bool {
-    let ready = runtime.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::Ready).count();
-    runtime.sandboxes.first().is_some_and(|newest| {
-        ready == 1
-            && newest.state == SandboxState::Ready
-            && newest.host_network == pod.is_host_network()
-            && (newest.host_network || !newest.ips.is_empty())
-    })
-}
 
 /// Puts a condition into the list, in place of one of the same type.
 pub fn set_condition(status: &mut PodStatus, condition: PodCondition) {

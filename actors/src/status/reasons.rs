@@ -48,7 +48,8 @@ pub(super) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
 pub(super) const COMPLETED: &str = "Completed";
 pub(super) const ERROR: &str = "Error";
-pub(super) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+/// The reason of a pod that was active for longer than it may be, in its status and as an event.
+pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// The exit code of a container of which nobody saw the end: that of a kill.
 pub(super) const UNKNOWN_EXIT: i32 = 137;

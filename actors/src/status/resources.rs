@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::quantity::Amount;
+use super::quantity::Total;
 use crate::pod::{PodObject, is_sidecar};
 
 type Quantities = BTreeMap<String, Quantity>;
-type Amounts = BTreeMap<String, Amount>;
+type Totals = BTreeMap<String, Total>;
 
 /// `Guaranteed`, `Burstable` or `BestEffort`: what the API server decided, else what the spec asks for (upstream
 /// `qos.GetPodQOS`).
@@ -51,8 +51,8 @@ fn class_of(spec: &PodSpec) -> &'static str {
     }
 }
 
-fn positive(quantities: Option<&Quantities>, name: &str) -> Option<Amount> {
-    Amount::parse(quantities?.get(name)?).filter(|amount| !amount.is_zero())
+fn positive(quantities: Option<&Quantities>, name: &str) -> Option<Total> {
+    Total::parse(quantities?.get(name)?).filter(|amount| !amount.is_zero())
 }
 
 /// Requests and limits of the pod as a whole: the sum of what runs side by side or, where that is more, of what runs
@@ -74,14 +74,14 @@ pub(super) fn of_pod(spec: &PodSpec) -> ResourceRequirements {
     ResourceRequirements { claims: None, limits: quantities(limits), requests: quantities(requests) }
 }
 
-fn total(spec: &PodSpec, of: impl Fn(&ResourceRequirements) -> Amounts) -> Amounts {
+fn total(spec: &PodSpec, of: impl Fn(&ResourceRequirements) -> Totals) -> Totals {
     let of_container = |container: &Container| container.resources.as_ref().map(&of).unwrap_or_default();
-    let mut side_by_side = Amounts::new();
+    let mut side_by_side = Totals::new();
     for container in &spec.containers {
         add(&mut side_by_side, of_container(container));
     }
-    let mut sidecars = Amounts::new();
-    let mut initialising = Amounts::new();
+    let mut sidecars = Totals::new();
+    let mut initialising = Totals::new();
     for container in spec.init_containers.iter().flatten() {
         let own = of_container(container);
         let peak = if is_sidecar(container) {
@@ -102,22 +102,22 @@ fn total(spec: &PodSpec, of: impl Fn(&ResourceRequirements) -> Amounts) -> Amoun
     side_by_side
 }
 
-fn amounts(quantities: Option<&Quantities>) -> Amounts {
-    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), Amount::parse(q)?))).collect()
+fn amounts(quantities: Option<&Quantities>) -> Totals {
+    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), Total::parse(q)?))).collect()
 }
 
-fn quantities(amounts: Amounts) -> Option<Quantities> {
+fn quantities(amounts: Totals) -> Option<Quantities> {
     let all: Quantities = amounts.into_iter().map(|(name, amount)| (name, amount.to_quantity())).collect();
     (!all.is_empty()).then_some(all)
 }
 
-fn add(to: &mut Amounts, more: Amounts) {
+fn add(to: &mut Totals, more: Totals) {
     for (name, amount) in more {
         to.entry(name).and_modify(|have| *have = have.plus(amount)).or_insert(amount);
     }
 }
 
-fn raise(to: &mut Amounts, other: Amounts) {
+fn raise(to: &mut Totals, other: Totals) {
     for (name, amount) in other {
         to.entry(name).and_modify(|have| *have = have.max(amount)).or_insert(amount);
     }

@@ -33,6 +33,10 @@ impl StartCounter for CountStarts {
     fn sleep_cut_short(&self) {
         self.0.containers.sleep_cut_short();
     }
+
+    fn hook_fell_back_to_http(&self) {
+        self.0.containers.http_fallback();
+    }
 }
 
 fn has_user_namespace(pod: &PodObject) -> bool {

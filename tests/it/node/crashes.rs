@@ -58,6 +58,7 @@ async fn a_pod_past_its_active_deadline_fails_and_its_containers_stop() {
     node.until(19.1).await;
     assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "DeadlineExceeded".into()));
     assert_eq!(node.runtime.running("a"), [""; 0]);
+    assert_eq!(node.events.count("a", "DeadlineExceeded"), 1);
     node.until(23.0).await;
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
     assert_eq!(node.runtime.times_of("start main").len(), 1);

@@ -86,7 +86,13 @@ impl Setup {
             host_ips: vec!["192.0.2.1".parse().unwrap()],
             runtime_name: "fake".into(),
         };
-        let config = NodeConfig { engine, containers: ContainersConfig::default(), facts, sources };
+        let config = NodeConfig {
+            engine,
+            containers: ContainersConfig::default(),
+            facts,
+            allocatable: Default::default(),
+            sources,
+        };
         let ports = NodePorts {
             runtime: runtime.clone(),
             network: Arc::new(NoNetwork),

@@ -33,7 +33,7 @@ fn facts() -> FieldFacts {
 
 fn try_main(container: Value) -> Result<Resolved, ConfigError> {
     let allocatable = Allocatable::from([("cpu".to_owned(), Quantity("4".into()))]);
-    resolve_on(&pod(container), ContainerKind::Regular, "main", &volumes(), &facts(), &allocatable)
+    resolve(&pod(container), ContainerKind::Regular, "main", &volumes(), &facts(), &allocatable)
 }
 
 fn main(container: Value) -> Resolved {
@@ -149,7 +149,7 @@ fn a_value_from_elsewhere_is_not_expanded() {
         ]}]},
     });
     let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
-    let resolved = resolve(&pod, ContainerKind::Regular, "main", &volumes(), &facts()).unwrap();
+    let resolved = resolve(&pod, ContainerKind::Regular, "main", &volumes(), &facts(), &Allocatable::new()).unwrap();
     assert_eq!(resolved.env[1].1, "$(A)$$");
 }
 
@@ -200,7 +200,7 @@ fn what_cannot_be_had_is_named_with_what_to_do() {
         assert_eq!(error(container), text);
     }
     assert!(error(from(json!({}))).contains("no source that is supported"));
-    let missing = resolve(&pod(json!({})), ContainerKind::Init, "main", &volumes(), &facts());
+    let missing = resolve(&pod(json!({})), ContainerKind::Init, "main", &volumes(), &facts(), &Allocatable::new());
     assert_eq!(missing, Err(ConfigError::NoContainer("main".into())));
 }
 
@@ -250,7 +250,8 @@ fn a_mount_that_leads_elsewhere_is_refused() {
 
 #[test]
 fn every_kind_of_container_is_found() {
-    let resolved = resolve(&pod(json!({})), ContainerKind::Ephemeral, "debug", &volumes(), &facts()).unwrap();
+    let resolved =
+        resolve(&pod(json!({})), ContainerKind::Ephemeral, "debug", &volumes(), &facts(), &Allocatable::new()).unwrap();
     assert_eq!(resolved.env, [("WHO".to_owned(), "debug".to_owned())]);
-    assert!(resolve(&pod(json!({})), ContainerKind::Init, "first", &volumes(), &facts()).is_ok());
+    assert!(resolve(&pod(json!({})), ContainerKind::Init, "first", &volumes(), &facts(), &Allocatable::new()).is_ok());
 }

@@ -156,7 +156,8 @@ impl ContainerRuntime for FakeRuntime {
     }
 
     fn pod_status<'a>(&'a self, _: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
-        async { Ok(self.status()) }.boxed()
+        let failure = self.state.lock().failures.get("status").cloned();
+        async move { failure.map_or_else(|| Ok(self.status()), Err) }.boxed()
     }
 
     fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {

@@ -4,13 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, LifecycleHandler, SleepAction, TCPSocketAction};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::core::v1::{
+    ContainerPort, ExecAction, HTTPGetAction, LifecycleHandler, SleepAction, TCPSocketAction,
+};
 
 use crate::containers::definition::Definition;
 use crate::ids::{ContainerId, ContainerName};
 use crate::pod::PodObject;
-use crate::ports::{HttpTarget, NetworkError, RuntimeError, TcpTarget};
+use crate::ports::{NetworkError, RuntimeError};
+use crate::probes::target::{HOOK_USER_AGENT, http_target, tcp_target};
 
 use super::ContainerPorts;
 
@@ -26,8 +28,8 @@ pub(super) enum HookError {
     Runtime(RuntimeError),
     #[error("{0}")]
     Network(NetworkError),
-    #[error("port {0:?} is not a port of the container")]
-    Port(String),
+    #[error("{0}")]
+    Target(String),
     #[error("the pod has no address")]
     NoAddress,
     #[error("it has no action")]
@@ -73,22 +75,23 @@ impl Hook {
     }
 
     /// Any answer will do: a hook tells the container something, it does not ask (upstream `runHTTPHandler`, kubelet
-    /// 1.36).
+    /// 1.36). A server that turns out not to speak TLS is told once more without it.
     async fn http_get(&self, action: &HTTPGetAction) -> Result<(), HookError> {
-        let path = action.path.as_deref().unwrap_or_default();
-        let target = HttpTarget {
-            https: action.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")),
-            host: self.host(action.host.as_deref())?,
-            port: self.port(&action.port)?,
-            path: if path.starts_with('/') { path.to_owned() } else { format!("/{path}") },
-            headers: action.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect(),
-        };
-        self.ports.network.http_get(target, self.limit).await.map_err(HookError::Network)?;
-        Ok(())
+        let target = http_target(action, &self.container_ports(), &self.address(&action.host)?, HOOK_USER_AGENT)
+            .map_err(HookError::Target)?;
+        let mut answer = self.ports.network.http_get(target.clone(), self.limit).await;
+        if target.https && matches!(answer, Err(NetworkError::PlainHttp)) {
+            answer = self.ports.network.http_get(target.without_tls(), self.limit).await;
+            if answer.is_ok() {
+                self.ports.counter.hook_fell_back_to_http();
+            }
+        }
+        answer.map(drop).map_err(HookError::Network)
     }
 
     async fn tcp_connect(&self, action: &TCPSocketAction) -> Result<(), HookError> {
-        let target = TcpTarget { host: self.host(action.host.as_deref())?, port: self.port(&action.port)? };
+        let target = tcp_target(action, &self.container_ports(), &self.address(&action.host)?);
+        let target = target.map_err(HookError::Target)?;
         self.ports.network.tcp_connect(target, self.limit).await.map_err(HookError::Network)
     }
 
@@ -100,31 +103,19 @@ impl Hook {
         }
     }
 
-    fn host(&self, asked: Option<&str>) -> Result<String, HookError> {
-        match (asked, self.ips.first()) {
-            (Some(host), _) if !host.is_empty() => Ok(host.to_owned()),
-            (_, Some(ip)) => Ok(ip.to_string()),
+    /// Where a hook goes that names no host of its own.
+    fn address(&self, own: &Option<String>) -> Result<String, HookError> {
+        match self.ips.first() {
+            Some(ip) => Ok(ip.to_string()),
             // A pod on the node's network can always be reached here.
-            (_, None) if self.pod.is_host_network() => Ok("127.0.0.1".to_owned()),
-            (_, None) => Err(HookError::NoAddress),
+            None if self.pod.is_host_network() => Ok("127.0.0.1".to_owned()),
+            None if own.as_deref().is_some_and(|host| !host.is_empty()) => Ok(String::new()),
+            None => Err(HookError::NoAddress),
         }
     }
 
-    fn port(&self, asked: &IntOrString) -> Result<u16, HookError> {
-        let number = match asked {
-            IntOrString::Int(number) => Some(*number),
-            IntOrString::String(name) => {
-                let container = Definition::find(&self.pod, self.container.as_str());
-                let ports = container.map(|container| container.ports).unwrap_or_default();
-                let named = ports.iter().find(|port| port.name.as_deref() == Some(name));
-                named.map(|port| port.container_port).or_else(|| name.parse().ok())
-            }
-        };
-        number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0).ok_or_else(|| {
-            HookError::Port(match asked {
-                IntOrString::Int(number) => number.to_string(),
-                IntOrString::String(name) => name.clone(),
-            })
-        })
+    fn container_ports(&self) -> Vec<ContainerPort> {
+        let container = Definition::find(&self.pod, self.container.as_str());
+        container.map(|container| container.ports.to_vec()).unwrap_or_default()
     }
 }

@@ -43,6 +43,11 @@ impl Run<'_> {
             Plan::StopPod { kills } => self.stop_pod(&kills).await,
             Plan::RestartAll { kills, remove, triggers } => self.restart_all(&kills, &remove, &triggers).await,
             Plan::NewSandbox { attempt, start } => {
+                if !self.work.status.sandboxes.is_empty() {
+                    let event =
+                        PodEvent::normal("SandboxChanged", "The pod's sandbox cannot be used any more and is replaced");
+                    self.manager.tell(self.work.pod, event);
+                }
                 self.stop_pod(&[]).await?;
                 self.prune(Prune::All).await?;
                 let Some((sandbox, ips)) = self.create_sandbox(attempt).await? else { return Ok(()) };
@@ -202,7 +207,11 @@ impl Run<'_> {
         }
         // Its addresses go into the environment of containers.
         let status = unless_cancelled(cancel, async {
-            ports.runtime.pod_status(pod.uid()).await.map_err(|error| ContainerError::SandboxStatus(error).into())
+            ports.runtime.pod_status(pod.uid()).await.map_err(|error| {
+                let message = format!("Failed to read the status of the pod's new sandbox: {error}");
+                self.manager.tell(pod, PodEvent::warning("FailedPodSandBoxStatus", message));
+                ContainerError::SandboxStatus(error).into()
+            })
         })
         .await?;
         let ips = status.sandboxes.into_iter().find(|s| s.id == sandbox).map(|s| s.ips).unwrap_or_default();

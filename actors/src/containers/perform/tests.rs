@@ -27,12 +27,17 @@ struct Told {
     events: Mutex<Vec<PodEvent>>,
     counts: Mutex<Vec<String>>,
     network: Mutex<Vec<String>>,
+    /// The headers of the calls over HTTP.
+    headers: Mutex<Vec<Vec<(String, String)>>>,
     network_broken: Mutex<bool>,
+    /// The servers speak no TLS.
+    without_tls: Mutex<bool>,
     sandboxes: Mutex<Vec<String>>,
     claims_broken: Mutex<bool>,
     config_broken: Mutex<bool>,
     restarts_by_log: Mutex<HashMap<String, u32>>,
     sleeps_cut: AtomicU32,
+    http_fallbacks: AtomicU32,
 }
 
 impl World {
@@ -149,6 +154,10 @@ impl StartCounter for Told {
     fn sleep_cut_short(&self) {
         self.sleeps_cut.fetch_add(1, Ordering::Relaxed);
     }
+
+    fn hook_fell_back_to_http(&self) {
+        self.http_fallbacks.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl SandboxHooks for Told {
@@ -176,9 +185,15 @@ impl NetworkClient for Told {
     fn http_get(&self, target: HttpTarget, _: Duration) -> BoxFuture<'_, Result<(u16, String), NetworkError>> {
         let scheme = if target.https { "https" } else { "http" };
         self.network.lock().push(format!("{scheme}://{}:{}{}", target.host, target.port, target.path));
-        let broken = *self.network_broken.lock();
-        async move { if broken { Err(NetworkError::Failed("refused".into())) } else { Ok((500, String::new())) } }
-            .boxed()
+        self.headers.lock().push(target.headers);
+        let answer = if *self.network_broken.lock() {
+            Err(NetworkError::Failed("refused".into()))
+        } else if target.https && *self.without_tls.lock() {
+            Err(NetworkError::PlainHttp)
+        } else {
+            Ok((500, String::new()))
+        };
+        async move { answer }.boxed()
     }
 
     fn tcp_connect(&self, target: TcpTarget, _: Duration) -> BoxFuture<'_, Result<(), NetworkError>> {

@@ -1,5 +1,5 @@
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler, TCPSocketAction,
+    Container, ContainerPort, ExecAction, HTTPGetAction, HTTPHeader, Lifecycle, LifecycleHandler, TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -171,6 +171,36 @@ async fn network_hooks_go_to_the_pod_and_know_named_ports() {
     *world.told.network_broken.lock() = true;
     let result = world.sync(&with_post_start(http(None, None, IntOrString::Int(1)))).await;
     assert!(result.error.unwrap().to_string().contains("refused"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_by_https_is_repeated_without_tls_and_without_credentials() {
+    let header = |name: &str, value: &str| HTTPHeader { name: name.into(), value: value.into() };
+    let get = HTTPGetAction {
+        scheme: Some("HTTPS".into()),
+        port: IntOrString::Int(8080),
+        http_headers: Some(vec![header("authorization", "secret"), header("X-A", "1")]),
+        ..HTTPGetAction::default()
+    };
+    let pod = with_post_start(LifecycleHandler { http_get: Some(get), ..LifecycleHandler::default() });
+    let sent = |headers: &[(String, String)]| {
+        headers.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
+    };
+    let others = ["X-A: 1", "User-Agent: kube-lifecycle/1.36", "Accept: */*"];
+
+    let world = World::new();
+    *world.told.without_tls.lock() = true;
+    assert!(world.sync(&pod).await.error.is_none());
+    assert_eq!(*world.told.network.lock(), ["https://10.0.0.7:8080/", "http://10.0.0.7:8080/"]);
+    let headers = std::mem::take(&mut *world.told.headers.lock());
+    assert_eq!(sent(&headers[0]), [&["authorization: secret"][..], &others].concat());
+    assert_eq!(sent(&headers[1]), others);
+    assert_eq!(world.told.http_fallbacks.load(Ordering::Relaxed), 1);
+
+    let world = World::new();
+    assert!(world.sync(&pod).await.error.is_none());
+    assert_eq!(*world.told.network.lock(), ["https://10.0.0.7:8080/"]);
+    assert_eq!(world.told.http_fallbacks.load(Ordering::Relaxed), 0);
 }
 
 // S98

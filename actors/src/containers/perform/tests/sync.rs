@@ -71,6 +71,7 @@ async fn a_lost_sandbox_is_replaced_after_all_has_stopped() {
     world.runtime.end_sandbox();
     let result = world.sync(&pod).await;
     assert_eq!(result.sandbox_created, Some("s1".into()));
+    assert_eq!(world.reasons(), ["SandboxChanged", "Killing", "Created", "Started"]);
     assert_eq!(
         world.runtime.calls(),
         ["0: stop a 30", "3: stop-sandbox s0", "3: remove i#0", "3: sandbox 1", "3: create i#1", "3: start i"]
@@ -106,6 +107,15 @@ async fn a_failed_sandbox_is_an_error_unless_the_pod_is_to_stop() {
     assert_eq!(*world.told.counts.lock(), ["sandbox", "sandbox", "sandbox failed"]);
     assert_eq!(world.reasons(), ["FailedCreatePodSandBox"]);
     assert!(world.runtime.calls().iter().all(|call| call == "0: sandbox 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_sandbox_that_cannot_be_looked_at_is_told() {
+    let world = World::new();
+    world.runtime.fail("status");
+    let result = world.sync(&three("Always")).await;
+    assert!(result.error.unwrap().to_string().contains("it broke"));
+    assert_eq!(world.reasons(), ["FailedPodSandBoxStatus"]);
 }
 
 // W19
