@@ -37,6 +37,21 @@ async fn gauges_show_what_runs_and_zeros_where_nothing_does() {
     assert_eq!(gauges(&node), [0.0; 5]);
 }
 
+// A pod's hook reads its status first; that is the one failure that nothing else tells of.
+#[actix::test]
+async fn only_a_status_that_cannot_be_read_is_told_as_a_failed_sync() {
+    let node = Setup::new(true).start();
+    node.deliver(&[]).await;
+    node.runtime.fail(Op::Start);
+    node.deliver(&[pod("a")]).await;
+    assert!(node.node.engine.snapshot(&"a".into()).unwrap().failure.is_some());
+    assert!(!node.events.has("a", "FailedSync"));
+    node.runtime.heal();
+    node.runtime.fail(Op::Status);
+    node.deliver(&[pod("a").label("2")]).await;
+    assert!(node.events.has("a", "FailedSync"));
+}
+
 async fn an_unreadable_status(with_events: bool) {
     let node = Setup::new(with_events).start();
     node.runtime.script("main", Script::ends(10.5, 0));
