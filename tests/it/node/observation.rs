@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::ContainerState;
+use podwright_actors::ports::{ContainerState, SourceKind};
 
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
@@ -117,6 +117,9 @@ async fn a_runtime_that_hangs_for_long_is_unhealthy_and_runs_on() {
     assert!(*node.node.healthy.borrow());
     node.until(195.0).await;
     assert!(!*node.node.healthy.borrow());
+    node.deliver_set(SourceKind::Api, vec![pod("a").build(), pod("late").build()], Vec::new()).await;
+    node.settled().await;
+    assert_eq!(node.lifecycle("late"), None, "nothing is dispatched meanwhile");
     // Its events still count.
     node.runtime.edit("a", "main", |container| container.state = ContainerState::Exited);
     node.settled().await;
@@ -124,6 +127,7 @@ async fn a_runtime_that_hangs_for_long_is_unhealthy_and_runs_on() {
     node.runtime.heal();
     node.until(420.0).await;
     assert!(*node.node.healthy.borrow());
+    assert_eq!(node.lifecycle("late"), Some(Lifecycle::Sync));
 }
 
 #[actix::test]
