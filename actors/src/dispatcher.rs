@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::pod_worker::Update;
-use crate::ports::{Clock, EventRecorder, PodEvent, SourceSet};
+use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceSet};
 use crate::probes::ProbeChange;
 use crate::statuses::Statuses;
 use crate::time::Time;
@@ -31,6 +31,8 @@ pub struct Dispatcher {
     pub desired: Arc<Desired>,
     /// The pods' statuses; a rejection is written there.
     pub statuses: Arc<Statuses>,
+    /// What runs: a pod that is found running is not judged again.
+    pub view: Arc<dyn RuntimeView>,
     /// Asked in order; the first refusal wins.
     pub admission: Vec<Arc<dyn AdmissionHandler>>,
     /// Takes events.
@@ -107,10 +109,12 @@ impl Dispatcher {
         }
     }
 
-    fn add(&self, desired: &mut DesiredState, mut pods: Vec<Arc<PodObject>>, start: Time) {
-        pods.sort_by_key(|pod| pod.metadata().creation_timestamp.as_ref().map(|time| time.0));
+    fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time) {
+        let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.is_adopted(&pod), pod)).collect();
+        // What runs has its place before anything new is given one.
+        pods.sort_by_key(|(adopted, pod)| (!adopted, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
         let mut others = None;
-        for pod in pods {
+        for (adopted, pod) in pods {
             if pod.is_mirror() {
                 desired.pods.put(pod.clone());
                 self.update_static_pod_of(desired, &pod, start);
@@ -118,14 +122,15 @@ impl Dispatcher {
             }
             // A pod that stops, or ended before the agent came up, is not judged: it starts nothing.
             let starts = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
-            if starts {
+            if starts && !adopted {
                 let others = others.get_or_insert_with(|| self.admitted(desired));
                 if let Err(rejection) = self.admission.iter().try_for_each(|handler| handler.admit(&pod, others)) {
                     desired.pods.put(pod.clone());
                     self.metrics.admission.rejected(&rejection.reason);
-                    let message = format!("pod was rejected: {}", rejection.message);
-                    self.events.record(&pod, PodEvent::warning("AdmissionRejected", message.clone()));
+                    // Reason and prefix as programs know them (upstream `rejectPod`, kubelet 1.36).
+                    let message = format!("Pod was rejected: {}", rejection.message);
                     self.statuses.reject(&pod, &rejection.reason, &message);
+                    self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
                     continue;
                 }
                 others.push(pod.clone());
@@ -134,6 +139,11 @@ impl Dispatcher {
             let mirror = desired.pods.mirror_of(&pod).cloned();
             self.engine.update_pod(Update::create(pod).with_mirror(mirror).with_start_time(start));
         }
+    }
+
+    /// Whether an earlier agent admitted the pod: it runs, and this agent has not heard of it.
+    fn is_adopted(&self, pod: &PodObject) -> bool {
+        !self.engine.is_pod_known(pod.uid()) && self.view.observed(pod.uid()) == Observed::Running
     }
 
     fn update(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {

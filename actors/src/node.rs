@@ -141,6 +141,7 @@ impl Node {
             engine: engine.clone(),
             desired: desired.clone(),
             statuses: statuses.clone(),
+            view: observer.clone(),
             admission,
             events,
             clock: clock.clone(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use podwright_metrics::ShutdownMetrics;
 
 use crate::admission::{AdmissionHandler, Admitted, Rejection};
 use crate::engine::Engine;
@@ -85,10 +86,18 @@ impl AdmissionHandler for ShutdownGate {
 }
 
 /// Stops the groups one after the other. Each is waited for until all of its pods have stopped and are cleaned up, or its
-/// time is over. Answers with the pods that did not stop in time. Needs a tokio runtime with time.
+/// time is over. Answers with the pods that did not stop in time, and measures begin and end. Needs a tokio runtime with
+/// time.
 ///
 /// Cancel safe: stops that were asked for go on.
-pub async fn stop_all(engine: &Engine, clock: &dyn Clock, groups: &[Group]) -> Vec<Arc<PodObject>> {
+pub async fn stop_all(
+    engine: &Engine,
+    clock: &dyn Clock,
+    metrics: &ShutdownMetrics,
+    groups: &[Group],
+) -> Vec<Arc<PodObject>> {
+    let since_epoch = || Duration::from_nanos(clock.now().as_nanos());
+    metrics.started(since_epoch());
     let mut late = Vec::new();
     for group in groups {
         let end = tokio::time::Instant::now() + group.time + SLACK;
@@ -107,6 +116,7 @@ pub async fn stop_all(engine: &Engine, clock: &dyn Clock, groups: &[Group]) -> V
         // Volumes that do not come down hold up the next group no longer than containers would.
         let _ = tokio::time::timeout_at(end, cleaned_up(engine, group)).await;
     }
+    metrics.ended(since_epoch());
     late
 }
 

@@ -57,7 +57,7 @@ impl PodSyncer for NodeSyncer {
     async fn sync_pod(&self, cx: &HookContext, work: &SyncPod) -> Result<SyncOutcome, SyncError> {
         let pod = &work.pod;
         let mirror = work.mirror.as_deref();
-        let runtime = self.read(cx).await?;
+        let runtime = self.read(cx, Some(pod)).await?;
         let status = self.publish(cx, pod, mirror, &runtime, Stage::Running);
         if Phase::parse(status.phase.as_deref()).is_terminal() {
             // A pod comes here once for this: it is stopped from now on.
@@ -87,7 +87,7 @@ impl PodSyncer for NodeSyncer {
             .await;
         if done.acted {
             // What was done is seen at once, not at the next event.
-            let runtime = self.read_again(cx).await?;
+            let runtime = self.read_again(cx, pod).await?;
             self.publish(cx, pod, mirror, &runtime, Stage::Running);
         } else if done.error.is_some() {
             self.publish(cx, pod, mirror, &runtime, Stage::Running);
@@ -101,7 +101,7 @@ impl PodSyncer for NodeSyncer {
 
     async fn sync_terminating_pod(&self, cx: &HookContext, work: &TerminatingPod) -> Result<(), SyncError> {
         let pod = &work.pod;
-        let runtime = self.read(cx).await?;
+        let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopping(work));
         self.probes.stop_liveness_and_startup(pod.uid());
 
@@ -117,21 +117,21 @@ impl PodSyncer for NodeSyncer {
         }
         self.probes.remove_pod(pod.uid());
 
-        let runtime = self.read(cx).await?;
+        let runtime = self.read(cx, Some(pod)).await?;
         nothing_runs(&runtime)?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped);
         Ok(())
     }
 
     async fn sync_terminating_runtime_pod(&self, cx: &HookContext, running: &RunningPod) -> Result<(), SyncError> {
-        let runtime = self.read(cx).await?;
+        let runtime = self.read(cx, None).await?;
         let parts = RunningParts::from(&*runtime);
         self.containers.kill_pod(&cx.cancel, &running.uid, None, &parts, Some(Grace::MIN)).await?;
-        nothing_runs(&*self.read(cx).await?)
+        nothing_runs(&*self.read(cx, None).await?)
     }
 
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
-        let runtime = self.read(cx).await?;
+        let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped);
         let down = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.tear_down(pod.uid()));
         match down.await {
@@ -158,22 +158,30 @@ struct VolumesSlow {
 }
 
 impl NodeSyncer {
-    async fn read(&self, cx: &HookContext) -> Result<Arc<PodRuntimeStatus>, SyncError> {
-        self.seen(cx, cx.cancel.run_until_cancelled(self.observer.read(&cx.uid)).await)
+    async fn read(&self, cx: &HookContext, pod: Option<&Arc<PodObject>>) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        self.seen(cx, pod, cx.cancel.run_until_cancelled(self.observer.read(&cx.uid)).await)
     }
 
     /// After containers were started or stopped; see [`Observer::read_again`].
-    async fn read_again(&self, cx: &HookContext) -> Result<Arc<PodRuntimeStatus>, SyncError> {
-        self.seen(cx, cx.cancel.run_until_cancelled(self.observer.read_again(&cx.uid)).await)
+    async fn read_again(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        self.seen(cx, Some(pod), cx.cancel.run_until_cancelled(self.observer.read_again(&cx.uid)).await)
     }
 
-    /// What was read goes to the probes too. `None` is a read that was cancelled.
+    /// What was read goes to the probes too. `None` is a read that was cancelled. A pod that only the runtime knows has
+    /// nobody to tell that it cannot be read.
     fn seen(
         &self,
         cx: &HookContext,
+        pod: Option<&Arc<PodObject>>,
         read: Option<Result<Arc<PodRuntimeStatus>, RuntimeError>>,
     ) -> Result<Arc<PodRuntimeStatus>, SyncError> {
-        let runtime = read.ok_or(SyncError::Cancelled)?.map_err(SyncError::failed)?;
+        let runtime = read.ok_or(SyncError::Cancelled)?.map_err(|error| {
+            if let Some(pod) = pod {
+                let message = format!("error determining status: {error}");
+                self.events.record(pod, PodEvent::warning("FailedSync", message));
+            }
+            SyncError::failed(error)
+        })?;
         self.probes.observe(&cx.uid, &runtime);
         Ok(runtime)
     }

@@ -60,7 +60,7 @@ impl EventLog {
 
 impl EventRecorder for EventLog {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
-        let PodEvent { kind, reason, message } = &event;
+        let (kind, reason, message) = (event.kind, &*event.reason, &event.message);
         // Without the span it came from, which says no more than these fields.
         match kind {
             EventType::Normal => {

@@ -11,6 +11,8 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use podwright::actors::ids::{FullName, PodUid};
 use podwright::actors::ports::{EventType, SourceProblem};
 use podwright::actors::time::Time;
@@ -186,7 +188,7 @@ pub(crate) struct Move {
 pub(crate) struct Event {
     #[serde(rename = "type")]
     pub(crate) kind: &'static str,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
     pub(crate) count: u32,
     #[serde(serialize_with = "time")]
@@ -303,7 +305,7 @@ fn event(seen: &Seen) -> Event {
     };
     Event {
         kind,
-        reason: seen.event.reason,
+        reason: seen.event.reason.clone(),
         message: seen.event.message.clone(),
         count: seen.count,
         first: seen.first,

@@ -19,7 +19,8 @@ pub struct DispatcherActor {
 }
 
 impl DispatcherActor {
-    /// Reads `sets` while `healthy` is true. What the sources send meanwhile waits in their channel.
+    /// Reads `sets` while `healthy` is true. One set is held back meanwhile; what comes
+    /// after it waits in the sources' channel.
     pub fn new(dispatcher: Arc<Dispatcher>, sets: mpsc::Receiver<SourceSet>, healthy: watch::Receiver<bool>) -> Self {
         let metrics = dispatcher.metrics.actors.of("dispatcher");
         DispatcherActor { dispatcher, sets: Some(sets), healthy, metrics }
@@ -36,10 +37,11 @@ impl Actor for DispatcherActor {
         let metrics = self.metrics.clone();
         let read = async move {
             loop {
+                let Some(set) = sets.recv().await else { return };
+                // Asked after the set came: it may have been waited for since long before the runtime fell silent.
                 if healthy.wait_for(|healthy| *healthy).await.is_err() {
                     return;
                 }
-                let Some(set) = sets.recv().await else { return };
                 metrics.received();
                 let start = dispatcher.clock.now();
                 let delivered = catch_unwind(AssertUnwindSafe(|| dispatcher.deliver(set)));

@@ -20,7 +20,7 @@ use super::cell::{Cell, Slot};
 use super::seat::Seat;
 use super::step::{Event, HookCall, Outcome, step};
 use crate::engine::Inner;
-use crate::ports::{HookContext, Observed, PodEvent, PodSyncer, SyncError, SyncOutcome, SyncRetry};
+use crate::ports::{HookContext, Observed, PodSyncer, SyncError, SyncOutcome, SyncRetry};
 use crate::time::Time;
 
 /// After so many hook calls in a row without waiting, other pods of the thread get their turn.
@@ -165,7 +165,7 @@ impl Life {
         let Slot::Live(live) = &mut *guard else { return };
         live.cancel = None;
         let failed = match &outcome {
-            Outcome::Failed { error, .. } => Some((error.clone(), live.record.active_pod().cloned())),
+            Outcome::Failed { error, .. } => Some(error.clone()),
             Outcome::Continues { .. } | Outcome::Ended | Outcome::Succeeded | Outcome::Cancelled => None,
         };
         let before = live.record.lifecycle();
@@ -176,11 +176,9 @@ impl Life {
             self.span().record("phase", after.as_str());
             tracing::info!(parent: &self.span(), lifecycle = after.as_str(), "moved");
         }
-        if let Some((error, pod)) = failed {
+        // No event: what failed tells of it in its own words, and a second event for each would drown them.
+        if let Some(error) = failed {
             tracing::debug!(parent: &self.span(), error, "hook failed");
-            if let (Some(events), Some(pod)) = (&engine.events, pod) {
-                events.record(&pod, PodEvent::warning("FailedSync", error));
-            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! What happened to a pod, told to people.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::pod::PodObject;
@@ -25,19 +26,19 @@ pub struct PodEvent {
     /// Trouble or not.
     pub kind: EventType,
     /// The reason, in upstream's spelling where the meaning is upstream's (`Killing`, `BackOff`, `Unhealthy`).
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// What happened, in one sentence.
     pub message: String,
 }
 
 impl PodEvent {
     /// An event that tells of no trouble.
-    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
-        PodEvent { kind: EventType::Normal, reason, message: message.into() }
+    pub fn normal(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        PodEvent { kind: EventType::Normal, reason: reason.into(), message: message.into() }
     }
 
     /// An event that tells of trouble.
-    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
-        PodEvent { kind: EventType::Warning, reason, message: message.into() }
+    pub fn warning(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        PodEvent { kind: EventType::Warning, reason: reason.into(), message: message.into() }
     }
 }

@@ -37,6 +37,24 @@ async fn a_running_container_is_adopted_and_not_started_again() {
 }
 
 #[actix::test]
+async fn a_pod_that_runs_is_not_judged_again_and_counts_before_any_new_one() {
+    let old = pod("old").cpu("3");
+    let node = restarted("old", &old).await;
+    node.deliver(&[pod("new").cpu("3"), old.clone()]).await;
+    assert_eq!((node.phase("old"), node.runtime.calls_of("old")), ("Running".into(), vec![]));
+    assert_eq!((node.phase("new"), node.reason("new")), ("Failed".into(), "OutOfcpu".into()));
+}
+
+#[actix::test]
+async fn a_pod_that_runs_keeps_its_place_although_a_new_one_took_it_meanwhile() {
+    let old = pod("old").cpu("3");
+    let node = restarted("old", &old).await;
+    node.deliver(&[pod("other").cpu("2")]).await;
+    node.deliver(&[pod("other").cpu("2"), old]).await;
+    assert_eq!(node.phase("old"), "Running");
+}
+
+#[actix::test]
 async fn a_running_container_of_another_definition_is_replaced() {
     let node = restarted("a", &pod("a").containers(&["main", "other"]).cpu("1")).await;
     deliver(&node, &pod("a").spec("containers", serde_json::json!([{"name": "main", "image": "newer"}]))).await;

@@ -70,7 +70,9 @@ async fn a_rejected_pod_is_not_created() {
     assert_eq!(node.lifecycle("a"), None);
     assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "OutOfcpu".into()));
     assert_eq!(node.metric("kubelet_admission_rejections_total{reason=\"OutOfcpu\"}"), 1.0);
-    assert_eq!(node.events.count("a", "AdmissionRejected"), 1);
+    assert_eq!(node.events.count("a", "OutOfcpu"), 1);
+    let message = node.status("a").message.unwrap();
+    assert!(message.starts_with("Pod was rejected: "), "{message}");
 }
 
 // S43

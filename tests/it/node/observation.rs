@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::ContainerState;
+use podwright_actors::ports::{ContainerState, SourceKind};
 
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
@@ -35,6 +35,21 @@ async fn gauges_show_what_runs_and_zeros_where_nothing_does() {
     node.runtime.edit("u2", "d", |container| container.state = ContainerState::Running);
     node.wait(12.0).await;
     assert_eq!(gauges(&node), [0.0; 5]);
+}
+
+// A pod's hook reads its status first; that is the one failure that nothing else tells of.
+#[actix::test]
+async fn only_a_status_that_cannot_be_read_is_told_as_a_failed_sync() {
+    let node = Setup::new(true).start();
+    node.deliver(&[]).await;
+    node.runtime.fail(Op::Start);
+    node.deliver(&[pod("a")]).await;
+    assert!(node.node.engine.snapshot(&"a".into()).unwrap().failure.is_some());
+    assert!(!node.events.has("a", "FailedSync"));
+    node.runtime.heal();
+    node.runtime.fail(Op::Status);
+    node.deliver(&[pod("a").label("2")]).await;
+    assert!(node.events.has("a", "FailedSync"));
 }
 
 async fn an_unreadable_status(with_events: bool) {
@@ -102,6 +117,9 @@ async fn a_runtime_that_hangs_for_long_is_unhealthy_and_runs_on() {
     assert!(*node.node.healthy.borrow());
     node.until(195.0).await;
     assert!(!*node.node.healthy.borrow());
+    node.deliver_set(SourceKind::Api, vec![pod("a").build(), pod("late").build()], Vec::new()).await;
+    node.settled().await;
+    assert_eq!(node.lifecycle("late"), None, "nothing is dispatched meanwhile");
     // Its events still count.
     node.runtime.edit("a", "main", |container| container.state = ContainerState::Exited);
     node.settled().await;
@@ -109,6 +127,7 @@ async fn a_runtime_that_hangs_for_long_is_unhealthy_and_runs_on() {
     node.runtime.heal();
     node.until(420.0).await;
     assert!(*node.node.healthy.borrow());
+    assert_eq!(node.lifecycle("late"), Some(Lifecycle::Sync));
 }
 
 #[actix::test]

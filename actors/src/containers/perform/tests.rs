@@ -2,6 +2,7 @@ mod start;
 mod stop;
 mod sync;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -110,8 +111,8 @@ impl World {
         self.manager.kill_pod(cancel, pod.uid(), Some(pod), &running, grace.map(Grace::from_seconds)).await
     }
 
-    fn reasons(&self) -> Vec<&'static str> {
-        self.told.events.lock().iter().map(|event| event.reason).collect()
+    fn reasons(&self) -> Vec<Cow<'static, str>> {
+        self.told.events.lock().iter().map(|event| event.reason.clone()).collect()
     }
 
     fn waiting(&self, pod: &PodObject) -> Vec<(String, &'static str)> {

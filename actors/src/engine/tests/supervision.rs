@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::pod_worker::{Notifier, WaitFor};
-use crate::ports::{Clock, Observed, PodEvent, RuntimeView, SyncKind, SyncOutcome};
+use crate::ports::{Clock, Observed, RuntimeView, SyncKind, SyncOutcome};
 use crate::testing::{Call, Does, Gate, pod};
 
 const CONTINUES: SyncOutcome = SyncOutcome::Continue { check_at: None };
@@ -41,33 +41,46 @@ async fn a_hook_that_panics_is_retried_and_no_other_pod_notices() {
     }
 }
 
-/// Panics at the first event: in the worker, beside any hook.
-#[derive(Default)]
-struct Explosive(AtomicUsize);
+/// Panics at one reading: in the worker, beside any hook.
+struct Faltering {
+    clock: TokioClock,
+    readings: AtomicUsize,
+    falters_at: usize,
+}
 
-impl EventRecorder for Explosive {
-    fn record(&self, _pod: &Arc<PodObject>, _event: PodEvent) {
-        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
-            std::panic::resume_unwind(Box::new("no room for events"));
+impl Clock for Faltering {
+    fn now(&self) -> Time {
+        if self.readings.fetch_add(1, Ordering::Relaxed) + 1 == self.falters_at {
+            std::panic::resume_unwind(Box::new("what time is it"));
         }
+        self.clock.now()
     }
 }
 
 // D4
 #[actix::test]
 async fn a_worker_that_is_lost_is_rebuilt_from_its_record() {
-    let events = Arc::new(Explosive::default());
-    let rig = rig_from(EngineParts { events: Some(events.clone()), ..EngineParts::default() });
-    let a = pod("a").build();
-    rig.hooks.fails(a.uid(), Hook::Sync, 2);
-    rig.run(&a).await;
-    assert_eq!(events.0.load(Ordering::Relaxed), 1);
-    let seen = rig.engine.snapshot(a.uid()).unwrap();
-    assert_eq!(seen.failure.unwrap().count, 1, "the failure before the loss is not forgotten");
-    pass_secs(40).await;
-    assert_eq!(rig.hooks.calls(a.uid()).len(), 3, "the backoff goes on");
-    rig.update(Update::kill(a.clone())).await;
-    assert_eq!(rig.hooks.calls(a.uid())[3..], [Call::stop(30), Call::clean_up()]);
+    tokio::time::pause();
+    // Read when the update comes, when it is taken, when its hook has failed, and when the worker looks for more.
+    for (falters_at, error) in [(3, "the worker was lost"), (4, "out of luck")] {
+        let hooks = Hooks::new();
+        let readings = AtomicUsize::new(0);
+        let clock = Arc::new(Faltering { clock: TokioClock::starting_at(START), readings, falters_at });
+        let config = EngineConfig { threads: Threads::Current, ..EngineConfig::default() };
+        let parts = EngineParts { config, clock: Some(clock), ..EngineParts::default() };
+        let engine = Engine::build(hooks.clone(), parts).unwrap();
+        let a = pod("a").build();
+        hooks.fails(a.uid(), Hook::Sync, 2);
+        engine.update_pod(Update::create(a.clone()));
+        pass_a_moment().await;
+        let failure = engine.snapshot(a.uid()).unwrap().failure.unwrap();
+        assert_eq!((failure.count, &*failure.error), (1, error), "what failed before the loss is not forgotten");
+        pass_secs(40).await;
+        assert_eq!(hooks.calls(a.uid()).len(), 3, "the backoff goes on");
+        engine.update_pod(Update::kill(a.clone()));
+        pass_a_moment().await;
+        assert_eq!(hooks.calls(a.uid())[3..], [Call::stop(30), Call::clean_up()]);
+    }
 }
 
 struct Blind;

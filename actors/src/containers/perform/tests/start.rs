@@ -49,7 +49,7 @@ async fn a_crash_loop_is_restarted_at_the_end_of_each_backoff() {
         };
         assert!(!result.acted);
         assert_eq!(world.waiting(&pod), [("a".to_owned(), "CrashLoopBackOff")]);
-        assert_eq!(world.reasons().last(), Some(&"BackOff"));
+        assert_eq!(world.reasons().last().map(|reason| &**reason), Some("BackOff"));
         tokio::time::sleep(secs(wait)).await;
     }
     // Each run takes a second; the waits between are 0, 10, 20, 40 and 80.
@@ -99,7 +99,7 @@ async fn failures_of_each_step_have_their_reasons() {
         let result = world.sync(&one()).await;
         assert_eq!(result.error.as_ref().unwrap().retry(), SyncRetry::Backoff);
         assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
-        assert_eq!(world.reasons().last(), Some(&"Failed"));
+        assert_eq!(world.reasons().last().map(|reason| &**reason), Some("Failed"));
         // The next try that succeeds takes the reason away.
         world.runtime.heal();
         *world.told.config_broken.lock() = false;
