@@ -35,13 +35,14 @@ pub(crate) enum RootError {
 }
 
 impl Root {
-    /// Makes the directory if it is not there (mode 0750), and holds it.
+    /// Makes the directory if it is not there, and holds it. Its mode is 0751: containers of other users pass through it to
+    /// their volumes.
     ///
     /// # Errors
     /// [`RootError`] if it cannot be written to or another agent holds it.
     pub(crate) fn hold(path: &Path) -> Result<Self, RootError> {
         let make = |error| RootError::Make { path: path.to_owned(), error };
-        DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(make)?;
+        DirBuilder::new().recursive(true).mode(0o751).create(path).map_err(make)?;
         let path = fs::canonicalize(path).map_err(make)?;
         let write = |error| RootError::Write { path: path.clone(), error };
         let file = OpenOptions::new()
