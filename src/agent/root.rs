@@ -94,6 +94,12 @@ impl Defaults {
         }
     }
 
+    /// Those of a user who is not root.
+    #[cfg(test)]
+    pub(crate) fn of_user(home: &Path) -> Self {
+        Defaults { is_superuser: false, home: Some(home.to_owned()), state_home: None, config_home: None }
+    }
+
     /// The root directory.
     ///
     /// # Errors
@@ -145,7 +151,7 @@ mod tests {
 
     #[test]
     fn defaults_follow_the_user() {
-        let user = Defaults { is_superuser: false, home: Some("/home/u".into()), state_home: None, config_home: None };
+        let user = Defaults::of_user(Path::new("/home/u"));
         assert_eq!(user.root().unwrap(), Path::new("/home/u/.local/state/podwright"));
         assert_eq!(user.manifests().unwrap(), Path::new("/home/u/.config/podwright/manifests"));
         let told = Defaults { state_home: Some("/s".into()), config_home: Some("/c".into()), ..user.clone() };
