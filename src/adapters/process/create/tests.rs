@@ -87,8 +87,13 @@ fn the_environment_is_the_given_one_with_what_every_program_needs() {
 
 #[test]
 fn mounts_are_named_in_the_environment() {
-    let mount =
-        Mount { volume: "my-data".into(), host_path: "/h".into(), container_path: "/data".into(), read_only: false };
+    let mount = Mount {
+        volume: "my-data".into(),
+        host_path: "/h".into(),
+        sub_path: "".into(),
+        container_path: "/data".into(),
+        read_only: false,
+    };
     let plan = planned_as(0, &config(|_, c| c.mounts = vec![mount])).unwrap();
     assert_eq!(value(&plan, "PODWRIGHT_MOUNT_MY_DATA"), Some("/h"));
     assert_eq!(plan.links.len(), 1);
