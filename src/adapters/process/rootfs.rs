@@ -109,7 +109,7 @@ fn make_sub_path(link: &Link) -> io::Result<()> {
 
 /// Removes the directory and those above it that are empty then, up to the pod's.
 pub(super) fn remove(rootfs: &Path) -> io::Result<()> {
-    super::files::remove_tree(rootfs)?;
+    crate::adapters::tree::remove(rootfs)?;
     for dir in rootfs.ancestors().skip(1).take(2) {
         // Other runs may be there, or storage was faster.
         let _ = fs::remove_dir(dir);
