@@ -5,11 +5,17 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Where state goes as root.
 const SYSTEM_ROOT: &str = "/var/lib/podwright";
 /// Where manifests are as root: where they are on any node.
 const SYSTEM_MANIFESTS: &str = "/etc/kubernetes/manifests";
+
+/// How long an agent that was killed may take to let go of its directory: it does so once its memory is torn down.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The agent's directory, held until this is dropped or the process ends.
 #[derive(Debug)]
@@ -35,8 +41,9 @@ pub(crate) enum RootError {
 }
 
 impl Root {
-    /// Makes the directory if it is not there, and holds it. Its mode is 0751: containers of other users pass through it to
-    /// their volumes.
+    /// Makes the directory if it is not there, and holds it, waiting a moment for an agent that ends. Blocking.
+    ///
+    /// Its mode is 0751: containers of other users pass through it to their volumes.
     ///
     /// # Errors
     /// [`RootError`] if it cannot be written to or another agent holds it.
@@ -52,10 +59,14 @@ impl Root {
             .mode(0o640)
             .open(path.join("lock"))
             .map_err(write)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Root { path, _lock: file }),
-            Err(TryLockError::WouldBlock) => Err(RootError::InUse(path)),
-            Err(TryLockError::Error(error)) => Err(write(error)),
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Root { path, _lock: file }),
+                Err(TryLockError::WouldBlock) if Instant::now() < patience => pause(),
+                Err(TryLockError::WouldBlock) => return Err(RootError::InUse(path)),
+                Err(TryLockError::Error(error)) => return Err(write(error)),
+            }
         }
     }
 
@@ -63,6 +74,11 @@ impl Root {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing else runs yet: the directory comes before the runtime")]
+fn pause() {
+    thread::sleep(LOOK_AGAIN);
 }
 
 /// What the system said, as part of a sentence.
@@ -138,6 +154,18 @@ mod tests {
         assert!(matches!(&error, RootError::InUse(held) if held == first.path()), "{error}");
         drop(first);
         Root::hold(&path).unwrap();
+    }
+
+    #[test]
+    fn an_agent_that_is_about_to_be_gone_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Root::hold(dir.path()).unwrap();
+        let ends = thread::spawn(move || {
+            (0..5).for_each(|_| pause());
+            drop(first);
+        });
+        Root::hold(dir.path()).unwrap();
+        ends.join().unwrap();
     }
 
     #[test]
