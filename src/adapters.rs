@@ -10,3 +10,5 @@ pub mod process;
 pub mod sources;
 #[cfg(any(feature = "agent", feature = "process"))]
 pub mod storage;
+#[cfg(any(feature = "agent", feature = "process"))]
+mod tree;

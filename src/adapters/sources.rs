@@ -19,6 +19,7 @@ use std::time::Duration;
 use podwright_actors::ports::{Clock, SourceSet};
 
 pub use files::FileSource;
+pub use scan::{contents, list};
 pub use url::UrlSource;
 
 /// How often every place is read again, whatever the watch says (upstream `FileCheckFrequency` and `HTTPCheckFrequency`,

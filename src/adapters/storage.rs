@@ -1,6 +1,6 @@
 //! Pod directories and volumes on the file system.
 //!
-//! Below the root, `pods/UID/` (mode 0750) holds what belongs to one pod, in the layout that a kubelet uses:
+//! Below the root, `pods/UID/` holds what belongs to one pod, in the layout that a kubelet uses:
 //!
 //! ```text
 //! pods/UID/volumes/kubernetes.io~empty-dir/NAME      an emptyDir
@@ -11,6 +11,10 @@
 //! ```
 //!
 //! An emptyDir of medium `Memory` is an ordinary directory.
+//!
+//! A pod's directory has mode 0750, as a kubelet's does, and those around and below it let others pass. Without a mount
+//! namespace a container reaches its volumes by their paths: where a pod asks for a user of its own, its directory lets
+//! others pass too, or no container of it could open a volume.
 
 mod host_path;
 mod locks;
@@ -39,6 +43,11 @@ use payload::Payload;
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 const PROJECTED: &str = "kubernetes.io~projected";
+
+/// For the agent and its group alone.
+const CLOSED: u32 = 0o750;
+/// Others may go through to a path that they know, and see nothing on the way.
+const PASSABLE: u32 = 0o751;
 
 /// [`PodStorage`] below one directory. Clones share it.
 #[derive(Clone, Debug)]
@@ -130,9 +139,9 @@ impl Disk {
     }
 
     fn set_up(&self, dir: &Path, pod: &PodObject) -> Result<VolumeMounts, StorageError> {
-        for path in [dir.to_owned(), dir.join("volumes")] {
-            make_dir(&path, 0o750)?;
-        }
+        make_dir(&self.pods, PASSABLE)?;
+        make_dir(dir, if names_a_user(pod) { PASSABLE } else { CLOSED })?;
+        make_dir(&dir.join("volumes"), PASSABLE)?;
         let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
         volumes.iter().map(|volume| Ok((volume.name.clone(), self.volume(dir, pod, volume)?))).collect()
     }
@@ -169,7 +178,7 @@ impl Disk {
             });
         }
         let path = at(EMPTY_DIR);
-        make_dir(&path, 0o777)?;
+        make_volume(&path)?;
         Ok(path)
     }
 
@@ -199,7 +208,7 @@ impl Disk {
             let mode = item.mode.or(default_mode).and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644);
             payload.add(&item.path, text, mode).map_err(refused)?;
         }
-        make_dir(path, 0o777)?;
+        make_volume(path)?;
         payload.write(path).map_err(|error| io_error(path, &error))
     }
 }
@@ -221,10 +230,26 @@ fn component(text: &str) -> Result<&str, StorageError> {
     Ok(text)
 }
 
+/// Whether a container may run as somebody else than the node agent.
+fn names_a_user(pod: &PodObject) -> bool {
+    let of_pod = pod.spec().security_context.as_ref().map(|it| (it.run_as_user, it.run_as_group));
+    let of_containers =
+        pod.init_containers().iter().chain(pod.containers()).filter_map(|it| it.security_context.as_ref());
+    let of_ephemeral = pod.ephemeral_containers().iter().filter_map(|it| it.security_context.as_ref());
+    let of_each = of_containers.chain(of_ephemeral).map(|it| (it.run_as_user, it.run_as_group));
+    of_pod.into_iter().chain(of_each).any(|ids| ids != (None, None))
+}
+
+/// Makes the directory of a volume: who may write is for the containers to agree on.
+fn make_volume(path: &Path) -> Result<(), StorageError> {
+    path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
+    make_dir(path, 0o777)
+}
+
 /// Makes a directory and its parents, with a mode that the process's mask does not lessen.
 fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
     let make = || -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o750).create(path)?;
+        DirBuilder::new().recursive(true).mode(CLOSED).create(path)?;
         if fs::metadata(path)?.permissions().mode() & 0o7777 != mode {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }

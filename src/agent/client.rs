@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Url;
 use reqwest::header::ACCEPT;
 use reqwest::redirect::Policy;
 use rustls::crypto::ring;
@@ -43,7 +44,10 @@ async fn get(address: SocketAddr, path: &str, accept: &'static str) -> Result<St
         true => AskError::NoAgent(address),
         false => AskError::Failed { address, source: source.without_url() },
     };
-    let request = client()?.get(format!("http://{address}{path}")).header(ACCEPT, accept);
+    let mut url = Url::parse(&format!("http://{address}")).expect("an address and a port make a URL");
+    // Escapes what would not be of the path: whoever asks may have mistyped a name.
+    url.set_path(path);
+    let request = client()?.get(url).header(ACCEPT, accept);
     let response = request.send().await.map_err(failed)?;
     let status = response.status();
     let body = response.text().await.map_err(failed)?;

@@ -5,11 +5,17 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Where state goes as root.
 const SYSTEM_ROOT: &str = "/var/lib/podwright";
 /// Where manifests are as root: where they are on any node.
 const SYSTEM_MANIFESTS: &str = "/etc/kubernetes/manifests";
+
+/// How long an agent that was killed may take to let go of its directory: it does so once its memory is torn down.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The agent's directory, held until this is dropped or the process ends.
 #[derive(Debug)]
@@ -35,13 +41,15 @@ pub(crate) enum RootError {
 }
 
 impl Root {
-    /// Makes the directory if it is not there (mode 0750), and holds it.
+    /// Makes the directory if it is not there, and holds it, waiting a moment for an agent that ends. Blocking.
+    ///
+    /// Its mode is 0751: containers of other users pass through it to their volumes.
     ///
     /// # Errors
     /// [`RootError`] if it cannot be written to or another agent holds it.
     pub(crate) fn hold(path: &Path) -> Result<Self, RootError> {
         let make = |error| RootError::Make { path: path.to_owned(), error };
-        DirBuilder::new().recursive(true).mode(0o750).create(path).map_err(make)?;
+        DirBuilder::new().recursive(true).mode(0o751).create(path).map_err(make)?;
         let path = fs::canonicalize(path).map_err(make)?;
         let write = |error| RootError::Write { path: path.clone(), error };
         let file = OpenOptions::new()
@@ -51,10 +59,14 @@ impl Root {
             .mode(0o640)
             .open(path.join("lock"))
             .map_err(write)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Root { path, _lock: file }),
-            Err(TryLockError::WouldBlock) => Err(RootError::InUse(path)),
-            Err(TryLockError::Error(error)) => Err(write(error)),
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Root { path, _lock: file }),
+                Err(TryLockError::WouldBlock) if Instant::now() < patience => pause(),
+                Err(TryLockError::WouldBlock) => return Err(RootError::InUse(path)),
+                Err(TryLockError::Error(error)) => return Err(write(error)),
+            }
         }
     }
 
@@ -62,6 +74,11 @@ impl Root {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing else runs yet: the directory comes before the runtime")]
+fn pause() {
+    thread::sleep(LOOK_AGAIN);
 }
 
 /// What the system said, as part of a sentence.
@@ -91,6 +108,12 @@ impl Defaults {
             state_home: path(std::env::var_os("XDG_STATE_HOME")),
             config_home: path(std::env::var_os("XDG_CONFIG_HOME")),
         }
+    }
+
+    /// Those of a user who is not root.
+    #[cfg(test)]
+    pub(crate) fn of_user(home: &Path) -> Self {
+        Defaults { is_superuser: false, home: Some(home.to_owned()), state_home: None, config_home: None }
     }
 
     /// The root directory.
@@ -134,6 +157,18 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_that_is_about_to_be_gone_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Root::hold(dir.path()).unwrap();
+        let ends = thread::spawn(move || {
+            (0..5).for_each(|_| pause());
+            drop(first);
+        });
+        Root::hold(dir.path()).unwrap();
+        ends.join().unwrap();
+    }
+
+    #[test]
     fn a_root_that_is_a_file_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
@@ -144,7 +179,7 @@ mod tests {
 
     #[test]
     fn defaults_follow_the_user() {
-        let user = Defaults { is_superuser: false, home: Some("/home/u".into()), state_home: None, config_home: None };
+        let user = Defaults::of_user(Path::new("/home/u"));
         assert_eq!(user.root().unwrap(), Path::new("/home/u/.local/state/podwright"));
         assert_eq!(user.manifests().unwrap(), Path::new("/home/u/.config/podwright/manifests"));
         let told = Defaults { state_home: Some("/s".into()), config_home: Some("/c".into()), ..user.clone() };

@@ -93,9 +93,6 @@ impl Origins {
         let mut origins = Origins::default();
         for origin in &args.manifests {
             match origin {
-                Origin::Path(path) if args.until_finished && !path.exists() => {
-                    return Err(RunError::NoManifest(path.clone()));
-                }
                 Origin::Path(path) => origins.paths.push(path.clone()),
                 Origin::Url(url) => origins.urls.push(url.clone()),
             }
@@ -103,7 +100,10 @@ impl Origins {
         if args.manifests.is_empty() {
             origins.paths.push(defaults.manifests()?);
         }
-        Ok(origins)
+        match origins.paths.iter().find(|path| !path.exists()) {
+            Some(path) if args.until_finished => Err(RunError::NoManifest(path.clone())),
+            _ => Ok(origins),
+        }
     }
 
     fn kinds(&self) -> Vec<SourceKind> {
@@ -279,4 +279,26 @@ fn tell(verdict: &Verdict) -> ExitCode {
 fn print(text: &str) {
     // Whoever read it may have gone.
     let _ = writeln!(io::stdout(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::agent::cli::{Cli, Command};
+
+    fn origins(args: &[&str], home: &Path) -> Result<Origins, RunError> {
+        let Command::Run(args) = Cli::parse_from(["podwright", "run"].iter().chain(args)).command else { panic!() };
+        Origins::of(&args, &Defaults::of_user(home))
+    }
+
+    #[test]
+    fn whoever_waits_for_the_end_is_told_that_no_manifest_is_there() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(origins(&[], home.path()).unwrap().paths, [home.path().join(".config/podwright/manifests")]);
+        for args in [&["--until-finished"][..], &["--until-finished", "--manifests", "/nowhere/at-all"]] {
+            assert!(matches!(origins(args, home.path()), Err(RunError::NoManifest(_))), "{args:?}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use podwright::adapters::manifest::{self, Manifest};
+use podwright::adapters::sources;
 
 use super::root::reason;
 
@@ -32,7 +33,7 @@ pub(crate) fn validate(paths: &[PathBuf]) -> Findings {
 
 impl Findings {
     fn read(&mut self, file: &Path, seen: &mut BTreeMap<String, String>) {
-        let bytes = match fs::read(file) {
+        let bytes = match sources::contents(file) {
             Ok(bytes) => bytes,
             Err(error) => {
                 return self.fault(file, &format!("cannot be read ({}): mend or remove it", reason(&error)));
@@ -65,26 +66,16 @@ impl Findings {
     }
 }
 
-/// The file itself, or what a directory holds apart from subdirectories, hidden files and the backups of editors.
+/// The files that `run` would read. For it a path that is missing holds nothing; here it is a mistake.
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    if !fs::metadata(path)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let skipped = name.starts_with('.') || name.ends_with('~') || (name.starts_with('#') && name.ends_with('#'));
-        if !skipped && !path.is_dir() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
+    fs::symlink_metadata(path)?;
+    sources::list(path)
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
     const GOOD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n";
@@ -104,5 +95,16 @@ mod tests {
         says(findings.lines.len() - 2, "c.yaml: pod default/a is already defined by");
         says(findings.lines.len() - 1, "missing: cannot be read");
         assert!(findings.faults >= 3, "{:#?}", findings.lines);
+    }
+
+    #[test]
+    fn a_named_pipe_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let (done, answer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(validate(&[pipe])));
+        let findings = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait for a writer");
+        assert!(findings.lines[0].contains("pipe: cannot be read (not a regular file)"), "{:#?}", findings.lines);
     }
 }

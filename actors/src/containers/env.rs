@@ -264,6 +264,7 @@ fn mount(
     Ok(Mount {
         volume: wanted.name.clone(),
         host_path,
+        sub_path: sub_path.unwrap_or_default().into(),
         container_path: if wanted.mount_path.starts_with('/') {
             wanted.mount_path.clone()
         } else {

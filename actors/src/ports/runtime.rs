@@ -353,8 +353,11 @@ pub struct ContainerConfig {
 pub struct Mount {
     /// The volume's name in the pod.
     pub volume: String,
-    /// Where it is on the host.
+    /// Where it is on the host, `sub_path` included.
     pub host_path: PathBuf,
+    /// The part of `host_path` below the volume, relative and without `..`; empty for the whole volume. The runtime makes
+    /// what is missing of it as directories.
+    pub sub_path: PathBuf,
     /// Where the container sees it.
     pub container_path: String,
     /// Whether writes are refused.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Lifecycle, ResourceRequirements, SecurityContext};
+use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
 use rustix::process::Signal;
@@ -62,7 +63,7 @@ pub(super) fn plan(config: &ContainerConfig, node: &Node<'_>, id: &str, created_
         wishes.message_path.and_then(rootfs::relative).unwrap_or_else(|| "dev/termination-log".into());
     let limit = |resource: &str| {
         let quantity = wishes.resources?.limits.as_ref()?.get(resource)?;
-        parse_quantity(&quantity.0)
+        Amount::of(quantity).ok().filter(|amount| !amount.is_negative())
     };
     let run = RunRecord {
         id: id.into(),
@@ -75,8 +76,8 @@ pub(super) fn plan(config: &ContainerConfig, node: &Node<'_>, id: &str, created_
         stop_signal: stop_signal(name, wishes.lifecycle)?.as_raw(),
         cgroup: node.cgroups.map(|base| Cgroup {
             path: base.join(id),
-            memory: limit("memory").map(|bytes| bytes as u64),
-            cpu: limit("cpu").map(|cores| (cores * 1000.0) as u64),
+            memory: limit("memory").map(|bytes| bytes.units().unsigned_abs()),
+            cpu: limit("cpu").map(|cores| cores.millis().unsigned_abs()),
         }),
         message_from_log: wishes.message_policy == Some("FallbackToLogsOnError"),
         rootfs: root,
@@ -225,32 +226,6 @@ const SIGNALS: [(&str, Signal); 16] = [
     ("SIGIO", Signal::IO),
     ("SIGTSTP", Signal::TSTP),
 ];
-
-/// A resource quantity as a number; exact enough for a limit.
-fn parse_quantity(text: &str) -> Option<f64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor = match &text[digits.len()..] {
-        "" => 1.0,
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => f64::from(1 << 20),
-        "Gi" => f64::from(1 << 30),
-        "Ti" => 1024f64.powi(4),
-        "Pi" => 1024f64.powi(5),
-        "Ei" => 1024f64.powi(6),
-        _ => return None,
-    };
-    // A decimal exponent is part of the digits, because it ends in digits.
-    digits.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0).map(|n| n * factor)
-}
 
 /// What `remove` must know of a container.
 pub(super) fn places(layout: &Layout, record: &ContainerRecord) -> (PathBuf, PathBuf) {

@@ -169,18 +169,9 @@ pub(super) fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(dir)
 }
 
-/// Removes a directory tree that may be gone.
-pub(super) fn remove_tree(dir: &Path) -> io::Result<()> {
-    gone_is_fine(std::fs::remove_dir_all(dir))
-}
-
 /// Removes a file that may be gone.
 pub(super) fn remove_file(path: &Path) -> io::Result<()> {
-    gone_is_fine(std::fs::remove_file(path))
-}
-
-fn gone_is_fine(result: io::Result<()>) -> io::Result<()> {
-    match result {
+    match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }

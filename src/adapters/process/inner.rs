@@ -19,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::create::{self, Node, Plan};
 use super::entry::{Entry, Run};
-use super::files::{Layout, STATE, make_dir, remove_file, remove_tree};
+use super::files::{Layout, STATE, make_dir, remove_file};
 use super::record::{self, Durability, RunRecord, SandboxRecord};
 use super::table::Table;
 use super::{load, rootfs, stop};
+use crate::adapters::tree;
 
 /// What the tasks share.
 #[derive(Debug)]
@@ -249,7 +250,7 @@ fn remove_whole(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }?;
-    remove_tree(&doomed)
+    tree::remove(&doomed)
 }
 
 pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> RuntimeError {

@@ -13,11 +13,12 @@ use tracing::{info, warn};
 
 use super::entry::{Entry, Run, Shim};
 use super::exec::EXEC_ENV;
-use super::files::{ContainerFiles, Layout, STATE, remove_file, remove_tree};
+use super::files::{ContainerFiles, Layout, STATE, remove_file};
 use super::inner::Inner;
 use super::procfs;
 use super::record::{self, ContainerRecord, Durability, ExitRecord, SandboxRecord, ShimRecord, StartedRecord};
 use super::start;
+use crate::adapters::tree;
 
 /// Fills the table from the disk and watches what runs.
 pub(super) async fn load(inner: &Arc<Inner>) -> Result<(), (PathBuf, io::Error)> {
@@ -189,7 +190,7 @@ fn directories(dir: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
 
 /// Removes a directory whose creation or removal was cut short.
 fn drop_unfinished(dir: &Path) {
-    if let Err(error) = remove_tree(dir) {
+    if let Err(error) = tree::remove(dir) {
         warn!(%error, path = %dir.display(), "cannot remove a directory that is not used any more: remove it by hand");
     }
 }

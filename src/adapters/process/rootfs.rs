@@ -7,6 +7,8 @@ use std::os::unix::fs::{OpenOptionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use podwright_actors::ports::{Mount, RuntimeError};
+use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, mkdirat, openat};
+use rustix::io::Errno;
 
 use super::files::make_dir;
 use super::record::{RunRecord, User};
@@ -16,6 +18,8 @@ use super::record::{RunRecord, User};
 pub(super) struct Link {
     pub(super) at: PathBuf,
     pub(super) to: PathBuf,
+    /// The end of `to` that is made if it is missing.
+    pub(super) sub_path: PathBuf,
 }
 
 /// A path of the container, relative to its root; `None` for the root itself and for paths that lead out of it.
@@ -48,7 +52,7 @@ pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, Runt
                 other.at.display()
             )));
         }
-        links.push(Link { at, to: mount.host_path.clone() });
+        links.push(Link { at, to: mount.host_path.clone(), sub_path: mount.sub_path.clone() });
     }
     Ok(links)
 }
@@ -59,6 +63,7 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
     for link in links {
         let at = run.rootfs.join(&link.at);
         make_parent(&at)?;
+        make_sub_path(link)?;
         symlink(&link.to, &at)?;
     }
     // A mount that covers it would make us write into the volume.
@@ -76,9 +81,35 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
     }
 }
 
+/// Makes what is missing of a mount's `subPath`, with the mode of the volume (upstream `SafeMakeDir`, kubelet 1.36). No
+/// link is followed on the way: another container may have made it, to have directories made where only we may.
+fn make_sub_path(link: &Link) -> io::Result<()> {
+    if link.sub_path.as_os_str().is_empty() || fs::exists(&link.to)? {
+        return Ok(());
+    }
+    let names = link.sub_path.components().filter(|part| matches!(part, Component::Normal(_)));
+    let Some(volume) = link.to.ancestors().nth(names.clone().count()) else { return Ok(()) };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let named = |error: Errno| io::Error::other(format!("subPath {}: {error}", link.sub_path.display()));
+    let mut dir =
+        openat(CWD, volume, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(named)?;
+    let mode = Mode::from_raw_mode(fstat(&dir).map_err(named)?.st_mode);
+    for name in names {
+        let made = mkdirat(&dir, name.as_os_str(), mode);
+        dir = openat(&dir, name.as_os_str(), flags, Mode::empty()).map_err(named)?;
+        match made {
+            // Past the process's mask.
+            Ok(()) => fchmod(&dir, mode).map_err(named)?,
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(named(error)),
+        }
+    }
+    Ok(())
+}
+
 /// Removes the directory and those above it that are empty then, up to the pod's.
 pub(super) fn remove(rootfs: &Path) -> io::Result<()> {
-    super::files::remove_tree(rootfs)?;
+    crate::adapters::tree::remove(rootfs)?;
     for dir in rootfs.ancestors().skip(1).take(2) {
         // Other runs may be there, or storage was faster.
         let _ = fs::remove_dir(dir);
@@ -112,17 +143,25 @@ fn make_parent(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn mount(path: &str) -> Mount {
-        Mount { volume: "v".into(), host_path: "/host".into(), container_path: path.into(), read_only: false }
+        Mount {
+            volume: "v".into(),
+            host_path: "/host".into(),
+            sub_path: "".into(),
+            container_path: path.into(),
+            read_only: false,
+        }
     }
 
     #[test]
     fn mounts_become_links_below_the_root() {
         for (path, at) in [("/data", "data"), ("/var//lib/x/", "var/lib/x"), ("rel", "rel"), ("/a/./b", "a/b")] {
             let links = links("c", &[mount(path)]).unwrap();
-            assert_eq!(links, [Link { at: at.into(), to: "/host".into() }], "{path}");
+            assert_eq!(links, [Link { at: at.into(), to: "/host".into(), sub_path: "".into() }], "{path}");
         }
     }
 
@@ -133,6 +172,31 @@ mod tests {
             assert!(matches!(links("c", &mounts), Err(RuntimeError::Config(_))), "{paths:?}");
         }
         assert!(links("c", &[mount("/a"), mount("/ab")]).is_ok());
+    }
+
+    #[test]
+    fn a_missing_sub_path_is_made_with_the_volumes_mode_and_through_no_link() {
+        let root = tempfile::tempdir().unwrap();
+        let (volume, secret) = (root.path().join("volume"), root.path().join("secret"));
+        for dir in [&volume, &secret] {
+            fs::create_dir(dir).unwrap();
+        }
+        fs::set_permissions(&volume, fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(volume.join("file"), "kept").unwrap();
+        symlink(&secret, volume.join("way")).unwrap();
+        let make = |sub: &str| make_sub_path(&Link { at: "x".into(), to: volume.join(sub), sub_path: sub.into() });
+
+        for sub in ["", "a/b", "a/b", "a/./c/", "file", "way"] {
+            make(sub).unwrap();
+        }
+        for dir in ["a", "a/b", "a/c"] {
+            assert_eq!(fs::metadata(volume.join(dir)).unwrap().permissions().mode() & 0o7777, 0o777, "{dir}");
+        }
+        assert_eq!(fs::read_to_string(volume.join("file")).unwrap(), "kept");
+        for sub in ["way/new", "file/new", "way/new/below"] {
+            assert!(make(sub).is_err(), "{sub}");
+        }
+        assert_eq!(fs::read_dir(&secret).unwrap().count(), 0);
     }
 
     #[test]

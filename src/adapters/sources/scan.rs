@@ -79,8 +79,11 @@ impl Scan {
 }
 
 /// The files that count: the path itself, or what a directory holds apart from subdirectories and files that are not
-/// manifests by their name (hidden ones, and the backups that editors leave). A missing path has none.
-fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
+/// manifests by their name (hidden ones, and the backups that editors leave). A missing path has none. Blocking.
+///
+/// # Errors
+/// As the system says.
+pub fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::metadata(root) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Ok(vec![root.to_owned()]),
@@ -112,7 +115,12 @@ fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
+/// The text of a manifest, of which no more is read than [`manifest::read`](crate::adapters::manifest::read) takes. Blocking,
+/// but never for a writer.
+///
+/// # Errors
+/// If it is not a regular file, and as the system says.
+pub fn contents(path: &Path) -> io::Result<Vec<u8>> {
     // Asked before opening, because opening a named pipe waits for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));

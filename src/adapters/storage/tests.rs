@@ -56,7 +56,7 @@ async fn a_pod_has_its_directories_until_it_is_removed() {
     let data = node.dir().join("volumes/kubernetes.io~empty-dir/data");
     assert_eq!(mounts["data"], data);
     assert_eq!(mounts.len(), 3);
-    assert_eq!((mode(&node.dir()), mode(&node.dir().join("volumes")), mode(&data)), (0o750, 0o750, 0o777));
+    assert_eq!((mode(&node.dir()), mode(&node.dir().join("volumes")), mode(&data)), (0o750, 0o751, 0o777));
     assert_eq!(node.storage.pods().await, Ok(vec![uid()]));
 
     fs::write(data.join("file"), "kept").unwrap();
@@ -74,6 +74,27 @@ async fn a_pod_has_its_directories_until_it_is_removed() {
     for _ in 0..2 {
         node.storage.remove_pod(&uid()).await.unwrap();
         assert_eq!(node.storage.pods().await, Ok(vec![]));
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_names_a_user_lets_that_user_through_to_its_volumes() {
+    let node = Node::new();
+    for (of_pod, of_container, passable) in [
+        (json!(null), json!(null), false),
+        (json!({"runAsNonRoot": true}), json!({"privileged": false}), false),
+        (json!({"runAsUser": 65534}), json!(null), true),
+        (json!(null), json!({"runAsGroup": 65534}), true),
+    ] {
+        let mut pod = pod(json!([{"name": "data", "emptyDir": {}}])).pod().clone();
+        let spec = pod.spec.as_mut().unwrap();
+        spec.security_context = serde_json::from_value(of_pod.clone()).unwrap();
+        spec.containers[0].security_context = serde_json::from_value(of_container.clone()).unwrap();
+        let mounts = node.set_up(&PodObject::new(pod).unwrap()).await;
+        let pods = node.root.path().join("node/pods");
+        let between = mounts["data"].ancestors().skip(1).take_while(|dir| dir.starts_with(&pods));
+        assert_eq!(between.map(mode).all(|mode| mode & 1 == 1), passable, "{of_pod} {of_container}");
+        assert_eq!(mode(&node.dir()) & 6, 0, "nobody else may list or change it");
     }
 }
 

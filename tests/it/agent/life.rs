@@ -160,6 +160,8 @@ async fn people_and_programs_can_ask_for_pods() {
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&json["phase"], &json["waits"][0]["kind"]), (&"Running".into(), &"resync".into()));
 
+    let odd = agent.ask(&["explain", "default/web-n1?output=json"]).await;
+    assert!(text(&odd.stderr).contains("there is no pod default/web-n1?output=json"), "{}", text(&odd.stderr));
     let unknown = agent.ask(&["explain", "default/web"]).await;
     assert_eq!(unknown.status.code(), Some(1));
     assert_eq!(text(&unknown.stderr), "podwright: there is no pod default/web\nnear to it: default/web-n1\n");

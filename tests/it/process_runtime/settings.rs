@@ -60,6 +60,7 @@ async fn mounts_are_links_and_variables() {
     config.mounts = vec![Mount {
         volume: "my-data".into(),
         host_path: volume.clone(),
+        sub_path: "".into(),
         container_path: "/var/data".into(),
         read_only: false,
     }];

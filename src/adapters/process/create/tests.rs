@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::ports::Mount;
 
 use super::*;
@@ -86,8 +87,13 @@ fn the_environment_is_the_given_one_with_what_every_program_needs() {
 
 #[test]
 fn mounts_are_named_in_the_environment() {
-    let mount =
-        Mount { volume: "my-data".into(), host_path: "/h".into(), container_path: "/data".into(), read_only: false };
+    let mount = Mount {
+        volume: "my-data".into(),
+        host_path: "/h".into(),
+        sub_path: "".into(),
+        container_path: "/data".into(),
+        read_only: false,
+    };
     let plan = planned_as(0, &config(|_, c| c.mounts = vec![mount])).unwrap();
     assert_eq!(value(&plan, "PODWRIGHT_MOUNT_MY_DATA"), Some("/h"));
     assert_eq!(plan.links.len(), 1);
@@ -119,19 +125,24 @@ fn a_uid_cannot_lead_out_of_the_root() {
 }
 
 #[test]
-fn quantities_are_read_as_the_api_writes_them() {
-    for (text, number) in [
-        ("1", Some(1.0)),
-        ("500m", Some(0.5)),
-        ("0.25", Some(0.25)),
-        ("128Mi", Some(134_217_728.0)),
-        ("2G", Some(2e9)),
-        ("1e3", Some(1000.0)),
-        ("", None),
-        ("x", None),
-        ("-1", None),
-        ("1Qi", None),
+fn limits_become_bytes_and_thousandths() {
+    let quantity = |text: &str| Quantity(text.into());
+    for (memory, cpu, bytes, thousandths) in [
+        ("128Mi", "500m", Some(128 << 20), Some(500)),
+        ("2G", "0.25", Some(2_000_000_000), Some(250)),
+        // More than a float keeps apart.
+        ("9007199254740993", "1e1", Some(9_007_199_254_740_993), Some(10_000)),
+        ("-1", "x", None, None),
     ] {
-        assert_eq!(parse_quantity(text), number, "{text}");
+        let limits = [("memory".to_owned(), quantity(memory)), ("cpu".to_owned(), quantity(cpu))].into();
+        let plan = planned_as(
+            0,
+            &config(|spec, _| {
+                let resources = ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() };
+                spec.containers[0].resources = Some(resources);
+            }),
+        );
+        let cgroup = plan.unwrap().run.cgroup.unwrap();
+        assert_eq!((cgroup.memory, cgroup.cpu), (bytes, thousandths), "{memory} {cpu}");
     }
 }
