@@ -20,7 +20,7 @@ pub use runtime::{
     SandboxConfig, SandboxState, SandboxStatus,
 };
 pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
-pub use storage::{PodStorage, StorageError, VolumeMounts};
+pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub use syncer::{
     HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
 };

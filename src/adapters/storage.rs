@@ -35,7 +35,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::config::fields::{self, FieldFacts};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{PodStorage, StorageError, VolumeMounts};
+use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
 use locks::Locks;
 use payload::Payload;
@@ -43,6 +43,8 @@ use payload::Payload;
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 const PROJECTED: &str = "kubernetes.io~projected";
+/// What is made here, and so may be taken down here.
+const PLUGINS: &[&str] = &[EMPTY_DIR, DOWNWARD_API, PROJECTED];
 
 /// For the agent and its group alone.
 const CLOSED: u32 = 0o750;
@@ -102,11 +104,17 @@ impl PodStorage for FileStorage {
     }
 
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.run(uid, |_, dir| remove::volumes(dir, &[EMPTY_DIR, DOWNWARD_API, PROJECTED]))
+        self.run(uid, |_, dir| remove::volumes(dir, PLUGINS))
     }
 
-    fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.run(uid, |_, dir| remove::pod(dir))
+    fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.run(uid, |_, dir| {
+            if !unused() {
+                return Ok(());
+            }
+            remove::volumes(dir, PLUGINS)?;
+            remove::pod(dir)
+        })
     }
 
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>> {

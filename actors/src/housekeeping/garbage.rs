@@ -105,12 +105,10 @@ impl Sweep {
                 continue;
             }
             found += 1;
-            // Its volumes may still be there if the agent died between the end of the pod and its cleanup.
-            let removed = match self.storage.tear_down(&uid).await {
-                Ok(()) => self.storage.remove_pod(&uid).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = removed {
+            // A pod with a UID of its own may come back right now, so the last word is asked when nothing else is under way.
+            let (engine, desired, asked) = (self.engine.clone(), self.desired.clone(), uid.clone());
+            let unused = move || !engine.is_pod_known(&asked) && desired.pod(&asked).is_none();
+            if let Err(error) = self.storage.remove_pod(&uid, Box::new(unused)).await {
                 failed += 1;
                 tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed");
             }

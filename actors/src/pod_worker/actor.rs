@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::cell::{Cell, Slot};
+use super::lifecycle::{Lifecycle, Transition};
 use super::seat::Seat;
 use super::step::{Event, HookCall, Outcome, step};
 use crate::engine::Inner;
@@ -89,6 +90,8 @@ struct Life {
     /// that a busy pod does not touch the timer with each call.
     alarm: Option<(Time, Pin<Box<tokio::time::Sleep>>)>,
     dice: u64,
+    /// Where the log has the pod.
+    told: Lifecycle,
     /// Absent where nobody listens.
     span: Option<Box<Span>>,
 }
@@ -107,7 +110,7 @@ impl Life {
             phase = tracing::field::Empty,
         );
         let span = (!span.is_disabled()).then(|| Box::new(span));
-        Life { seat, running: None, alarm: None, dice, span }
+        Life { seat, running: None, alarm: None, dice, told: Lifecycle::Waiting, span }
     }
 
     fn span(&self) -> Span {
@@ -168,17 +171,23 @@ impl Life {
             Outcome::Failed { error, .. } => Some(error.clone()),
             Outcome::Continues { .. } | Outcome::Ended | Outcome::Succeeded | Outcome::Cancelled => None,
         };
-        let before = live.record.lifecycle();
         let effects = step(&mut live.record, Event::Done(outcome), engine.tick(jitter));
-        let after = live.record.lifecycle();
+        let last = live.record.transitions().next_back();
         engine.settle(self.seat.cell(), guard, effects);
-        if before != after {
-            self.span().record("phase", after.as_str());
-            tracing::info!(parent: &self.span(), lifecycle = after.as_str(), "moved");
-        }
+        self.tell(last);
         // No event: what failed tells of it in its own words, and a second event for each would drown them.
         if let Some(error) = failed {
             tracing::debug!(parent: &self.span(), error, "hook failed");
+        }
+    }
+
+    /// Logs where the pod went since this was last called. Updates move a pod too, so every look compares.
+    fn tell(&mut self, last: Option<Transition>) {
+        let Some(last) = last.filter(|last| last.to != self.told) else { return };
+        self.told = last.to;
+        if let Some(span) = &self.span {
+            span.record("phase", last.to.as_str());
+            tracing::info!(parent: &**span, lifecycle = last.to.as_str(), cause = last.cause.as_str(), "moved");
         }
     }
 
@@ -213,11 +222,9 @@ impl Life {
             }
             self.running = Some(engine.spawn.call(HookContext { uid: self.seat.cell().uid.clone(), cancel }, call));
         }
-        let started = effects.started;
+        let last = live.record.transitions().next_back();
         engine.settle(self.seat.cell(), guard, effects);
-        if started {
-            self.span().record("phase", "sync");
-        }
+        self.tell(last);
         if let Some(seen) = first_setup {
             engine.metrics.pod_worker.started(engine.clock.now().since(seen));
         }

@@ -12,6 +12,9 @@ use crate::pod::PodObject;
 /// Where each volume of a pod is on the host, by volume name.
 pub type VolumeMounts = BTreeMap<String, PathBuf>;
 
+/// Says whether nobody needs a pod's directory. Answers at once.
+pub type Unused = Box<dyn FnOnce() -> bool + Send>;
+
 /// Makes and removes a pod's directory and volumes. Every call is idempotent and cancel safe.
 pub trait PodStorage: Send + Sync + 'static {
     /// Makes the pod's directories (mode 0750) and volumes, and refreshes those whose content follows the pod object.
@@ -20,8 +23,9 @@ pub trait PodStorage: Send + Sync + 'static {
     /// Takes the pod's volumes down.
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Removes the directory of a pod whose volumes are down.
-    fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>>;
+    /// Takes down what volumes are left and removes the pod's directory, if `unused` says so once nothing else is being
+    /// done for the pod: one that came back in the meantime keeps what it has.
+    fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>>;
 
     /// Every pod that has a directory.
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>>;

@@ -64,7 +64,7 @@ async fn a_pod_has_its_directories_until_it_is_removed() {
     assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "kept");
 
     fs::create_dir_all(node.dir().join("containers/c")).unwrap();
-    assert!(node.storage.remove_pod(&uid()).await.is_err(), "a volume with content keeps the directory");
+    node.storage.remove_pod(&uid(), Box::new(|| false)).await.unwrap();
     assert_eq!(fs::read_to_string(data.join("file")).unwrap(), "kept");
 
     for _ in 0..2 {
@@ -72,7 +72,7 @@ async fn a_pod_has_its_directories_until_it_is_removed() {
         assert!(!data.exists());
     }
     for _ in 0..2 {
-        node.storage.remove_pod(&uid()).await.unwrap();
+        node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
         assert_eq!(node.storage.pods().await, Ok(vec![]));
     }
 }
@@ -123,12 +123,12 @@ async fn removing_follows_no_link_and_touches_no_foreign_volume() {
 
     node.storage.tear_down(&uid()).await.unwrap();
     assert!(!mounts["data"].exists());
-    let error = node.storage.remove_pod(&uid()).await.unwrap_err();
+    let error = node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap_err();
     assert!(error.to_string().contains("example.com~other/v"), "{error}");
     assert!(foreign.join("file").exists() && work.exists());
 
     fs::remove_file(foreign.join("file")).unwrap();
-    node.storage.remove_pod(&uid()).await.unwrap();
+    node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
     assert!(!node.dir().exists());
     assert!(outside.join("precious").exists());
 }
@@ -264,7 +264,7 @@ async fn a_uid_cannot_lead_out_of_the_root() {
     for uid in ["..", ".", "", "a/b", "/etc"] {
         let uid = PodUid::new(uid);
         assert!(node.storage.tear_down(&uid).await.is_err());
-        assert!(node.storage.remove_pod(&uid).await.is_err());
+        assert!(node.storage.remove_pod(&uid, Box::new(|| true)).await.is_err());
     }
     assert!(node.root.path().exists());
 }
@@ -277,7 +277,7 @@ async fn what_a_cancelled_call_began_ends_before_the_next() {
     for _ in 0..50 {
         let _ = node.storage.set_up(&pod).now_or_never();
         node.storage.tear_down(&uid()).await.unwrap();
-        node.storage.remove_pod(&uid()).await.unwrap();
+        node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
         assert_eq!(node.storage.pods().await, Ok(vec![]));
     }
 }

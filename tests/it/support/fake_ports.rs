@@ -11,7 +11,7 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     EventRecorder, GrpcTarget, HttpTarget, NetworkClient, NetworkError, PodEvent, PodStorage, StorageError, TcpTarget,
-    VolumeMounts,
+    Unused, VolumeMounts,
 };
 
 /// Pod directories. Volumes come and go at once, unless they are stuck.
@@ -63,10 +63,16 @@ impl PodStorage for FakeStorage {
         .boxed()
     }
 
-    fn remove_pod<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
         async move {
+            if !unused() {
+                return Ok(());
+            }
             let mut state = self.0.lock();
-            assert!(!state.mounted.contains(uid), "the directory of {uid} has volumes");
+            if state.stuck {
+                return Err(StorageError::Volume { volume: "data".into(), reason: "it is busy".into() });
+            }
+            state.mounted.remove(uid);
             state.pods.remove(uid);
             Ok(())
         }

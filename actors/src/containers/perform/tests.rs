@@ -11,7 +11,9 @@ use futures_util::FutureExt;
 use super::fake_runtime::{FakeRuntime, Script};
 use super::*;
 use crate::containers::fixtures::*;
-use crate::ports::{GrpcTarget, HttpTarget, NetworkError, PodEvent, StorageError, SyncRetry, TcpTarget, TokioClock};
+use crate::ports::{
+    GrpcTarget, HttpTarget, NetworkError, PodEvent, StorageError, SyncRetry, TcpTarget, TokioClock, Unused,
+};
 use crate::time::{Grace, Time};
 
 /// A manager with a fake on every port.
@@ -216,7 +218,7 @@ impl PodStorage for Told {
         async { Ok(()) }.boxed()
     }
 
-    fn remove_pod<'a>(&'a self, _: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
+    fn remove_pod<'a>(&'a self, _: &'a PodUid, _: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
         async { Ok(()) }.boxed()
     }
 
