@@ -1,5 +1,6 @@
 //! All parts of a node agent, put together over its ports.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use actix::Actor;
@@ -166,7 +167,9 @@ impl Node {
         let told = dispatcher.clone();
         actix::spawn(async move {
             while let Some(change) = probed.recv().await {
-                told.probed(&change);
+                if catch_unwind(AssertUnwindSafe(|| told.probed(&change))).is_err() {
+                    tracing::error!(pod.uid = %change.uid, "a change of a probe was not followed: a panic");
+                }
             }
         });
         DispatcherActor::new(dispatcher, received, healthy.clone()).start();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 
 use super::conditions::{self, Why, own};
 use super::containers::Containers;
@@ -72,7 +73,11 @@ pub fn compute(input: &StatusInput<'_>) -> PodStatus {
         allocated_resources: total.requests.clone(),
         resources: Some(total),
         observed_generation: pod.metadata().generation,
-        start_time: previous.start_time.clone().or_else(|| api.start_time.clone()),
+        start_time: previous
+            .start_time
+            .clone()
+            .or_else(|| api.start_time.clone())
+            .or_else(|| found_since(input.runtime)),
         ..PodStatus::default()
     };
     addresses(input, previous, &mut status);
@@ -81,7 +86,7 @@ pub fn compute(input: &StatusInput<'_>) -> PodStatus {
     let phase = standing.unwrap_or_else(|| phase::phase(pod, &status, input.is_terminal, has_started_regular(input)));
     set_phase(&mut status, phase, previous, api);
     if standing.is_none() {
-        let start = previous.start_time.as_ref().map(|start| Time::from_timestamp(start.0));
+        let start = status.start_time.as_ref().map(|start| Time::from_timestamp(start.0));
         if let Some(exceeded) = deadline::deadline_exceeded(pod, start, input.now) {
             status.phase = Some(Phase::Failed.as_str().to_owned());
             status.reason = Some(exceeded.reason.to_owned());
@@ -91,6 +96,12 @@ pub fn compute(input: &StatusInput<'_>) -> PodStatus {
 
     set_conditions(input, previous, api, restarting_all, &mut status);
     status
+}
+
+/// A pod of which no status is kept and that runs was started by an earlier agent: its age, and its active deadline,
+/// count from the oldest sandbox that is left of it.
+fn found_since(runtime: &PodRuntimeStatus) -> Option<ApiTime> {
+    runtime.sandboxes.iter().map(|sandbox| sandbox.created_at).min().map(Time::to_api)
 }
 
 /// The status of a pod that is refused and never starts: no containers, no conditions.

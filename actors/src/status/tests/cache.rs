@@ -56,7 +56,8 @@ fn conditions_of_others_and_their_order_are_no_change() {
 
 #[test]
 fn the_start_time_never_changes() {
-    let world = never();
+    let mut world = never();
+    world.runtime.sandboxes.clear();
     let mut cache = StatusCache::default();
     accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
     let world = world.runs([running("a", 0)]);
@@ -246,7 +247,8 @@ fn statuses_are_kept_in_one_form() {
     let mut ended = exited("a", 0, 1);
     ended.message = long;
     ended.finished_at = Some(at(3) + Duration::from_millis(700));
-    let world = World::new(pod.clone()).runs([ended]);
+    let mut world = World::new(pod.clone()).runs([ended]);
+    world.runtime.sandboxes[0].created_at = at(1) + Duration::from_millis(900);
     let mut cache = StatusCache::default();
     accepted(cache.set(&pod, None, world.status(), false, at(1) + Duration::from_millis(900)));
     let status = cache.get(pod.uid()).unwrap();

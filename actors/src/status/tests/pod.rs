@@ -52,6 +52,17 @@ fn a_running_pod_may_fall_back_to_pending() {
     assert_eq!(phase_of(&two.runs([running("i", 0)]).after(before).status()), "Pending");
 }
 
+// After a restart of the agent the age goes on, and the active deadline does not begin anew.
+#[test]
+fn a_pod_found_running_started_with_its_sandbox() {
+    let mut world = World::new(pod(json!({"spec": {"activeDeadlineSeconds": 5, "restartPolicy": "Never"}})));
+    world.runtime.containers = vec![running("a", 0)];
+    world.now = at(6);
+    let status = world.status();
+    assert_eq!(status.start_time, Some(at(0).to_api()));
+    assert_eq!((phase_of(&status), status.reason.as_deref()), ("Failed", Some("DeadlineExceeded")));
+}
+
 #[test]
 fn a_passed_deadline_fails_a_pod_once_and_for_all() {
     let world = || {
