@@ -39,7 +39,8 @@ impl PodSummary {
             containers: pod.containers().len() + sidecars,
             restarts: tally.restarts,
             last_restart: tally.last_end.filter(|_| tally.restarts > 0).map(|end| now.since(end)),
-            age: created.or_else(|| pod.first_seen()).or(started).map(|since| now.since(since)),
+            // A static pod is seen anew by each agent, but it may have been started by an earlier one.
+            age: created.or_else(|| pod.first_seen().into_iter().chain(started).min()).map(|since| now.since(since)),
         }
     }
 

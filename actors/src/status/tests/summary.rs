@@ -62,6 +62,14 @@ fn restarts_tell_how_long_ago_the_last_one_was() {
 }
 
 #[test]
+fn a_static_pod_that_an_earlier_agent_started_keeps_its_age() {
+    let seen = at(60).to_timestamp().to_string();
+    let world = World::new(pod(json!({"metadata": {"annotations": {"kubernetes.io/config.seen": seen}}})));
+    let world = world.runs([running("a", 0)]);
+    assert_eq!(PodSummary::new(&world.pod, &world.status(), at(63)).age_column(), "63s");
+}
+
+#[test]
 fn ages_are_short() {
     for (seconds, text) in [
         (0, "0s"),
