@@ -6,6 +6,8 @@ pub mod manifest;
 pub mod network;
 #[cfg(feature = "process")]
 pub mod process;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 #[cfg(feature = "agent")]
 pub mod sources;
 #[cfg(any(feature = "agent", feature = "process"))]

@@ -20,6 +20,7 @@ pub(crate) mod logs;
 pub(crate) mod machine;
 pub(crate) mod root;
 pub(crate) mod run;
+mod runtime;
 pub(crate) mod screen;
 pub(crate) mod table;
 pub(crate) mod until;

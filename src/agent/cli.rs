@@ -11,6 +11,10 @@ use podwright::actors::ids::FullName;
 use podwright::actors::shutdown::ShutdownConfig;
 use podwright::adapters::sources::Origin;
 
+use super::runtime::Runtime;
+#[cfg(feature = "simulated")]
+use super::runtime::Simulate;
+
 /// Runs pods on this machine, and tells what they wait for.
 #[derive(Debug, Parser)]
 #[command(name = "podwright", version, max_term_width = 100)]
@@ -37,9 +41,15 @@ pub(crate) struct RunArgs {
     /// /etc/kubernetes/manifests as root, else podwright/manifests in the user's configuration directory].
     #[arg(long, value_name = "DIR|FILE|URL")]
     pub(crate) manifests: Vec<Origin>,
-    /// What runs containers. This build has: process.
+    /// What runs containers: process (processes of this machine) or simulated (nothing; pods live in memory).
     #[arg(long, default_value = "process")]
     pub(crate) runtime: Runtime,
+    /// What simulated pods do unless their annotations simulated.podwright.dev/KEY say otherwise, like run-for=5s..10s; may
+    /// be given several times. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
+    /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code, and seed.
+    #[cfg(feature = "simulated")]
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) simulate: Vec<Simulate>,
     /// The agent's directory [default: /var/lib/podwright as root, else podwright in the user's state directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
@@ -123,28 +133,6 @@ pub(crate) enum LogFormat {
     #[default]
     Text,
     Json,
-}
-
-/// What runs containers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Runtime {
-    /// Processes of this machine.
-    Process,
-}
-
-impl FromStr for Runtime {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "process" if cfg!(feature = "process") => Ok(Runtime::Process),
-            "process" => Err("this build has no process runtime: build it with the feature `process`".into()),
-            _ if text == "cri" || text.starts_with("cri=") => {
-                Err("this build cannot talk to a CRI runtime yet: it has the runtime `process`".into())
-            }
-            _ => Err("there is no such runtime: this build has `process`".into()),
-        }
-    }
 }
 
 /// Where the admin endpoints are: a loopback address.
@@ -291,13 +279,6 @@ mod tests {
         assert_eq!(parse("0").as_deref(), Ok("0,0"));
         assert!(parse("5,10").unwrap_err().contains("critical"));
         assert!(parse("soon").unwrap_err().contains("seconds"));
-    }
-
-    #[test]
-    fn a_runtime_that_is_not_there_is_refused_with_what_is() {
-        for text in ["cri=unix:///run/containerd/containerd.sock", "docker"] {
-            assert!(text.parse::<Runtime>().unwrap_err().contains("`process`"), "{text}");
-        }
     }
 
     #[test]

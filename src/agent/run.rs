@@ -4,18 +4,17 @@ mod signals;
 mod stop;
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use podwright::actors::admission::{AdmissionHandler, NodeCapacity};
+use podwright::actors::admission::AdmissionHandler;
 use podwright::actors::containers::perform::ContainersConfig;
 use podwright::actors::engine::{EngineConfig, StartEngineError};
 use podwright::actors::node::{Node, NodeConfig, NodePorts};
-use podwright::actors::ports::{Clock, ContainerRuntime, SourceKind, TokioClock};
+use podwright::actors::ports::{Clock, SourceKind, TokioClock};
 use podwright::actors::shutdown::ShutdownGate;
 use podwright::actors::status::NodeFacts;
-use podwright::adapters::network::{BuildNetworkError, Network};
 use podwright::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
 use podwright::adapters::storage::FileStorage;
 use podwright::metrics::Metrics;
@@ -24,11 +23,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::admin;
-use super::cli::{NodeName, RunArgs, Runtime};
+use super::cli::{NodeName, RunArgs};
 use super::events::EventLog;
 use super::logs::{self, Lines};
 use super::machine;
 use super::root::{Defaults, Root, RootError};
+use super::runtime::{Machine, OpenRuntimeError};
 use super::screen::{Screen, Terminal};
 use super::until::{Verdict, verdict};
 use super::view::View;
@@ -43,16 +43,10 @@ pub(crate) enum RunError {
     NoManifest(PathBuf),
     #[error("cannot start the engine's threads")]
     Engine(#[from] StartEngineError),
-    #[error("cannot make network calls")]
-    Network(#[from] BuildNetworkError),
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
-    #[cfg(feature = "process")]
-    #[error("cannot open the process runtime")]
-    Process(#[from] podwright::adapters::process::OpenError),
-    #[cfg(not(feature = "process"))]
-    #[error("this build has no runtime: build it with the feature `process`")]
-    NoRuntime,
+    #[error(transparent)]
+    Runtime(#[from] OpenRuntimeError),
 }
 
 /// Where manifests are.
@@ -196,7 +190,7 @@ async fn node(
     gate: Arc<ShutdownGate>,
 ) -> Result<View, RunError> {
     let host_ips = machine::host_ips();
-    let capacity: NodeCapacity = machine::capacity(args.max_pods);
+    let capacity = args.runtime.capacity(machine::capacity(args.max_pods));
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
@@ -208,14 +202,15 @@ async fn node(
         facts: NodeFacts {
             name: name.to_owned(),
             host_ips: host_ips.clone(),
-            runtime_name: runtime_name(args.runtime).to_owned(),
+            runtime_name: args.runtime.name().to_owned(),
         },
         allocatable: allocatable.clone(),
         sources: origins.kinds(),
     };
+    let Machine { runtime, network } = Machine::open(args, root.path(), host_ips, &clock).await?;
     let ports = NodePorts {
-        runtime: runtime(args.runtime, root.path(), host_ips).await?,
-        network: Arc::new(Network::new()?),
+        runtime,
+        network,
         storage: Arc::new(FileStorage::new(root.path(), allocatable)),
         events: events.clone(),
         clock: clock.clone(),
@@ -224,32 +219,6 @@ async fn node(
     };
     let node = Arc::new(Node::start(config, ports)?);
     Ok(View { node, events, clock, metrics, resync: engine.resync })
-}
-
-fn runtime_name(runtime: Runtime) -> &'static str {
-    match runtime {
-        Runtime::Process => "process",
-    }
-}
-
-#[cfg(feature = "process")]
-async fn runtime(
-    runtime: Runtime,
-    root: &Path,
-    addresses: Vec<std::net::IpAddr>,
-) -> Result<Arc<dyn ContainerRuntime>, RunError> {
-    use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
-    match runtime {
-        Runtime::Process => {
-            let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
-            Ok(Arc::new(ProcessRuntime::open(config).await?))
-        }
-    }
-}
-
-#[cfg(not(feature = "process"))]
-async fn runtime(_: Runtime, _: &Path, _: Vec<std::net::IpAddr>) -> Result<Arc<dyn ContainerRuntime>, RunError> {
-    Err(RunError::NoRuntime)
 }
 
 /// Resolves once nothing is left to do.
@@ -283,6 +252,8 @@ fn print(text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::Parser;
 
     use super::*;

@@ -4,5 +4,7 @@ mod bad_input;
 mod harness;
 mod life;
 mod restart;
+#[cfg(feature = "simulated")]
+mod simulated;
 mod terminal;
 mod until_finished;

@@ -10,6 +10,8 @@ mod network;
 mod node;
 #[cfg(feature = "process")]
 mod process_runtime;
+#[cfg(feature = "simulated")]
+mod simulated;
 #[cfg(feature = "agent")]
 mod sources;
 mod support;

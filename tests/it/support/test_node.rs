@@ -11,7 +11,7 @@ use podwright_actors::containers::perform::ContainersConfig;
 use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright_actors::ports::{ContainerRuntime, NetworkClient, SourceKind, SourceProblem, SourceSet, TokioClock};
 use podwright_actors::shutdown::ShutdownGate;
 use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
@@ -52,7 +52,9 @@ pub(crate) struct Setup {
     pub(crate) cpu_millis: i64,
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
-    clock: TokioClock,
+    pub(crate) clock: TokioClock,
+    /// Instead of the fakes.
+    pub(crate) over: Option<(Arc<dyn ContainerRuntime>, Arc<dyn NetworkClient>)>,
 }
 
 impl Setup {
@@ -72,11 +74,14 @@ impl Setup {
             resync: Duration::from_secs(60),
             sources: vec![SourceKind::File, SourceKind::Api],
             clock,
+            over: None,
         }
     }
 
     pub(crate) fn start(self) -> TestNode {
-        let Setup { runtime, storage, cpu_millis, resync, sources, clock } = self;
+        let Setup { runtime, storage, cpu_millis, resync, sources, clock, over } = self;
+        let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
+        let (below, network) = over.unwrap_or_else(fakes);
         let (events, gate, metrics) = (Arc::new(Events::default()), Arc::new(ShutdownGate::default()), Metrics::new());
         let capacity = NodeCapacity { cpu_millis, memory_bytes: 1 << 30, pods: 500 };
         let admission: Vec<Arc<dyn AdmissionHandler>> = vec![gate.clone(), Arc::new(capacity)];
@@ -94,8 +99,8 @@ impl Setup {
             sources,
         };
         let ports = NodePorts {
-            runtime: runtime.clone(),
-            network: Arc::new(NoNetwork),
+            runtime: below,
+            network,
             storage: storage.clone(),
             events: events.clone(),
             clock: Arc::new(clock),

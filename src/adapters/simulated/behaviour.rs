@@ -1,0 +1,451 @@
+//! What simulated containers do, and how one says so.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::draw::Draw;
+
+/// What the annotations begin with: `simulated.podwright.dev/run-for: 5s`.
+pub const ANNOTATION_PREFIX: &str = "simulated.podwright.dev/";
+
+/// What a simulated pod and its containers do over time.
+///
+/// Each field has a key, under which it is set for all pods ([`set`](Behaviour::set)) or by an annotation of one pod. An
+/// annotation's value may differ between containers: `5s,proxy=forever` gives `5s` to all but `proxy`.
+///
+/// An init container that is no sidecar ends at once with code 0: of `run-for`, `exits` and `exit-code` only annotations
+/// that name it concern it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Behaviour {
+    /// `sandbox-latency`: how long a sandbox takes to be made, its network included. Of the whole pod.
+    pub sandbox_latency: Latency,
+    /// `sandbox-failures`: which attempts to make a sandbox fail. Of the whole pod.
+    pub sandbox_failures: Share,
+    /// `network-failures`: which of the calls to the pod's address (probes, hooks) are refused. Of the whole pod.
+    pub network_failures: Share,
+    /// `pull-latency`: how long a pull takes.
+    pub pull_latency: Latency,
+    /// `pull-failures`: which attempts to pull fail.
+    pub pull_failures: Share,
+    /// `start-latency`: how long the start of a container takes.
+    pub start_latency: Latency,
+    /// `start-failures`: which attempts to start fail.
+    pub start_failures: Share,
+    /// `run-for`: how long a container runs before it ends by itself; `forever` if it does not.
+    pub run_for: RunFor,
+    /// `exits`: which runs end by themselves after `run-for`; the others run until they are stopped.
+    pub exits: Share,
+    /// `exit-code`: of a run that ends by itself.
+    pub exit_code: u8,
+    /// `stop-latency`: how long a container takes to end with code 0 when it is asked to; `never` if it has to be killed.
+    pub stop_latency: StopLatency,
+    /// `exec-exit-code`: of every command that is run in a container (probes, hooks).
+    pub exec_exit_code: u8,
+}
+
+/// Everything works at once, and runs for ever.
+impl Default for Behaviour {
+    fn default() -> Self {
+        Behaviour {
+            sandbox_latency: Latency::ZERO,
+            sandbox_failures: Share::Never,
+            network_failures: Share::Never,
+            pull_latency: Latency::ZERO,
+            pull_failures: Share::Never,
+            start_latency: Latency::ZERO,
+            start_failures: Share::Never,
+            run_for: RunFor::Forever,
+            exits: Share::Always,
+            exit_code: 0,
+            stop_latency: StopLatency::After(Latency::ZERO),
+            exec_exit_code: 0,
+        }
+    }
+}
+
+/// The keys of what a whole pod does, then those of what a container does.
+const POD_KEYS: [&str; 3] = ["sandbox-latency", "sandbox-failures", "network-failures"];
+const CONTAINER_KEYS: [&str; 9] = [
+    "pull-latency",
+    "pull-failures",
+    "start-latency",
+    "start-failures",
+    "run-for",
+    "exits",
+    "exit-code",
+    "stop-latency",
+    "exec-exit-code",
+];
+
+/// The keys of how a run ends by itself.
+const END_KEYS: [&str; 3] = ["run-for", "exits", "exit-code"];
+
+/// Whose behaviour is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named<'a> {
+    /// Its name; empty for the pod as a whole.
+    pub(super) name: &'a str,
+    /// Whether it is an init container and no sidecar.
+    pub(super) is_init: bool,
+}
+
+/// Whether a setting is one of [`Behaviour`]'s.
+fn known(key: &str) -> bool {
+    POD_KEYS.contains(&key) || CONTAINER_KEYS.contains(&key)
+}
+
+fn all_keys() -> String {
+    [&POD_KEYS[..], &CONTAINER_KEYS[..]].concat().join(", ")
+}
+
+/// A setting that cannot be taken. Says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSetting {
+    /// There is none of that name.
+    #[error("there is no setting {0:?}: write one of {keys}", keys = all_keys())]
+    Unknown(String),
+    /// The value cannot be read.
+    #[error("{key} cannot be {value:?}: write {expected}")]
+    Value {
+        /// Which setting.
+        key: String,
+        /// What it was to be.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+}
+
+/// An annotation of a pod cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("annotation {ANNOTATION_PREFIX}{key}: {problem}")]
+pub struct BadAnnotation {
+    /// What follows [`ANNOTATION_PREFIX`].
+    pub key: String,
+    /// What is wrong.
+    pub problem: AnnotationProblem,
+}
+
+/// What is wrong with an annotation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnnotationProblem {
+    /// Its name or a value.
+    #[error(transparent)]
+    Setting(#[from] BadSetting),
+    /// It names a container that the pod does not have.
+    #[error("{value:?} names container {container:?}, which the pod does not have: name one of {names}")]
+    NoSuchContainer {
+        /// The whole value.
+        value: String,
+        /// Who is named.
+        container: String,
+        /// Who could be.
+        names: String,
+    },
+    /// It differs between containers although it concerns the pod.
+    #[error("{value:?} names a container, and this concerns the whole pod: write one value")]
+    WholePod {
+        /// The whole value.
+        value: String,
+    },
+}
+
+impl Behaviour {
+    /// Sets one field by its key.
+    ///
+    /// # Errors
+    /// [`BadSetting`] if there is no such key or the value is not one of its kind; then nothing is changed.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), BadSetting> {
+        fn read<T: Setting>(field: &mut T, key: &str, value: &str) -> Result<(), BadSetting> {
+            let bad = || BadSetting::Value { key: key.into(), value: value.into(), expected: T::EXPECTED };
+            *field = T::read(value.trim()).ok_or_else(bad)?;
+            Ok(())
+        }
+        match key {
+            "sandbox-latency" => read(&mut self.sandbox_latency, key, value),
+            "sandbox-failures" => read(&mut self.sandbox_failures, key, value),
+            "network-failures" => read(&mut self.network_failures, key, value),
+            "pull-latency" => read(&mut self.pull_latency, key, value),
+            "pull-failures" => read(&mut self.pull_failures, key, value),
+            "start-latency" => read(&mut self.start_latency, key, value),
+            "start-failures" => read(&mut self.start_failures, key, value),
+            "run-for" => read(&mut self.run_for, key, value),
+            "exits" => read(&mut self.exits, key, value),
+            "exit-code" => read(&mut self.exit_code, key, value),
+            "stop-latency" => read(&mut self.stop_latency, key, value),
+            "exec-exit-code" => read(&mut self.exec_exit_code, key, value),
+            _ => Err(BadSetting::Unknown(key.to_owned())),
+        }
+    }
+
+    /// What a container does that others wait for: an init container that is no sidecar. It ends at once with 0 unless an
+    /// annotation names it, or its pod would never get anywhere.
+    pub(super) fn of_init(&self) -> Behaviour {
+        Behaviour { run_for: RunFor::Time(Latency::ZERO), exits: Share::Always, exit_code: 0, ..self.clone() }
+    }
+
+    /// What one container of a pod does: these defaults, changed by the pod's annotations. All annotations are read, so
+    /// that a bad one is found whichever container starts first. `None` if the pod changes nothing.
+    ///
+    /// # Errors
+    /// [`BadAnnotation`] for the first one that cannot be followed.
+    pub(super) fn of_container(
+        &self,
+        annotations: Option<&BTreeMap<String, String>>,
+        container: Named<'_>,
+        all: &[&str],
+    ) -> Result<Option<Behaviour>, BadAnnotation> {
+        let ours = || {
+            let all = annotations.into_iter().flatten();
+            all.filter_map(|(name, value)| Some((name.strip_prefix(ANNOTATION_PREFIX)?, value.as_str())))
+        };
+        if ours().next().is_none() {
+            return Ok(None);
+        }
+        let mut behaviour = self.clone();
+        for (key, value) in ours() {
+            let bad = |problem: AnnotationProblem| BadAnnotation { key: key.to_owned(), problem };
+            behaviour.annotate(key, value, container, all).map_err(bad)?;
+        }
+        Ok(Some(behaviour))
+    }
+
+    fn annotate(
+        &mut self,
+        key: &str,
+        value: &str,
+        container: Named<'_>,
+        all: &[&str],
+    ) -> Result<(), AnnotationProblem> {
+        if !known(key) {
+            return Err(BadSetting::Unknown(key.to_owned()).into());
+        }
+        let mut own = None;
+        let mut others = None;
+        let mut scratch = self.clone();
+        for part in value.split(',') {
+            let Some((name, part)) = part.split_once('=') else {
+                scratch.set(key, part)?;
+                others = Some(part);
+                continue;
+            };
+            let name = name.trim();
+            if POD_KEYS.contains(&key) {
+                return Err(AnnotationProblem::WholePod { value: value.to_owned() });
+            }
+            if !all.contains(&name) {
+                return Err(AnnotationProblem::NoSuchContainer {
+                    value: value.to_owned(),
+                    container: name.to_owned(),
+                    names: all.join(", "),
+                });
+            }
+            scratch.set(key, part)?;
+            if name == container.name {
+                own = Some(part);
+            }
+        }
+        let others = others.filter(|_| !(container.is_init && END_KEYS.contains(&key)));
+        match own.or(others) {
+            Some(value) => Ok(self.set(key, value)?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A kind of value.
+trait Setting: Sized {
+    /// What may be written.
+    const EXPECTED: &'static str;
+
+    fn read(text: &str) -> Option<Self>;
+}
+
+/// How long something takes: always the same, or between two bounds, each as likely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Latency {
+    least: Duration,
+    most: Duration,
+}
+
+impl Latency {
+    /// At once.
+    pub const ZERO: Latency = Latency::exactly(Duration::ZERO);
+
+    /// Always the same.
+    pub const fn exactly(latency: Duration) -> Self {
+        Latency { least: latency, most: latency }
+    }
+
+    /// Between two bounds; the greater one counts as the upper one.
+    pub fn between(one: Duration, other: Duration) -> Self {
+        Latency { least: one.min(other), most: one.max(other) }
+    }
+
+    /// One draw.
+    pub(super) fn draw(self, draw: Draw) -> Duration {
+        self.least + (self.most - self.least).mul_f64(draw.fraction())
+    }
+}
+
+/// Long enough for everything, short enough for every clock.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+fn duration(text: &str) -> Option<Duration> {
+    let parsed = text.trim().parse::<SignedDuration>().ok()?;
+    Duration::try_from(parsed).ok().filter(|duration| *duration <= LONGEST)
+}
+
+impl Setting for Latency {
+    const EXPECTED: &'static str = "a duration like 250ms, or a range like 10ms..1m30s";
+
+    fn read(text: &str) -> Option<Self> {
+        match text.split_once("..") {
+            None => Some(Latency::exactly(duration(text)?)),
+            Some((least, most)) => {
+                let (least, most) = (duration(least)?, duration(most)?);
+                (least <= most).then_some(Latency { least, most })
+            }
+        }
+    }
+}
+
+/// When a run ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunFor {
+    /// Not.
+    Forever,
+    /// After so long.
+    Time(Latency),
+}
+
+impl Setting for RunFor {
+    const EXPECTED: &'static str = "a duration like 5s, a range like 5s..10s, or forever";
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "forever" => Some(RunFor::Forever),
+            _ => Latency::read(text).map(RunFor::Time),
+        }
+    }
+}
+
+/// How a container takes SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopLatency {
+    /// Ends after so long.
+    After(Latency),
+    /// Ignores it, and has to be killed.
+    Never,
+}
+
+impl Setting for StopLatency {
+    const EXPECTED: &'static str = "a duration like 2s, a range like 0s..5s, or never";
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "never" => Some(StopLatency::Never),
+            _ => Latency::read(text).map(StopLatency::After),
+        }
+    }
+}
+
+/// Which of several attempts something befalls. Attempts count from 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Share {
+    /// None.
+    Never,
+    /// All.
+    Always,
+    /// So many, the first ones.
+    First(u32),
+    /// Each with this probability, between 0 and 1.
+    Fraction(f64),
+}
+
+impl Share {
+    /// Whether it befalls this attempt.
+    pub(super) fn befalls(self, attempt: u32, draw: Draw) -> bool {
+        match self {
+            Share::Never => false,
+            Share::Always => true,
+            Share::First(count) => attempt < count,
+            Share::Fraction(fraction) => draw.fraction() < fraction,
+        }
+    }
+}
+
+impl Setting for Share {
+    const EXPECTED: &'static str =
+        "never, always, how many of the first attempts like 3, or the fraction of all like 0.05";
+
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "never" => Some(Share::Never),
+            "always" => Some(Share::Always),
+            _ if text.contains('.') => {
+                let fraction = f64::from_str(text).ok()?;
+                (0.0..=1.0).contains(&fraction).then_some(Share::Fraction(fraction))
+            }
+            _ => text.parse().ok().map(Share::First),
+        }
+    }
+}
+
+impl Setting for u8 {
+    const EXPECTED: &'static str = "an exit code from 0 to 255";
+
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [&str; 3] = ["setup", "web", "proxy"];
+
+    fn of(annotations: &[(&str, &str)], container: &str) -> Result<Option<Behaviour>, BadAnnotation> {
+        let annotations = annotations.iter().map(|(key, value)| (format!("{ANNOTATION_PREFIX}{key}"), (*value).into()));
+        let named = Named { name: container, is_init: container == "setup" };
+        Behaviour::default().of_container(Some(&annotations.collect()), named, &ALL)
+    }
+
+    #[test]
+    fn a_value_may_differ_between_containers() {
+        let annotations = [("run-for", "5s, proxy=1s..2s"), ("exit-code", "proxy=3")];
+        let web = of(&annotations, "web").unwrap().unwrap();
+        assert_eq!(web.run_for, RunFor::Time(Latency::exactly(Duration::from_secs(5))));
+        assert_eq!(web.exit_code, 0);
+        let proxy = of(&annotations, "proxy").unwrap().unwrap();
+        let range = Latency::between(Duration::from_secs(1), Duration::from_secs(2));
+        assert_eq!(proxy.run_for, RunFor::Time(range));
+        assert_eq!(proxy.exit_code, 3);
+        assert_eq!(of(&annotations, "setup").unwrap().unwrap(), Behaviour::default());
+        assert_eq!(of(&[("exit-code", "setup=9,1")], "setup").unwrap().unwrap().exit_code, 9);
+        assert_eq!(of(&[], "web"), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_named_with_a_remedy() {
+        for (key, value, says) in [
+            ("run-fro", "5s", "write one of sandbox-latency"),
+            ("run-for", "soon", "run-for cannot be \"soon\": write a duration"),
+            ("run-for", "2s..1s", "range"),
+            ("run-for", "-1s", "duration"),
+            ("exits", "1.5", "fraction"),
+            ("exit-code", "256", "0 to 255"),
+            ("stop-latency", "web=no", "never"),
+            ("run-for", "db=5s", "name one of setup, web, proxy"),
+            ("sandbox-latency", "web=5s", "whole pod"),
+        ] {
+            // Also by a container that it does not concern.
+            let error = of(&[(key, value)], "proxy").unwrap_err().to_string();
+            assert!(error.contains(&format!("{ANNOTATION_PREFIX}{key}")) && error.contains(says), "{error}");
+        }
+    }
+}

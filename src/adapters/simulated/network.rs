@@ -1,0 +1,54 @@
+//! The network of simulated pods: answers the calls of probes and hooks without making them.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use podwright_actors::ports::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
+
+use super::draw::Choice;
+use super::runtime::Inner;
+use super::table::pod_at;
+
+/// Answers in the name of the pods of a [`SimulatedRuntime`](super::SimulatedRuntime): with success, unless nothing
+/// runs at the address, or the pod's `network-failures` befall the call. An address that is no simulated pod's (the
+/// node's, which pods with host network have too, or one that a probe names) always answers with success; it is not
+/// called.
+#[derive(Clone, Debug)]
+pub struct SimulatedNetwork {
+    inner: Arc<Inner>,
+}
+
+impl SimulatedNetwork {
+    pub(super) fn new(inner: Arc<Inner>) -> Self {
+        SimulatedNetwork { inner }
+    }
+
+    fn call(&self, host: &str) -> Result<(), NetworkError> {
+        let Some(number) = host.parse::<Ipv4Addr>().ok().and_then(pod_at) else { return Ok(()) };
+        let Some((uid, behaviour, call)) = self.inner.with(|table, _| table.call(number)) else {
+            return Err(NetworkError::Failed(format!("connection refused: nothing runs at {host}")));
+        };
+        let draw = self.inner.draws(&uid, "").of(Choice::NetworkFailure, call);
+        if behaviour.network_failures.befalls(call, draw) {
+            return Err(NetworkError::Failed("connection refused: simulated failure".into()));
+        }
+        Ok(())
+    }
+}
+
+impl NetworkClient for SimulatedNetwork {
+    fn http_get(&self, target: HttpTarget, _: Duration) -> BoxFuture<'_, Result<(u16, String), NetworkError>> {
+        async move { self.call(&target.host).map(|()| (200, String::new())) }.boxed()
+    }
+
+    fn tcp_connect(&self, target: TcpTarget, _: Duration) -> BoxFuture<'_, Result<(), NetworkError>> {
+        async move { self.call(&target.host) }.boxed()
+    }
+
+    fn grpc_check(&self, target: GrpcTarget, _: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
+        async move { self.call(&target.host).map(|()| true) }.boxed()
+    }
+}

@@ -1,0 +1,371 @@
+//! The runtime itself: the port's calls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
+use podwright_actors::pod::{PodObject, is_sidecar};
+use podwright_actors::ports::{
+    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
+    RuntimePod, RuntimeVersion, SandboxConfig,
+};
+use podwright_actors::time::Time;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::SimulatedConfig;
+use super::behaviour::{BadAnnotation, Behaviour, Named, RunFor, StopLatency};
+use super::draw::{Choice, Draws};
+use super::network::SimulatedNetwork;
+use super::table::{End, How, Key, NewContainer, NewSandbox, Run, RunState, Table};
+
+/// The simulated runtime; see the [module](super). Clones share their pods.
+#[derive(Clone, Debug)]
+pub struct SimulatedRuntime {
+    pub(super) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    config: SimulatedConfig,
+    defaults: Arc<Behaviour>,
+    /// Of init containers that are no sidecars.
+    init_defaults: Arc<Behaviour>,
+    state: Mutex<State>,
+    /// A pod changed, or the next end comes sooner than was known.
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    table: Table,
+    /// Who waits for the end of a run that was asked to stop.
+    waiters: HashMap<Key, Arc<Notify>>,
+}
+
+impl SimulatedRuntime {
+    /// A runtime that runs nothing yet.
+    pub fn new(config: SimulatedConfig) -> Self {
+        let defaults = Arc::new(config.defaults.clone());
+        let init_defaults = Arc::new(config.defaults.of_init());
+        let inner = Inner { config, defaults, init_defaults, state: Mutex::default(), news: Notify::new() };
+        SimulatedRuntime { inner: Arc::new(inner) }
+    }
+
+    /// The network in which the pods of this runtime answer the calls of probes and hooks.
+    pub fn network(&self) -> SimulatedNetwork {
+        SimulatedNetwork::new(self.inner.clone())
+    }
+}
+
+impl Inner {
+    /// Works on the table as it stands now, and tells whoever has to know what became of that.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Table, Time) -> T) -> T {
+        self.locked(|state, now| work(&mut state.table, now))
+    }
+
+    fn locked<T>(&self, work: impl FnOnce(&mut State, Time) -> T) -> T {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let due_before = state.table.next_due();
+        let now = self.config.clock.now();
+        state.table.settle(now);
+        let answer = work(state, now);
+        state.table.settle(now);
+        for key in state.table.take_ended() {
+            if let Some(waiter) = state.waiters.remove(&key) {
+                waiter.notify_waiters();
+            }
+        }
+        let sooner = match (state.table.next_due(), due_before) {
+            (Some(now), Some(before)) => now < before,
+            (now, _) => now.is_some(),
+        };
+        if sooner || state.table.has_changed() {
+            self.news.notify_one();
+        }
+        answer
+    }
+
+    pub(super) fn draws(&self, uid: &PodUid, about: &str) -> Draws {
+        Draws::new(self.config.seed, &uid.to_string(), about)
+    }
+
+    fn behaviour(&self, pod: &PodObject, container: &str) -> Result<Arc<Behaviour>, BadAnnotation> {
+        let names = pod.init_containers().iter().chain(pod.containers()).map(|container| container.name.as_str());
+        let ephemeral = pod.ephemeral_containers().iter().map(|container| container.name.as_str());
+        let all: Vec<&str> = names.chain(ephemeral).collect();
+        let is_init = pod.init_containers().iter().any(|init| init.name == container && !is_sidecar(init));
+        let defaults = if is_init { &self.init_defaults } else { &self.defaults };
+        let named = Named { name: container, is_init };
+        let own = defaults.of_container(pod.metadata().annotations.as_ref(), named, &all)?;
+        Ok(own.map_or_else(|| defaults.clone(), Arc::new))
+    }
+
+    /// The same where nobody can be told what is wrong with the pod's annotations: its containers will say it.
+    fn behaviour_or_default(&self, pod: &PodObject, container: &str) -> Arc<Behaviour> {
+        self.behaviour(pod, container).unwrap_or_else(|_| self.defaults.clone())
+    }
+
+    async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId, RuntimeError> {
+        let (pod, uid) = (&config.pod, config.pod.uid());
+        let behaviour = self.behaviour_or_default(pod, "");
+        let attempt = self.with(|table, now| table.attempt(uid, "", now));
+        let draws = self.draws(uid, "");
+        wait(behaviour.sandbox_latency.draw(draws.of(Choice::SandboxLatency, attempt))).await;
+        if behaviour.sandbox_failures.befalls(attempt, draws.of(Choice::SandboxFailure, attempt)) {
+            return Err(RuntimeError::Failed("simulated failure of the sandbox".into()));
+        }
+        let new = NewSandbox {
+            uid,
+            full_name: pod.full_name(),
+            attempt: config.attempt,
+            host_network: pod.is_host_network(),
+            behaviour,
+        };
+        let key = self.with(|table, now| table.add_sandbox(new, now));
+        Ok(key.ok_or_else(|| RuntimeError::Failed("no address is left for another pod".into()))?.id().into())
+    }
+
+    async fn ensure_image(
+        &self,
+        pod: &PodObject,
+        image: &str,
+        pull_policy: Option<&str>,
+        cancel: &CancellationToken,
+    ) -> Result<String, ImageError> {
+        let uid = pod.uid();
+        let present = pull_policy == Some("Never")
+            || pull_policy != Some("Always") && self.with(|table, _| table.has_image(uid, image));
+        if present {
+            return Ok(image.to_owned());
+        }
+        let all = pod.init_containers().iter().chain(pod.containers());
+        let first = all.into_iter().find(|container| container.image.as_deref() == Some(image));
+        let behaviour = self.behaviour_or_default(pod, first.map_or("", |container| &container.name));
+        let attempt = self.with(|table, now| table.attempt(uid, image, now));
+        let draws = self.draws(uid, image);
+        let latency = behaviour.pull_latency.draw(draws.of(Choice::PullLatency, attempt));
+        cancel.run_until_cancelled(wait(latency)).await.ok_or(ImageError::Cancelled)?;
+        if behaviour.pull_failures.befalls(attempt, draws.of(Choice::PullFailure, attempt)) {
+            return Err(ImageError::Pull("simulated failure".into()));
+        }
+        Ok(image.to_owned())
+    }
+
+    fn create_container(&self, config: ContainerConfig) -> Result<ContainerId, RuntimeError> {
+        let name = config.name.clone();
+        let behaviour = self.behaviour(&config.pod, name.as_str());
+        let behaviour = behaviour.map_err(|error| RuntimeError::Config(error.to_string()))?;
+        let sandbox = Key::parse(config.sandbox.as_str());
+        let key = sandbox.and_then(|sandbox| {
+            let ContainerConfig { image_id, restart_count, spec_hash, .. } = &config;
+            let (restart_count, spec_hash) = (*restart_count, *spec_hash);
+            let new = NewContainer { sandbox, name, image: image_id, restart_count, spec_hash, behaviour };
+            self.with(|table, now| table.add_container(new, now))
+        });
+        let gone = || RuntimeError::NotFound(format!("a ready sandbox {}", config.sandbox));
+        Ok(key.ok_or_else(gone)?.id().into())
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
+        let (key, run) = self.find(id)?;
+        if run.state != RunState::Created {
+            return Err(RuntimeError::Failed(format!("container {id} was started before")));
+        }
+        let (attempt, behaviour) = (run.restart_count, &run.behaviour);
+        let draws = self.draws(&run.uid, run.name.as_str());
+        wait(behaviour.start_latency.draw(draws.of(Choice::StartLatency, attempt))).await;
+        if behaviour.start_failures.befalls(attempt, draws.of(Choice::StartFailure, attempt)) {
+            self.with(|table, now| table.fail_start(key, now));
+            return Err(RuntimeError::Failed("simulated failure of the start".into()));
+        }
+        let ends = behaviour.exits.befalls(attempt, draws.of(Choice::Exit, attempt));
+        let after = match behaviour.run_for {
+            RunFor::Time(time) if ends => Some(time.draw(draws.of(Choice::RunFor, attempt))),
+            RunFor::Time(_) | RunFor::Forever => None,
+        };
+        let how = How::ByItself(behaviour.exit_code);
+        let started = self.with(|table, now| table.start(key, now, after.map(|after| End { at: now + after, how })));
+        if started {
+            Ok(())
+        } else {
+            Err(RuntimeError::Failed(format!("container {id} was stopped before it started")))
+        }
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) {
+        let Some(key) = Key::parse(id.as_str()) else { return };
+        self.locked(|state, now| {
+            let Some(run) = state.table.run(key) else { return };
+            state.table.stop(key, now, self.asked(&run, now, grace));
+            // Whoever waits already may have less to wait for.
+            if let Some(waiter) = state.waiters.get(&key) {
+                waiter.notify_waiters();
+            }
+        });
+        loop {
+            let waiting = self.locked(|state, now| match state.table.run(key)?.state {
+                RunState::Running(Some(end)) => {
+                    let waiter = state.waiters.entry(key).or_default();
+                    Some((end.since(now), waiter.clone().notified_owned()))
+                }
+                RunState::Created | RunState::Running(None) | RunState::Ended => None,
+            });
+            let Some((left, changed)) = waiting else { return };
+            // Either way it is looked at again.
+            let _elapsed = tokio::time::timeout(left, changed).await;
+        }
+    }
+
+    /// How a run ends that is asked to stop now.
+    fn asked(&self, run: &Run, now: Time, grace: Duration) -> End {
+        let killed = End { at: now + grace, how: How::Killed };
+        match run.behaviour.stop_latency {
+            StopLatency::Never => killed,
+            StopLatency::After(latency) => {
+                let draw = self.draws(&run.uid, run.name.as_str()).of(Choice::StopLatency, run.restart_count);
+                killed.min(End { at: now + latency.draw(draw), how: How::Asked })
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn find(&self, id: &ContainerId) -> Result<(Key, Run), RuntimeError> {
+        let key = Key::parse(id.as_str());
+        let found = key.and_then(|key| Some((key, self.with(|table, _| table.run(key))?)));
+        found.ok_or_else(|| RuntimeError::NotFound(format!("container {id}")))
+    }
+
+    fn exec(&self, id: &ContainerId) -> Result<ExecOutput, RuntimeError> {
+        let (_, run) = self.find(id)?;
+        match run.state {
+            RunState::Running(_) => {
+                Ok(ExecOutput { exit_code: run.behaviour.exec_exit_code.into(), output: b"simulated".to_vec() })
+            }
+            RunState::Created | RunState::Ended => {
+                Err(RuntimeError::Failed(format!("container {id} does not run: no command can be run in it")))
+            }
+        }
+    }
+
+    async fn next_event(&self) -> PodUid {
+        loop {
+            let (changed, next) =
+                self.with(|table, now| (table.take_changed(), table.next_due().map(|due| due.since(now))));
+            if let Some(uid) = changed {
+                return uid;
+            }
+            // News since that look left a permit.
+            match next {
+                Some(left) => {
+                    let _elapsed = tokio::time::timeout(left, self.news.notified()).await;
+                }
+                None => self.news.notified().await,
+            }
+        }
+    }
+}
+
+/// Waits in tokio's time; does not even yield if there is nothing to wait for.
+async fn wait(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
+impl ContainerRuntime for SimulatedRuntime {
+    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
+        let version = RuntimeVersion { name: "simulated".into(), version: env!("CARGO_PKG_VERSION").into() };
+        async { Ok(version) }.boxed()
+    }
+
+    fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
+        async { Ok(self.inner.with(|table, _| table.list())) }.boxed()
+    }
+
+    fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
+        async { Ok(self.inner.with(|table, _| table.status(uid))) }.boxed()
+    }
+
+    fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
+        self.inner.run_sandbox(config).boxed()
+    }
+
+    fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        async {
+            if let Some(key) = Key::parse(id.as_str()) {
+                self.inner.with(|table, now| table.stop_sandbox(key, now));
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        async {
+            if let Some(key) = Key::parse(id.as_str()) {
+                self.inner.with(|table, now| table.remove_sandbox(key, now));
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    /// An image is pulled for the first container of a pod that names it, and with the policy `Always` for each; with
+    /// `Never` it is there.
+    fn ensure_image<'a>(
+        &'a self,
+        pod: &'a Arc<PodObject>,
+        image: &'a str,
+        pull_policy: Option<&'a str>,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<String, ImageError>> {
+        self.inner.ensure_image(pod, image, pull_policy, cancel).boxed()
+    }
+
+    fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
+        async { self.inner.create_container(config) }.boxed()
+    }
+
+    fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        self.inner.start_container(id).boxed()
+    }
+
+    fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
+        async move {
+            self.inner.stop_container(id, grace).await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    /// There are no logs.
+    fn remove_container<'a>(&'a self, id: &'a ContainerId, _: bool) -> RuntimeFuture<'a, ()> {
+        async move {
+            let remove = |key| self.inner.with(|table, _| table.remove_container(key));
+            let gone = Key::parse(id.as_str()).is_none_or(remove);
+            if gone { Ok(()) } else { Err(RuntimeError::Failed(format!("container {id} runs: stop it first"))) }
+        }
+        .boxed()
+    }
+
+    /// Nothing is run: every command ends at once, as the behaviour says.
+    fn exec<'a>(&'a self, id: &'a ContainerId, _: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
+        async { self.inner.exec(id) }.boxed()
+    }
+
+    fn next_event(&self) -> BoxFuture<'_, PodUid> {
+        self.inner.next_event().boxed()
+    }
+
+    fn has_events(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,427 @@
+//! What a simulated runtime holds. Time comes in with each call; nothing here waits.
+
+mod view;
+
+use std::cmp;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::ids::{ContainerName, FullName, PodUid};
+use podwright_actors::time::Time;
+
+use super::behaviour::Behaviour;
+
+pub(super) use view::pod_at;
+
+/// How many attempts a pod made is forgotten so long after the last one: twice the longest backoff of a pull.
+const ATTEMPTS_FOR: Duration = Duration::from_secs(600);
+
+/// All pods, and when the next container ends.
+///
+/// A pod has a number, which its ids and its address are made of: ids need no table of their own.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pods: Vec<Option<Pod>>,
+    free: Vec<u32>,
+    by_uid: HashMap<PodUid, u32>,
+    /// The runs whose end is known, by when it is.
+    due: BTreeSet<(Time, Key)>,
+    /// The images that containers name, each once.
+    images: HashSet<Arc<str>>,
+    attempts: HashMap<(PodUid, Box<str>), Attempts>,
+    /// After how many the attempts of long ago are looked for.
+    attempts_limit: usize,
+    serial: u64,
+    last_created: Time,
+    changed: VecDeque<PodUid>,
+    ended: Vec<Key>,
+}
+
+/// A sandbox or a container: its pod's number, and a number that is never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key {
+    pod: u32,
+    serial: u64,
+}
+
+#[derive(Debug)]
+struct Pod {
+    uid: PodUid,
+    full_name: FullName,
+    /// Of the pod as a whole.
+    behaviour: Arc<Behaviour>,
+    /// Oldest first.
+    sandboxes: Vec<Sandbox>,
+    /// Oldest first.
+    containers: Vec<Container>,
+    /// How often its address was called.
+    calls: u32,
+    /// Whether it is among the changed ones.
+    changed: bool,
+}
+
+#[derive(Debug)]
+struct Sandbox {
+    serial: u64,
+    attempt: u32,
+    created_at: Time,
+    ready: bool,
+    host_network: bool,
+}
+
+#[derive(Debug)]
+struct Container {
+    serial: u64,
+    sandbox: u64,
+    name: ContainerName,
+    image: Arc<str>,
+    restart_count: u32,
+    spec_hash: u64,
+    created_at: Time,
+    life: Life,
+    behaviour: Arc<Behaviour>,
+}
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug)]
+enum Life {
+    Created,
+    Running {
+        since: Time,
+        /// The end that comes first of those that are due.
+        end: Option<End>,
+    },
+    Ended {
+        since: Option<Time>,
+        end: End,
+    },
+}
+
+/// When and how a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct End {
+    pub(super) at: Time,
+    pub(super) how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum How {
+    /// By itself, with this exit code.
+    ByItself(u8),
+    /// Because it was asked to.
+    Asked,
+    Killed,
+    NeverStarted,
+    FailedToStart,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Attempts {
+    count: u32,
+    last: Time,
+}
+
+/// A sandbox to be made.
+pub(super) struct NewSandbox<'a> {
+    pub(super) uid: &'a PodUid,
+    pub(super) full_name: &'a FullName,
+    pub(super) attempt: u32,
+    pub(super) host_network: bool,
+    pub(super) behaviour: Arc<Behaviour>,
+}
+
+/// A container to be made.
+pub(super) struct NewContainer<'a> {
+    pub(super) sandbox: Key,
+    pub(super) name: ContainerName,
+    pub(super) image: &'a str,
+    pub(super) restart_count: u32,
+    pub(super) spec_hash: u64,
+    pub(super) behaviour: Arc<Behaviour>,
+}
+
+/// What decides how a container goes on.
+pub(super) struct Run {
+    pub(super) uid: PodUid,
+    pub(super) name: ContainerName,
+    pub(super) restart_count: u32,
+    pub(super) behaviour: Arc<Behaviour>,
+    pub(super) state: RunState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunState {
+    Created,
+    /// With the end that is due next.
+    Running(Option<Time>),
+    Ended,
+}
+
+impl Table {
+    /// Ends what has to have ended by now.
+    pub(super) fn settle(&mut self, now: Time) {
+        while let Some((at, key)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, key));
+            if let Some(Life::Running { since, end: Some(end) }) = self.container(key).map(|c| c.life) {
+                self.end(key, Some(since), end);
+            }
+        }
+    }
+
+    /// When [`settle`](Table::settle) will have something to do.
+    pub(super) fn next_due(&self) -> Option<Time> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// The pod in which a container ended longest ago without anybody having been told.
+    pub(super) fn take_changed(&mut self) -> Option<PodUid> {
+        let uid = self.changed.pop_front()?;
+        if let Some(pod) = self.pod_of(&uid) {
+            pod.changed = false;
+        }
+        Some(uid)
+    }
+
+    pub(super) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// What ended since the last call.
+    pub(super) fn take_ended(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// How often this was attempted before.
+    pub(super) fn attempt(&mut self, uid: &PodUid, what: &str, now: Time) -> u32 {
+        if self.attempts.len() > self.attempts_limit {
+            self.attempts.retain(|_, attempts| now.since(attempts.last) < ATTEMPTS_FOR);
+            self.attempts_limit = self.attempts.len() * 2 + 64;
+        }
+        let attempts = self.attempts.entry((uid.clone(), what.into())).or_insert(Attempts { count: 0, last: now });
+        attempts.last = now;
+        attempts.count += 1;
+        attempts.count - 1
+    }
+
+    /// Adds a ready sandbox; `None` if no address is left.
+    pub(super) fn add_sandbox(&mut self, new: NewSandbox<'_>, now: Time) -> Option<Key> {
+        let number = match self.by_uid.get(new.uid) {
+            Some(number) => *number,
+            None => self.add_pod(&new)?,
+        };
+        let (serial, created_at) = self.created(now);
+        let pod = self.pods.get_mut(number as usize)?.as_mut()?;
+        pod.behaviour = new.behaviour;
+        let NewSandbox { attempt, host_network, .. } = new;
+        pod.sandboxes.push(Sandbox { serial, attempt, created_at, ready: true, host_network });
+        Some(Key { pod: number, serial })
+    }
+
+    fn add_pod(&mut self, new: &NewSandbox<'_>) -> Option<u32> {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => {
+                let number = u32::try_from(self.pods.len()).ok().filter(|number| *number < view::ADDRESSES)?;
+                self.pods.push(None);
+                number
+            }
+        };
+        self.by_uid.insert(new.uid.clone(), number);
+        self.pods[number as usize] = Some(Pod {
+            uid: new.uid.clone(),
+            full_name: new.full_name.clone(),
+            behaviour: Arc::clone(&new.behaviour),
+            sandboxes: Vec::with_capacity(1),
+            containers: Vec::with_capacity(1),
+            calls: 0,
+            changed: false,
+        });
+        Some(number)
+    }
+
+    /// Ends a sandbox and what runs in it.
+    pub(super) fn stop_sandbox(&mut self, key: Key, now: Time) {
+        let Some(pod) = self.pod(key.pod) else { return };
+        let Some(sandbox) = pod.sandboxes.iter_mut().find(|sandbox| sandbox.serial == key.serial) else { return };
+        sandbox.ready = false;
+        let inside: Vec<u64> =
+            pod.containers.iter().filter(|c| c.sandbox == key.serial).map(|container| container.serial).collect();
+        for serial in inside {
+            self.stop(Key { pod: key.pod, serial }, now, End { at: now, how: How::Killed });
+        }
+        self.settle(now);
+    }
+
+    /// Removes a sandbox and its containers, stopping them first.
+    pub(super) fn remove_sandbox(&mut self, key: Key, now: Time) {
+        self.stop_sandbox(key, now);
+        let Some(pod) = self.pod(key.pod) else { return };
+        pod.sandboxes.retain(|sandbox| sandbox.serial != key.serial);
+        let gone: Vec<Container> = pod.containers.extract_if(.., |c| c.sandbox == key.serial).collect();
+        for container in gone {
+            self.release(container.image);
+        }
+        self.forget_if_empty(key.pod);
+    }
+
+    /// Adds a container to a ready sandbox; `None` if there is none.
+    pub(super) fn add_container(&mut self, new: NewContainer<'_>, now: Time) -> Option<Key> {
+        let sandbox = new.sandbox;
+        let ready = |pod: &mut Pod| pod.sandboxes.iter().any(|known| known.serial == sandbox.serial && known.ready);
+        if !self.pod(sandbox.pod).is_some_and(ready) {
+            return None;
+        }
+        let image = match self.images.get(new.image) {
+            Some(image) => Arc::clone(image),
+            None => {
+                let image: Arc<str> = new.image.into();
+                self.images.insert(Arc::clone(&image));
+                image
+            }
+        };
+        let (serial, created_at) = self.created(now);
+        let NewContainer { name, restart_count, spec_hash, behaviour, .. } = new;
+        self.pod(sandbox.pod)?.containers.push(Container {
+            serial,
+            sandbox: sandbox.serial,
+            name,
+            image,
+            restart_count,
+            spec_hash,
+            created_at,
+            life: Life::Created,
+            behaviour,
+        });
+        Some(Key { pod: sandbox.pod, serial })
+    }
+
+    /// Whether a container of this image was made in the pod.
+    pub(super) fn has_image(&mut self, uid: &PodUid, image: &str) -> bool {
+        self.pod_of(uid).is_some_and(|pod| pod.containers.iter().any(|container| &*container.image == image))
+    }
+
+    /// What there is to know of a container before it is told to do something.
+    pub(super) fn run(&mut self, key: Key) -> Option<Run> {
+        let pod = self.pod(key.pod)?;
+        let container = pod.containers.iter().find(|container| container.serial == key.serial)?;
+        Some(Run {
+            uid: pod.uid.clone(),
+            name: container.name.clone(),
+            restart_count: container.restart_count,
+            behaviour: Arc::clone(&container.behaviour),
+            state: match container.life {
+                Life::Created => RunState::Created,
+                Life::Running { end, .. } => RunState::Running(end.map(|end| end.at)),
+                Life::Ended { .. } => RunState::Ended,
+            },
+        })
+    }
+
+    /// Starts a container that was created and not stopped meanwhile; answers whether there was one.
+    pub(super) fn start(&mut self, key: Key, now: Time, end: Option<End>) -> bool {
+        let Some(container) = self.container(key).filter(|container| matches!(container.life, Life::Created)) else {
+            return false;
+        };
+        container.life = Life::Running { since: now, end };
+        self.due.extend(end.map(|end| (end.at, key)));
+        true
+    }
+
+    /// Ends a container that could not be started.
+    pub(super) fn fail_start(&mut self, key: Key, now: Time) {
+        if self.container(key).is_some_and(|container| matches!(container.life, Life::Created)) {
+            self.end(key, None, End { at: now, how: How::FailedToStart });
+        }
+    }
+
+    /// Makes a run end so, unless it ends sooner anyway; a container that was not started never will be. Answers when it
+    /// will have ended, if it has not.
+    pub(super) fn stop(&mut self, key: Key, now: Time, wanted: End) -> Option<Time> {
+        match self.container(key)?.life {
+            Life::Created => {
+                self.end(key, None, End { at: now, how: How::NeverStarted });
+                None
+            }
+            Life::Running { since, end: planned } => {
+                let end = planned.map_or(wanted, |planned| cmp::min(planned, wanted));
+                self.due.extend((Some(end) != planned).then_some((end.at, key)));
+                if let Some(planned) = planned.filter(|planned| planned.at != end.at) {
+                    self.due.remove(&(planned.at, key));
+                }
+                self.container(key)?.life = Life::Running { since, end: Some(end) };
+                Some(end.at)
+            }
+            Life::Ended { .. } => None,
+        }
+    }
+
+    /// Removes a container unless it runs; answers whether it is gone.
+    pub(super) fn remove_container(&mut self, key: Key) -> bool {
+        let Some(pod) = self.pod(key.pod) else { return true };
+        let Some(at) = pod.containers.iter().position(|container| container.serial == key.serial) else { return true };
+        if matches!(pod.containers[at].life, Life::Running { .. }) {
+            return false;
+        }
+        let gone = pod.containers.remove(at);
+        self.release(gone.image);
+        self.forget_if_empty(key.pod);
+        true
+    }
+
+    /// Counts a call to a pod's address: what the pod does, and how often it was called before. `None` if nothing runs
+    /// there.
+    pub(super) fn call(&mut self, number: u32) -> Option<(PodUid, Arc<Behaviour>, u32)> {
+        let pod = self.pod(number)?;
+        if !pod.containers.iter().any(|container| matches!(container.life, Life::Running { .. })) {
+            return None;
+        }
+        pod.calls = pod.calls.wrapping_add(1);
+        Some((pod.uid.clone(), Arc::clone(&pod.behaviour), pod.calls - 1))
+    }
+
+    fn end(&mut self, key: Key, since: Option<Time>, end: End) {
+        let Some(container) = self.container(key) else { return };
+        container.life = Life::Ended { since, end };
+        self.ended.push(key);
+        let Some(pod) = self.pod(key.pod) else { return };
+        if !std::mem::replace(&mut pod.changed, true) {
+            let uid = pod.uid.clone();
+            self.changed.push_back(uid);
+        }
+    }
+
+    fn pod(&mut self, number: u32) -> Option<&mut Pod> {
+        self.pods.get_mut(number as usize)?.as_mut()
+    }
+
+    fn pod_of(&mut self, uid: &PodUid) -> Option<&mut Pod> {
+        self.pod(*self.by_uid.get(uid)?)
+    }
+
+    fn container(&mut self, key: Key) -> Option<&mut Container> {
+        self.pod(key.pod)?.containers.iter_mut().find(|container| container.serial == key.serial)
+    }
+
+    /// A new number, and a creation time later than every one before, so that "newest" is never a tie.
+    fn created(&mut self, now: Time) -> (u64, Time) {
+        self.serial += 1;
+        self.last_created = cmp::max(now, self.last_created + Duration::from_nanos(1));
+        (self.serial, self.last_created)
+    }
+
+    /// An image is kept for as long as somebody besides the set names it.
+    fn release(&mut self, image: Arc<str>) {
+        if Arc::strong_count(&image) == 2 {
+            self.images.remove(&image);
+        }
+    }
+
+    fn forget_if_empty(&mut self, number: u32) {
+        let Some(pod) = self.pods.get_mut(number as usize) else { return };
+        if let Some(pod) = pod.take_if(|pod| pod.sandboxes.is_empty() && pod.containers.is_empty()) {
+            self.by_uid.remove(&pod.uid);
+            self.free.push(number);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The table as the port shows it.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
+use podwright_actors::ports::{
+    ContainerState, ContainerStatus, PodRuntimeStatus, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
+    SandboxState, SandboxStatus,
+};
+
+use super::{Container, End, How, Key, Life, Sandbox, Table};
+
+/// Pods live in 10.0.0.0/8, whose first and last address are nobody's.
+const NETWORK: u32 = 0x0a00_0000;
+/// How many addresses there are.
+pub(super) const ADDRESSES: u32 = (1 << 24) - 2;
+
+impl Key {
+    /// From an id; `None` if this is not one of ours.
+    pub(in super::super) fn parse(id: &str) -> Option<Key> {
+        let (pod, serial) = id.split_at_checked(8)?;
+        let key = Key { pod: u32::from_str_radix(pod, 16).ok()?, serial: u64::from_str_radix(serial, 16).ok()? };
+        (key.id() == id).then_some(key)
+    }
+
+    pub(in super::super) fn id(self) -> String {
+        format!("{:08x}{:016x}", self.pod, self.serial)
+    }
+}
+
+/// The number of the pod that has an address.
+pub(in super::super) fn pod_at(address: Ipv4Addr) -> Option<u32> {
+    address.to_bits().checked_sub(NETWORK + 1).filter(|number| *number < ADDRESSES)
+}
+
+fn address(number: u32) -> IpAddr {
+    Ipv4Addr::from_bits(NETWORK + 1 + number).into()
+}
+
+impl Table {
+    pub(in super::super) fn list(&self) -> Vec<RuntimePod> {
+        let pods = self.pods.iter().zip(0u32..).filter_map(|(pod, number)| Some((pod.as_ref()?, number)));
+        pods.map(|(pod, number)| RuntimePod {
+            uid: pod.uid.clone(),
+            full_name: pod.full_name.clone(),
+            sandboxes: pod
+                .sandboxes
+                .iter()
+                .map(|sandbox| RuntimePodSandbox {
+                    id: sandbox_id(number, sandbox.serial),
+                    state: sandbox.state(),
+                    created_at: sandbox.created_at,
+                })
+                .collect(),
+            containers: pod
+                .containers
+                .iter()
+                .map(|container| RuntimePodContainer {
+                    id: container.id(number),
+                    sandbox: sandbox_id(number, container.sandbox),
+                    name: container.name.clone(),
+                    state: container.state(),
+                    created_at: container.created_at,
+                })
+                .collect(),
+        })
+        .collect()
+    }
+
+    pub(in super::super) fn status(&self, uid: &PodUid) -> PodRuntimeStatus {
+        let Some(number) = self.by_uid.get(uid).copied() else { return PodRuntimeStatus::default() };
+        let Some(Some(pod)) = self.pods.get(number as usize) else { return PodRuntimeStatus::default() };
+        PodRuntimeStatus {
+            sandboxes: pod.sandboxes.iter().rev().map(|sandbox| sandbox.status(number)).collect(),
+            containers: pod.containers.iter().rev().map(|container| container.status(number)).collect(),
+        }
+    }
+}
+
+fn sandbox_id(pod: u32, serial: u64) -> SandboxId {
+    Key { pod, serial }.id().into()
+}
+
+impl Sandbox {
+    fn state(&self) -> SandboxState {
+        if self.ready { SandboxState::Ready } else { SandboxState::NotReady }
+    }
+
+    fn status(&self, number: u32) -> SandboxStatus {
+        let ips = if self.ready && !self.host_network { vec![address(number)] } else { Vec::new() };
+        SandboxStatus {
+            id: sandbox_id(number, self.serial),
+            attempt: self.attempt,
+            state: self.state(),
+            created_at: self.created_at,
+            host_network: self.host_network,
+            ips,
+        }
+    }
+}
+
+impl Container {
+    fn id(&self, pod: u32) -> ContainerId {
+        Key { pod, serial: self.serial }.id().into()
+    }
+
+    fn state(&self) -> ContainerState {
+        match self.life {
+            Life::Created => ContainerState::Created,
+            Life::Running { .. } => ContainerState::Running,
+            Life::Ended { .. } => ContainerState::Exited,
+        }
+    }
+
+    fn status(&self, number: u32) -> ContainerStatus {
+        let (started_at, end) = match self.life {
+            Life::Created => (None, None),
+            Life::Running { since, .. } => (Some(since), None),
+            Life::Ended { since, end } => (since, Some(end)),
+        };
+        let (reason, message) = end.map_or(("", ""), End::words);
+        ContainerStatus {
+            id: self.id(number),
+            sandbox: sandbox_id(number, self.sandbox),
+            name: self.name.clone(),
+            restart_count: self.restart_count,
+            state: self.state(),
+            created_at: self.created_at,
+            started_at,
+            finished_at: end.map(|end| end.at),
+            exit_code: end.map_or(0, |end| end.how.exit_code()),
+            signal: end.filter(|end| end.how == How::Killed).map(|_| 9),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            spec_hash: self.spec_hash,
+            image: self.image.to_string(),
+            image_id: self.image.to_string(),
+        }
+    }
+}
+
+impl How {
+    fn exit_code(self) -> i32 {
+        match self {
+            How::ByItself(code) => code.into(),
+            How::Asked => 0,
+            How::Killed | How::NeverStarted => 137,
+            // As containerd reports a container that it could not start.
+            How::FailedToStart => 128,
+        }
+    }
+}
+
+impl End {
+    /// Reason and message.
+    fn words(self) -> (&'static str, &'static str) {
+        match self.how {
+            How::ByItself(0) | How::Asked => ("Completed", ""),
+            How::ByItself(_) | How::Killed => ("Error", ""),
+            How::NeverStarted => ("Error", "stopped before it was started"),
+            How::FailedToStart => ("StartError", "simulated failure"),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The agent over the simulated runtime.
+
+use super::harness::{Place, text};
+
+#[tokio::test]
+async fn the_examples_run_without_a_process() {
+    let place = Place::new();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let agent = place.start(&["--runtime", "simulated", "--manifests", examples]).await;
+    for name in ["hello-n1", "init-sidecar-n1", "probes-n1", "volumes-n1"] {
+        agent.ready(name).await;
+    }
+    assert!(place.processes().is_empty(), "{:?}", place.processes());
+}
+
+#[tokio::test]
+async fn pods_do_what_flags_say_unless_their_annotations_say_otherwise() {
+    let place = Place::new();
+    let manifest = |name: &str, annotations: &str| {
+        let meta = format!("metadata: {{name: {name}, annotations: {{{annotations}}}}}");
+        let spec = "spec: {restartPolicy: Never, containers: [{name: main, image: i, command: [nothing]}]}";
+        place.put(&format!("{name}.yaml"), &format!("apiVersion: v1\nkind: Pod\n{meta}\n{spec}\n"));
+    };
+    manifest("a", "");
+    manifest("b", "simulated.podwright.dev/exit-code: \"7\"");
+    let args = ["--runtime", "simulated", "--simulate", "run-for=10ms..20ms", "--simulate", "seed=1"];
+    let output = place.run(&[&args[..], &["--until-finished"]].concat()).await;
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("all pods have finished succeeded=1 failed=1"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("pod default/b-n1 failed (main ended with 7)"), "{}", text(&output.stdout));
+}
+
+#[tokio::test]
+async fn a_bad_default_ends_the_agent_at_its_start_with_a_remedy() {
+    let place = Place::new();
+    for (args, says) in [
+        (&["--runtime", "simulated", "--simulate", "run-for=soon"][..], "write a duration"),
+        (&["--runtime", "simulated", "--simulate", "run=5s"][..], "write one of sandbox-latency"),
+        (&["--simulate", "run-for=5s"][..], "give --runtime simulated too"),
+    ] {
+        let output = place.run(args).await;
+        assert_ne!(output.status.code(), Some(0));
+        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+}

@@ -1,0 +1,196 @@
+//! Pods of the simulated runtime through a whole node, in paused time.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ContainerStatus;
+use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
+use podwright_actors::pod_worker::Lifecycle;
+use serde_json::json;
+
+use crate::support::pods::{PodBuilder, pod};
+use crate::support::test_node::{Setup, TestNode};
+
+/// A node over simulated pods, with these defaults.
+async fn node(defaults: &[(&str, &str)]) -> TestNode {
+    node_of(Setup::new(true), defaults).await
+}
+
+async fn node_of(mut setup: Setup, defaults: &[(&str, &str)]) -> TestNode {
+    let mut config = SimulatedConfig { clock: Arc::new(setup.clock), ..SimulatedConfig::default() };
+    for (key, value) in defaults {
+        config.set(key, value).unwrap();
+    }
+    let runtime = SimulatedRuntime::new(config);
+    setup.over = Some((Arc::new(runtime.clone()), Arc::new(runtime.network())));
+    let node = setup.start();
+    node.deliver(&[]).await;
+    node
+}
+
+/// A pod with annotations of ours.
+fn that(name: &str, does: &[(&str, &str)]) -> PodBuilder {
+    let annotate =
+        |pod: PodBuilder, (key, value): &(&str, &str)| pod.annotation(&format!("simulated.podwright.dev/{key}"), value);
+    does.iter().fold(pod(name), annotate)
+}
+
+fn container(node: &TestNode, uid: &str, name: &str) -> ContainerStatus {
+    let all = node.status(uid).container_statuses.unwrap_or_default();
+    all.into_iter().find(|container| container.name == name).unwrap()
+}
+
+fn waiting(node: &TestNode, uid: &str) -> (String, String) {
+    let waiting = container(node, uid, "main").state.unwrap().waiting.unwrap();
+    (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default())
+}
+
+/// When a pod first has this phase, in seconds.
+async fn phase_at(node: &TestNode, uid: &str, phase: &str) -> f64 {
+    node.eventually(60.0, phase, || node.phase(uid) == phase).await;
+    node.now()
+}
+
+#[actix::test]
+async fn each_step_takes_its_time_and_a_run_ends_as_it_is_told() {
+    let node = node(&[("sandbox-latency", "1s"), ("start-latency", "1h")]).await;
+    let does = [("pull-latency", "2s"), ("start-latency", "3s"), ("run-for", "5s,side=1s"), ("exit-code", "3,side=0")];
+    let begin = node.now();
+    node.deliver(&[that("a", &does).policy("Never").containers(&["main", "side"])]).await;
+    // 1 s for the sandbox, 2 s for the image, 3 s for the start, 5 s of running.
+    assert_eq!((phase_at(&node, "a", "Failed").await - begin).round(), 11.0);
+    for (name, code, ran) in [("main", 3, 5), ("side", 0, 1)] {
+        let ended = container(&node, "a", name).state.unwrap().terminated.unwrap();
+        let (start, end) = (ended.started_at.unwrap().0, ended.finished_at.unwrap().0);
+        assert_eq!((ended.exit_code, (end - start).get_seconds()), (code, ran), "{name}");
+    }
+}
+
+#[actix::test]
+async fn what_fails_at_first_is_tried_again_until_it_works() {
+    let node = node(&[]).await;
+    let begin = node.now();
+    node.deliver(&[that("sandbox", &[("sandbox-failures", "1")]), that("pull", &[("pull-failures", "1")])]).await;
+    node.deliver(&[
+        that("sandbox", &[("sandbox-failures", "1")]),
+        that("pull", &[("pull-failures", "1")]),
+        that("start", &[("start-failures", "2")]),
+        that("crash", &[("run-for", "1s"), ("exit-code", "1"), ("exits", "2")]),
+        that("never", &[("run-for", "1s"), ("exits", "never")]),
+    ])
+    .await;
+    assert_eq!(waiting(&node, "pull").0, "ErrImagePull");
+    assert_eq!(node.phase("sandbox"), "Pending");
+    for (uid, restarts) in [("sandbox", 0), ("pull", 0), ("start", 2), ("crash", 2), ("never", 0)] {
+        let running = || {
+            let all = node.status(uid).container_statuses.unwrap_or_default();
+            all.iter().any(|c| c.ready && c.restart_count == restarts)
+        };
+        node.eventually(60.0, uid, running).await;
+    }
+    node.wait(begin + 600.0 - node.now()).await;
+    for (uid, restarts) in [("start", 2), ("crash", 2), ("never", 0)] {
+        assert_eq!(container(&node, uid, "main").restart_count, restarts, "{uid}");
+    }
+    let last = container(&node, "crash", "main").last_state.unwrap().terminated.unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (1, Some("Error")));
+    let last = container(&node, "start", "main").last_state.unwrap().terminated.unwrap();
+    assert_eq!((last.exit_code, last.reason.as_deref()), (128, Some("StartError")));
+}
+
+#[actix::test]
+async fn a_stop_takes_its_time_or_the_whole_grace() {
+    let node = node(&[]).await;
+    for (uid, latency, grace, took, code) in
+        [("quick", "0s", 30, 0, 0), ("slow", "7s", 30, 7, 0), ("late", "7s", 5, 5, 137), ("deaf", "never", 5, 5, 137)]
+    {
+        let pod = that(uid, &[("stop-latency", latency)]);
+        node.deliver(std::slice::from_ref(&pod)).await;
+        let begin = node.now();
+        node.deliver(&[pod.deleting(grace)]).await;
+        node.eventually(60.0, uid, || node.lifecycle(uid) == Some(Lifecycle::Finished)).await;
+        assert_eq!((node.now() - begin).round() as i64, took, "{uid}");
+        assert_eq!(container(&node, uid, "main").state.unwrap().terminated.unwrap().exit_code, code, "{uid}");
+    }
+    // A later and shorter grace counts.
+    let deaf = that("deaf-2", &[("stop-latency", "never")]);
+    node.deliver(std::slice::from_ref(&deaf)).await;
+    let begin = node.now();
+    node.deliver(&[deaf.clone().deleting(1000)]).await;
+    node.wait(2.0).await;
+    node.deliver(&[deaf.deleting(3)]).await;
+    node.eventually(60.0, "killed", || node.lifecycle("deaf-2") == Some(Lifecycle::Finished)).await;
+    assert_eq!((node.now() - begin).round(), 5.0);
+}
+
+#[actix::test]
+async fn probes_are_answered_without_a_process_and_a_network() {
+    let node = node(&[]).await;
+    let probe = |kind: &str, action: serde_json::Value| {
+        let mut container = json!({"name": "main", "image": "img"});
+        container[kind] = action;
+        container[kind]["periodSeconds"] = json!(1);
+        json!([container])
+    };
+    let http = || probe("readinessProbe", json!({"httpGet": {"port": 80}}));
+    let exec = || probe("livenessProbe", json!({"exec": {"command": ["true"]}}));
+    node.deliver(&[
+        that("answers", &[]).spec("containers", http()),
+        that("refuses", &[("network-failures", "always")]).spec("containers", http()),
+        that("lives", &[]).spec("containers", exec()),
+        that("dies", &[("exec-exit-code", "4")]).spec("containers", exec()),
+    ])
+    .await;
+    node.wait(5.0).await;
+    assert!(container(&node, "answers", "main").ready);
+    assert!(!container(&node, "refuses", "main").ready);
+    assert_eq!(container(&node, "lives", "main").restart_count, 0);
+    assert!(container(&node, "dies", "main").restart_count > 0);
+}
+
+#[actix::test]
+async fn a_bad_annotation_keeps_its_containers_from_starting_and_says_why() {
+    let node = node(&[]).await;
+    node.deliver(&[that("a", &[("run-for", "soon")]), that("b", &[("run-fro", "5s")]), pod("c")]).await;
+    for (uid, says) in [
+        ("a", "annotation simulated.podwright.dev/run-for: run-for cannot be \"soon\": write a duration"),
+        ("b", "annotation simulated.podwright.dev/run-fro: there is no setting \"run-fro\": write one of"),
+    ] {
+        let (reason, message) = waiting(&node, uid);
+        assert_eq!(reason, "CreateContainerConfigError");
+        assert!(message.contains(says), "{message}");
+    }
+    assert_eq!(node.phase("c"), "Running");
+    // A corrected one is followed.
+    node.deliver(&[that("a", &[("run-for", "1h")])]).await;
+    node.eventually(60.0, "a starts", || node.phase("a") == "Running").await;
+}
+
+/// How 60 pods fared within a minute: restarts, and how long each last run took.
+async fn fates(setup: Setup, seed: &str, reversed: bool) -> Vec<(i32, Option<i128>)> {
+    let defaults =
+        [("seed", seed), ("run-for", "1s..20s"), ("exits", "0.5"), ("start-failures", "0.2"), ("exit-code", "1")];
+    let node = node_of(setup, &defaults).await;
+    let mut pods: Vec<PodBuilder> = (0..60).map(|n| pod(&format!("p{n}"))).collect();
+    if reversed {
+        pods.reverse();
+    }
+    // In two parts, so that the pods meet in another order too.
+    node.deliver(&pods[..25]).await;
+    node.deliver(&pods).await;
+    node.wait(60.0).await;
+    let fate = |n: i32| {
+        let container = container(&node, &format!("p{n}"), "main");
+        let last = container.last_state.and_then(|state| state.terminated);
+        let ran = last.and_then(|last| Some((last.finished_at?.0 - last.started_at?.0).get_seconds().into()));
+        (container.restart_count, ran)
+    };
+    (0..60).map(fate).collect()
+}
+
+#[actix::test]
+async fn a_seed_decides_all_that_is_left_to_chance() {
+    let one = fates(Setup::new(true), "1", false).await;
+    assert_eq!(one, fates(Setup::again(true), "1", true).await);
+    assert_ne!(one, fates(Setup::again(true), "2", false).await);
+    assert!(one.iter().any(|(restarts, _)| *restarts > 1) && one.iter().any(|(restarts, _)| *restarts == 0));
+}
