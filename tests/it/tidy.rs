@@ -103,6 +103,8 @@ fn cores_are_pure() {
         "actors/src/containers/plan.rs",
         "actors/src/containers/plan",
         "actors/src/containers/backoff.rs",
+        "actors/src/containers/image_backoff.rs",
+        "actors/src/containers/governor/state.rs",
         "actors/src/containers/stop.rs",
         "actors/src/containers/restart.rs",
         "actors/src/containers/env.rs",

@@ -62,6 +62,8 @@ pub(super) enum StartFailure {
     CrashLoop { container: ContainerName, delay: std::time::Duration, until: Time },
     #[error("{0}")]
     Image(ImageError),
+    #[error("back-off pulling image {image:?}: {last}")]
+    ImageBackOff { image: String, last: String, until: Time },
     #[error("{0}")]
     Config(String),
     #[error("{0}")]
@@ -80,7 +82,7 @@ impl StartFailure {
         Some(match self {
             StartFailure::CrashLoop { .. } => "CrashLoopBackOff",
             StartFailure::Image(ImageError::Pull(_)) => "ErrImagePull",
-            StartFailure::Image(ImageError::BackOff { .. }) => "ImagePullBackOff",
+            StartFailure::ImageBackOff { .. } => "ImagePullBackOff",
             StartFailure::Image(ImageError::NeverPull(_)) => "ErrImageNeverPull",
             StartFailure::Image(ImageError::InvalidName(_)) => "InvalidImageName",
             StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",
@@ -96,7 +98,7 @@ impl StartFailure {
         let Some(reason) = self.reason() else { return SyncError::Cancelled };
         let message = self.to_string();
         match self {
-            StartFailure::CrashLoop { until, .. } | StartFailure::Image(ImageError::BackOff { until, .. }) => {
+            StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => {
                 SyncError::BackOff { what: format!("{reason}: {message}"), until }
             }
             _ => ContainerError::StartContainer { container, reason, message }.into(),
