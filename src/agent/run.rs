@@ -205,6 +205,7 @@ async fn node(
             runtime_name: args.runtime.name().to_owned(),
         },
         allocatable: allocatable.clone(),
+        explain_event_after: args.explain_event_after,
         sources: origins.kinds(),
     };
     let Machine { runtime, network } = Machine::open(args, root.path(), host_ips, &clock).await?;

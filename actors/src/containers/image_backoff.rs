@@ -1,6 +1,6 @@
 //! How long an image that cannot be pulled is left alone before the next try.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::ids::PodUid;
@@ -38,12 +38,15 @@ pub struct PullFailure {
 impl ImageBackoff {
     /// What keeps a pod from pulling an image now, if anything does.
     pub fn waits(&self, uid: &PodUid, image: &str, now: Time) -> Option<&PullFailure> {
-        self.last(uid, image).filter(|failure| now < failure.until)
+        self.pods.get(uid)?.get(image).filter(|failure| now < failure.until)
     }
 
-    /// What the last tries to pull an image said.
-    pub fn last(&self, uid: &PodUid, image: &str) -> Option<&PullFailure> {
-        self.pods.get(uid)?.get(image)
+    /// The images that could not be pulled for a pod, with what the last tries said.
+    pub fn of(&self, uid: &PodUid) -> BTreeMap<String, PullFailure> {
+        self.pods
+            .get(uid)
+            .map(|images| images.iter().map(|(i, f)| (i.clone(), f.clone())).collect())
+            .unwrap_or_default()
     }
 
     /// A pull failed: the next one waits longer.

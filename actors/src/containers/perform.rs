@@ -21,6 +21,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -231,9 +232,9 @@ impl ContainerManager {
         &self.governor
     }
 
-    /// What the last tries to pull an image for a pod said, as long as it is not there.
-    pub fn pull_failure(&self, uid: &PodUid, image: &str) -> Option<PullFailure> {
-        self.images.lock().last(uid, image).cloned()
+    /// The images that could not be pulled for a pod, with what the last tries said.
+    pub fn pull_failures(&self, uid: &PodUid) -> BTreeMap<String, PullFailure> {
+        self.images.lock().of(uid)
     }
 
     /// Forgets what is remembered of the pods of which `keep` says no.

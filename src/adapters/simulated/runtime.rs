@@ -140,10 +140,15 @@ impl Inner {
         cancel: &CancellationToken,
     ) -> Result<String, ImageError> {
         let uid = pod.uid();
-        let present = pull_policy == Some("Never")
-            || pull_policy != Some("Always") && self.with(|table, _| table.has_image(uid, image));
-        if present {
-            return Ok(image.to_owned());
+        // With the policy `Never` an image is as if loaded beforehand, unless the pod tried to pull it and it did not come.
+        match pull_policy {
+            Some("Never") if self.with(|table, _| table.has_image(uid, image) || !table.has_tried(uid, image)) => {
+                return Ok(image.to_owned());
+            }
+            Some("Never") => return Err(ImageError::NeverPull(image.to_owned())),
+            Some("Always") => {}
+            _ if self.with(|table, _| table.has_image(uid, image)) => return Ok(image.to_owned()),
+            _ => {}
         }
         let all = pod.init_containers().iter().chain(pod.containers());
         let first = all.into_iter().find(|container| container.image.as_deref() == Some(image));
@@ -319,7 +324,7 @@ impl ContainerRuntime for SimulatedRuntime {
     }
 
     /// An image is pulled for the first container of a pod that names it, and with the policy `Always` for each; with
-    /// `Never` it is there.
+    /// `Never` it is there, unless the pod tried in vain to pull it.
     fn ensure_image<'a>(
         &'a self,
         pod: &'a Arc<PodObject>,

@@ -204,6 +204,11 @@ impl Table {
         attempts.count - 1
     }
 
+    /// Whether this was attempted lately.
+    pub(super) fn has_tried(&mut self, uid: &PodUid, what: &str) -> bool {
+        self.attempts.contains_key(&(uid.clone(), what.into()))
+    }
+
     /// Adds a ready sandbox; `None` if no address is left.
     pub(super) fn add_sandbox(&mut self, new: NewSandbox<'_>, now: Time) -> Option<Key> {
         let number = match self.by_uid.get(new.uid) {

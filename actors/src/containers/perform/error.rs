@@ -93,6 +93,14 @@ impl StartFailure {
         })
     }
 
+    /// When a try makes sense again, if it waits out a backoff.
+    pub(super) fn until(&self) -> Option<Time> {
+        match self {
+            StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => Some(*until),
+            _ => None,
+        }
+    }
+
     /// As an error of the whole sync: what waits out a backoff says when it is over.
     pub(super) fn into_sync_error(self, container: ContainerName) -> SyncError {
         let Some(reason) = self.reason() else { return SyncError::Cancelled };

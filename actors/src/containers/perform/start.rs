@@ -44,7 +44,8 @@ impl ContainerManager {
             return Ok(());
         };
         if let Some(reason) = failure.reason() {
-            let error = StartError { reason, message: failure.to_string() };
+            let (message, since) = (failure.to_string(), self.ports.clock.now());
+            let error = StartError { reason, message, since, until: failure.until() };
             self.start_errors.set(uid, container.container_name(), error);
             self.ports.events.record(work.pod, failed_event(container, &failure));
             // A container that waits was not attempted.
