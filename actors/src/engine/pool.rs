@@ -93,7 +93,7 @@ impl Pool {
     /// none.
     pub(super) fn offer(&self, cell: &Arc<Cell>, choice: usize) -> bool {
         let count = self.crews.len();
-        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(&cell.uid);
+        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(cell.uid());
         let first = usize::try_from(hash % count.max(1) as u64).unwrap_or(0);
         (choice..count).any(|choice| self.crews[(first + choice) % count].offer(cell, choice))
     }

@@ -110,13 +110,9 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Starts an actor for a cell.
-    pub(super) fn new(engine: &Inner, cell: Arc<Cell>) -> Self {
-        let mut desk =
-            Desk { worker: PodWorker::new(engine, cell), context: WorkerContext(ActorState::Started), entered: None };
-        desk.worker.started(&mut desk.context);
-        desk.context.0 = ActorState::Running;
-        desk
+    /// For the actor of a cell, which starts with its first turn.
+    pub(super) fn new(cell: Arc<Cell>) -> Self {
+        Desk { worker: PodWorker::new(cell), context: WorkerContext(ActorState::Started), entered: None }
     }
 
     pub(super) fn cell(&self) -> &Arc<Cell> {
@@ -130,6 +126,11 @@ impl Desk {
 
     /// One turn of the actor.
     pub(super) fn turn(&mut self, moment: &mut Moment<'_>) -> Next {
+        if self.context.0 == ActorState::Started {
+            self.worker.dice = moment.engine().dice(self.worker.cell.uid());
+            self.worker.started(&mut self.context);
+            self.context.0 = ActorState::Running;
+        }
         let next = self.worker.turn(moment, &mut self.context);
         if self.context.0 == ActorState::Stopping && self.worker.stopping(&mut self.context) == Running::Stop {
             self.context.0 = ActorState::Stopped;
@@ -171,13 +172,15 @@ pub(super) struct PodWorker {
 
 impl Actor for PodWorker {
     type Context = WorkerContext;
+
+    fn started(&mut self, _ctx: &mut WorkerContext) {
+        self.span = span(&self.cell);
+    }
 }
 
 impl PodWorker {
-    fn new(engine: &Inner, cell: Arc<Cell>) -> Self {
-        let dice = engine.dice(&cell.uid);
-        let span = span(&cell);
-        PodWorker { cell, running: None, dice, told: Lifecycle::Waiting, span }
+    fn new(cell: Arc<Cell>) -> Self {
+        PodWorker { cell, running: None, dice: 0, told: Lifecycle::Waiting, span: None }
     }
 
     fn turn(&mut self, moment: &mut Moment<'_>, ctx: &mut WorkerContext) -> Next {
@@ -243,7 +246,10 @@ impl PodWorker {
             false if live.record.has_pending() => Taken::More,
             false => Taken::Nothing(live.record.due()),
         };
-        moment.engine().settle(&self.cell, guard, effects, tick.now);
+        let worked = effects.worked.take();
+        self.cell.show_move(&guard);
+        moment.engine().settle(&self.cell, guard, effects);
+        moment.engine().worked(worked, tick.now);
         tell(moved, span);
         // No event: what failed tells of it in its own words, and a second event for each would drown them.
         if let Some(error) = failed {
@@ -269,7 +275,7 @@ impl PodWorker {
                 break guard;
             }
             drop(guard);
-            observed = Some(engine.observed(&self.cell.uid));
+            observed = Some(engine.observed(self.cell.uid()));
         };
         let Slot::Live(live) = &mut *guard else { return Taken::End };
         if let Some(due) = live.record.due().filter(|_| live.record.is_idle()) {
@@ -289,7 +295,7 @@ impl PodWorker {
             if let (true, HookCall::Sync(work)) = (effects.started, &call) {
                 first_setup = work.pod.first_seen();
             }
-            let context = HookContext::of_call(self.cell.uid.clone(), self.cell.clone(), live.begin_call());
+            let context = HookContext::of_call(self.cell.uid().clone(), self.cell.clone(), live.begin_call());
             self.running = Some(engine.spawn.call(context, call));
             next = Taken::More;
         }
@@ -297,7 +303,10 @@ impl PodWorker {
             next = Taken::End;
         }
         let moved = moved(&mut self.told, &live.record);
-        engine.settle(&self.cell, guard, effects, tick.now);
+        let worked = effects.worked.take();
+        self.cell.show(&guard);
+        engine.settle(&self.cell, guard, effects);
+        engine.worked(worked, tick.now);
         tell(moved, span);
         if let Some(seen) = first_setup {
             engine.metrics.pod_worker.started(tick.now.since(seen));
@@ -341,7 +350,7 @@ fn moved(told: &mut Lifecycle, record: &Record) -> Option<Transition> {
 fn span(cell: &Cell) -> Option<Box<Span>> {
     let span = tracing::info_span!(
         "pod_worker",
-        pod.uid = %cell.uid,
+        pod.uid = %cell.uid(),
         pod.namespace = tracing::field::Empty,
         pod.name = tracing::field::Empty,
         phase = tracing::field::Empty,
@@ -371,6 +380,6 @@ fn panicked(engine: &Inner, cell: &Cell, panic: &(dyn Any + Send)) -> Outcome {
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
     engine.metrics.actors.hook_panicked();
-    tracing::error!(pod.uid = %cell.uid, panic = what, "hook panicked");
+    tracing::error!(pod.uid = %cell.uid(), panic = what, "hook panicked");
     Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff }
 }

@@ -8,14 +8,19 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::crew::{Crew, Post};
+use super::shown::Shown;
 use super::state::Record;
 use crate::ids::{FullName, PodUid};
 use crate::ports::CallTokens;
+use crate::time::Time;
 
 /// The actor has a turn coming: it stands in its crew's queue, or is not hired yet.
 const QUEUED: u8 = 1;
 /// Somebody rang and the actor has not looked yet: one ring serves a burst.
 const RUNG: u8 = 2;
+
+/// The lowest bits of a time give way to [`Shown::stage`].
+const STAGE: u64 = 7;
 
 /// One pod's cell. Nothing awaits under its lock, and who holds it touches no other cell and not the map of cells.
 #[derive(Debug)]
@@ -24,10 +29,22 @@ pub(crate) struct Cell {
     signals: AtomicU8,
     /// How many want the actor to take no work.
     holds: AtomicU32,
+    front: Front,
+}
+
+/// What changes seldom: on a cache line of its own, so that who asks does not wait for who works.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Front {
+    uid: PodUid,
+    /// What the record shows, changed under the lock of the slot.
+    shown: AtomicU8,
+    /// When the record moved last, and in the bits of [`STAGE`] to what stage, so that the two are never taken from
+    /// different moves.
+    since: AtomicU64,
     /// Where the actor works; [`Post::NOWHERE`] while it has no place.
     post: AtomicU64,
     crews: Arc<[Crew]>,
-    pub(crate) uid: PodUid,
 }
 
 /// What is in a cell.
@@ -91,10 +108,56 @@ impl Cell {
             slot: Mutex::new(Slot::Unborn),
             signals: AtomicU8::new(QUEUED | RUNG),
             holds: AtomicU32::new(0),
-            post: AtomicU64::new(Post::NOWHERE),
-            crews,
-            uid,
+            front: Front {
+                uid,
+                shown: AtomicU8::new(Shown::NONE.to_word()),
+                since: AtomicU64::new(0),
+                post: AtomicU64::new(Post::NOWHERE),
+                crews,
+            },
         }
+    }
+
+    pub(crate) fn uid(&self) -> &PodUid {
+        &self.front.uid
+    }
+
+    /// What the record showed after the last move that is over.
+    pub(crate) fn shown(&self) -> Shown {
+        Shown::from_word(self.front.shown.load(Ordering::Acquire))
+    }
+
+    /// The same, and when the pod came to where it stands, less up to 8 ns; `None` if it moves just now.
+    pub(crate) fn shown_since(&self) -> Option<(Shown, Time)> {
+        let shown = self.shown();
+        let since = self.front.since.load(Ordering::Acquire);
+        let (nanos, stage) = (since & !STAGE, since & STAGE);
+        (stage == shown.stage()).then(|| (shown, Time::from_nanos(nanos)))
+    }
+
+    /// Shows what the record became. To be called before the lock is given back, so that whoever asks after a move sees it.
+    pub(crate) fn show(&self, locked: &MutexGuard<'_, Slot>) {
+        self.show_as(locked, Shown::of);
+    }
+
+    /// The same after a move in which the record kept its pod.
+    pub(crate) fn show_move(&self, locked: &MutexGuard<'_, Slot>) {
+        self.show_as(locked, |record| self.shown().and_then(record));
+    }
+
+    fn show_as(&self, locked: &MutexGuard<'_, Slot>, shown: impl FnOnce(&Record) -> Shown) {
+        let (shown, since) = match &**locked {
+            Slot::Live(live) => (shown(&live.record), live.record.last_move()),
+            Slot::Unborn | Slot::Forgotten => (Shown::NONE, Time::ZERO),
+        };
+        let before = self.shown();
+        if before == shown {
+            return;
+        }
+        if before.stage() != shown.stage() {
+            self.front.since.store(since.as_nanos() & !STAGE | shown.stage(), Ordering::Release);
+        }
+        self.front.shown.store(shown.to_word(), Ordering::Release);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Slot> {
@@ -128,7 +191,7 @@ impl Cell {
     /// Gives the actor a turn unless it has one coming.
     fn enqueue(&self) {
         if self.signals.fetch_or(QUEUED, Ordering::AcqRel) & QUEUED == 0 {
-            Post::call(self.post.load(Ordering::Acquire), &self.crews);
+            Post::call(self.front.post.load(Ordering::Acquire), &self.front.crews);
         }
     }
 
@@ -149,7 +212,7 @@ impl Cell {
 
     /// The actor works there from now on. To be told before its first turn.
     pub(super) fn settle_at(&self, post: u64) {
-        self.post.store(post, Ordering::Release);
+        self.front.post.store(post, Ordering::Release);
     }
 
     pub(crate) fn hold(&self) {

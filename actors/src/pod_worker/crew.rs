@@ -72,7 +72,7 @@ pub(super) struct Post;
 impl Post {
     pub(super) const NOWHERE: u64 = u64::MAX;
 
-    fn new(crew: u32, place: u32) -> u64 {
+    fn at(crew: u32, place: u32) -> u64 {
         u64::from(crew) << 32 | u64::from(place)
     }
 
@@ -191,7 +191,7 @@ struct Work {
     due: BinaryHeap<Reverse<(Time, u32)>>,
     /// Set for the first entry, or earlier.
     alarm: Option<(Time, Pin<Box<Sleep>>)>,
-    /// When the crew looked at the clock last.
+    /// The latest time that the crew saw, on the clock or by its alarm.
     seen: Time,
     /// Whether the last sleep was so short that watching would have been cheaper.
     watches: bool,
@@ -216,7 +216,7 @@ impl Future for Work {
                 return Poll::Ready(());
             }
             let Some(place) = work.queue.get(work.next).copied() else {
-                if work.open_inbox(&engine) || work.call_who_is_due(&mut moment, cx) || work.watch() {
+                if work.open_inbox() || work.call_who_is_due(&mut moment, cx) || work.watch() {
                     continue;
                 }
                 if work.sleep(cx) {
@@ -239,7 +239,7 @@ impl Future for Work {
 
 impl Work {
     /// Takes what is in the inbox. False if there was nothing.
-    fn open_inbox(&mut self, engine: &Inner) -> bool {
+    fn open_inbox(&mut self) -> bool {
         self.queue.clear();
         self.next = 0;
         let crew = &self.shift.crews[self.shift.number as usize];
@@ -251,19 +251,19 @@ impl Work {
         let offers = std::mem::take(&mut inbox.offers);
         drop(inbox);
         for Offer { cell, .. } in offers {
-            self.hire(engine, cell);
+            self.hire(cell);
         }
         !self.queue.is_empty()
     }
 
     /// A pod gets its worker, and that one its first turn.
-    fn hire(&mut self, engine: &Inner, cell: Arc<Cell>) {
+    fn hire(&mut self, cell: Arc<Cell>) {
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.desks.push(None);
             u32::try_from(self.desks.len() - 1).unwrap_or(u32::MAX)
         });
-        cell.settle_at(Post::new(self.shift.number, place));
-        let desk = Desk::new(engine, cell);
+        cell.settle_at(Post::at(self.shift.number, place));
+        let desk = Desk::new(cell);
         if let Some(seat) = self.desks.get_mut(place as usize) {
             *seat = Some(Box::new(desk));
             self.employed += 1;
@@ -334,6 +334,7 @@ impl Work {
                 if alarm.as_mut().poll(cx).is_pending() {
                     break;
                 }
+                self.seen = self.seen.max(*at);
                 self.alarm = None;
                 moment.passes();
             }
@@ -360,7 +361,7 @@ impl Work {
         self.queue.len() > waiting
     }
 
-    /// The clock is the host's, and may panic as its hooks may; then it is as late as it was.
+    /// The clock is the host's, and may panic as its hooks may; then it is as late as was seen before.
     fn now(&mut self, moment: &mut Moment<'_>) -> Time {
         if let Ok(now) = catch_unwind(AssertUnwindSafe(|| moment.now())) {
             self.seen = now;

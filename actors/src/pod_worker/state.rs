@@ -209,6 +209,11 @@ impl Record {
         self.active().or_else(|| self.pending_config())
     }
 
+    /// Whether a spec is, or was, known of it.
+    pub(crate) fn has_config(&self) -> bool {
+        self.is_finished() || self.config().is_some()
+    }
+
     /// The spec that the worker acts on.
     pub fn active_pod(&self) -> Option<&Arc<PodObject>> {
         self.active().map(|config| &config.pod)
@@ -308,7 +313,7 @@ impl Record {
 
     /// When it came to where it stands.
     pub fn last_move(&self) -> Time {
-        self.transitions().next_back().map_or(self.synced_at(), |transition| transition.at)
+        self.history.end()
     }
 
     /// The name and namespace.
