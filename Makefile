@@ -1,11 +1,11 @@
-# What a contributor types. Needs cargo; uses cargo-nextest and cargo-deny where they are installed.
+# What a contributor types. Needs cargo; uses cargo-nextest, cargo-deny and valgrind where they are installed.
 
 CARGO ?= cargo
 RUN_ARGS ?= --manifests examples
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: run test lint bench
+.PHONY: run test lint bench instructions
 
 # The pods of examples/, in a live table. State is kept in the default root directory.
 run:
@@ -33,3 +33,10 @@ endif
 
 bench:
 	$(CARGO) bench --workspace
+
+# What the hot paths execute, beside the committed counts. As root, valgrind is installed where it is missing.
+instructions:
+	@command -v valgrind >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -yq valgrind || { apt-get update -q && apt-get install -yq valgrind; }; } >/dev/null 2>&1; } || true
+	@if command -v valgrind >/dev/null; then $(CARGO) bench -p podwright-actors --bench instructions; \
+		else echo "valgrind is not installed: instructions were not counted"; fi

@@ -1,8 +1,10 @@
 //! The front door: one record for each pod UID, synchronous updates and queries, and the pool of threads that the pod
 //! workers run on.
 //!
-//! What is deliberately absent: a queue before the door, a lock that all pods share, and any call to an API server.
+//! What is deliberately absent: a queue before the door, a lock that all pods share while one of them is worked on, and
+//! any call to an API server.
 
+mod cells;
 mod config;
 mod explain;
 mod kill;
@@ -17,23 +19,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use dashmap::DashMap;
 use parking_lot::MutexGuard;
 use podwright_metrics::{Metrics, OperationType};
+use tokio_util::sync::CancellationToken;
 
 use crate::ids::PodUid;
 use crate::pod_worker::actor::Spawn;
 use crate::pod_worker::cell::{Cell, Live, Slot};
-use crate::pod_worker::seat::Seat;
-use crate::pod_worker::step::{self, Effects, Event, NameMove, Outcome, Tick};
-use crate::pod_worker::{KnownPod, Update, UpdateKind};
+use crate::pod_worker::step::{self, Effects, Event, Known, NameMove, Outcome, Tick, Worked};
+use crate::pod_worker::{KnownPod, Notifier, Update, UpdateKind};
 use crate::ports::{Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock};
+use crate::time::Time;
 
 pub use config::{EngineConfig, Threads};
 pub use explain::{Glance, PodSnapshot};
 pub use kill::{KillNow, KillPodError};
 pub use pool::StartEngineError;
 
+use cells::Cells;
 use names::Names;
 use pool::Pool;
 
@@ -50,7 +53,7 @@ struct Handle {
 }
 
 pub(crate) struct Inner {
-    cells: DashMap<PodUid, Arc<Cell>, foldhash::fast::RandomState>,
+    cells: Cells,
     names: Names,
     /// Whether `sync_known_pods` ran at least once.
     synced: AtomicBool,
@@ -98,7 +101,7 @@ impl Engine {
         let pool = Pool::start(config.threads)?;
         let seed = config.seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0));
         let inner = Arc::new(Inner {
-            cells: DashMap::default(),
+            cells: Cells::default(),
             names: Names::default(),
             synced: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -111,6 +114,7 @@ impl Engine {
             pool,
             spawn: Spawn::of(syncer),
         });
+        inner.pool.begin(&inner);
         Ok(Engine { handle: Arc::new(Handle { inner }) })
     }
 
@@ -131,24 +135,26 @@ impl Engine {
     pub fn sync_known_pods<S: BuildHasher>(&self, desired: &HashSet<PodUid, S>) -> Vec<KnownPod> {
         let inner = self.inner();
         inner.synced.store(true, Ordering::Release);
-        // Collected first: the map is not locked while records are worked on, so no update waits for this pass.
-        let cells: Vec<Arc<Cell>> = inner.cells.iter().map(|entry| entry.value().clone()).collect();
-        let mut known = Vec::with_capacity(cells.len());
-        let tick = inner.tick(0.0);
-        for cell in cells {
+        let mut known = Vec::with_capacity(inner.cells.len());
+        // Most pods are wanted and need nothing, and what they show is their answer. The others are worked on when no
+        // shard is locked any more, so that no update waits for this pass.
+        let mut others = Vec::new();
+        inner.cells.for_each(|cell| {
+            let desired = desired.contains(cell.uid());
+            match cell.shown_since().filter(|_| desired).and_then(|(shown, since)| Known::of_wanted(shown, since)) {
+                Some(answer) => known.push(known_pod(cell.uid(), answer)),
+                None => others.push((cell.clone(), desired)),
+            }
+        });
+        let tick = inner.tick(inner.clock.now(), 0.0);
+        for (cell, desired) in others {
             let mut guard = cell.lock();
             let Slot::Live(live) = &mut *guard else { continue };
-            let mut effects = step::step(&mut live.record, Event::Known { desired: desired.contains(&cell.uid) }, tick);
+            let mut effects = step::step(&mut live.record, Event::Known { desired }, tick);
             let answer = effects.known.take();
+            cell.show(&guard);
             inner.settle(&cell, guard, effects);
-            known.extend(answer.map(|k| KnownPod {
-                uid: cell.uid.clone(),
-                lifecycle: k.lifecycle,
-                orphan: k.orphan,
-                has_config: k.has_config,
-                is_static: k.is_static,
-                since: k.since,
-            }));
+            known.extend(answer.map(|answer| known_pod(cell.uid(), answer)));
         }
         known
     }
@@ -188,8 +194,8 @@ impl Drop for Hold {
 }
 
 impl Inner {
-    pub(crate) fn tick(&self, jitter: f64) -> Tick {
-        Tick { now: self.clock.now(), jitter, resync: self.config.resync, error_backoff: self.config.error_backoff }
+    pub(crate) fn tick(&self, now: Time, jitter: f64) -> Tick {
+        Tick { now, jitter, resync: self.config.resync, error_backoff: self.config.error_backoff }
     }
 
     /// What a worker's dice start from: its own for each pod, the same in each run with the same seed.
@@ -197,110 +203,146 @@ impl Inner {
         foldhash::fast::FixedState::with_seed(self.seed).hash_one(uid)
     }
 
-    fn update(self: &Arc<Self>, update: Update) {
+    fn update(&self, update: Update) {
         // Asked before any lock is taken, and only where the answer matters (U3).
         let observed = if update.is_ended() { self.observed(update.uid()) } else { Observed::Never };
+        let uid = update.uid().clone();
         let mut update = Some(update);
-        while let Some(taken) = update.take() {
-            let cell = self.cell(taken.uid());
-            let mut guard = cell.lock();
-            let tick = self.tick(0.0);
-            let effects = match &mut *guard {
-                Slot::Live(live) => step::step(&mut live.record, Event::Update(taken), tick),
-                Slot::Unborn => {
-                    let (record, effects) = step::birth(taken, observed, tick);
-                    let queued = record.wants_name().then(|| record.full_name().cloned()).flatten();
-                    if let Some(name) = &queued {
-                        self.names.join(name, &cell.uid);
-                    }
-                    *guard = Slot::Live(Live { record, queued, cancel: None });
-                    self.settle(&cell, guard, effects);
-                    self.employ(&cell, 0);
-                    return;
-                }
-                Slot::Forgotten => {
-                    // It left between the look into the map and the lock; the next look makes a new one.
-                    drop(guard);
-                    self.discard(&cell);
-                    update = Some(taken);
-                    continue;
-                }
-            };
-            self.settle(&cell, guard, effects);
+        while update.is_some() {
+            let told = self.cells.with(&uid, |cell| self.tell(cell, cell.lock(), &mut update)).flatten();
+            let rest = told.or_else(|| update.is_some().then(|| self.bear(&uid, &mut update, observed)).flatten());
+            if let Some(rest) = rest {
+                self.finish(rest);
+            }
         }
     }
 
-    fn cell(&self, uid: &PodUid) -> Arc<Cell> {
-        if let Some(cell) = self.cells.get(uid) {
-            return cell.clone();
+    /// Gives an update to a live record, and answers with what is to be done without a lock. Where there is none, the update
+    /// stays.
+    fn tell(&self, cell: &Arc<Cell>, mut guard: MutexGuard<'_, Slot>, update: &mut Option<Update>) -> Option<Rest> {
+        let Slot::Live(live) = &mut *guard else { return None };
+        let update = update.take()?;
+        // Most updates move nothing. A clock is not read for them: the time of the last move stands in.
+        let moves = live.record.is_moved_by(&update);
+        let now = if moves { self.clock.now() } else { live.record.last_move() };
+        let effects = step::step(&mut live.record, Event::Update(update), self.tick(now, 0.0));
+        cell.show(&guard);
+        self.settle_locked(cell, guard, effects)
+    }
+
+    /// Gives an update to the cell of a pod that had no live record just now.
+    fn bear(&self, uid: &PodUid, update: &mut Option<Update>, observed: Observed) -> Option<Rest> {
+        let make = || Arc::new(Cell::new(uid.clone(), self.pool.crews().clone()));
+        let cell = self.cells.find_or_make(uid, make);
+        let mut guard = cell.lock();
+        match &*guard {
+            Slot::Live(_) => return self.tell(&cell, guard, update),
+            Slot::Forgotten => {
+                // It is about to leave the map; the next look makes a new one.
+                drop(guard);
+                self.cells.remove(&cell);
+                return None;
+            }
+            Slot::Unborn => {}
         }
-        self.cells.entry(uid.clone()).or_insert_with(|| Arc::new(Cell::new(uid.clone()))).clone()
+        let (record, effects) = step::birth(update.take()?, observed, self.tick(self.clock.now(), 0.0));
+        let queued = record.wants_name().then(|| record.full_name().cloned()).flatten();
+        if let Some(name) = &queued {
+            self.names.join(name, cell.uid());
+        }
+        *guard = Slot::Live(Live::new(record, queued));
+        cell.show(&guard);
+        self.settle(&cell, guard, effects);
+        self.employ(&cell, 0);
+        None
     }
 
     fn find(&self, uid: &PodUid) -> Option<Arc<Cell>> {
-        self.cells.get(uid).map(|cell| cell.clone())
+        self.cells.find(uid)
     }
 
-    fn discard(&self, cell: &Arc<Cell>) {
-        self.cells.remove_if(&cell.uid, |_, present| Arc::ptr_eq(present, cell));
+    /// Performs what a step asked for, all but the hook call and what is measured: under the lock what must be seen together
+    /// with the move, the rest after it.
+    pub(crate) fn settle(&self, cell: &Arc<Cell>, guard: MutexGuard<'_, Slot>, effects: Effects) {
+        if let Some(rest) = self.settle_locked(cell, guard, effects) {
+            self.finish(rest);
+        }
     }
 
-    /// Performs what a step asked for, all but the hook call: under the lock what must be seen together with the move,
-    /// the rest after it.
-    pub(crate) fn settle(&self, cell: &Arc<Cell>, mut guard: MutexGuard<'_, Slot>, effects: Effects) {
-        let Effects { wake, cancel, completed, name, worked, started, end, forget, call: _, known: _ } = effects;
-        let mut next = None;
-        let mut cancelled = None;
-        let mut containers = None;
+    /// The first half of [`settle`](Self::settle), which may be done under the lock of a shard. Answers with the second.
+    fn settle_locked(&self, cell: &Arc<Cell>, mut guard: MutexGuard<'_, Slot>, effects: Effects) -> Option<Rest> {
+        if effects.is_only_wake() {
+            drop(guard);
+            if effects.wake {
+                cell.ring();
+            }
+            return None;
+        }
+        let Effects { wake, cancel, completed, name, started, end, forget, worked: _, call: _, known: _ } = effects;
+        let mut rest = Rest {
+            cell: cell.clone(),
+            ring: wake || end,
+            forget,
+            cancelled: None,
+            next: None,
+            completed,
+            containers: None,
+        };
         if let Slot::Live(live) = &mut *guard {
             if (forget || name == NameMove::Leave)
                 && let Some(queued) = live.queued.take()
             {
-                next = self.names.leave(&queued, &cell.uid);
+                rest.next = self.names.leave(&queued, cell.uid());
             }
             if cancel {
-                cancelled = live.cancel.take();
+                rest.cancelled = live.end_call();
             }
             if started {
-                containers = live.record.active_pod().map(|pod| pod.containers().len());
+                rest.containers = live.record.active_pod().map(|pod| pod.containers().len());
             }
         }
         if forget {
             *guard = Slot::Forgotten;
+            cell.show(&guard);
         }
-        drop(guard);
+        Some(rest)
+    }
 
-        if forget {
-            self.discard(cell);
+    fn finish(&self, rest: Rest) {
+        if rest.forget {
+            self.cells.remove(&rest.cell);
         }
-        if let Some(token) = cancelled {
+        if let Some(token) = rest.cancelled {
             token.cancel();
         }
-        if wake || end {
-            cell.ring();
+        if rest.ring {
+            rest.cell.ring();
         }
-        if let Some(next) = next.and_then(|uid| self.find(&uid)) {
+        if let Some(next) = rest.next.and_then(|uid| self.find(&uid)) {
             next.ring();
         }
-        for notifier in completed {
+        for notifier in rest.completed {
             notifier.complete();
         }
-        if let Some(containers) = containers {
+        if let Some(containers) = rest.containers {
             self.metrics.pod_worker.allowed_to_start(containers);
-        }
-        if let Some(worked) = worked {
-            let kind = worked.kind.map_or(OperationType::Terminated, operation);
-            self.metrics.pod_worker.worked(kind, self.clock.now().since(worked.start_time));
         }
     }
 
-    /// Takes what is pending on behalf of a worker.
-    pub(crate) fn take(&self, cell: &Cell, live: &mut Live, observed: Observed, jitter: f64) -> Effects {
-        let may_start = match &live.queued {
-            Some(name) if live.record.wants_name() => self.names.claim(name, &cell.uid),
+    /// Counts a finished piece of work.
+    pub(crate) fn worked(&self, worked: Option<Worked>, now: Time) {
+        if let Some(Worked { kind, start_time }) = worked {
+            let kind = kind.map_or(OperationType::Terminated, operation);
+            self.metrics.pod_worker.worked(kind, now.since(start_time));
+        }
+    }
+
+    /// Whether a pod's full name is free for it; always true for one that needs none.
+    pub(crate) fn may_start(&self, cell: &Cell, live: &Live) -> bool {
+        match &live.queued {
+            Some(name) if live.record.wants_name() => self.names.claim(name, cell.uid()),
             Some(_) | None => true,
-        };
-        step::step(&mut live.record, Event::Take { may_start, observed }, self.tick(jitter))
+        }
     }
 
     /// What was last seen of a pod. Never asked under a cell's lock: who answers is not ours, and may ask back.
@@ -312,22 +354,15 @@ impl Inner {
         })
     }
 
-    /// Offers a cell to the thread that is its pod's n-th choice.
-    pub(crate) fn employ(self: &Arc<Self>, cell: &Arc<Cell>, choice: usize) {
-        if choice >= self.pool.choices() {
-            tracing::error!(pod.uid = %cell.uid, "no engine thread is left to run the pod's worker");
-            return;
+    /// Offers a cell to the thread that is its pod's n-th choice, or to those after it.
+    pub(crate) fn employ(&self, cell: &Arc<Cell>, choice: usize) {
+        if !self.pool.offer(cell, choice) && !self.is_closing() {
+            tracing::error!(pod.uid = %cell.uid(), "no engine thread is left to run the pod's worker");
         }
-        let seat = Seat::offered(Arc::downgrade(self), cell.clone(), choice);
-        self.pool.spawn(&cell.uid, choice, self.spawn.worker(seat));
     }
 
     fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
-        // On threads that are not ours the workers have to see for themselves that they have nobody to work for.
-        for entry in &self.cells {
-            entry.value().shut();
-        }
         self.pool.stop();
     }
 
@@ -337,24 +372,48 @@ impl Inner {
 
     /// A worker is gone without having ended: a bug of ours, or its thread died. What it was doing counts as failed, and
     /// another one takes over from the record.
-    pub(crate) fn replace_worker(self: &Arc<Self>, cell: &Arc<Cell>) {
+    pub(crate) fn replace_worker(&self, cell: &Arc<Cell>) {
         let mut guard = cell.lock();
         let Slot::Live(live) = &mut *guard else { return };
         if live.record.is_finished() {
             return;
         }
         // The call is gone, but what it started elsewhere may go on, and another call is about to be made.
-        let lost = live.cancel.take();
-        tracing::error!(pod.uid = %cell.uid, "worker lost, replacing it");
+        let lost = live.end_call();
+        tracing::error!(pod.uid = %cell.uid(), "worker lost, replacing it");
         let outcome = Outcome::Failed { error: "the worker was lost".to_owned(), retry: SyncRetry::Backoff };
-        let effects = step::step(&mut live.record, Event::Done(outcome), self.tick(0.0));
+        // It may be the clock that lost the worker.
+        let now = catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_else(|_| live.record.last_move());
+        let tick = self.tick(now, 0.0);
+        let mut effects = step::step(&mut live.record, Event::Done(outcome), tick);
+        let worked = effects.worked.take();
+        cell.show(&guard);
         self.settle(cell, guard, effects);
+        self.worked(worked, tick.now);
         if let Some(lost) = lost {
             lost.cancel();
         }
         self.metrics.actors.worker_rebuilt();
         self.employ(cell, 0);
     }
+}
+
+fn known_pod(uid: &PodUid, known: Known) -> KnownPod {
+    let Known { lifecycle, orphan, has_config, is_static, since } = known;
+    KnownPod { uid: uid.clone(), lifecycle, orphan, has_config, is_static, since }
+}
+
+/// What a step asked for and must not be done under a lock.
+struct Rest {
+    cell: Arc<Cell>,
+    ring: bool,
+    forget: bool,
+    cancelled: Option<CancellationToken>,
+    /// Who has the full name now.
+    next: Option<PodUid>,
+    completed: Vec<Notifier>,
+    /// How many the pod has, if it was allowed to start.
+    containers: Option<usize>,
 }
 
 pub(crate) type WeakInner = Weak<Inner>;

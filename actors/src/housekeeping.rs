@@ -143,7 +143,8 @@ impl Housekeeping {
             if !desired.is_ready() {
                 return Ok(());
             }
-            let wanted: HashSet<PodUid> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
+            let wanted: HashSet<PodUid, foldhash::fast::RandomState> =
+                desired.pods.pods().map(|pod| pod.uid().clone()).collect();
             self.dispatcher.engine.sync_known_pods(&wanted) // K3
         };
         let listed = guarded(&self.metrics, self.runtime.list_pods()).await.map_err(PassError::List)?; // K4

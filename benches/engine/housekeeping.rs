@@ -21,7 +21,8 @@ const PROBE_PAUSE: Duration = Duration::from_micros(50);
 /// The shortest time for which passes are made while the prober looks.
 const PROBED: Duration = Duration::from_secs(1);
 
-fn all(bed: &Bed) -> HashSet<PodUid> {
+/// Hashed as the agent does it.
+fn all(bed: &Bed) -> HashSet<PodUid, foldhash::fast::RandomState> {
     bed.pods.iter().map(|pod| pod.uid().clone()).collect()
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn all_desired(scale: Scale) -> Figures {
 pub(crate) fn none_desired(scale: Scale) -> Figures {
     let bed = Bed::idle(scale.n);
     let start = Instant::now();
-    black_box(bed.engine.sync_known_pods(&HashSet::new()));
+    black_box(bed.engine.sync_known_pods(&HashSet::<PodUid>::new()));
     let call = start.elapsed();
     bed.hooks.clean_ups.wait_for(scale.n as u64);
     bed.settled();

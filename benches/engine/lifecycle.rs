@@ -8,18 +8,15 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::bed::{Bed, Scale};
-use crate::measure::{allocations, cpu_time, pause, peak_resident, reset_peak, resident};
+use crate::measure::{allocations, cpu_time, pause, peak_resident, reset_peak, resident, small_pages};
 use crate::suites::Figures;
 
+/// How long it takes, and what it costs.
 pub(crate) fn run(scale: Scale) -> Figures {
     let bed = Bed::new(scale.n);
-    live_once(&bed, 1);
-    let pods_alone = resident();
-    reset_peak();
     live_once(&bed, scale.n);
-    let rounds = scale.of(100_000 / scale.n).max(if scale.shrink == 1 { 3 } else { 1 });
+    let rounds = rounds(scale);
     let lives = (rounds * scale.n) as f64;
-
     let mut phases = [Duration::ZERO; 3];
     let cpu = cpu_time();
     let ((), allocated) = allocations(|| {
@@ -30,6 +27,28 @@ pub(crate) fn run(scale: Scale) -> Figures {
         }
     });
     let cpu = cpu_time() - cpu;
+    let per_pod = |phase: Duration| phase.as_secs_f64() * 1e9 / lives;
+    let [create, kill, forget] = phases;
+    vec![
+        ("lifecycles_per_s", lives / phases.iter().sum::<Duration>().as_secs_f64()),
+        ("create_ns_per_pod", per_pod(create)),
+        ("kill_ns_per_pod", per_pod(kill)),
+        ("forget_ns_per_pod", per_pod(forget)),
+        ("cpu_ns_per_pod", cpu.as_secs_f64() * 1e9 / lives),
+        ("allocations_per_pod", allocated as f64 / lives),
+    ]
+}
+
+/// What it takes, and what is left behind.
+pub(crate) fn memory(scale: Scale) -> Figures {
+    small_pages();
+    let bed = Bed::new(scale.n);
+    live_once(&bed, 1);
+    let pods_alone = resident();
+    reset_peak();
+    for _ in 0..=rounds(scale) {
+        live_once(&bed, scale.n);
+    }
     let peak = peak_resident();
     // The allocator hands freed pages back after a while, with the next work of the thread that has them: a node that
     // goes on with a few pods.
@@ -38,20 +57,12 @@ pub(crate) fn run(scale: Scale) -> Figures {
         pause(scale.lasting(Duration::from_millis(100)));
     }
     let kept = resident();
-
-    let per_pod = |phase: Duration| phase.as_secs_f64() * 1e9 / lives;
-    let [create, kill, forget] = phases;
     let over_pods = |bytes: u64| bytes as f64 - pods_alone as f64;
-    vec![
-        ("lifecycles_per_s", lives / phases.iter().sum::<Duration>().as_secs_f64()),
-        ("create_ns_per_pod", per_pod(create)),
-        ("kill_ns_per_pod", per_pod(kill)),
-        ("forget_ns_per_pod", per_pod(forget)),
-        ("cpu_ns_per_pod", cpu.as_secs_f64() * 1e9 / lives),
-        ("allocations_per_pod", allocated as f64 / lives),
-        ("peak_mib", over_pods(peak) / f64::from(1 << 20)),
-        ("kept_bytes_per_pod", over_pods(kept) / scale.n as f64),
-    ]
+    vec![("peak_mib", over_pods(peak) / f64::from(1 << 20)), ("kept_bytes_per_pod", over_pods(kept) / scale.n as f64)]
+}
+
+fn rounds(scale: Scale) -> usize {
+    scale.of(100_000 / scale.n).max(if scale.shrink == 1 { 3 } else { 1 })
 }
 
 /// One round with the first `count` pods. Answers with how long the three phases took.

@@ -3,11 +3,12 @@
 //! Why: a pod is idle nearly all of its life, and upstream keeps a goroutine's stack for each. Target: 1,100 bytes per pod.
 
 use crate::bed::{Bed, Scale};
-use crate::measure::resident;
+use crate::measure::{resident, small_pages};
 use crate::pods::pods;
 use crate::suites::Figures;
 
 pub(crate) fn run(scale: Scale) -> Figures {
+    small_pages();
     // The engine's threads and the allocator's first pages are there before the pods, whose number does not change them.
     let mut bed = Bed::idle(1);
     let nothing = resident();

@@ -19,6 +19,7 @@ pub(crate) const SUITES: &[Suite] = &[
     Suite { name: "w1-update_storm-p2", run: |scale| update_storm::throughput(scale, 2) },
     Suite { name: "w1-update_storm-calls", run: update_storm::single_calls },
     Suite { name: "w2-lifecycle", run: lifecycle::run },
+    Suite { name: "w2-lifecycle-memory", run: lifecycle::memory },
     Suite { name: "w3-update_to_sync_latency-a", run: |scale| latency::run(scale, Submitter::Blocks) },
     Suite { name: "w3-update_to_sync_latency-b", run: |scale| latency::run(scale, Submitter::BlocksAndPauses) },
     Suite { name: "w3-update_to_sync_latency-c", run: |scale| latency::run(scale, Submitter::Polls) },

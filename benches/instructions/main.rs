@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Why: `step` and `update_pod` are on the path of every change of every pod. Target: within 2 % of the committed counts;
-//! fewer is to be blessed too, so that it is not lost again. A new compiler moves them: bless it in a commit of its own.
-//! Where valgrind is absent nothing is counted.
+//! fewer is to be blessed too, so that it is not lost again. With another compiler, C library or valgrind than those that
+//! made the committed counts, they are shown and not judged; the new ones are blessed in a commit of their own. Where
+//! valgrind is absent nothing is counted.
 
 mod baseline;
 #[path = "../support/pods.rs"]

@@ -1,6 +1,7 @@
 //! What is counted. Each subject prepares, then does what is counted inside of [`counted_region`] so often; the rest is not
 //! counted.
 
+use std::collections::HashSet;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use actix::{System, SystemRunner};
 use podwright_actors::engine::{Engine, EngineConfig, EngineParts, Threads};
+use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::step::{Event, Outcome, Tick, birth, step};
 use podwright_actors::pod_worker::{Record, Update};
@@ -32,6 +34,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "update_pod_wakes", run: update_wakes },
     Subject { name: "update_pod_merges", run: update_merges },
     Subject { name: "worker_sync", run: worker_sync },
+    Subject { name: "lifecycle", run: lifecycle },
     Subject { name: "query", run: query },
 ];
 
@@ -123,6 +126,27 @@ fn worker_sync() -> usize {
     PODS * ROUNDS
 }
 
+/// A pod's life: created, set up, killed, stopped, cleaned up, forgotten.
+fn lifecycle() -> usize {
+    let bed = Bed::idle();
+    let live = || {
+        for pod in &bed.pods {
+            bed.engine.update_pod(Update::kill(pod.clone()));
+        }
+        bed.run_until(|hooks| &hooks.clean_ups, PODS);
+        black_box(bed.engine.sync_known_pods(&HashSet::<PodUid>::new()));
+        for pod in &bed.pods {
+            bed.engine.update_pod(Update::create(pod.clone()));
+        }
+        bed.work_off(PODS);
+    };
+    live();
+    for _ in 0..ROUNDS {
+        counted_region(live);
+    }
+    PODS * ROUNDS
+}
+
 /// A question about a known pod.
 fn query() -> usize {
     let bed = Bed::idle();
@@ -173,18 +197,24 @@ impl Bed {
 
     /// Lets the workers run until so many syncs ran.
     fn work_off(&self, syncs: usize) {
+        self.run_until(|hooks| &hooks.syncs, syncs);
+    }
+
+    fn run_until(&self, counter: fn(&Hooks) -> &AtomicUsize, goal: usize) {
+        let counter = counter(&self.hooks);
         self.runner.block_on(async {
-            while self.hooks.syncs.load(Ordering::Relaxed) < syncs {
+            while counter.load(Ordering::Relaxed) < goal {
                 tokio::task::yield_now().await;
             }
         });
-        self.hooks.syncs.store(0, Ordering::Relaxed);
+        counter.store(0, Ordering::Relaxed);
     }
 }
 
 #[derive(Default)]
 struct Hooks {
     syncs: AtomicUsize,
+    clean_ups: AtomicUsize,
 }
 
 impl PodSyncer for Hooks {
@@ -202,6 +232,7 @@ impl PodSyncer for Hooks {
     }
 
     async fn sync_terminated_pod(&self, _cx: &HookContext, _pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        self.clean_ups.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }

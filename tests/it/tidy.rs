@@ -94,6 +94,7 @@ fn actors_open_no_socket_and_no_file() {
 #[test]
 fn cores_are_pure() {
     let cores = [
+        "actors/src/pod_worker/shown.rs",
         "actors/src/pod_worker/state.rs",
         "actors/src/pod_worker/step.rs",
         "actors/src/pod_worker/step",

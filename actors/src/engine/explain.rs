@@ -64,13 +64,12 @@ impl Engine {
 
     /// Every pod, in no order. Looks at one after the other, so two pods may be seen at slightly different instants.
     pub fn snapshots(&self) -> Vec<PodSnapshot> {
-        let cells: Vec<_> = self.inner().cells.iter().map(|entry| entry.value().clone()).collect();
-        cells.iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
+        self.inner().cells.all().iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
     }
 }
 
 fn snapshot(inner: &Inner, cell: &Cell) -> Option<PodSnapshot> {
-    let mut snapshot = cell.ask(|record| look(&cell.uid, record))?;
+    let mut snapshot = cell.ask(|record| look(cell.uid(), record))?;
     if let (WaitFor::FullName { held_by }, Some(name)) = (&mut snapshot.wait.what, &snapshot.full_name) {
         *held_by = inner.names.started(name).or_else(|| inner.names.waiting(name).into_iter().next());
     }

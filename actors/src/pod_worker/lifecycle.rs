@@ -141,6 +141,12 @@ impl History {
         self.at[0]
     }
 
+    /// When the last move was made.
+    pub(super) fn end(&self) -> Time {
+        let last = usize::from(self.count).saturating_sub(1);
+        self.at.get(last).copied().unwrap_or(self.at[0])
+    }
+
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Transition> {
         let moves = self.at.iter().zip(&self.causes).take(usize::from(self.count));
         moves.map(|(at, cause)| Transition { at: *at, to: cause.leads_to(), cause: *cause })

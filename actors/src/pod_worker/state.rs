@@ -211,6 +211,11 @@ impl Record {
         self.active().or_else(|| self.pending_config())
     }
 
+    /// Whether a spec is, or was, known of it.
+    pub(crate) fn has_config(&self) -> bool {
+        self.is_finished() || self.config().is_some()
+    }
+
     /// The spec that the worker acts on.
     pub fn active_pod(&self) -> Option<&Arc<PodObject>> {
         self.active().map(|config| &config.pod)
@@ -219,6 +224,16 @@ impl Record {
     /// Whether an update waits to be taken or is being worked on. A static pod that waits for its name does not work.
     pub fn is_working(&self) -> bool {
         self.running.is_some() || (self.pending.is_some() && !self.is_blocked())
+    }
+
+    /// Whether an update waits to be taken.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Whether nothing is pending and no hook runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_none() && self.running.is_none()
     }
 
     /// Whether it was told to wait for its full name.
@@ -300,7 +315,7 @@ impl Record {
 
     /// When it came to where it stands.
     pub fn last_move(&self) -> Time {
-        self.transitions().next_back().map_or(self.synced_at(), |transition| transition.at)
+        self.history.end()
     }
 
     /// The name and namespace.

@@ -84,7 +84,7 @@ pub struct Tick {
 
 impl Tick {
     fn after(&self, delay: Duration) -> Time {
-        self.now + delay.mul_f64(1.0 + self.jitter)
+        self.now + delay + Duration::from_nanos((delay.as_nanos() as f64 * self.jitter) as u64)
     }
 }
 
@@ -112,6 +112,14 @@ pub struct Effects {
     pub forget: bool,
     /// For [`Event::Known`]: what to answer, unless the record is gone.
     pub known: Option<Known>,
+}
+
+impl Effects {
+    /// Whether nothing has to happen, but perhaps that the worker is woken, a hook is called, or something is measured.
+    pub(crate) fn is_only_wake(&self) -> bool {
+        let Effects { cancel, completed, name, started, end, forget, .. } = self;
+        completed.is_empty() && *name == NameMove::Keep && !(*cancel || *started || *end || *forget)
+    }
 }
 
 /// What becomes of a static pod's place in the queue of its full name.

@@ -70,6 +70,7 @@ const W1: &str = "w1-update_storm-p1";
 const W1_P2: &str = "w1-update_storm-p2";
 const W1_CALLS: &str = "w1-update_storm-calls";
 const W2: &str = "w2-lifecycle";
+const W2_MEMORY: &str = "w2-lifecycle-memory";
 const W3_A: &str = "w3-update_to_sync_latency-a";
 const W3_B: &str = "w3-update_to_sync_latency-b";
 const W3_C: &str = "w3-update_to_sync_latency-c";
@@ -105,8 +106,8 @@ pub(crate) const LINES: &[Line] = &[
     line("W2 forget", "ns/pod", W2, "forget_ns_per_pod", None, Target::None),
     line("W2 CPU per pod", "ns", W2, "cpu_ns_per_pod", Some([7_450.0, 9_910.0, 14_500.0, 17_100.0]), Target::None),
     line("W2 allocations per pod", "", W2, "allocations_per_pod", None, Target::None),
-    line("W2 peak RSS over the pods", "MiB", W2, "peak_mib", Some([0.85, 6.6, 70.5, 711.0]), Target::Share(0.25)),
-    line("W2 RSS kept at the end", "bytes/pod", W2, "kept_bytes_per_pod", None, Target::AtMost(100.0)),
+    line("W2 peak RSS over the pods", "MiB", W2_MEMORY, "peak_mib", Some([0.85, 6.6, 70.5, 711.0]), Target::Share(0.25)),
+    line("W2 RSS kept at the end", "bytes/pod", W2_MEMORY, "kept_bytes_per_pod", None, Target::AtMost(100.0)),
     line("W3 a p50", "µs", W3_A, "p50_us", Some([0.68, 0.89, 2.67, 4.02]), Target::AtMost(5.0)),
     line("W3 a p99", "µs", W3_A, "p99_us", Some([10.6, 10.2, 13.5, 17.2]), Target::None),
     line("W3 a p99.9", "µs", W3_A, "p999_us", None, Target::None),

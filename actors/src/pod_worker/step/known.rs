@@ -3,17 +3,20 @@
 use super::update::{effective_grace, terminate};
 use super::{Effects, Known, NameMove, Tick};
 use crate::pod_worker::lifecycle::{Cause, Lifecycle};
+use crate::pod_worker::shown::Shown;
 use crate::pod_worker::state::{Flags, Pending, Record, State, Stop};
 use crate::pod_worker::update::{Target, UpdateKind};
 use crate::time::Time;
 
 pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
-    let orphan = !desired;
-    if (orphan || record.flags().restart_requested) && record.is_finished() {
-        return forget(record);
+    if desired {
+        return match Known::of_wanted(Shown::of(record), record.last_move()) {
+            Some(known) => Effects { known: Some(known), ..Effects::default() },
+            None => forget(record),
+        };
     }
-    if !orphan {
-        return Effects { known: Some(answer(record, orphan)), ..Effects::default() };
+    if record.is_finished() {
+        return forget(record);
     }
     if never_ran(record) {
         return forget(record);
@@ -34,7 +37,7 @@ pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
         replay(record, tick.now);
     }
     effects.wake = record.pending.is_some();
-    effects.known = Some(answer(record, orphan));
+    effects.known = Some(answer(record.lifecycle(), Shown::of(record), record.last_move(), true));
     effects
 }
 
@@ -69,12 +72,22 @@ fn replay(record: &mut Record, now: Time) {
     }
 }
 
-fn answer(record: &Record, orphan: bool) -> Known {
-    let lifecycle = match record.lifecycle() {
+impl Known {
+    /// The answer for a pod that a source wants and of which nothing more is to be done; `None` if its record has to take
+    /// the event.
+    pub(crate) fn of_wanted(shown: Shown, since: Time) -> Option<Known> {
+        match shown.lifecycle()? {
+            Lifecycle::Finished if shown.restart_requested() => None,
+            lifecycle => Some(answer(lifecycle, shown, since, false)),
+        }
+    }
+}
+
+fn answer(lifecycle: Lifecycle, shown: Shown, since: Time, orphan: bool) -> Known {
+    let lifecycle = match lifecycle {
         Lifecycle::Waiting | Lifecycle::Sync => Lifecycle::Sync,
         Lifecycle::Terminating => Lifecycle::Terminating,
         Lifecycle::Terminated | Lifecycle::Finished => Lifecycle::Terminated,
     };
-    let has_config = record.is_finished() || record.config().is_some();
-    Known { lifecycle, orphan, has_config, is_static: record.is_static(), since: record.last_move() }
+    Known { lifecycle, orphan, has_config: shown.has_config(), is_static: shown.is_static(), since }
 }

@@ -36,6 +36,19 @@ pub fn birth(update: Update, observed: Observed, tick: Tick) -> (Record, Effects
     (record, effects)
 }
 
+impl Record {
+    /// Whether an update requests the stop of a pod that was not asked to stop. No other update of a known pod moves it, or
+    /// depends on when it comes.
+    pub(crate) fn is_moved_by(&self, update: &Update) -> bool {
+        !self.is_termination_requested()
+            && (update.kind == UpdateKind::Kill
+                || match &update.target {
+                    Target::Config(config) => config.pod.is_deleting() || config.pod.phase().is_terminal(),
+                    Target::Runtime(_) => true,
+                })
+    }
+}
+
 pub(super) fn update(record: &mut Record, update: Update, tick: Tick) -> Effects {
     if record.is_termination_requested() && update.kind == UpdateKind::Create {
         return restart_later(record, update); // U5
@@ -79,10 +92,11 @@ fn accept(record: &mut Record, update: Update, tick: Tick) -> Effects {
         },
         config @ Target::Config(_) => config,
     };
-    let options = options.map(|boxed| *boxed).unwrap_or_default();
+    let evict = options.as_ref().is_some_and(|options| options.evict);
+    let completed = |options: Option<Box<KillOptions>>| options.and_then(|options| options.completed);
     let mut effects = Effects::default();
 
-    let requested = request(record, kind, &target, runtime_only, options.evict, tick.now, &mut effects);
+    let requested = request(record, kind, &target, runtime_only, evict, tick.now, &mut effects);
     let mut shortened = false;
     match &mut record.state {
         State::Terminating(t) => {
@@ -93,10 +107,10 @@ fn accept(record: &mut Record, update: Update, tick: Tick) -> Effects {
         }
         State::Waiting(waiting) => {
             waiting.refused = false;
-            effects.completed.extend(options.completed); // U12
+            effects.completed.extend(completed(options)); // U12
         }
         State::Sync(_) | State::Terminated(_) | State::Finished(_) => {
-            effects.completed.extend(options.completed); // U10, U12
+            effects.completed.extend(completed(options)); // U10, U12
         }
     }
 
@@ -184,7 +198,8 @@ pub(super) fn terminate(
 }
 
 /// Takes the options of a stop in (U11). True if an already decided grace became shorter.
-fn stop_sooner(t: &mut Terminating, target: &Target, options: KillOptions, requested: bool) -> bool {
+fn stop_sooner(t: &mut Terminating, target: &Target, options: Option<Box<KillOptions>>, requested: bool) -> bool {
+    let options = options.map(|boxed| *boxed).unwrap_or_default();
     t.notifiers.extend(options.completed);
     if let Some(status_fn) = options.status_fn {
         t.status_fn = Some(Editor(status_fn));
