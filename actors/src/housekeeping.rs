@@ -10,7 +10,7 @@
 mod actor;
 mod background;
 mod garbage;
-mod plan;
+pub(crate) mod plan;
 mod waits;
 
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
-use crate::ports::{Clock, ContainerRuntime, PodStorage, RunningPod, RuntimeError, RuntimePod};
+use crate::ports::{Clock, ContainerRuntime, PodStorage, RuntimeError, RuntimePod};
 use crate::probes::ProbeManager;
 use crate::status::deadline;
 use crate::time::{Grace, Time};
@@ -176,9 +176,9 @@ impl Housekeeping {
         let active = self.dispatcher.active_pods(&desired);
         self.count_pods(&desired, &active);
         let before: HashSet<PodUid> = known.iter().map(|pod| pod.uid.clone()).collect();
-        self.restart(&desired, active, known);
-        self.finish_stuck(&desired, listed);
-        self.stop_unknown(&desired, listed, &before, known);
+        let engine = &self.dispatcher.engine;
+        let orders = plan::orders(&desired.pods, active, listed, &before, |uid| engine.is_pod_known(uid));
+        orders.into_iter().for_each(|order| self.obey(&desired, order, known));
         self.wake_overdue(&desired);
     }
 
@@ -196,52 +196,25 @@ impl Housekeeping {
         self.metrics.containers.ephemeral_containers(ephemeral);
     }
 
-    /// K10: what should run and has no record starts. A pod that dispatch added meanwhile has one.
-    fn restart(&self, desired: &DesiredState, active: Vec<Arc<PodObject>>, known: &mut Vec<KnownPod>) {
+    /// K10 to K12.
+    fn obey(&self, desired: &DesiredState, order: plan::Order, known: &mut Vec<KnownPod>) {
         let engine = &self.dispatcher.engine;
-        for pod in active.into_iter().filter(|pod| !engine.is_pod_known(pod.uid())) {
-            let mirror = desired.pods.mirror_of(&pod).cloned();
-            self.metrics.housekeeping.restarted(pod.is_static());
-            known.push(plan::restarted(&pod, self.clock.now()));
-            engine.update_pod(Update::create(pod).with_mirror(mirror));
-        }
-    }
-
-    /// K11: a pod that ended in an earlier life of the agent and is being deleted still needs its cleanup.
-    fn finish_stuck(&self, desired: &DesiredState, listed: &[RuntimePod]) {
-        let engine = &self.dispatcher.engine;
-        let runs: HashSet<&PodUid> = listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect();
-        for pod in desired.pods.pods() {
-            let stuck = pod.is_deleting() && pod.phase().is_terminal() && !runs.contains(pod.uid());
-            if stuck && !engine.is_pod_known(pod.uid()) {
-                engine.update_pod(Update::kill(pod.clone()));
+        let metrics = &self.metrics.housekeeping;
+        match order {
+            plan::Order::Restart(pod) => {
+                let mirror = desired.pods.mirror_of(&pod).cloned();
+                metrics.restarted(pod.is_static());
+                known.push(plan::restarted(&pod, self.clock.now()));
+                engine.update_pod(Update::create(pod).with_mirror(mirror));
             }
-        }
-    }
-
-    /// K12: what runs and has no record is stopped. A pod whose record went away since the list was asked for has
-    /// stopped; the list may be older than that.
-    fn stop_unknown(
-        &self,
-        desired: &DesiredState,
-        listed: &[RuntimePod],
-        before: &HashSet<PodUid>,
-        known: &mut Vec<KnownPod>,
-    ) {
-        let engine = &self.dispatcher.engine;
-        let unknown = |pod: &&RuntimePod| !before.contains(&pod.uid) && !engine.is_pod_known(&pod.uid);
-        for pod in listed.iter().filter(|pod| pod.is_running()).filter(unknown) {
-            // A rejected pod that runs from an earlier life of the agent has a spec, so it is stopped by that (W13).
-            if let Some(rejected) = desired.pods.pod(&pod.uid) {
-                engine.update_pod(Update::kill(rejected.clone()));
-                continue;
+            plan::Order::Finish(pod) | plan::Order::Stop(pod) => engine.update_pod(Update::kill(pod)),
+            plan::Order::StopStranger(running) => {
+                tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that nobody wants");
+                metrics.orphaned_runtime_pod();
+                known.push(plan::stranger(&running, self.clock.now()));
+                let options = KillOptions { grace: Some(Grace::MIN), ..KillOptions::default() };
+                engine.update_pod(Update::kill_runtime(running).with_options(options));
             }
-            let running = RunningPod { uid: pod.uid.clone(), full_name: pod.full_name.clone() };
-            tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that nobody wants");
-            self.metrics.housekeeping.orphaned_runtime_pod();
-            known.push(plan::stranger(&running, self.clock.now()));
-            let options = KillOptions { grace: Some(Grace::MIN), ..KillOptions::default() };
-            engine.update_pod(Update::kill_runtime(running).with_options(options));
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use podwright_metrics::Metrics;
 
+use super::plan::is_directory_unused;
 use crate::desired::Desired;
 use crate::engine::Engine;
 use crate::ids::{ContainerId, PodUid, SandboxId};
@@ -101,7 +102,8 @@ impl Sweep {
         let runs: HashSet<&PodUid> = listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect();
         let (mut found, mut failed) = (0, 0);
         for uid in pods {
-            if runs.contains(&uid) || self.is_wanted(&uid) || self.engine.is_pod_known(&uid) {
+            let (is_wanted, is_known) = (self.is_wanted(&uid), self.engine.is_pod_known(&uid));
+            if !is_directory_unused(is_wanted, is_known, runs.contains(&uid)) {
                 continue;
             }
             found += 1;

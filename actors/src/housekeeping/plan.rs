@@ -1,13 +1,75 @@
-//! What a pass derives from the records: the numbers of K13.
+//! What a pass decides: what it asks of the engine (K10 to K12), which directories may go (K7), and the numbers of K13.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_metrics::{OldestPhases, PodConfig, WorkingPods};
 
+use crate::ids::PodUid;
 use crate::pod::PodObject;
+use crate::pod_manager::PodManager;
 use crate::pod_worker::{KnownPod, Lifecycle};
-use crate::ports::RunningPod;
+use crate::ports::{RunningPod, RuntimePod};
 use crate::time::Time;
+
+/// What a pass asks of the engine.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// K10: it should run and has no record.
+    Restart(Arc<PodObject>),
+    /// K11: it ended in an earlier life of the agent and is being deleted, so it still needs its cleanup.
+    Finish(Arc<PodObject>),
+    /// W13: it runs from an earlier life of the agent and was rejected. It has a spec, so it is stopped by that.
+    Stop(Arc<PodObject>),
+    /// K12: it runs, and nobody wants it.
+    StopStranger(RunningPod),
+}
+
+impl Order {
+    /// Which pod this is about.
+    pub(crate) fn uid(&self) -> &PodUid {
+        match self {
+            Order::Restart(pod) | Order::Finish(pod) | Order::Stop(pod) => pod.uid(),
+            Order::StopStranger(running) => &running.uid,
+        }
+    }
+}
+
+/// At most one order for each pod that has no record. `before` had one when the list was asked for: a pod whose record
+/// went away since has stopped, and the list may be older than that.
+pub(crate) fn orders(
+    desired: &PodManager,
+    active: Vec<Arc<PodObject>>,
+    listed: &[RuntimePod],
+    before: &HashSet<PodUid>,
+    is_known: impl Fn(&PodUid) -> bool,
+) -> Vec<Order> {
+    let mut orders: Vec<Order> = active.into_iter().filter(|pod| !is_known(pod.uid())).map(Order::Restart).collect();
+    let mut ordered: HashSet<PodUid> = orders.iter().map(|order| order.uid().clone()).collect();
+    let running = || listed.iter().filter(|pod| pod.is_running());
+
+    let runs: HashSet<&PodUid> = running().map(|pod| &pod.uid).collect();
+    for pod in desired.pods().filter(|pod| pod.is_deleting() && pod.phase().is_terminal()) {
+        if !runs.contains(pod.uid()) && !is_known(pod.uid()) && ordered.insert(pod.uid().clone()) {
+            orders.push(Order::Finish(pod.clone()));
+        }
+    }
+    for pod in running().filter(|pod| !before.contains(&pod.uid) && !is_known(&pod.uid)) {
+        if ordered.insert(pod.uid.clone()) {
+            orders.push(match desired.pod(&pod.uid) {
+                Some(rejected) => Order::Stop(rejected.clone()),
+                None => Order::StopStranger(RunningPod { uid: pod.uid.clone(), full_name: pod.full_name.clone() }),
+            });
+        }
+    }
+    orders
+}
+
+/// Whether a pod's directory is of no use to anybody: nobody wants the pod, knows it, or runs it.
+pub(crate) fn is_directory_unused(is_wanted: bool, is_known: bool, runs: bool) -> bool {
+    !is_wanted && !is_known && !runs
+}
 
 /// The 15 series. A record that is neither an orphan nor has a spec fits none of them.
 pub(super) fn working_pods(known: &[KnownPod]) -> WorkingPods {

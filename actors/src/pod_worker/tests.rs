@@ -1,95 +1,15 @@
-//! `step` against a reference that is written in another way, over random lives, with the invariants beside it.
+//! Tables of single moves. The laws of all lives are checked by the [`model`].
 
 mod model;
-mod ops;
-mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use proptest::prelude::*;
 
 use super::step::{Effects, Event, HookCall, Outcome, Tick, birth, step};
 use super::{KillOptions, Lifecycle, Update, UpdateKind};
 use crate::ports::{Observed, SyncKind, SyncRetry};
 use crate::testing::pod;
 use crate::time::Time;
-use ops::{Op, op};
-use world::World;
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_record_does_what_the_rules_say(is_static: bool, ops in proptest::collection::vec(op(), 1..60)) {
-        let mut world = World::new(is_static);
-        for op in ops {
-            world.apply(op);
-        }
-        world.wind_down();
-    }
-}
-
-/// Lives that the random ones might not lead through often enough.
-#[test]
-fn chosen_lives_do_what_the_rules_say() {
-    let lives: [&[Op]; 4] = [
-        // The setup ends the pod while its stop was requested, and is told so twice.
-        &[
-            Op::create(),
-            Op::Take(true, Observed::Never),
-            Op::kill(Some(9)),
-            Op::Done(1),
-            Op::kill(Some(3)),
-            Op::Take(true, Observed::Never),
-            Op::kill(Some(2)),
-            Op::Done(2),
-            Op::Take(true, Observed::Never),
-            Op::Done(0),
-        ],
-        // A waiter is killed, seen in the runtime, and comes back.
-        &[
-            Op::create(),
-            Op::Take(false, Observed::Never),
-            Op::kill(None),
-            Op::create(),
-            Op::Take(false, Observed::Running),
-            Op::Done(3),
-            Op::Advance(100),
-            Op::Take(true, Observed::Never),
-        ],
-        // An orphan fails and is left to its own time.
-        &[
-            Op::create(),
-            Op::Take(true, Observed::Never),
-            Op::Done(0),
-            Op::Known(false),
-            Op::Take(true, Observed::Never),
-            Op::Done(3),
-            Op::Known(false),
-            Op::Take(true, Observed::Never),
-            Op::Advance(20),
-        ],
-        // Only the runtime knows it, until its source does.
-        &[
-            Op::kill_runtime(),
-            Op::Take(true, Observed::Never),
-            Op::Done(3),
-            Op::create(),
-            Op::kill(None),
-            Op::Take(true, Observed::Never),
-            Op::Done(0),
-            Op::Known(true),
-        ],
-    ];
-    for is_static in [false, true] {
-        for life in lives {
-            let mut world = World::new(is_static);
-            life.iter().for_each(|op| world.apply(op.clone()));
-            world.wind_down();
-        }
-    }
-}
 
 fn tick(now: Time) -> Tick {
     let (resync, error_backoff) = (Duration::from_secs(60), Duration::from_secs(10));

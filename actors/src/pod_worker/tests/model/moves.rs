@@ -1,0 +1,376 @@
+//! The world's steps. What the shell around the records does (the engine's `settle`, the worker's loop, the pass) is done
+//! here by hand; what is decided is decided by the real functions.
+
+use super::frozen::{Asked, Form, Frozen, Objects, Waiters, tick};
+use super::laws::{Said, Seen};
+use super::mutation::Mutation;
+use super::world::{Action, Call, End, Faults, Kill, Life, Pass, Pod, Real, Uid, World};
+use crate::pod_worker::lifecycle::Hook;
+use crate::pod_worker::names::NameQueue;
+use crate::pod_worker::state::Record;
+use crate::pod_worker::step::{Effects, Event, HookCall, NameMove, Outcome, birth, step};
+use crate::pod_worker::update::{KillOptions, Update, UpdateKind};
+use crate::ports::{Observed, SyncRetry};
+use crate::time::Grace;
+
+/// The machine with its surroundings: real steps, with a mutation applied to what they say.
+pub(super) struct Machine {
+    pub(super) objects: Objects,
+    pub(super) statics: bool,
+    /// Whether the observer may lag behind what runs.
+    pub(super) lags: bool,
+    pub(super) mutation: Option<Mutation>,
+}
+
+/// What a step asked for, as data.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Did {
+    pub(super) wake: bool,
+    pub(super) cancel: bool,
+    pub(super) told: Vec<u8>,
+    pub(super) leave: bool,
+    pub(super) called: Option<Called>,
+    pub(super) end: bool,
+    pub(super) forget: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Called {
+    pub(super) hook: Hook,
+    pub(super) form: Option<Form>,
+    pub(super) grace: Option<u32>,
+    pub(super) status_fn: Option<u8>,
+}
+
+impl Machine {
+    pub(super) fn start(&self, pods: usize, left: Faults) -> World {
+        World {
+            pods: vec![Pod::new(); pods],
+            queue: NameQueue::default(),
+            pass: Pass::Idle,
+            ready: true,
+            left,
+            broken: Default::default(),
+        }
+    }
+
+    pub(super) fn mutates(&self, mutation: Mutation) -> bool {
+        self.mutation == Some(mutation)
+    }
+
+    /// `None` if nothing would change.
+    pub(super) fn after(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        match action {
+            Action::Pass => {
+                next = self.after(&next, Action::Compare)?;
+                next = self.after(&next, Action::List)?;
+                next = self.after(&next, Action::Plan)?;
+                while next.is_locked() {
+                    next = self.after(&next, Action::Obey)?;
+                }
+                next = self.after(&next, Action::Tidy)?;
+            }
+            Action::Add(uid, form) => {
+                let pod = next.pod_mut(uid);
+                (pod.config, pod.delivered) = (Some(form), true);
+                self.update(&mut next, uid, Said::config(UpdateKind::Create, form));
+            }
+            Action::Change(uid, form) => {
+                next.pod_mut(uid).config = Some(form);
+                self.update(&mut next, uid, Said::config(UpdateKind::Update, form));
+            }
+            Action::Remove(uid) => {
+                let ready = next.ready;
+                let pod = next.pod_mut(uid);
+                let gone = pod.config.take();
+                let told = std::mem::take(&mut pod.delivered) && ready;
+                pod.rejected = false;
+                if let (Some(form), true) = (gone, told) {
+                    self.update(&mut next, uid, Said::config(UpdateKind::Kill, form));
+                }
+            }
+            Action::Deliver(uid) => {
+                let pod = next.pod_mut(uid);
+                pod.delivered = true;
+                if let Some(form) = pod.config {
+                    self.update(&mut next, uid, Said::config(UpdateKind::Create, form));
+                }
+            }
+            Action::Reject(uid) => {
+                let pod = next.pod_mut(uid);
+                (pod.delivered, pod.rejected) = (true, true);
+            }
+            Action::Ready => next.ready = true,
+            Action::Recheck(uid) => {
+                let form = world.pod(uid).config?;
+                self.update(&mut next, uid, Said::config(UpdateKind::Sync, form));
+            }
+            Action::Kill(uid, kill) => {
+                let waiter = (0..2).find(|number| !world.pod(uid).waiting.contains(number))?;
+                let form = world.pod(uid).config?;
+                let mut said = Said { waiter: Some(waiter), ..Said::config(UpdateKind::Kill, form) };
+                match kill {
+                    Kill::Plain => {}
+                    Kill::Evict => (said.evict, said.status_fn, said.grace) = (true, Some(waiter), Some(2)),
+                    Kill::Now => said.grace = Some(0),
+                }
+                next.pod_mut(uid).waiting.push(waiter);
+                next.pod_mut(uid).waiting.sort_unstable();
+                self.update(&mut next, uid, said);
+            }
+            Action::KillRuntime(uid) => self.update(&mut next, uid, Said::runtime()),
+            Action::Take(uid) => self.take(&mut next, uid),
+            Action::Due(uid) => {
+                self.drive(&mut next, uid, Seen::Due, |_| Event::Due);
+                next.pod_mut(uid).rung = true;
+            }
+            Action::Start(uid) => {
+                let pod = next.pod_mut(uid);
+                (pod.real, pod.directory) = (Real::Running, true);
+            }
+            Action::Stop(uid) | Action::Exit(uid) => next.pod_mut(uid).stop(),
+            Action::Return(uid, end) => self.end_call(&mut next, uid, Some(end)),
+            Action::Lose(uid) => {
+                next.left.losses -= 1;
+                self.end_call(&mut next, uid, None);
+            }
+            Action::Look(uid) => {
+                let pod = next.pod_mut(uid);
+                (pod.view, pod.looked) = (pod.observe(), true);
+            }
+            Action::MissLook(uid) => {
+                next.left.lies -= 1;
+                let pod = next.pod_mut(uid);
+                (pod.view, pod.looked) = (Observed::Never, true);
+            }
+            Action::Compare => {
+                for uid in world.uids().filter(|uid| world.pod(*uid).record.is_some()) {
+                    let desired = world.pod(uid).desired().is_some();
+                    self.drive(&mut next, uid, Seen::Known { desired }, |_| Event::Known { desired });
+                }
+                next.pass = Pass::Compared { known: next.those(|pod| pod.record.is_some()) };
+            }
+            Action::List | Action::ListWrongly(_) => {
+                let Pass::Compared { known } = world.pass else { return None };
+                let mut listed = world.those(Pod::is_running);
+                if let Action::ListWrongly(uid) = action {
+                    next.left.lies -= 1;
+                    listed ^= uid.bit();
+                }
+                next.pass = Pass::Listed { known, listed };
+            }
+            Action::Plan => {
+                let Pass::Listed { known, listed } = world.pass else { return None };
+                let orders = self.plan(world, known, listed);
+                next.pass = Pass::Ordered { listed, orders };
+            }
+            Action::Obey => self.obey(&mut next),
+            Action::Tidy => self.tidy(&mut next),
+            Action::Haunt(uid) => {
+                next.left.zombies -= 1;
+                let pod = next.pod_mut(uid);
+                (pod.real, pod.life.excused) = (Real::Running, true);
+            }
+            Action::Crash => {
+                next = self.start(world.pods.len(), world.left);
+                next.left.crashes -= 1;
+                next.ready = false;
+                for (new, old) in next.pods.iter_mut().zip(&world.pods) {
+                    (new.config, new.rejected, new.real) = (old.config, old.rejected, old.real);
+                    (new.directory, new.view, new.looked) = (old.directory, Observed::Never, false);
+                }
+            }
+        }
+        if !self.lags {
+            next.pods.iter_mut().for_each(|pod| (pod.view, pod.looked) = (pod.observe(), true));
+        }
+        next.look_at_laws(self);
+        (next != *world).then_some(next)
+    }
+
+    pub(super) fn update(&self, world: &mut World, uid: Uid, said: Said) {
+        if world.pod(uid).record.is_some() {
+            let update = said.clone();
+            self.drive(world, uid, Seen::Update(said), |waiters| Event::Update(self.asked(uid, update, waiters)));
+            return;
+        }
+        let mut waiters = Waiters::default();
+        let pod = world.pod_mut(uid);
+        pod.life = Life::default();
+        let is_ended = said.form().is_some_and(Form::is_failed);
+        let mut observed = if is_ended { pod.view } else { Observed::Never };
+        if self.mutates(Mutation::TakesUnseenForStopped) && observed == Observed::Never {
+            observed = Observed::Stopped;
+        }
+        let (record, effects) = birth(self.asked(uid, said.clone(), &mut waiters), observed, tick(false));
+        pod.rung = true; // A new worker looks at once.
+        if record.wants_name() {
+            pod.queued = true;
+            world.queue.join(self.objects.uid(uid));
+        }
+        self.settle(world, uid, Seen::Birth(said), None, record, effects, waiters);
+    }
+
+    fn asked(&self, uid: Uid, said: Said, waiters: &mut Waiters) -> Update {
+        let update = match said.target {
+            Asked::Runtime => Update::kill_runtime(self.objects.running(uid)),
+            Asked::Config(form) => {
+                let pod = self.objects.pod(uid, form).clone();
+                match said.kind {
+                    UpdateKind::Create => Update::create(pod),
+                    UpdateKind::Update => Update::changed(pod),
+                    UpdateKind::Sync => Update::sync(pod),
+                    UpdateKind::Kill => Update::kill(pod),
+                }
+            }
+        };
+        let options = KillOptions {
+            completed: said.waiter.map(|number| waiters.add(number)),
+            evict: said.evict,
+            status_fn: said.status_fn.map(|number| self.objects.editor(number).clone()),
+            grace: said.grace.map(Grace::from_seconds),
+        };
+        update.with_options(options)
+    }
+
+    fn take(&self, world: &mut World, uid: Uid) {
+        world.pod_mut(uid).rung = false;
+        let World { pods, queue, .. } = world;
+        let pod = &pods[uid as usize];
+        let Some(frozen) = &pod.record else { return };
+        let mut waiters = Waiters::default();
+        let record = frozen.thaw(uid, &self.objects, &mut waiters);
+        // As the engine's `take`.
+        let mut may_start = match pod.queued {
+            true if record.wants_name() => queue.claim(self.objects.uid(uid)),
+            true | false => true,
+        };
+        if self.mutates(Mutation::StartsWaiters) {
+            may_start = true;
+        }
+        let mut observed = if record.wants_observation() { pod.view } else { Observed::Never };
+        if self.mutates(Mutation::ForgetsToLook) {
+            observed = Observed::Never;
+        }
+        drop(record);
+        self.drive(world, uid, Seen::Take, |_| Event::Take { may_start, observed });
+    }
+
+    /// The call returns, or its worker is gone.
+    fn end_call(&self, world: &mut World, uid: Uid, end: Option<End>) {
+        let pod = world.pod_mut(uid);
+        let Some(call) = pod.call.take() else { return };
+        let outcome = match end {
+            Some(End::Continues) => Outcome::Continues { check_at: None },
+            Some(End::Ended) => Outcome::Ended,
+            Some(End::Succeeded) => Outcome::Succeeded,
+            Some(End::Cancelled) => Outcome::Cancelled,
+            Some(End::Failed) | None => Outcome::Failed { error: "out of luck".to_owned(), retry: SyncRetry::Backoff },
+        };
+        pod.rung = true; // The worker looks for more by itself, and a new one looks at once.
+        if end == Some(End::Succeeded) {
+            match call.hook {
+                Hook::Terminating => pod.life.stopped = true,
+                Hook::Terminated => pod.life.cleaned = true,
+                Hook::Sync | Hook::TerminatingRuntime => {}
+            }
+        }
+        if pod.record.is_some() {
+            let seen = Seen::Done { hook: call.hook, end: end.unwrap_or(End::Failed) };
+            self.drive(world, uid, seen, |_| Event::Done(outcome));
+        }
+    }
+
+    /// Thaws the record, steps it, mutates what came of it, and performs the effects.
+    fn drive(&self, world: &mut World, uid: Uid, seen: Seen, event: impl FnOnce(&mut Waiters) -> Event) {
+        let Some(before) = world.pod_mut(uid).record.take() else { return };
+        let mut waiters = Waiters::default();
+        let mut record = before.thaw(uid, &self.objects, &mut waiters);
+        let event = event(&mut waiters);
+        let effects = step(&mut record, event, tick(matches!(seen, Seen::Due)));
+        self.settle(world, uid, seen, Some(before), record, effects, waiters);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one step with all that it concerns")]
+    fn settle(
+        &self,
+        world: &mut World,
+        uid: Uid,
+        seen: Seen,
+        before: Option<Frozen>,
+        record: Record,
+        mut effects: Effects,
+        mut waiters: Waiters,
+    ) {
+        let called = effects.call.take().map(|call| self.called(call));
+        if self.mutates(Mutation::ForgetsWaiters) {
+            effects.completed.clear();
+        }
+        effects.completed.into_iter().for_each(|notifier| notifier.complete());
+        let mut did = Did {
+            wake: effects.wake,
+            cancel: effects.cancel,
+            told: waiters.told(),
+            leave: effects.name == NameMove::Leave,
+            called,
+            end: effects.end,
+            forget: effects.forget,
+        };
+        let mut after = Frozen::of(record, &self.objects, &mut waiters);
+        if let Some(mutation) = self.mutation {
+            mutation.apply(&seen, before.as_ref(), &mut after, &mut did);
+        }
+        world.look_at_step(uid, &seen, before.as_ref(), &after, &did);
+        self.perform(world, uid, &seen, after, did);
+    }
+
+    /// As the engine's `settle`, and the worker's part of a take.
+    fn perform(&self, world: &mut World, uid: Uid, seen: &Seen, after: Frozen, did: Did) {
+        let mut next = None;
+        let World { pods, queue, .. } = &mut *world;
+        let pod = &mut pods[uid as usize];
+        pod.life.remember(seen, &after);
+        if (did.forget || did.leave) && std::mem::take(&mut pod.queued) {
+            next = queue.leave(self.objects.uid(uid));
+        }
+        if let (true, Some(call)) = (did.cancel, &mut pod.call) {
+            call.cancelled = true;
+        }
+        pod.waiting.retain(|number| !did.told.contains(number));
+        pod.rung |= did.wake;
+        if let Some(called) = did.called {
+            pod.life.called = true;
+            pod.life.set_up |= called.hook == Hook::Sync;
+            pod.call = Some(Call { hook: called.hook, cancelled: false });
+        }
+        // A static pod that was stopped before its start while no look at it succeeded: see the module.
+        pod.life.excused |= after.is_over() && !pod.life.stopped && pod.is_running() && pod.view == Observed::Never;
+        if did.end {
+            pod.rung = false;
+        }
+        if did.forget {
+            pod.life = Life::default();
+        } else {
+            pod.record = Some(after);
+        }
+        if let Some(next) = next.filter(|_| !self.mutates(Mutation::LetsTheNextSleep)) {
+            let next = world.pod_mut(self.objects.which(&next));
+            next.rung |= next.record.is_some();
+        }
+    }
+
+    fn called(&self, call: HookCall) -> Called {
+        let called = |hook, form| Called { hook, form, grace: None, status_fn: None };
+        match call {
+            HookCall::Sync(work) => called(Hook::Sync, Some(self.objects.form(&work.pod))),
+            HookCall::Terminating(work) => Called {
+                grace: Some(work.grace.seconds()),
+                status_fn: work.status_fn.map(|editor| self.objects.editor_number(&editor)),
+                ..called(Hook::Terminating, Some(self.objects.form(&work.pod)))
+            },
+            HookCall::TerminatingRuntime(_) => called(Hook::TerminatingRuntime, None),
+            HookCall::Terminated(pod) => called(Hook::Terminated, Some(self.objects.form(&pod))),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The second half of a housekeeping pass: the real plan, and what is done by it.
+
+use std::collections::HashSet;
+
+use super::frozen::Frozen;
+use super::laws::{Law, Said};
+use super::moves::Machine;
+use super::mutation::Mutation;
+use super::world::{Asks, Pass, Uid, World};
+use crate::admission::{Standing, is_active};
+use crate::housekeeping::plan::{Order, is_directory_unused, orders};
+use crate::pod::Phase;
+use crate::pod_manager::PodManager;
+use crate::pod_worker::update::UpdateKind;
+use crate::ports::{RuntimePod, RuntimePodSandbox, SandboxState};
+use crate::time::Time;
+
+impl Machine {
+    /// The real plan of a pass.
+    pub(super) fn plan(&self, world: &World, known: u8, listed: u8) -> Vec<(Uid, Asks)> {
+        let desired: Vec<_> = world
+            .uids()
+            .filter_map(|uid| Some((uid, self.objects.pod(uid, world.pod(uid).desired()?).clone())))
+            .collect();
+        let mut pods = PodManager::default();
+        desired.iter().for_each(|(_, pod)| pods.put(pod.clone()));
+        let active = desired.into_iter().filter(|(uid, pod)| {
+            let of = world.pod(*uid);
+            let record = of.record.as_ref();
+            let standing = Standing {
+                known_terminated: record.is_some_and(Frozen::is_over),
+                termination_requested: record.is_some_and(Frozen::is_stopping),
+                cached_phase: of.rejected.then_some(Phase::Failed),
+            };
+            is_active(pod, standing)
+        });
+        let listed: Vec<_> = world.uids().filter(|uid| uid.is_in(listed)).map(|uid| self.listed(uid)).collect();
+        let before: HashSet<_> =
+            world.uids().filter(|uid| uid.is_in(known)).map(|uid| self.objects.uid(uid).clone()).collect();
+        let is_known = |uid: &_| world.pod(self.objects.which(uid)).record.is_some();
+        let mut orders: Vec<_> = orders(&pods, active.map(|(_, pod)| pod).collect(), &listed, &before, is_known)
+            .into_iter()
+            .map(|order| {
+                let uid = self.objects.which(order.uid());
+                let asks = match &order {
+                    Order::Restart(pod) => Asks::Create(self.objects.form(pod)),
+                    Order::Stop(_) if self.mutates(Mutation::StopsRejectedAsStrangers) => Asks::KillRuntime,
+                    Order::Finish(pod) | Order::Stop(pod) => Asks::Kill(self.objects.form(pod)),
+                    Order::StopStranger(_) => Asks::KillRuntime,
+                };
+                (uid, asks)
+            })
+            .collect();
+        orders.sort_by_key(|(uid, _)| *uid as u8);
+        orders
+    }
+
+    fn listed(&self, uid: Uid) -> RuntimePod {
+        let running = self.objects.running(uid);
+        let sandbox = RuntimePodSandbox { id: "s".into(), state: SandboxState::Ready, created_at: Time::ZERO };
+        RuntimePod { uid: running.uid, full_name: running.full_name, sandboxes: vec![sandbox], containers: vec![] }
+    }
+
+    pub(super) fn obey(&self, world: &mut World) {
+        let Pass::Ordered { listed, orders } = &mut world.pass else { return };
+        if orders.is_empty() {
+            world.pass = Pass::Settled { listed: *listed };
+            return;
+        }
+        let (uid, asks) = orders.remove(0);
+        match asks {
+            Asks::Create(form) => self.update(world, uid, Said::config(UpdateKind::Create, form)),
+            Asks::Kill(form) => self.update(world, uid, Said::config(UpdateKind::Kill, form)),
+            Asks::KillRuntime => {
+                if world.pod(uid).desired().is_some() {
+                    world.broken.add(Law::W13);
+                }
+                self.update(world, uid, Said::runtime());
+            }
+        }
+    }
+
+    pub(super) fn tidy(&self, world: &mut World) {
+        let Pass::Settled { listed } = world.pass else { return };
+        for uid in world.uids() {
+            let pod = world.pod_mut(uid);
+            let is_over = pod.record.as_ref().is_some_and(Frozen::is_over);
+            // Looked at once more, because the list may be older than the pod's end.
+            if uid.is_in(listed) && is_over && pod.is_running() && !self.mutates(Mutation::LeavesStrays) {
+                pod.stop();
+            }
+            let (is_wanted, mut is_known) = (pod.desired().is_some(), pod.record.is_some());
+            if self.mutates(Mutation::SweepsTheKnown) {
+                is_known = false;
+            }
+            if pod.directory && is_directory_unused(is_wanted, is_known, uid.is_in(listed)) {
+                pod.directory = false;
+                if pod.record.is_some() || pod.desired().is_some() || uid.is_in(listed) {
+                    world.broken.add(Law::W37);
+                }
+            }
+        }
+        world.pass = Pass::Idle;
+    }
+}

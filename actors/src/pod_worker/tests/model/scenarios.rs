@@ -1,0 +1,170 @@
+//! The small worlds that are checked.
+
+use super::frozen::Form;
+use super::world::{Faults, Kill};
+
+/// What may happen in one small world.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scenario {
+    pub(super) name: &'static str,
+    pub(super) pods: usize,
+    pub(super) statics: bool,
+    /// What a source may want at first, and what it may make of that. It may want a pod no more, and want it again under
+    /// the same UID, at any time.
+    pub(super) adds: &'static [Form],
+    pub(super) changes: &'static [Form],
+    pub(super) kills: &'static [Kill],
+    pub(super) also: &'static [Also],
+    pub(super) faults: Faults,
+    /// How many states there are: a number that changes tells that the machine or the model does.
+    pub(super) states: usize,
+}
+
+/// What may happen besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Also {
+    /// Passes, step by step.
+    Pass,
+    /// Passes in which nothing comes between the steps.
+    PassAtOnce,
+    /// The observer may lag behind; else it shows everything at once.
+    Lag,
+    Recheck,
+    KillRuntime,
+    Exit,
+    Failure,
+    Rejection,
+}
+
+const NO_FAULTS: Faults = Faults { crashes: 0, lies: 0, zombies: 0, losses: 0 };
+
+const API_POD: Scenario = Scenario {
+    name: "",
+    pods: 1,
+    statics: false,
+    adds: &[Form::Plain],
+    changes: &[],
+    kills: &[],
+    also: &[],
+    faults: NO_FAULTS,
+    states: 0,
+};
+
+const STATIC_POD: Scenario = Scenario { statics: true, ..API_POD };
+
+const TWO_STATIC_PODS: Scenario = Scenario { pods: 2, ..STATIC_POD };
+
+/// Each is checked in seconds.
+pub(super) const QUICK: &[Scenario] = &[
+    Scenario {
+        name: "stops of an API pod",
+        changes: &[Form::Edited, Form::Deleting],
+        kills: &[Kill::Evict, Kill::Now],
+        also: &[Also::Failure, Also::Exit],
+        faults: Faults { losses: 1, ..NO_FAULTS },
+        states: 14_455,
+        ..API_POD
+    },
+    Scenario {
+        name: "an API pod, the pass and wrong lists",
+        also: &[Also::Pass, Also::Failure],
+        faults: Faults { lies: 1, zombies: 1, ..NO_FAULTS },
+        states: 31_961,
+        ..API_POD
+    },
+    Scenario {
+        name: "an API pod and a crash",
+        changes: &[Form::FailedDeleting],
+        also: &[Also::Pass, Also::Lag, Also::Rejection],
+        faults: Faults { crashes: 1, ..NO_FAULTS },
+        states: 22_178,
+        ..API_POD
+    },
+    Scenario {
+        name: "a static pod and a crash",
+        kills: &[Kill::Plain],
+        also: &[Also::Pass, Also::Lag],
+        faults: Faults { crashes: 1, ..NO_FAULTS },
+        states: 12_971,
+        ..STATIC_POD
+    },
+    Scenario { name: "two static pods of one name", also: &[Also::PassAtOnce], states: 13_659, ..TWO_STATIC_PODS },
+];
+
+/// More happens in these; they take minutes.
+pub(super) const DEEP: &[Scenario] = &[
+    Scenario {
+        name: "all stops of an API pod",
+        changes: &[Form::Edited, Form::Deleting, Form::DeletingNow],
+        kills: &[Kill::Plain, Kill::Evict, Kill::Now],
+        also: &[Also::Failure, Also::KillRuntime, Also::Exit, Also::Recheck],
+        faults: Faults { losses: 1, ..NO_FAULTS },
+        states: 33_948,
+        ..API_POD
+    },
+    Scenario {
+        name: "an API pod, evictions and the pass",
+        adds: &[Form::Plain, Form::Deleting],
+        kills: &[Kill::Evict],
+        also: &[Also::Pass, Also::Failure, Also::Exit],
+        faults: Faults { zombies: 1, ..NO_FAULTS },
+        states: 98_828,
+        ..API_POD
+    },
+    Scenario {
+        name: "an API pod, a crash and wrong looks",
+        changes: &[Form::FailedDeleting],
+        also: &[Also::Pass, Also::Lag, Also::Rejection],
+        faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
+        states: 67_960,
+        ..API_POD
+    },
+    Scenario {
+        name: "a static pod, a crash and wrong looks",
+        kills: &[Kill::Plain],
+        also: &[Also::Pass, Also::Lag, Also::KillRuntime],
+        faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
+        states: 75_521,
+        ..STATIC_POD
+    },
+    Scenario {
+        name: "two static pods of one name, pass by steps",
+        also: &[Also::Pass],
+        states: 151_746,
+        ..TWO_STATIC_PODS
+    },
+];
+
+// Those in which mutations are seen. They are as small as that allows.
+
+pub(super) const STOPS: Scenario = Scenario {
+    name: "stops",
+    changes: &[Form::Edited, Form::Deleting],
+    kills: &[Kill::Evict, Kill::Now],
+    also: &[Also::Failure, Also::Exit, Also::Recheck],
+    ..API_POD
+};
+
+pub(super) const ORPHANS: Scenario =
+    Scenario { name: "orphans", kills: &[Kill::Plain], also: &[Also::PassAtOnce, Also::Failure], ..API_POD };
+
+pub(super) const STRAYS: Scenario =
+    Scenario { name: "strays", also: &[Also::PassAtOnce], faults: Faults { zombies: 1, ..NO_FAULTS }, ..API_POD };
+
+pub(super) const NAMES: Scenario = Scenario { name: "names", ..TWO_STATIC_PODS };
+
+pub(super) const RESTARTS: Scenario = Scenario {
+    name: "restarts",
+    adds: &[Form::Plain, Form::Failed],
+    also: &[Also::PassAtOnce, Also::Lag, Also::Rejection],
+    faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
+    ..API_POD
+};
+
+pub(super) const STATIC_RESTARTS: Scenario = Scenario {
+    name: "restarts of a static pod",
+    kills: &[Kill::Plain],
+    also: &[Also::Lag],
+    faults: Faults { crashes: 1, ..NO_FAULTS },
+    ..STATIC_POD
+};
