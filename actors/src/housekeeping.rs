@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::{BySource, Metrics};
 
@@ -25,7 +26,6 @@ use crate::desired::DesiredState;
 use crate::dispatcher::Dispatcher;
 use crate::ids::PodUid;
 use crate::metered::guarded;
-use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
 use crate::ports::{Clock, ContainerRuntime, PodStorage, RunningPod, RuntimeError, RuntimePod};
 use crate::probes::ProbeManager;
@@ -110,7 +110,7 @@ impl Housekeeping {
             if !desired.is_ready() {
                 return Ok(());
             }
-            let wanted: HashSet<PodUid> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
+            let wanted: HashSet<PodUid, RandomState> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
             self.dispatcher.engine.sync_known_pods(&wanted) // K3
         };
         let listed = guarded(&self.metrics, self.runtime.list_pods()).await.map_err(PassError::List)?; // K4
@@ -139,35 +139,35 @@ impl Housekeeping {
     /// was taken; what this adds to them counts as well.
     fn settle(&self, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
         let desired = self.dispatcher.desired.lock();
-        let active = self.dispatcher.active_pods(&desired);
-        self.count_pods(&desired, &active);
-        let before: HashSet<PodUid> = known.iter().map(|pod| pod.uid.clone()).collect();
-        self.restart(&desired, active, known);
+        let before = known.len();
+        self.restart(&desired, known);
         self.finish_stuck(&desired, listed);
-        self.stop_unknown(&desired, listed, &before, known);
+        self.stop_unknown(&desired, listed, before, known);
         self.wake_overdue(&desired);
     }
 
-    /// K9.
-    fn count_pods(&self, desired: &DesiredState, active: &[Arc<PodObject>]) {
+    /// K9, and K10: what should run and has no record starts. A pod that dispatch added meanwhile has one.
+    fn restart(&self, desired: &DesiredState, known: &mut Vec<KnownPod>) {
+        let engine = &self.dispatcher.engine;
+        let (mut active, mut active_statics, mut missing) = (0, 0, Vec::new());
+        for pod in desired.pods.pods() {
+            let lifecycle = engine.lifecycle(pod.uid());
+            if self.dispatcher.is_active(pod, lifecycle) {
+                active += 1;
+                active_statics += usize::from(pod.is_static());
+                missing.extend(lifecycle.is_none().then(|| pod.clone()));
+            }
+        }
         let metrics = &self.metrics.housekeeping;
         let count = |statics: usize, all: usize| BySource { static_pods: statics, api_pods: all - statics };
-        let statics = desired.pods.pods().filter(|pod| pod.is_static()).count();
-        metrics.desired_pods(count(statics, desired.pods.len()));
-        let statics = active.iter().filter(|pod| pod.is_static()).count();
-        metrics.active_pods(count(statics, active.len()));
+        metrics.desired_pods(count(desired.pods.statics(), desired.pods.len()));
+        metrics.active_pods(count(active_statics, active));
         metrics.mirror_pods(desired.pods.mirrors().count());
-        metrics.admission_pods(active.len() + self.dispatcher.occupying_orphans(desired).len());
-        let ephemeral = desired.pods.pods().map(|pod| pod.ephemeral_containers().len()).sum();
-        self.metrics.containers.ephemeral_containers(ephemeral);
-    }
-
-    /// K10: what should run and has no record starts. A pod that dispatch added meanwhile has one.
-    fn restart(&self, desired: &DesiredState, active: Vec<Arc<PodObject>>, known: &mut Vec<KnownPod>) {
-        let engine = &self.dispatcher.engine;
-        for pod in active.into_iter().filter(|pod| !engine.is_pod_known(pod.uid())) {
+        metrics.admission_pods(active + plan::occupying_orphans(known));
+        self.metrics.containers.ephemeral_containers(desired.pods.ephemeral_containers());
+        for pod in missing {
             let mirror = desired.pods.mirror_of(&pod).cloned();
-            self.metrics.housekeeping.restarted(pod.is_static());
+            metrics.restarted(pod.is_static());
             known.push(plan::restarted(&pod, self.clock.now()));
             engine.update_pod(Update::create(pod).with_mirror(mirror));
         }
@@ -176,27 +176,27 @@ impl Housekeeping {
     /// K11: a pod that ended in an earlier life of the agent and is being deleted still needs its cleanup.
     fn finish_stuck(&self, desired: &DesiredState, listed: &[RuntimePod]) {
         let engine = &self.dispatcher.engine;
-        let runs: HashSet<&PodUid> = listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect();
-        for pod in desired.pods.pods() {
-            let stuck = pod.is_deleting() && pod.phase().is_terminal() && !runs.contains(pod.uid());
-            if stuck && !engine.is_pod_known(pod.uid()) {
-                engine.update_pod(Update::kill(pod.clone()));
-            }
+        let stuck: Vec<_> = desired.pods.ending().filter(|pod| !engine.is_pod_known(pod.uid())).collect();
+        if stuck.is_empty() {
+            return;
+        }
+        let runs = running(listed);
+        for pod in stuck.into_iter().filter(|pod| !runs.contains(pod.uid())) {
+            engine.update_pod(Update::kill(pod.clone()));
         }
     }
 
     /// K12: what runs and has no record is stopped. A pod whose record went away since the list was asked for has
-    /// stopped; the list may be older than that.
-    fn stop_unknown(
-        &self,
-        desired: &DesiredState,
-        listed: &[RuntimePod],
-        before: &HashSet<PodUid>,
-        known: &mut Vec<KnownPod>,
-    ) {
+    /// stopped; the list may be older than that. The first `before` records were there then.
+    fn stop_unknown(&self, desired: &DesiredState, listed: &[RuntimePod], before: usize, known: &mut Vec<KnownPod>) {
         let engine = &self.dispatcher.engine;
-        let unknown = |pod: &&RuntimePod| !before.contains(&pod.uid) && !engine.is_pod_known(&pod.uid);
-        for pod in listed.iter().filter(|pod| pod.is_running()).filter(unknown) {
+        let unknown = |pod: &&RuntimePod| pod.is_running() && !engine.is_pod_known(&pod.uid);
+        let unknown: Vec<_> = listed.iter().filter(unknown).collect();
+        if unknown.is_empty() {
+            return;
+        }
+        let before: HashSet<PodUid, RandomState> = known[..before].iter().map(|pod| pod.uid.clone()).collect();
+        for pod in unknown.into_iter().filter(|pod| !before.contains(&pod.uid)) {
             // A rejected pod that runs from an earlier life of the agent has a spec, so it is stopped by that (W13).
             if let Some(rejected) = desired.pods.pod(&pod.uid) {
                 engine.update_pod(Update::kill(rejected.clone()));
@@ -216,7 +216,7 @@ impl Housekeeping {
     fn wake_overdue(&self, desired: &DesiredState) {
         let engine = &self.dispatcher.engine;
         let now = self.clock.now();
-        for pod in desired.pods.pods().filter(|pod| pod.spec().active_deadline_seconds.is_some()) {
+        for pod in desired.pods.with_deadline() {
             let status = self.dispatcher.statuses.get(pod.uid());
             let overdue = deadline(pod, status.as_deref()).is_some_and(|at| at <= now);
             if overdue && engine.lifecycle(pod.uid()) == Some(Lifecycle::Sync) {
@@ -267,6 +267,10 @@ impl Housekeeping {
     pub fn is_late(&self, limit: Duration) -> bool {
         self.last_pass().is_some_and(|last| self.clock.now().since(last) > limit)
     }
+}
+
+fn running(listed: &[RuntimePod]) -> HashSet<&PodUid, RandomState> {
+    listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect()
 }
 
 /// Lifecycle as the engine has it and as the metric has it.

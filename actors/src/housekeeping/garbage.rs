@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use podwright_metrics::Metrics;
 
+use super::running;
 use crate::desired::Desired;
 use crate::engine::Engine;
 use crate::ids::{ContainerId, PodUid, SandboxId};
@@ -54,6 +55,16 @@ pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
     garbage
 }
 
+/// Whether there is anything that could be garbage. Nearly every pod of every sweep has nothing, so this is asked first.
+fn has_ended_parts(pod: &RuntimePod) -> bool {
+    let may_go = |state| match state {
+        ContainerState::Created | ContainerState::Exited => true,
+        ContainerState::Running | ContainerState::Unknown => false,
+    };
+    pod.containers.iter().any(|container| may_go(container.state))
+        || pod.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::NotReady)
+}
+
 /// One sweep, in the background of a pass.
 pub(super) struct Sweep {
     pub(super) engine: Engine,
@@ -72,6 +83,9 @@ impl Sweep {
     }
 
     async fn collect(&self, pod: &RuntimePod) {
+        if !has_ended_parts(pod) {
+            return;
+        }
         // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
         let decided = self.engine.is_pod_known(&pod.uid) || !self.is_wanted(&pod.uid);
         let content_may_go = decided && self.engine.should_pod_content_be_removed(&pod.uid);
@@ -98,12 +112,11 @@ impl Sweep {
                 return;
             }
         };
-        let runs: HashSet<&PodUid> = listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect();
+        let unwanted = |uid: &PodUid| !self.engine.is_pod_known(uid) && !self.is_wanted(uid);
+        let unwanted: Vec<PodUid> = pods.into_iter().filter(unwanted).collect();
+        let runs = if unwanted.is_empty() { HashSet::default() } else { running(listed) };
         let (mut found, mut failed) = (0, 0);
-        for uid in pods {
-            if runs.contains(&uid) || self.is_wanted(&uid) || self.engine.is_pod_known(&uid) {
-                continue;
-            }
+        for uid in unwanted.into_iter().filter(|uid| !runs.contains(uid)) {
             found += 1;
             // A pod with a UID of its own may come back right now, so the last word is asked when nothing else is under way.
             let (engine, desired, asked) = (self.engine.clone(), self.desired.clone(), uid.clone());

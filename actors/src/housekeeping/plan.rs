@@ -25,6 +25,11 @@ pub(super) fn working_pods(known: &[KnownPod]) -> WorkingPods {
     counts
 }
 
+/// How many pods nobody wants any more and still occupy the node (W1).
+pub(super) fn occupying_orphans(known: &[KnownPod]) -> usize {
+    known.iter().filter(|pod| pod.orphan && pod.has_config && pod.lifecycle < Lifecycle::Terminated).count()
+}
+
 /// How long the record that stands longest in a phase stands there (W10).
 pub(super) fn oldest_phases(known: &[KnownPod], now: Time) -> OldestPhases {
     let mut oldest = OldestPhases::default();
