@@ -15,7 +15,7 @@ use crate::desired::{Desired, DesiredState};
 use crate::engine::Engine;
 use crate::ids::PodUid;
 use crate::pod::PodObject;
-use crate::pod_worker::Update;
+use crate::pod_worker::{Lifecycle, Update};
 use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceSet};
 use crate::probes::ProbeChange;
 use crate::statuses::Statuses;
@@ -88,7 +88,18 @@ impl Dispatcher {
 
     /// The desired pods that count for admission.
     pub fn active_pods(&self, desired: &DesiredState) -> Vec<Arc<PodObject>> {
-        desired.pods.pods().filter(|pod| is_active(pod, self.standing(pod))).cloned().collect()
+        let active = |pod: &&Arc<PodObject>| self.is_active(pod, self.engine.lifecycle(pod.uid()));
+        desired.pods.pods().filter(active).cloned().collect()
+    }
+
+    /// Whether a desired pod that stands there counts for admission.
+    pub fn is_active(&self, pod: &PodObject, lifecycle: Option<Lifecycle>) -> bool {
+        let standing = Standing {
+            known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
+            termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
+            cached_phase: self.statuses.phase(pod.uid()),
+        };
+        is_active(pod, standing)
     }
 
     /// Pods that nobody wants any more and that still occupy the node (W1).
@@ -99,14 +110,6 @@ impl Dispatcher {
     /// What a new pod is judged against: the active pods and the orphans that still occupy the node.
     pub fn admitted(&self, desired: &DesiredState) -> Admitted {
         self.active_pods(desired).into_iter().chain(self.occupying_orphans(desired)).collect()
-    }
-
-    fn standing(&self, pod: &PodObject) -> Standing {
-        Standing {
-            known_terminated: self.engine.is_pod_known_terminated(pod.uid()),
-            termination_requested: self.engine.is_pod_termination_requested(pod.uid()),
-            cached_phase: self.statuses.phase(pod.uid()),
-        }
     }
 
     fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time) {

@@ -17,6 +17,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::{BySource, Metrics};
 
@@ -143,8 +144,7 @@ impl Housekeeping {
             if !desired.is_ready() {
                 return Ok(());
             }
-            let wanted: HashSet<PodUid, foldhash::fast::RandomState> =
-                desired.pods.pods().map(|pod| pod.uid().clone()).collect();
+            let wanted: HashSet<PodUid, RandomState> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
             self.dispatcher.engine.sync_known_pods(&wanted) // K3
         };
         let listed = guarded(&self.metrics, self.runtime.list_pods()).await.map_err(PassError::List)?; // K4
@@ -173,27 +173,34 @@ impl Housekeeping {
     /// was taken; what this adds to them counts as well.
     fn settle(&self, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
         let desired = self.dispatcher.desired.lock();
-        let active = self.dispatcher.active_pods(&desired);
-        self.count_pods(&desired, &active);
-        let before: HashSet<PodUid> = known.iter().map(|pod| pod.uid.clone()).collect();
+        let missing = self.count_pods(&desired, known);
+        let before = known.iter().map(|pod| &pod.uid);
         let engine = &self.dispatcher.engine;
-        let orders = plan::orders(&desired.pods, active, listed, &before, |uid| engine.is_pod_known(uid));
+        let orders = plan::orders(&desired.pods, missing, listed, before, |uid| engine.is_pod_known(uid));
         orders.into_iter().for_each(|order| self.obey(&desired, order, known));
         self.wake_overdue(&desired);
     }
 
-    /// K9.
-    fn count_pods(&self, desired: &DesiredState, active: &[Arc<PodObject>]) {
+    /// K9. Gives the pods that should run and have no record.
+    fn count_pods(&self, desired: &DesiredState, known: &[KnownPod]) -> Vec<Arc<PodObject>> {
+        let engine = &self.dispatcher.engine;
+        let (mut active, mut active_statics, mut missing) = (0, 0, Vec::new());
+        for pod in desired.pods.pods() {
+            let lifecycle = engine.lifecycle(pod.uid());
+            if self.dispatcher.is_active(pod, lifecycle) {
+                active += 1;
+                active_statics += usize::from(pod.is_static());
+                missing.extend(lifecycle.is_none().then(|| pod.clone()));
+            }
+        }
         let metrics = &self.metrics.housekeeping;
         let count = |statics: usize, all: usize| BySource { static_pods: statics, api_pods: all - statics };
-        let statics = desired.pods.pods().filter(|pod| pod.is_static()).count();
-        metrics.desired_pods(count(statics, desired.pods.len()));
-        let statics = active.iter().filter(|pod| pod.is_static()).count();
-        metrics.active_pods(count(statics, active.len()));
+        metrics.desired_pods(count(desired.pods.statics(), desired.pods.len()));
+        metrics.active_pods(count(active_statics, active));
         metrics.mirror_pods(desired.pods.mirrors().count());
-        metrics.admission_pods(active.len() + self.dispatcher.occupying_orphans(desired).len());
-        let ephemeral = desired.pods.pods().map(|pod| pod.ephemeral_containers().len()).sum();
-        self.metrics.containers.ephemeral_containers(ephemeral);
+        metrics.admission_pods(active + plan::occupying_orphans(known));
+        self.metrics.containers.ephemeral_containers(desired.pods.ephemeral_containers());
+        missing
     }
 
     /// K10 to K12.
@@ -223,7 +230,7 @@ impl Housekeeping {
     fn wake_overdue(&self, desired: &DesiredState) {
         let engine = &self.dispatcher.engine;
         let now = self.clock.now();
-        for pod in desired.pods.pods().filter(|pod| pod.spec().active_deadline_seconds.is_some()) {
+        for pod in desired.pods.with_deadline() {
             let status = self.dispatcher.statuses.get(pod.uid());
             let overdue = deadline(pod, status.as_deref()).is_some_and(|at| at <= now);
             if overdue && engine.lifecycle(pod.uid()) == Some(Lifecycle::Sync) {

@@ -1,7 +1,9 @@
 //! The desired pods: what the sources want on this node, by UID and by full name, mirrors apart.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+use foldhash::fast::RandomState;
 
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
@@ -9,9 +11,45 @@ use crate::pod::PodObject;
 /// What the sources want. Mirrors are not pods of their own here: each shows a static pod of the same full name.
 #[derive(Debug, Default)]
 pub struct PodManager {
-    pods: HashMap<PodUid, Arc<PodObject>>,
-    by_name: HashMap<FullName, PodUid>,
-    mirrors: HashMap<FullName, Arc<PodObject>>,
+    pods: HashMap<PodUid, Arc<PodObject>, RandomState>,
+    by_name: HashMap<FullName, PodUid, RandomState>,
+    mirrors: HashMap<FullName, Arc<PodObject>, RandomState>,
+    /// Found without a look at all pods, which housekeeping would take every two seconds.
+    marked: Marked,
+}
+
+/// What few pods have.
+#[derive(Debug, Default)]
+struct Marked {
+    statics: usize,
+    ephemeral_containers: usize,
+    with_deadline: HashSet<PodUid, RandomState>,
+    ending: HashSet<PodUid, RandomState>,
+}
+
+impl Marked {
+    fn add(&mut self, pod: &PodObject) {
+        self.statics += usize::from(pod.is_static());
+        self.ephemeral_containers += pod.ephemeral_containers().len();
+        if pod.spec().active_deadline_seconds.is_some() {
+            self.with_deadline.insert(pod.uid().clone());
+        }
+        if is_ending(pod) {
+            self.ending.insert(pod.uid().clone());
+        }
+    }
+
+    fn remove(&mut self, pod: &PodObject) {
+        self.statics -= usize::from(pod.is_static());
+        self.ephemeral_containers -= pod.ephemeral_containers().len();
+        self.with_deadline.remove(pod.uid());
+        self.ending.remove(pod.uid());
+    }
+}
+
+/// Whether a pod is over and only its deletion is to come.
+fn is_ending(pod: &PodObject) -> bool {
+    pod.is_deleting() && pod.phase().is_terminal()
 }
 
 impl PodManager {
@@ -23,11 +61,14 @@ impl PodManager {
             return;
         }
         let uid = pod.uid().clone();
-        if let Some(old) = self.pods.insert(uid.clone(), pod)
-            && *old.full_name() != name
-        {
-            self.drop_name(old.full_name(), &uid);
+        let old = self.pods.insert(uid.clone(), pod.clone());
+        if let Some(old) = old {
+            self.marked.remove(&old);
+            if *old.full_name() != name {
+                self.drop_name(old.full_name(), &uid);
+            }
         }
+        self.marked.add(&pod);
         self.by_name.insert(name, uid);
     }
 
@@ -40,6 +81,7 @@ impl PodManager {
             return;
         }
         if let Some(old) = self.pods.remove(pod.uid()) {
+            self.marked.remove(&old);
             self.drop_name(old.full_name(), pod.uid());
         }
     }
@@ -89,6 +131,26 @@ impl PodManager {
         self.mirrors.values()
     }
 
+    /// The pods that have an active deadline.
+    pub fn with_deadline(&self) -> impl Iterator<Item = &Arc<PodObject>> {
+        self.marked.with_deadline.iter().filter_map(|uid| self.pods.get(uid))
+    }
+
+    /// The pods that are in a terminal phase and marked for deletion.
+    pub fn ending(&self) -> impl Iterator<Item = &Arc<PodObject>> {
+        self.marked.ending.iter().filter_map(|uid| self.pods.get(uid))
+    }
+
+    /// How many of the pods are static.
+    pub fn statics(&self) -> usize {
+        self.marked.statics
+    }
+
+    /// How many ephemeral containers they have together.
+    pub fn ephemeral_containers(&self) -> usize {
+        self.marked.ephemeral_containers
+    }
+
     /// How many pods there are, mirrors not counted.
     pub fn len(&self) -> usize {
         self.pods.len()
@@ -120,6 +182,21 @@ mod tests {
         assert_eq!(manager.pod_named(new.full_name()).map(|p| p.uid()), Some(new.uid()));
         manager.remove(&new);
         assert!(manager.pod_named(new.full_name()).is_none());
+    }
+
+    #[test]
+    fn what_few_pods_have_follows_each_change() {
+        let mut manager = PodManager::default();
+        let uids = |pods: Vec<&Arc<PodObject>>| pods.iter().map(|pod| pod.uid().to_string()).collect::<Vec<_>>();
+        manager.put(pod("web").uid("1").static_pod().build());
+        manager.put(pod("job").uid("2").spec(|spec| spec.active_deadline_seconds = Some(5)).build());
+        assert_eq!((manager.statics(), uids(manager.with_deadline().collect())), (1, vec!["2".to_owned()]));
+        assert_eq!(manager.ending().count(), 0);
+        let ended = pod("job").uid("2").phase("Failed").deleting(30).build();
+        manager.put(ended.clone());
+        assert_eq!((manager.with_deadline().count(), uids(manager.ending().collect())), (0, vec!["2".to_owned()]));
+        manager.remove(&ended);
+        assert_eq!((manager.ending().count(), manager.statics()), (0, 1));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::bed::{Bed, Scale};
-use crate::measure::{allocations, cpu_time, pause, peak_resident, reset_peak, resident, small_pages};
+use crate::measure::{allocations, pause};
+use crate::process::{cpu_time, peak_resident, reset_peak, resident, small_pages};
 use crate::suites::Figures;
 
 /// How long it takes, and what it costs.

@@ -21,6 +21,8 @@ mod measure;
 mod memory;
 #[path = "../support/pods.rs"]
 mod pods;
+#[path = "../support/process.rs"]
+mod process;
 mod queries;
 mod report;
 mod retry;

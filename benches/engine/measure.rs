@@ -1,12 +1,11 @@
 //! What is read besides the wall clock: CPU time, memory, allocations; and what is made of samples.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::Duration;
 
 use alloc_tracker::Session;
-use rustix::time::{ClockId, clock_gettime};
 
 /// Between two looks at whether the engine is quiescent, of every workload.
 const SCAN_PAUSE: Duration = Duration::from_micros(100);
@@ -24,14 +23,6 @@ pub(crate) fn pause(duration: Duration) {
     thread::sleep(duration);
 }
 
-/// CPU time of all threads of this process, user and system.
-pub(crate) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::new(seconds, nanos)
-}
-
 /// How many heap allocations all threads made during `work`; growing one counts as one.
 pub(crate) fn allocations<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let session = Session::new().no_stdout().no_file();
@@ -40,35 +31,6 @@ pub(crate) fn allocations<T>(work: impl FnOnce() -> T) -> (T, u64) {
     drop(span);
     let report = session.to_report();
     (result, report.operations().map(|(_, operation)| operation.total_allocations_count()).sum())
-}
-
-/// From here on memory comes in pages of 4 KiB. With huge pages, 2 MiB would be counted for the first byte of each, which is
-/// more than 1,000 pods take.
-pub(crate) fn small_pages() {
-    let _refused = rustix::thread::disable_transparent_huge_pages(true);
-}
-
-/// Bytes of this process that are in memory. From the page tables, because the counters behind `statm` lag by up to
-/// 256 KiB on two cores, which is more than 110 pods take.
-pub(crate) fn resident() -> u64 {
-    kib_line("/proc/self/smaps_rollup", "Rss:")
-}
-
-/// The most bytes that were in memory since the last [`reset_peak`].
-pub(crate) fn peak_resident() -> u64 {
-    kib_line("/proc/self/status", "VmHWM:")
-}
-
-/// Forgets the peak. Where the kernel refuses, the peak of the whole process stays, which is never lower.
-pub(crate) fn reset_peak() {
-    let _refused = fs::write("/proc/self/clear_refs", "5");
-}
-
-fn kib_line(path: &str, key: &str) -> u64 {
-    let text = fs::read_to_string(path).expect("procfs is mounted wherever this runs");
-    let line = text.lines().find_map(|line| line.strip_prefix(key)).expect("the kernel writes this line");
-    let kib = line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("the kernel writes a number");
-    kib * 1024
 }
 
 /// How long the thread that made it was ready to run and had no core: what a call takes beyond that, it waited for somebody

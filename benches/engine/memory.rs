@@ -3,8 +3,8 @@
 //! Why: a pod is idle nearly all of its life, and upstream keeps a goroutine's stack for each. Target: 1,100 bytes per pod.
 
 use crate::bed::{Bed, Scale};
-use crate::measure::{resident, small_pages};
 use crate::pods::pods;
+use crate::process::{resident, small_pages};
 use crate::suites::Figures;
 
 pub(crate) fn run(scale: Scale) -> Figures {

@@ -10,8 +10,9 @@ use podwright_actors::time::Time;
 
 use crate::bed::{self, Scale};
 use crate::hooks::Failing;
-use crate::measure::{cpu_time, scan_until};
+use crate::measure::scan_until;
 use crate::pods::pods;
+use crate::process::cpu_time;
 use crate::suites::Figures;
 
 const RETRIES: usize = 1_000_000;

@@ -11,7 +11,8 @@ use std::time::Instant;
 use podwright_actors::pod_worker::Update;
 
 use crate::bed::{Bed, Scale};
-use crate::measure::{Samples, allocations, cpu_time};
+use crate::measure::{Samples, allocations};
+use crate::process::cpu_time;
 use crate::suites::Figures;
 
 const UPDATES: usize = 1_000_000;

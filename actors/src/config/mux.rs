@@ -129,8 +129,9 @@ impl SourceConfig {
     }
 
     fn unique(&mut self, set: Vec<Arc<PodObject>>) -> (Vec<Arc<PodObject>>, Vec<Refused>) {
-        let mut names: HashMap<FullName, PodUid> = HashMap::with_capacity(set.len());
-        let mut uids: HashMap<PodUid, FullName> = HashMap::with_capacity(set.len());
+        let state = foldhash::fast::RandomState::default();
+        let mut names: HashMap<FullName, PodUid, _> = HashMap::with_capacity_and_hasher(set.len(), state.clone());
+        let mut uids: HashMap<PodUid, FullName, _> = HashMap::with_capacity_and_hasher(set.len(), state);
         let mut wanted = Vec::with_capacity(set.len());
         let mut refused = Vec::new();
         let before = std::mem::take(&mut self.refused);

@@ -23,7 +23,7 @@ pub struct StartError {
 /// The start errors of every pod. One writer per pod: the hook that starts its containers.
 #[derive(Debug, Default)]
 pub struct StartErrors {
-    pods: Mutex<HashMap<PodUid, BTreeMap<ContainerName, StartError>>>,
+    pods: Mutex<HashMap<PodUid, BTreeMap<ContainerName, StartError>, foldhash::fast::RandomState>>,
 }
 
 impl StartErrors {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use podwright_metrics::Metrics;
 
-use super::plan::is_directory_unused;
+use super::plan::{is_directory_unused, running};
 use crate::desired::Desired;
 use crate::engine::Engine;
 use crate::ids::{ContainerId, PodUid, SandboxId};
@@ -55,6 +55,16 @@ pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
     garbage
 }
 
+/// Whether there is anything that could be garbage. Nearly every pod of every sweep has nothing, so this is asked first.
+fn has_ended_parts(pod: &RuntimePod) -> bool {
+    let may_go = |state| match state {
+        ContainerState::Created | ContainerState::Exited => true,
+        ContainerState::Running | ContainerState::Unknown => false,
+    };
+    pod.containers.iter().any(|container| may_go(container.state))
+        || pod.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::NotReady)
+}
+
 /// One sweep, in the background of a pass.
 pub(super) struct Sweep {
     pub(super) engine: Engine,
@@ -73,6 +83,9 @@ impl Sweep {
     }
 
     async fn collect(&self, pod: &RuntimePod) {
+        if !has_ended_parts(pod) {
+            return;
+        }
         // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
         let decided = self.engine.is_pod_known(&pod.uid) || !self.is_wanted(&pod.uid);
         let content_may_go = decided && self.engine.should_pod_content_be_removed(&pod.uid);
@@ -99,11 +112,13 @@ impl Sweep {
                 return;
             }
         };
-        let runs: HashSet<&PodUid> = listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect();
+        // Whether it runs is asked last: hardly ever is there anything to ask it of.
+        let unused = |uid: &PodUid, runs| is_directory_unused(self.is_wanted(uid), self.engine.is_pod_known(uid), runs);
+        let unused_unless_running: Vec<PodUid> = pods.into_iter().filter(|uid| unused(uid, false)).collect();
+        let runs = if unused_unless_running.is_empty() { HashSet::default() } else { running(listed) };
         let (mut found, mut failed) = (0, 0);
-        for uid in pods {
-            let (is_wanted, is_known) = (self.is_wanted(&uid), self.engine.is_pod_known(&uid));
-            if !is_directory_unused(is_wanted, is_known, runs.contains(&uid)) {
+        for uid in unused_unless_running {
+            if !unused(&uid, runs.contains(&uid)) {
                 continue;
             }
             found += 1;

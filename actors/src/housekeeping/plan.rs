@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use podwright_metrics::{OldestPhases, PodConfig, WorkingPods};
 
 use crate::ids::PodUid;
@@ -36,26 +37,31 @@ impl Order {
     }
 }
 
-/// At most one order for each pod that has no record. `before` had one when the list was asked for: a pod whose record
-/// went away since has stopped, and the list may be older than that.
-pub(crate) fn orders(
+/// At most one order for each pod that has no record. `missing` should run and have none. Those of `before` had one when
+/// the list was asked for: a pod whose record went away since has stopped, and the list may be older than that.
+pub(crate) fn orders<'a>(
     desired: &PodManager,
-    active: Vec<Arc<PodObject>>,
+    missing: Vec<Arc<PodObject>>,
     listed: &[RuntimePod],
-    before: &HashSet<PodUid>,
+    before: impl Iterator<Item = &'a PodUid>,
     is_known: impl Fn(&PodUid) -> bool,
 ) -> Vec<Order> {
-    let mut orders: Vec<Order> = active.into_iter().filter(|pod| !is_known(pod.uid())).map(Order::Restart).collect();
+    let mut orders: Vec<Order> = missing.into_iter().map(Order::Restart).collect();
+    let stuck: Vec<_> = desired.ending().filter(|pod| !is_known(pod.uid())).collect();
+    let unknown: Vec<_> = listed.iter().filter(|pod| pod.is_running() && !is_known(&pod.uid)).collect();
+    // Nearly always: what follows costs a set of all pods.
+    if stuck.is_empty() && unknown.is_empty() {
+        return orders;
+    }
     let mut ordered: HashSet<PodUid> = orders.iter().map(|order| order.uid().clone()).collect();
-    let running = || listed.iter().filter(|pod| pod.is_running());
-
-    let runs: HashSet<&PodUid> = running().map(|pod| &pod.uid).collect();
-    for pod in desired.pods().filter(|pod| pod.is_deleting() && pod.phase().is_terminal()) {
-        if !runs.contains(pod.uid()) && !is_known(pod.uid()) && ordered.insert(pod.uid().clone()) {
+    let runs = running(listed);
+    for pod in stuck.into_iter().filter(|pod| !runs.contains(pod.uid())) {
+        if ordered.insert(pod.uid().clone()) {
             orders.push(Order::Finish(pod.clone()));
         }
     }
-    for pod in running().filter(|pod| !before.contains(&pod.uid) && !is_known(&pod.uid)) {
+    let before: HashSet<&PodUid, RandomState> = before.collect();
+    for pod in unknown.into_iter().filter(|pod| !before.contains(&pod.uid)) {
         if ordered.insert(pod.uid.clone()) {
             orders.push(match desired.pod(&pod.uid) {
                 Some(rejected) => Order::Stop(rejected.clone()),
@@ -64,6 +70,11 @@ pub(crate) fn orders(
         }
     }
     orders
+}
+
+/// The pods that run something.
+pub(super) fn running(listed: &[RuntimePod]) -> HashSet<&PodUid, RandomState> {
+    listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect()
 }
 
 /// Whether a pod's directory is of no use to anybody: nobody wants the pod, knows it, or runs it.
@@ -85,6 +96,11 @@ pub(super) fn working_pods(known: &[KnownPod]) -> WorkingPods {
         counts.add(config, pod.lifecycle.into());
     }
     counts
+}
+
+/// How many pods nobody wants any more and still occupy the node (W1).
+pub(super) fn occupying_orphans(known: &[KnownPod]) -> usize {
+    known.iter().filter(|pod| pod.orphan && pod.has_config && pod.lifecycle < Lifecycle::Terminated).count()
 }
 
 /// How long the record that stands longest in a phase stands there (W10).

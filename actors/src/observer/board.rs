@@ -18,7 +18,7 @@ use crate::ports::{Observed, PodRuntimeStatus, RuntimePod, SandboxState};
 /// The last statuses of all pods. Reads may overlap; each has a number, later ones larger ones.
 #[derive(Default)]
 pub(super) struct Board {
-    pods: DashMap<PodUid, Entry>,
+    pods: DashMap<PodUid, Entry, foldhash::fast::RandomState>,
     /// Whether a relist ended well at least once: only then does an unknown pod run nowhere.
     listed: AtomicBool,
     /// The latest read that found a pod gone: an earlier one does not bring a pod back.
@@ -83,10 +83,10 @@ impl Board {
 
     /// The pods that the list shows otherwise than somebody was told.
     pub(super) fn compare(&self, pods: &[RuntimePod]) -> BTreeSet<PodUid> {
-        let listed: HashSet<&PodUid> = pods.iter().map(|pod| &pod.uid).collect();
+        let listed: HashSet<&PodUid, foldhash::fast::RandomState> = pods.iter().map(|pod| &pod.uid).collect();
         let mut differ: BTreeSet<PodUid> = pods
             .iter()
-            .filter(|pod| self.pods.get(&pod.uid).is_none_or(|entry| entry.told != Seen::of_listing(pod)))
+            .filter(|pod| self.pods.get(&pod.uid).is_none_or(|entry| !entry.told.is_shown_by(pod)))
             .map(|pod| pod.uid.clone())
             .collect();
         differ.extend(self.pods.iter().filter(|entry| !listed.contains(entry.key())).map(|entry| entry.key().clone()));

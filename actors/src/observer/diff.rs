@@ -1,8 +1,8 @@
 //! What changed between two looks at a pod.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::ids::{ContainerId, SandboxId};
 use crate::ports::{ContainerState, PodRuntimeStatus, RuntimePod, SandboxState};
 
 /// One change of one container or sandbox.
@@ -29,9 +29,16 @@ impl RuntimeChange {
     }
 }
 
-/// The states of a pod's containers and sandboxes by id, in the three that matter.
+/// The states of a pod's containers and sandboxes by id, in the three that matter. In the order of the ids; one is kept
+/// for each pod, so it is small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen(Arc<BTreeMap<String, Standing>>);
+pub struct Seen(Arc<[(Id, Standing)]>);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Id {
+    Container(ContainerId),
+    Sandbox(SandboxId),
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
@@ -42,18 +49,28 @@ enum Standing {
 }
 
 impl Seen {
-    /// From a listing.
-    pub fn of_listing(pod: &RuntimePod) -> Self {
-        let containers = pod.containers.iter().map(|c| (c.id.to_string(), c.state.into()));
-        let sandboxes = pod.sandboxes.iter().map(|s| (s.id.to_string(), s.state.into()));
-        Seen(Arc::new(containers.chain(sandboxes).collect()))
-    }
-
     /// From a read.
     pub fn of_status(status: &PodRuntimeStatus) -> Self {
-        let containers = status.containers.iter().map(|c| (c.id.to_string(), c.state.into()));
-        let sandboxes = status.sandboxes.iter().map(|s| (s.id.to_string(), s.state.into()));
-        Seen(Arc::new(containers.chain(sandboxes).collect()))
+        let containers = status.containers.iter().map(|c| (Id::Container(c.id.clone()), c.state.into()));
+        let sandboxes = status.sandboxes.iter().map(|s| (Id::Sandbox(s.id.clone()), s.state.into()));
+        let mut all: Vec<(Id, Standing)> = containers.chain(sandboxes).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Seen(all.into())
+    }
+
+    /// Whether a listing shows the same. Asked of every pod by every relist, so it allocates nothing.
+    pub fn is_shown_by(&self, pod: &RuntimePod) -> bool {
+        let container =
+            |id: &ContainerId| self.0.iter().find(|(known, _)| matches!(known, Id::Container(k) if k == id));
+        let sandbox = |id: &SandboxId| self.0.iter().find(|(known, _)| matches!(known, Id::Sandbox(k) if k == id));
+        self.0.len() == pod.containers.len() + pod.sandboxes.len()
+            && pod.containers.iter().all(|c| container(&c.id).is_some_and(|(_, seen)| *seen == c.state.into()))
+            && pod.sandboxes.iter().all(|s| sandbox(&s.id).is_some_and(|(_, seen)| *seen == s.state.into()))
+    }
+
+    fn standing(&self, id: &Id) -> Option<Standing> {
+        let at = self.0.binary_search_by(|(known, _)| known.cmp(id)).ok()?;
+        Some(self.0[at].1)
     }
 
     /// Whether nothing is there.
@@ -85,7 +102,7 @@ impl From<SandboxState> for Standing {
 pub fn changes(old: &Seen, new: &Seen) -> Vec<RuntimeChange> {
     let mut found = Vec::new();
     for (id, now) in new.0.iter() {
-        if old.0.get(id) != Some(now) {
+        if old.standing(id) != Some(*now) {
             found.push(match now {
                 Standing::Running => RuntimeChange::Started,
                 Standing::Exited => RuntimeChange::Died,
@@ -93,7 +110,7 @@ pub fn changes(old: &Seen, new: &Seen) -> Vec<RuntimeChange> {
             });
         }
     }
-    for (_, before) in old.0.iter().filter(|(id, _)| !new.0.contains_key(*id)) {
+    for (_, before) in old.0.iter().filter(|(id, _)| new.standing(id).is_none()) {
         if *before != Standing::Exited {
             found.push(RuntimeChange::Died);
         }
@@ -107,7 +124,7 @@ mod tests {
     use super::*;
 
     fn seen(states: &[(&str, ContainerState)]) -> Seen {
-        Seen(Arc::new(states.iter().map(|(id, state)| ((*id).to_owned(), (*state).into())).collect()))
+        Seen(states.iter().map(|(id, state)| (Id::Container((*id).into()), (*state).into())).collect())
     }
 
     // S88

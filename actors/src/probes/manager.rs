@@ -44,7 +44,7 @@ pub type ProbeSink = Arc<dyn Fn(ProbeChange) + Send + Sync>;
 /// calls [`observe`](ProbeManager::observe) knows already that a run is new or has ended.
 pub struct ProbeManager {
     shared: Arc<Shared>,
-    pods: DashMap<PodUid, Arc<PodProbes>>,
+    pods: DashMap<PodUid, Arc<PodProbes>, foldhash::fast::RandomState>,
 }
 
 struct Shared {
@@ -97,7 +97,7 @@ impl ProbeManager {
     pub fn new(ports: ProbePorts, sink: ProbeSink) -> Self {
         let agent_start = ports.clock.now();
         let shared = Arc::new(Shared { ports, sink, tasks: Handle::current(), agent_start });
-        ProbeManager { shared, pods: DashMap::new() }
+        ProbeManager { shared, pods: DashMap::default() }
     }
 
     /// Begins probing a pod, or takes note of its newest object. Probes whose definition did not change go on

@@ -16,7 +16,7 @@ use crate::time::Time;
 /// The kept statuses. Its owner guards it; every method is one step.
 #[derive(Debug, Default)]
 pub struct StatusCache {
-    pods: HashMap<PodUid, Entry>,
+    pods: HashMap<PodUid, Entry, foldhash::fast::RandomState>,
 }
 
 #[derive(Debug)]

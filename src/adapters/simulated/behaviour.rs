@@ -285,6 +285,11 @@ impl Latency {
         Latency { least: one.min(other), most: one.max(other) }
     }
 
+    /// Whether it depends on which attempt it is.
+    pub(super) fn varies(self) -> bool {
+        self.least != self.most
+    }
+
     /// One draw.
     pub(super) fn draw(self, draw: Draw) -> Duration {
         self.least + (self.most - self.least).mul_f64(draw.fraction())
@@ -367,6 +372,14 @@ pub enum Share {
 }
 
 impl Share {
+    /// Whether it depends on which attempt it is.
+    pub(super) fn varies(self) -> bool {
+        match self {
+            Share::Never | Share::Always => false,
+            Share::First(_) | Share::Fraction(_) => true,
+        }
+    }
+
     /// Whether it befalls this attempt.
     pub(super) fn befalls(self, attempt: u32, draw: Draw) -> bool {
         match self {

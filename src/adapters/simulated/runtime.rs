@@ -57,6 +57,15 @@ impl SimulatedRuntime {
         SimulatedRuntime { inner: Arc::new(inner) }
     }
 
+    /// Ends a running container now, as if it had ended by itself with this code. False if the pod has no such container
+    /// that runs.
+    pub fn exit(&self, pod: &PodUid, container: &str, code: u8) -> bool {
+        self.inner.with(|table, now| {
+            let running = table.running(pod, container);
+            running.is_some_and(|key| table.stop(key, now, End { at: now, how: How::ByItself(code) }).is_some())
+        })
+    }
+
     /// The network in which the pods of this runtime answer the calls of probes and hooks.
     pub fn network(&self) -> SimulatedNetwork {
         SimulatedNetwork::new(self.inner.clone())
@@ -115,7 +124,8 @@ impl Inner {
     async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId, RuntimeError> {
         let (pod, uid) = (&config.pod, config.pod.uid());
         let behaviour = self.behaviour_or_default(pod, "");
-        let attempt = self.with(|table, now| table.attempt(uid, "", now));
+        let varies = behaviour.sandbox_latency.varies() || behaviour.sandbox_failures.varies();
+        let attempt = if varies { self.with(|table, now| table.attempt(uid, "", now)) } else { 0 };
         let draws = self.draws(uid, "");
         wait(behaviour.sandbox_latency.draw(draws.of(Choice::SandboxLatency, attempt))).await;
         if behaviour.sandbox_failures.befalls(attempt, draws.of(Choice::SandboxFailure, attempt)) {
@@ -128,8 +138,8 @@ impl Inner {
             host_network: pod.is_host_network(),
             behaviour,
         };
-        let key = self.with(|table, now| table.add_sandbox(new, now));
-        Ok(key.ok_or_else(|| RuntimeError::Failed("no address is left for another pod".into()))?.id().into())
+        let id = self.with(|table, now| table.add_sandbox(new, now));
+        id.ok_or_else(|| RuntimeError::Failed("no address is left for another pod".into()))
     }
 
     async fn ensure_image(
@@ -153,7 +163,8 @@ impl Inner {
         let all = pod.init_containers().iter().chain(pod.containers());
         let first = all.into_iter().find(|container| container.image.as_deref() == Some(image));
         let behaviour = self.behaviour_or_default(pod, first.map_or("", |container| &container.name));
-        let attempt = self.with(|table, now| table.attempt(uid, image, now));
+        let varies = behaviour.pull_latency.varies() || behaviour.pull_failures.varies();
+        let attempt = if varies { self.with(|table, now| table.attempt(uid, image, now)) } else { 0 };
         let draws = self.draws(uid, image);
         let latency = behaviour.pull_latency.draw(draws.of(Choice::PullLatency, attempt));
         cancel.run_until_cancelled(wait(latency)).await.ok_or(ImageError::Cancelled)?;
@@ -168,14 +179,14 @@ impl Inner {
         let behaviour = self.behaviour(&config.pod, name.as_str());
         let behaviour = behaviour.map_err(|error| RuntimeError::Config(error.to_string()))?;
         let sandbox = Key::parse(config.sandbox.as_str());
-        let key = sandbox.and_then(|sandbox| {
+        let id = sandbox.and_then(|sandbox| {
             let ContainerConfig { image_id, restart_count, spec_hash, .. } = &config;
             let (restart_count, spec_hash) = (*restart_count, *spec_hash);
             let new = NewContainer { sandbox, name, image: image_id, restart_count, spec_hash, behaviour };
             self.with(|table, now| table.add_container(new, now))
         });
         let gone = || RuntimeError::NotFound(format!("a ready sandbox {}", config.sandbox));
-        Ok(key.ok_or_else(gone)?.id().into())
+        id.ok_or_else(gone)
     }
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ids::{ContainerName, FullName, PodUid};
+use podwright_actors::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
 use podwright_actors::time::Time;
 
 use super::behaviour::Behaviour;
@@ -64,6 +64,7 @@ struct Pod {
 #[derive(Debug)]
 struct Sandbox {
     serial: u64,
+    id: SandboxId,
     attempt: u32,
     created_at: Time,
     ready: bool,
@@ -73,7 +74,8 @@ struct Sandbox {
 #[derive(Debug)]
 struct Container {
     serial: u64,
-    sandbox: u64,
+    id: ContainerId,
+    sandbox: SandboxId,
     name: ContainerName,
     image: Arc<str>,
     restart_count: u32,
@@ -210,7 +212,7 @@ impl Table {
     }
 
     /// Adds a ready sandbox; `None` if no address is left.
-    pub(super) fn add_sandbox(&mut self, new: NewSandbox<'_>, now: Time) -> Option<Key> {
+    pub(super) fn add_sandbox(&mut self, new: NewSandbox<'_>, now: Time) -> Option<SandboxId> {
         let number = match self.by_uid.get(new.uid) {
             Some(number) => *number,
             None => self.add_pod(&new)?,
@@ -219,8 +221,9 @@ impl Table {
         let pod = self.pods.get_mut(number as usize)?.as_mut()?;
         pod.behaviour = new.behaviour;
         let NewSandbox { attempt, host_network, .. } = new;
-        pod.sandboxes.push(Sandbox { serial, attempt, created_at, ready: true, host_network });
-        Some(Key { pod: number, serial })
+        let id: SandboxId = Key { pod: number, serial }.id().into();
+        pod.sandboxes.push(Sandbox { serial, id: id.clone(), attempt, created_at, ready: true, host_network });
+        Some(id)
     }
 
     fn add_pod(&mut self, new: &NewSandbox<'_>) -> Option<u32> {
@@ -250,8 +253,7 @@ impl Table {
         let Some(pod) = self.pod(key.pod) else { return };
         let Some(sandbox) = pod.sandboxes.iter_mut().find(|sandbox| sandbox.serial == key.serial) else { return };
         sandbox.ready = false;
-        let inside: Vec<u64> =
-            pod.containers.iter().filter(|c| c.sandbox == key.serial).map(|container| container.serial).collect();
+        let inside: Vec<u64> = pod.containers.iter().filter(|c| c.sandbox == sandbox.id).map(|c| c.serial).collect();
         for serial in inside {
             self.stop(Key { pod: key.pod, serial }, now, End { at: now, how: How::Killed });
         }
@@ -262,8 +264,9 @@ impl Table {
     pub(super) fn remove_sandbox(&mut self, key: Key, now: Time) {
         self.stop_sandbox(key, now);
         let Some(pod) = self.pod(key.pod) else { return };
-        pod.sandboxes.retain(|sandbox| sandbox.serial != key.serial);
-        let gone: Vec<Container> = pod.containers.extract_if(.., |c| c.sandbox == key.serial).collect();
+        let Some(at) = pod.sandboxes.iter().position(|sandbox| sandbox.serial == key.serial) else { return };
+        let sandbox = pod.sandboxes.remove(at);
+        let gone: Vec<Container> = pod.containers.extract_if(.., |c| c.sandbox == sandbox.id).collect();
         for container in gone {
             self.release(container.image);
         }
@@ -271,12 +274,10 @@ impl Table {
     }
 
     /// Adds a container to a ready sandbox; `None` if there is none.
-    pub(super) fn add_container(&mut self, new: NewContainer<'_>, now: Time) -> Option<Key> {
-        let sandbox = new.sandbox;
-        let ready = |pod: &mut Pod| pod.sandboxes.iter().any(|known| known.serial == sandbox.serial && known.ready);
-        if !self.pod(sandbox.pod).is_some_and(ready) {
-            return None;
-        }
+    pub(super) fn add_container(&mut self, new: NewContainer<'_>, now: Time) -> Option<ContainerId> {
+        let number = new.sandbox.pod;
+        let ready = |known: &&Sandbox| known.serial == new.sandbox.serial && known.ready;
+        let sandbox = self.pod(number)?.sandboxes.iter().find(ready)?.id.clone();
         let image = match self.images.get(new.image) {
             Some(image) => Arc::clone(image),
             None => {
@@ -287,9 +288,11 @@ impl Table {
         };
         let (serial, created_at) = self.created(now);
         let NewContainer { name, restart_count, spec_hash, behaviour, .. } = new;
-        self.pod(sandbox.pod)?.containers.push(Container {
+        let id: ContainerId = Key { pod: number, serial }.id().into();
+        self.pod(number)?.containers.push(Container {
             serial,
-            sandbox: sandbox.serial,
+            id: id.clone(),
+            sandbox,
             name,
             image,
             restart_count,
@@ -298,7 +301,7 @@ impl Table {
             life: Life::Created,
             behaviour,
         });
-        Some(Key { pod: sandbox.pod, serial })
+        Some(id)
     }
 
     /// Whether a container of this image was made in the pod.
@@ -321,6 +324,15 @@ impl Table {
                 Life::Ended { .. } => RunState::Ended,
             },
         })
+    }
+
+    /// The run of a pod's container that goes on.
+    pub(super) fn running(&mut self, uid: &PodUid, name: &str) -> Option<Key> {
+        let number = *self.by_uid.get(uid)?;
+        let mut containers = self.pod(number)?.containers.iter();
+        let runs =
+            |container: &&Container| container.name.as_str() == name && matches!(container.life, Life::Running { .. });
+        Some(Key { pod: number, serial: containers.find(runs)?.serial })
     }
 
     /// Starts a container that was created and not stopped meanwhile; answers whether there was one.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
+use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{
     ContainerState, ContainerStatus, PodRuntimeStatus, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
     SandboxState, SandboxStatus,
@@ -39,15 +39,15 @@ fn address(number: u32) -> IpAddr {
 
 impl Table {
     pub(in super::super) fn list(&self) -> Vec<RuntimePod> {
-        let pods = self.pods.iter().zip(0u32..).filter_map(|(pod, number)| Some((pod.as_ref()?, number)));
-        pods.map(|(pod, number)| RuntimePod {
+        let pods = self.pods.iter().flatten();
+        pods.map(|pod| RuntimePod {
             uid: pod.uid.clone(),
             full_name: pod.full_name.clone(),
             sandboxes: pod
                 .sandboxes
                 .iter()
                 .map(|sandbox| RuntimePodSandbox {
-                    id: sandbox_id(number, sandbox.serial),
+                    id: sandbox.id.clone(),
                     state: sandbox.state(),
                     created_at: sandbox.created_at,
                 })
@@ -56,8 +56,8 @@ impl Table {
                 .containers
                 .iter()
                 .map(|container| RuntimePodContainer {
-                    id: container.id(number),
-                    sandbox: sandbox_id(number, container.sandbox),
+                    id: container.id.clone(),
+                    sandbox: container.sandbox.clone(),
                     name: container.name.clone(),
                     state: container.state(),
                     created_at: container.created_at,
@@ -72,13 +72,9 @@ impl Table {
         let Some(Some(pod)) = self.pods.get(number as usize) else { return PodRuntimeStatus::default() };
         PodRuntimeStatus {
             sandboxes: pod.sandboxes.iter().rev().map(|sandbox| sandbox.status(number)).collect(),
-            containers: pod.containers.iter().rev().map(|container| container.status(number)).collect(),
+            containers: pod.containers.iter().rev().map(|container| container.status()).collect(),
         }
     }
-}
-
-fn sandbox_id(pod: u32, serial: u64) -> SandboxId {
-    Key { pod, serial }.id().into()
 }
 
 impl Sandbox {
@@ -89,7 +85,7 @@ impl Sandbox {
     fn status(&self, number: u32) -> SandboxStatus {
         let ips = if self.ready && !self.host_network { vec![address(number)] } else { Vec::new() };
         SandboxStatus {
-            id: sandbox_id(number, self.serial),
+            id: self.id.clone(),
             attempt: self.attempt,
             state: self.state(),
             created_at: self.created_at,
@@ -100,10 +96,6 @@ impl Sandbox {
 }
 
 impl Container {
-    fn id(&self, pod: u32) -> ContainerId {
-        Key { pod, serial: self.serial }.id().into()
-    }
-
     fn state(&self) -> ContainerState {
         match self.life {
             Life::Created => ContainerState::Created,
@@ -112,7 +104,7 @@ impl Container {
         }
     }
 
-    fn status(&self, number: u32) -> ContainerStatus {
+    fn status(&self) -> ContainerStatus {
         let (started_at, end) = match self.life {
             Life::Created => (None, None),
             Life::Running { since, .. } => (Some(since), None),
@@ -120,8 +112,8 @@ impl Container {
         };
         let (reason, message) = end.map_or(("", ""), End::words);
         ContainerStatus {
-            id: self.id(number),
-            sandbox: sandbox_id(number, self.sandbox),
+            id: self.id.clone(),
+            sandbox: self.sandbox.clone(),
             name: self.name.clone(),
             restart_count: self.restart_count,
             state: self.state(),

@@ -24,7 +24,7 @@ impl Machine {
             .collect();
         let mut pods = PodManager::default();
         desired.iter().for_each(|(_, pod)| pods.put(pod.clone()));
-        let active = desired.into_iter().filter(|(uid, pod)| {
+        let missing = desired.into_iter().filter(|(uid, pod)| {
             let of = world.pod(*uid);
             let record = of.record.as_ref();
             let standing = Standing {
@@ -32,13 +32,13 @@ impl Machine {
                 termination_requested: record.is_some_and(Frozen::is_stopping),
                 cached_phase: of.rejected.then_some(Phase::Failed),
             };
-            is_active(pod, standing)
+            record.is_none() && is_active(pod, standing)
         });
         let listed: Vec<_> = world.uids().filter(|uid| uid.is_in(listed)).map(|uid| self.listed(uid)).collect();
         let before: HashSet<_> =
             world.uids().filter(|uid| uid.is_in(known)).map(|uid| self.objects.uid(uid).clone()).collect();
         let is_known = |uid: &_| world.pod(self.objects.which(uid)).record.is_some();
-        let mut orders: Vec<_> = orders(&pods, active.map(|(_, pod)| pod).collect(), &listed, &before, is_known)
+        let mut orders: Vec<_> = orders(&pods, missing.map(|(_, pod)| pod).collect(), &listed, before.iter(), is_known)
             .into_iter()
             .map(|order| {
                 let uid = self.objects.which(order.uid());

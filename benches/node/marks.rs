@@ -1,0 +1,80 @@
+//! When each pod came to what its phase waits for.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use podwright_actors::ids::PodUid;
+
+/// What a phase waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Mark {
+    Nothing,
+    /// A look at the pod found its container running, in its first run; the status that says so follows at once.
+    Running,
+    /// The same in a later run.
+    RunningAgain,
+    /// The pod was synced.
+    Synced,
+    /// Its volumes came down, after all else.
+    Gone,
+}
+
+/// One time for each pod.
+pub(crate) struct Marks {
+    begin: Instant,
+    numbers: HashMap<PodUid, usize>,
+    waits_for: AtomicU8,
+    left: AtomicUsize,
+    at: Vec<AtomicU64>,
+}
+
+impl Marks {
+    pub(crate) fn new(uids: impl Iterator<Item = PodUid>) -> Self {
+        let numbers: HashMap<_, _> = uids.zip(0..).collect();
+        let at = numbers.iter().map(|_| AtomicU64::new(0)).collect();
+        let (waits_for, left) = (AtomicU8::new(Mark::Nothing as u8), AtomicUsize::new(0));
+        Marks { begin: Instant::now(), numbers, waits_for, left, at }
+    }
+
+    /// Waits for a mark of `count` pods from now on.
+    pub(crate) fn wait_for(&self, mark: Mark, count: usize) {
+        self.at.iter().for_each(|at| at.store(0, Ordering::Relaxed));
+        self.left.store(count, Ordering::Release);
+        self.waits_for.store(mark as u8, Ordering::Release);
+    }
+
+    pub(crate) fn waits_for(&self, mark: Mark) -> bool {
+        self.waits_for.load(Ordering::Acquire) == mark as u8
+    }
+
+    /// How many pods have not come to it yet.
+    pub(crate) fn left(&self) -> usize {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Notes that a pod came to it; the first time counts.
+    pub(crate) fn note(&self, uid: &PodUid, mark: Mark) {
+        if !self.waits_for(mark) {
+            return;
+        }
+        let Some(at) = self.numbers.get(uid).map(|number| &self.at[*number]) else { return };
+        if at.compare_exchange(0, self.now(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.left.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Nanoseconds since this was made.
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// How long after `start` each pod came to it, in milliseconds, sorted.
+    pub(crate) fn millis_since(&self, start: u64) -> Vec<f64> {
+        let times = self.at.iter().map(|at| at.load(Ordering::Acquire)).filter(|at| *at > 0);
+        let mut millis: Vec<f64> = times.map(|at| at.saturating_sub(start) as f64 / 1e6).collect();
+        millis.sort_by(f64::total_cmp);
+        millis
+    }
+}

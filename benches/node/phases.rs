@@ -1,0 +1,171 @@
+//! The life of N pods on one node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
+use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
+use podwright_actors::containers::perform::ContainersConfig;
+use podwright_actors::engine::EngineConfig;
+use podwright_actors::node::{Node, NodeConfig, NodePorts};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{Clock, ContainerRuntime, SourceKind, SourceSet, TokioClock};
+use podwright_actors::status::NodeFacts;
+use podwright_actors::time::Time;
+use podwright_metrics::{Format, Metrics};
+use serde_json::{Map, Value};
+use tokio::time::sleep;
+
+use crate::marks::{Mark, Marks};
+use crate::pods;
+use crate::ports::{NoEvents, NoStorage, Watched};
+use crate::process::{cpu_time, resident};
+
+/// How long the idle node is watched: some housekeeping passes, some relists, a part of the resyncs.
+pub(crate) const IDLE: Duration = Duration::from_secs(20);
+/// Every how manieth pod loses its container.
+const FAILING: usize = 10;
+/// Between two looks at whether a phase is over.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Runs all phases; answers with the figures.
+pub(crate) fn run(n: usize, idle: Duration) -> Map<String, Value> {
+    actix::System::new().block_on(live(n, idle))
+}
+
+struct Bed {
+    node: Node,
+    runtime: SimulatedRuntime,
+    metrics: Metrics,
+    marks: Arc<Marks>,
+    figures: Map<String, Value>,
+    n: usize,
+}
+
+async fn live(n: usize, idle: Duration) -> Map<String, Value> {
+    let created = objects(n, |_| {});
+    let updated = objects(n, |pod| pod.metadata.labels = Some(BTreeMap::from([("v".to_owned(), "2".to_owned())])));
+    let deleted = objects(n, |pod| {
+        pod.metadata.labels = Some(BTreeMap::from([("v".to_owned(), "2".to_owned())]));
+        pod.metadata.deletion_timestamp = Some(Time::from_secs(1_800_000_000).to_api());
+        pod.metadata.deletion_grace_period_seconds = Some(30);
+    });
+    let marks = Arc::new(Marks::new(created.iter().map(|pod| pod.uid().clone())));
+    let mut bed = Bed::start(n, marks);
+    bed.deliver(Vec::new()).await;
+    let mut healthy = bed.node.healthy.clone();
+    healthy.wait_for(|healthy| *healthy).await.expect("the node lives");
+
+    let nothing = resident();
+    bed.phase("create", Mark::Running, n, async |bed| bed.deliver(created.clone()).await).await;
+    sleep(idle / 4).await;
+    let running = resident();
+    bed.figure("create_bytes_per_pod", (running as f64 - nothing as f64) / n as f64);
+
+    let (cpu, start) = (cpu_time(), Instant::now());
+    sleep(idle).await;
+    let cpu = (cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
+    bed.figure("idle_cpu_percent", cpu * 100.0);
+    bed.figure("idle_cpu_us_per_pod", cpu * 1e6 / n as f64);
+    let list = Instant::now();
+    drop(bed.runtime.list_pods().await);
+    bed.figure("list_us_per_pod", list.elapsed().as_secs_f64() * 1e6 / n as f64);
+    let scrape = Instant::now();
+    drop(bed.metrics.encode(Format::Classic));
+    bed.figure("scrape_us", scrape.elapsed().as_secs_f64() * 1e6);
+
+    let failing: Vec<_> = created.iter().step_by(FAILING).map(|pod| pod.uid().clone()).collect();
+    let fail = async |bed: &Bed| failing.iter().for_each(|uid| assert!(bed.runtime.exit(uid, "main", 1)));
+    bed.phase("fail", Mark::RunningAgain, failing.len(), fail).await;
+    drop(created);
+
+    bed.phase("update", Mark::Synced, n, async |bed| bed.deliver(updated.clone()).await).await;
+    drop(updated);
+    bed.phase("delete", Mark::Gone, n, async |bed| bed.deliver(deleted.clone()).await).await;
+    drop(deleted);
+    let (cpu, start) = (cpu_time(), Instant::now());
+    bed.deliver(Vec::new()).await;
+    while bed.node.engine.known_pods() > 0 || !bed.runtime.list_pods().await.is_ok_and(|pods| pods.is_empty()) {
+        sleep(LOOK * 10).await;
+    }
+    bed.figure("forget_s", start.elapsed().as_secs_f64());
+    bed.figure("forget_cpu_us_per_pod", (cpu_time() - cpu).as_secs_f64() * 1e6 / n as f64);
+    bed.figure("peak_mib", crate::process::peak_resident() as f64 / f64::from(1 << 20));
+    bed.figures
+}
+
+/// The pods, as a scheduler would have bound them.
+fn objects(n: usize, edit: impl Fn(&mut Pod)) -> Vec<Arc<PodObject>> {
+    let object = |i| {
+        let mut pod = pods::pod(i).pod().clone();
+        pod.status = None;
+        edit(&mut pod);
+        PodObject::new(pod).expect("it was one before")
+    };
+    (0..n).map(object).collect()
+}
+
+impl Bed {
+    fn start(n: usize, marks: Arc<Marks>) -> Bed {
+        let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+        let runtime = SimulatedRuntime::new(SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() });
+        let metrics = Metrics::new();
+        let capacity = NodeCapacity { cpu_millis: i64::MAX, memory_bytes: i64::MAX, pods: n };
+        let config = NodeConfig {
+            engine: EngineConfig { seed: Some(1), ..EngineConfig::default() },
+            containers: ContainersConfig::default(),
+            facts: NodeFacts {
+                name: "node1".into(),
+                host_ips: vec!["192.0.2.1".parse().expect("an address")],
+                runtime_name: "simulated".into(),
+            },
+            allocatable: BTreeMap::new(),
+            sources: vec![SourceKind::Api],
+            explain_event_after: Duration::from_secs(300),
+        };
+        let ports = NodePorts {
+            runtime: Arc::new(Watched { runtime: runtime.clone(), marks: marks.clone() }),
+            network: Arc::new(runtime.network()),
+            storage: Arc::new(NoStorage(marks.clone())),
+            events: Arc::new(NoEvents),
+            clock,
+            admission: vec![Arc::new(capacity) as Arc<dyn AdmissionHandler>],
+            metrics: metrics.clone(),
+        };
+        let node = Node::start(config, ports).expect("threads can be started");
+        Bed { node, runtime, metrics, marks, figures: Map::new(), n }
+    }
+
+    fn figure(&mut self, name: &str, value: f64) {
+        self.figures.insert(name.to_owned(), value.into());
+    }
+
+    async fn deliver(&self, pods: Vec<Arc<PodObject>>) {
+        let set = SourceSet { source: SourceKind::Api, pods, problems: Vec::new() };
+        self.node.sets.send(set).await.expect("the node lives");
+    }
+
+    /// Does something to `count` pods and waits until each came to `mark`.
+    async fn phase(&mut self, name: &str, mark: Mark, count: usize, act: impl AsyncFn(&Bed)) {
+        self.marks.wait_for(mark, count);
+        let (cpu, start) = (cpu_time(), self.marks.now());
+        act(self).await;
+        while self.marks.left() > 0 {
+            sleep(LOOK).await;
+        }
+        let took = (self.marks.now() - start) as f64 / 1e9;
+        // What the phase left to be done counts too, without that it would be the next one's.
+        self.node.engine.quiesced().await;
+        let cpu = (cpu_time() - cpu).as_secs_f64();
+        let millis = self.marks.millis_since(start);
+        let at = |share: f64| millis[((millis.len() - 1) as f64 * share).round() as usize];
+        self.figure(&format!("{name}_pods_per_s"), count as f64 / took);
+        self.figure(&format!("{name}_p50_ms"), at(0.5));
+        self.figure(&format!("{name}_p99_ms"), at(0.99));
+        self.figure(&format!("{name}_cpu_us_per_pod"), cpu * 1e6 / count as f64);
+        self.figure(&format!("{name}_rss_mib"), resident() as f64 / f64::from(1 << 20));
+        eprintln!("  {name}: {took:.2} s, {} of {}", count, self.n);
+    }
+}
