@@ -4,6 +4,7 @@
 //! stay. All of it is pure: the facts come from a [`View`](super::view::View) or from a test.
 
 mod containers;
+mod runs;
 mod short;
 mod text;
 mod waits;
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use super::events::Seen;
 use super::view::PodFacts;
+use runs::ContainerView;
 
 pub(crate) use short::short;
 pub(crate) use waits::waits;
@@ -60,8 +62,11 @@ pub(crate) struct Explanation {
     pub(crate) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
+    /// How many containers are ready, and how often they were started again.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) containers: Option<Containers>,
+    pub(crate) tally: Option<Tally>,
+    /// Its containers, init containers first.
+    pub(crate) containers: Vec<ContainerView>,
     /// Where its record in the engine stands; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lifecycle: Option<Stands>,
@@ -86,7 +91,7 @@ pub(crate) struct Explanation {
 /// How many containers are ready, and how often they were started again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Containers {
+pub(crate) struct Tally {
     pub(crate) ready: usize,
     pub(crate) all: usize,
     pub(crate) restarts: u32,
@@ -244,11 +249,12 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Explanation {
         state: summary.as_ref().map_or_else(|| pod.phase().as_str().to_owned(), |summary| pod.state(summary)),
         reason: text(status.and_then(|status| status.reason.as_ref())),
         message: text(status.and_then(|status| status.message.as_ref())),
-        containers: summary.as_ref().map(|summary| Containers {
+        tally: summary.as_ref().map(|summary| Tally {
             ready: summary.ready,
             all: summary.containers,
             restarts: summary.restarts,
         }),
+        containers: runs::containers(pod),
         lifecycle: stands,
         waits: waits(pod, find),
         transitions: pod

@@ -11,6 +11,7 @@
 
 mod about;
 mod board;
+mod nearest;
 mod watch;
 
 use std::sync::{Arc, LazyLock};
@@ -29,11 +30,14 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 
-use super::view::View;
+use podwright::actors::time::Time;
+
+use super::view::{PodFacts, View};
 
 use about::Agent;
 pub(crate) use about::{About, Place};
-use watch::{Seen, Watch};
+use board::RowWait;
+use watch::{Eyes, Seen, Watch};
 
 const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/detail.css"));
 /// One module: its parts are files only for who reads them.
@@ -73,9 +77,27 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
     Page { html, etag: format!("\"{etag}\""), policy }
 });
 
+/// Looks at the node.
+struct Looker {
+    view: View,
+    about: About,
+}
+
+impl Eyes for Looker {
+    fn look(&self) -> Seen {
+        let Looker { view, about } = self;
+        Seen { at: view.now(), agent: Agent::now(view, about, &PAGE.etag), pods: view.pods() }
+    }
+
+    fn nearest(&self, pod: &PodFacts, now: Time) -> Option<RowWait> {
+        nearest::nearest(pod, now)
+    }
+}
+
+/// `/` and `/watch`.
 pub(crate) fn router(view: View, about: About) -> Router {
     let changes = view.node.statuses.subscribe();
-    let eyes = move || Seen { at: view.now(), agent: Agent::now(&view, &about, &PAGE.etag), pods: view.pods() };
+    let eyes = Looker { view, about };
     Router::new().route("/", get(page)).route("/watch", get(watch)).with_state(Arc::new(Watch::new(eyes, changes)))
 }
 

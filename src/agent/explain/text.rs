@@ -57,7 +57,7 @@ impl Explanation {
         if self.state != self.phase {
             write!(f, " ({})", self.state)?;
         }
-        if let Some(containers) = &self.containers {
+        if let Some(containers) = &self.tally {
             let times = if containers.restarts == 1 { "restart" } else { "restarts" };
             write!(f, ", {} of {} ready, {} {times}", containers.ready, containers.all, containers.restarts)?;
         }

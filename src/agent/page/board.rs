@@ -7,16 +7,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright::actors::ids::PodUid;
 use podwright::actors::pod::Phase;
-use podwright::actors::pod_worker::{Hook, Lifecycle, WaitFor};
+use podwright::actors::pod_worker::{Lifecycle, WaitFor};
 use podwright::actors::status::PodSummary;
 use podwright::actors::time::Time;
 use serde::Serialize;
 
-use crate::agent::explain::{Kind, Wait, short, waits};
+use super::nearest::is_called;
 use crate::agent::view::PodFacts;
-
-/// A call that is over sooner is no wait worth telling: a pod that is checked would flicker.
-const CALL: Duration = Duration::from_secs(2);
 
 /// Milliseconds since the Unix epoch, as scripts have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -70,15 +67,18 @@ pub(super) enum Standing {
 /// The nearest wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct RowWait {
+pub(super) struct RowWait {
     /// In a few words.
-    short: String,
+    pub(super) short: String,
     /// In a sentence.
-    what: String,
+    pub(super) what: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<Millis>,
+    pub(super) since: Option<Millis>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    until: Option<Millis>,
+    pub(super) until: Option<Millis>,
+    /// Whether it changes only with what is known of the pod itself.
+    #[serde(skip)]
+    pub(super) own: bool,
 }
 
 /// What differs from what was last told.
@@ -102,6 +102,9 @@ impl Change {
     }
 }
 
+/// Tells what a pod waits for, if that is worth telling.
+pub(super) type Nearest<'a> = &'a dyn Fn(&PodFacts) -> Option<RowWait>;
+
 /// The rows as they were told last, and the facts they were made of.
 #[derive(Debug, Default)]
 pub(super) struct Board {
@@ -109,17 +112,18 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Takes what is true now; says what differs. A pod with the same facts as before costs a comparison.
-    pub(super) fn take(&mut self, pods: Vec<PodFacts>, now: Time) -> Change {
+    /// Takes what is true now, and `nearest`, which tells what a pod waits for; says what differs. A pod with the same
+    /// facts as before costs a comparison.
+    pub(super) fn take(&mut self, pods: Vec<PodFacts>, now: Time, nearest: Nearest<'_>) -> Change {
         let mut before = std::mem::take(&mut self.pods);
         let mut change = Change::default();
         self.pods.reserve(pods.len());
         for pod in pods {
             let known = before.remove(&pod.uid);
             let row = match known {
-                Some((facts, row)) if is_same(&facts, &pod) => row,
+                Some((facts, row)) if is_same(&facts, &pod) && row.wait.as_ref().is_none_or(|wait| wait.own) => row,
                 known => {
-                    let row = row(&pod, now);
+                    let row = row(&pod, now, nearest(&pod));
                     match known {
                         Some((_, told)) if *told == row => told,
                         _ => {
@@ -144,7 +148,7 @@ impl Board {
     }
 }
 
-/// Whether a row made of these would be the same. Objects and statuses are never changed in place.
+/// Whether a row made of these would be the same: while a call is under way that depends on how long it takes. Objects and statuses are never changed in place.
 fn is_same(a: &PodFacts, b: &PodFacts) -> bool {
     is_one(&a.object, &b.object)
         && is_one(&a.status, &b.status)
@@ -157,26 +161,12 @@ fn is_one<T>(a: &Option<Arc<T>>, b: &Option<Arc<T>>) -> bool {
     a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr)
 }
 
-/// Whether what is said of it depends on how long a call takes.
-fn is_called(pod: &PodFacts) -> bool {
-    pod.snapshot.as_ref().is_some_and(|snapshot| snapshot.wait.what == WaitFor::HookCall(Hook::Sync))
-}
-
-fn row(pod: &PodFacts, now: Time) -> Row {
+fn row(pod: &PodFacts, now: Time, wait: Option<RowWait>) -> Row {
     let summary = pod.summary(now);
     let ago = |ago: Option<Duration>| {
         let nanos = ago.map(|ago| u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX));
         nanos.map(|nanos| Millis::from(Time::from_nanos(now.as_nanos().saturating_sub(nanos))))
     };
-    // Who holds its name is told in the details: a row is about one pod.
-    let waits = waits(pod, &|_| None);
-    let wait = waits.first().filter(|wait| is_worth_telling(pod, wait, now)).map(|wait| RowWait {
-        // As if its time were up: how much of it is left is for the page to count.
-        short: short(&waits, wait.until.unwrap_or(now)),
-        what: wait.what.clone(),
-        since: wait.since.map(Millis::from),
-        until: wait.until.map(Millis::from),
-    });
     let of = |count: fn(&PodSummary) -> usize| summary.as_ref().map_or(0, count);
     Row {
         uid: pod.uid.to_string(),
@@ -192,14 +182,6 @@ fn row(pod: &PodFacts, now: Time) -> Row {
         restarted: ago(summary.as_ref().and_then(|summary| summary.last_restart)),
         born: ago(summary.as_ref().and_then(|summary| summary.age)),
         wait,
-    }
-}
-
-fn is_worth_telling(pod: &PodFacts, wait: &Wait, now: Time) -> bool {
-    match wait.kind {
-        Kind::Resync | Kind::Removal => false,
-        Kind::HookCall => !is_called(pod) || wait.since.is_some_and(|since| now.since(since) > CALL),
-        _ => true,
     }
 }
 

@@ -100,7 +100,7 @@ function showDetail() {
   const standing = row?.standing ?? "over";
   const facts = [el("span", { className: `state ${standing}` }, glyph(), " ", got.state)];
   if (got.state !== got.phase) facts.push(`phase ${got.phase}`);
-  if (got.containers) facts.push(`${got.containers.ready} of ${got.containers.all} ready`, plural(got.containers.restarts, "restart"));
+  if (row?.containers) facts.push(`${row.ready} of ${row.containers} ready`, plural(row.restarts, "restart"));
   if (row?.born) facts.push(aged({ "data-words": "age #" }, "since", row.born));
   const source = { file: "from a file", http: "from a URL", api: "from the API server" }[got.source] ?? "known to the runtime only";
   facts.push(got.desired ? source : `${source}, wanted by nobody any more`);
@@ -109,7 +109,7 @@ function showDetail() {
     ...(got.reason || got.message ? [el("p", {}, [got.reason, got.message].filter(Boolean).join(": "))] : []),
     el("h3", {}, "Waits for"), chain(got.waits, standing));
   drawTimeline();
-  $("more").replaceChildren(...moves(got), ...containers(got), ...told(got),
+  $("more").replaceChildren(...containers(got), ...moves(got), ...told(got),
     el("p", { className: "soft" }, "uid ", el("span", { className: "mono" }, got.uid)));
 }
 
@@ -193,7 +193,50 @@ function told(got) {
   return parts;
 }
 
-function containerLanes() { return []; }
-function containers() { return []; }
+const ended = (run) => (run.exitCode === 0 ? "over" : "trouble");
+const end = (run) => `ended with exit code ${run.exitCode}${run.reason ? ` (${run.reason})` : ""}`;
+
+// The run before, the pause after it, and the run that goes on or was the last.
+function containerLanes(got, now) {
+  return got.containers.map((container) => {
+    const spans = [];
+    const ran = (run) => {
+      if (!run?.startedAt) return;
+      const until = at(run.finishedAt);
+      spans.push({
+        from: at(run.startedAt), to: until ?? now, kind: until ? ended(run) : "well",
+        label: until ? `exit ${run.exitCode}` : "runs", words: `${container.name} ${until ? end(run) : "runs"}`,
+      });
+    };
+    ran(container.last);
+    const pause = at(container.last?.finishedAt);
+    if (pause) {
+      const until = at(container.run?.startedAt) ?? now;
+      spans.push({ from: pause, to: until, kind: "waits", label: "waits", words: `${container.name} waits to be started again` });
+    }
+    ran(container.run);
+    return { name: `container ${container.name}`, spans };
+  }).filter((lane) => lane.spans.length);
+}
+
+function containers(got) {
+  if (!got.containers.length) return [];
+  const rows = got.containers.map((container) => {
+    const { run, last } = container;
+    const kind = container.state === "running" ? (container.ready ? "well" : "waits") : container.state === "terminated" ? ended(run)
+      : container.reason && !/^(ContainerCreating|PodInitializing)$/.test(container.reason) ? "trouble" : "waits";
+    const state = [container.reason ?? container.state];
+    if (container.state === "running") state.push(container.ready ? ", ready" : ", not ready");
+    if (run?.startedAt && !run.finishedAt) state.push(", ", aged({ "data-words": "for #" }, "since", at(run.startedAt)));
+    const gone = container.state === "terminated" ? run : last;
+    return el("tr", {},
+      el("th", { scope: "row" }, container.name, container.kind === "regular" ? "" : el("span", { className: "soft" }, ` ${container.kind}`)),
+      el("td", {}, el("span", { className: kind }, glyph()), " ", state),
+      el("td", {}, String(container.restarts)),
+      el("td", {}, gone ? [`${gone.exitCode}${gone.reason ? ` ${gone.reason}` : ""}`,
+        gone.finishedAt ? [", ", aged({ "data-words": "# ago" }, "since", at(gone.finishedAt))] : []].flat() : "none"));
+  });
+  return [el("h3", {}, "Containers"), table(["Name", "State", "Restarts", "Last exit"], rows)];
+}
 
 new ResizeObserver(() => { if (detail.got && !detail.got.missing) drawTimeline(); }).observe($("detail"));

@@ -2,6 +2,9 @@
 // the document, and one frame draws them after any number of messages.
 
 const OVERSCAN = 6;
+// What changed shines for a moment, unless the system asks for calm.
+const TOLD = { backgroundColor: ["color-mix(in srgb, var(--accent) 22%, transparent)", "transparent"] };
+const still = matchMedia("(prefers-reduced-motion: reduce)");
 const list = { shown: [], drawn: new Map(), spare: [], height: 44, cursor: undefined, told: new Set(), stale: true };
 
 // Draws soon, once. `anew` also asks again which pods are wanted, and in which order.
@@ -99,11 +102,7 @@ function window_() {
       rows.append(element);
     }
     fill(element, list.shown[index], index);
-    if (list.told.has(uid)) {
-      element.classList.remove("told");
-      void element.offsetWidth;
-      element.classList.add("told");
-    }
+    if (list.told.has(uid) && !still.matches) element.animate(TOLD, 1400);
   }
   list.told.clear();
 }

@@ -31,7 +31,7 @@ function showAgent() {
 function showEmpty() {
   if (!agent) return;
   const waits = agent.missing.length
-    ? `The ${agent.missing.join(" and ")} source has not delivered yet. Pods start when it does.`
+    ? `The ${agent.missing.join(" and ")} source has not delivered yet; pods start when it does. Manifests are read from:`
     : "Nothing is wanted here, and nothing runs. A pod starts as soon as its manifest is put where manifests are read from:";
   const sample = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: hello\nspec:\n  containers:\n  - name: main\n    image: none\n    command: [sh, -c, \"while date; do sleep 5; done\"]\n";
   const file = agent.places.find((place) => place.source === "file");
@@ -54,7 +54,7 @@ function chips(into, all) {
       const button = have.get(chip.name) ?? el("button", { type: "button", "data-name": chip.name },
         chip.standing ? glyph() : "", el("b"), el("span", {}, chip.words));
       button.onclick = chip.toggle;
-      if (chip.standing) button.classList.add(chip.standing);
+      if (chip.standing) button.className = chip.standing;
       have.set(chip.name, button);
       return button;
     }));

@@ -23,7 +23,7 @@ use podwright::actors::time::Time;
 use tokio::sync::watch as signal;
 
 use super::about::Agent;
-use super::board::{Board, Millis, Row, all};
+use super::board::{Board, Millis, Row, RowWait, all};
 use crate::agent::view::PodFacts;
 
 /// How many may watch at a time.
@@ -39,6 +39,15 @@ const UNREAD: usize = 16;
 /// How many rows a message of the first telling holds: a page shows them as they come.
 const CHUNK: usize = 250;
 
+/// Who looks.
+pub(super) trait Eyes: Send + Sync {
+    /// Takes its time.
+    fn look(&self) -> Seen;
+
+    /// What a pod waits for, if that is worth telling.
+    fn nearest(&self, pod: &PodFacts, now: Time) -> Option<RowWait>;
+}
+
 /// What is true at one instant.
 pub(super) struct Seen {
     pub(super) at: Time,
@@ -48,7 +57,7 @@ pub(super) struct Seen {
 
 /// Looks for all who watch.
 pub(super) struct Watch {
-    eyes: Box<dyn Fn() -> Seen + Send + Sync>,
+    eyes: Box<dyn Eyes>,
     /// Counts up when something changed, as far as it tells.
     changes: signal::Receiver<u64>,
     seats: Arc<Semaphore>,
@@ -119,8 +128,7 @@ impl Default for Sight {
 }
 
 impl Watch {
-    /// `eyes` look; they may take their time.
-    pub(super) fn new(eyes: impl Fn() -> Seen + Send + Sync + 'static, changes: signal::Receiver<u64>) -> Self {
+    pub(super) fn new(eyes: impl Eyes + 'static, changes: signal::Receiver<u64>) -> Self {
         let seats = Arc::new(Semaphore::new(SEATS));
         Watch { eyes: Box::new(eyes), changes, seats, sight: Mutex::default() }
     }
@@ -177,9 +185,9 @@ impl Watch {
 
     /// One look.
     fn look(&self, sight: &mut Sight) {
-        let Seen { at, agent, pods } = (self.eyes)();
+        let Seen { at, agent, pods } = self.eyes.look();
         let now = Millis::from(at);
-        let change = sight.board.take(pods, at);
+        let change = sight.board.take(pods, at, &|pod| self.eyes.nearest(pod, at));
         let mut told = Vec::new();
         // The first look is told to each by itself.
         if sight.awake {

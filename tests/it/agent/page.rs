@@ -103,6 +103,9 @@ async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
     browser.until("what ends it is told", &says("released by:")).await;
     browser.until("its life is drawn", "document.querySelectorAll('#drawing rect.well').length > 0").await;
     browser.until("its events are drawn", "document.querySelectorAll('#drawing .mark').length > 2").await;
+    browser.until("its last exit is told", &says("3 Error")).await;
+    let lane = "[...document.querySelectorAll('#drawing text')].some((t) => t.textContent === 'container main')";
+    browser.until("its container's runs are drawn", lane).await;
     browser.until("its moves are told", &says("allowed to start")).await;
     readable(&mut browser).await;
     browser.size(360, 740).await;

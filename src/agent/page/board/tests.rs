@@ -4,10 +4,11 @@ use k8s_openapi::api::core::v1::PodStatus;
 use podwright::actors::engine::PodSnapshot;
 use podwright::actors::ids::FullName;
 use podwright::actors::pod::PodObject;
-use podwright::actors::pod_worker::Wait as PodWait;
+use podwright::actors::pod_worker::{Hook, Wait as PodWait};
 use serde_json::json;
 
 use super::*;
+use crate::agent::page::nearest::nearest;
 
 fn at(seconds: u64) -> Time {
     Time::from_secs(seconds)
@@ -56,6 +57,10 @@ fn waits(reason: &str) -> serde_json::Value {
     json!({"phase": "Pending", "containerStatuses": [container]})
 }
 
+fn take(board: &mut Board, pods: Vec<PodFacts>, now: Time) -> Change {
+    board.take(pods, now, &|pod| nearest(pod, now))
+}
+
 fn names(rows: &[Arc<Row>]) -> Vec<&str> {
     rows.iter().map(|row| row.name.as_str()).collect()
 }
@@ -71,14 +76,14 @@ fn waiting(pod: PodFacts, what: WaitFor, since: u64) -> PodFacts {
 fn only_rows_that_differ_are_told_and_those_that_went() {
     let mut board = Board::default();
     let (a, b, c) = (pod("a", runs()), pod("b", runs()), pod("c", runs()));
-    let first = board.take(vec![a.clone(), b.clone(), c.clone()], at(20));
+    let first = take(&mut board, vec![a.clone(), b.clone(), c.clone()], at(20));
     assert_eq!((names(&first.rows), first.gone.len()), (vec!["a", "b", "c"], 0));
-    assert!(board.take(vec![a.clone(), b.clone(), c.clone()], at(30)).is_empty(), "time alone changes no row");
+    assert!(take(&mut board, vec![a.clone(), b.clone(), c.clone()], at(30)).is_empty(), "time alone changes no row");
 
     let same = PodFacts { status: a.status.as_deref().cloned().map(Arc::new), ..a.clone() };
-    let change = board.take(vec![same, pod("b", waits("CrashLoopBackOff"))], at(40));
+    let change = take(&mut board, vec![same, pod("b", waits("CrashLoopBackOff"))], at(40));
     assert_eq!((names(&change.rows), change.gone), (vec!["b"], vec!["c".to_owned()]));
-    assert!(board.take(vec![a, pod("b", waits("CrashLoopBackOff"))], at(50)).is_empty());
+    assert!(take(&mut board, vec![a, pod("b", waits("CrashLoopBackOff"))], at(50)).is_empty());
 }
 
 #[test]
@@ -87,7 +92,8 @@ fn the_worst_comes_first() {
     let succeeded = json!({"phase": "Succeeded"});
     let error = WaitFor::Retry { hook: Hook::Sync, error: "no".into() };
     let mut board = Board::default();
-    board.take(
+    take(
+        &mut board,
         vec![
             pod("a-over", succeeded),
             pod("b-well", runs()),
@@ -109,9 +115,9 @@ fn the_worst_comes_first() {
 fn a_call_is_told_once_it_takes_long() {
     let mut board = Board::default();
     let called = waiting(pod("a", runs()), WaitFor::HookCall(Hook::Sync), 100);
-    board.take(vec![pod("a", runs())], at(99));
-    let quick = board.take(vec![called.clone()], at(101));
+    take(&mut board, vec![pod("a", runs())], at(99));
+    let quick = take(&mut board, vec![called.clone()], at(101));
     assert!(quick.rows.iter().all(|row| row.wait.is_none()), "{quick:?}");
-    let long = board.take(vec![called], at(103));
+    let long = take(&mut board, vec![called], at(103));
     assert_eq!(long.rows.first().map(|row| row.standing), Some(Standing::Waits), "{long:?}");
 }

@@ -7,18 +7,30 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::page::board::tests::{pod, runs};
 
-/// A node whose pods are all new at every look, and how often somebody looked.
-fn restless(pods: usize) -> (Arc<Watch>, Arc<AtomicU32>, signal::Sender<u64>) {
-    let looks = Arc::new(AtomicU32::new(0));
-    let count = looks.clone();
-    let (tell, changes) = signal::channel(0);
-    let eyes = move || {
-        let look = count.fetch_add(1, Ordering::SeqCst);
+/// A node whose pods are all new at every look.
+struct Restless {
+    pods: usize,
+    looks: Arc<AtomicU32>,
+}
+
+impl Eyes for Restless {
+    fn look(&self) -> Seen {
+        let look = self.looks.fetch_add(1, Ordering::SeqCst);
         let status =
             |name: &str| if look.is_multiple_of(2) { runs() } else { json!({"phase": "Failed", "reason": name}) };
-        let pods = (0..pods).map(|n| format!("pod-{n:04}")).map(|name| pod(&name, status(&name))).collect();
+        let pods = (0..self.pods).map(|n| format!("pod-{n:04}")).map(|name| pod(&name, status(&name))).collect();
         Seen { at: Time::from_secs(100 + u64::from(look)), agent: Agent::default(), pods }
-    };
+    }
+
+    fn nearest(&self, _: &PodFacts, _: Time) -> Option<RowWait> {
+        None
+    }
+}
+
+fn restless(pods: usize) -> (Arc<Watch>, Arc<AtomicU32>, signal::Sender<u64>) {
+    let (tell, changes) = signal::channel(0);
+    let eyes = Restless { pods, looks: Arc::default() };
+    let looks = eyes.looks.clone();
     (Arc::new(Watch::new(eyes, changes)), looks, tell)
 }
 
