@@ -30,7 +30,7 @@ use crate::pod_worker::{KnownPod, Update, UpdateKind};
 use crate::ports::{Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock};
 
 pub use config::{EngineConfig, Threads};
-pub use explain::PodSnapshot;
+pub use explain::{Glance, PodSnapshot};
 pub use kill::{KillNow, KillPodError};
 pub use pool::StartEngineError;
 

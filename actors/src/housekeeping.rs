@@ -11,10 +11,10 @@ mod actor;
 mod background;
 mod garbage;
 mod plan;
+mod waits;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,6 +23,7 @@ use podwright_metrics::{BySource, Metrics};
 use crate::containers::perform::ContainerManager;
 use crate::desired::DesiredState;
 use crate::dispatcher::Dispatcher;
+use crate::explain::{Explainer, Failing, Patience};
 use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::pod::PodObject;
@@ -53,6 +54,8 @@ pub struct Housekeeping {
     pub containers: Arc<ContainerManager>,
     /// Removes directories.
     pub storage: Arc<dyn PodStorage>,
+    /// Tells what pods wait for.
+    pub explainer: Arc<Explainer>,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
     /// Counts what is found.
@@ -62,14 +65,46 @@ pub struct Housekeeping {
 }
 
 /// What housekeeping keeps between passes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PassState {
-    /// When the last pass ended, in nanoseconds; 0 before the first.
-    last: AtomicU64,
+    /// How the last pass ended.
+    health: Arc<PassHealth>,
+    /// Of which waits was told.
+    patience: Mutex<Patience>,
     /// Whether the removal of directories and dead containers that an earlier pass started still goes on.
     sweeping: Arc<Mutex<HashSet<()>>>,
     /// UIDs that are over and whose stray containers are being stopped.
     strays: Arc<Mutex<HashSet<PodUid>>>,
+}
+
+impl PassState {
+    /// No pass yet. A wait is told of after `event_after`; zero tells of none.
+    pub fn new(health: Arc<PassHealth>, event_after: Duration) -> Self {
+        let patience = Mutex::new(Patience::new(event_after));
+        PassState { health, patience, sweeping: Arc::default(), strays: Arc::default() }
+    }
+}
+
+/// When the last pass ended, and why passes end early.
+#[derive(Debug, Default)]
+pub struct PassHealth(Mutex<(Option<Time>, Option<Failing>)>);
+
+impl PassHealth {
+    /// When the last pass ended, whatever its result, and why passes end early, if they do.
+    pub fn look(&self) -> (Option<Time>, Option<Failing>) {
+        self.0.lock().clone()
+    }
+
+    fn passed(&self, now: Time, result: &Result<(), PassError>) {
+        let (last, failing) = &mut *self.0.lock();
+        *last = Some(now);
+        match result {
+            Ok(()) => *failing = None,
+            Err(PassError::List(error)) => {
+                Failing::note(failing, format!("cannot list the runtime's pods: {error}"), now);
+            }
+        }
+    }
 }
 
 /// A pass ended early; nothing that needs the runtime's word was touched.
@@ -83,10 +118,7 @@ pub enum PassError {
 impl Housekeeping {
     /// When the last pass ended, whatever its result.
     pub fn last_pass(&self) -> Option<Time> {
-        match self.state.last.load(Ordering::Acquire) {
-            0 => None,
-            nanos => Some(Time::from_nanos(nanos)),
-        }
+        self.state.health.look().0
     }
 
     /// One pass; none before every source delivered.
@@ -97,7 +129,8 @@ impl Housekeeping {
         let start = self.clock.now();
         let result = self.compare().await;
         let end = self.clock.now();
-        self.state.last.store(end.as_nanos(), Ordering::Release);
+        self.state.health.passed(end, &result);
+        self.tell_long_waits();
         if end.since(start) > SLOW {
             tracing::warn!(seconds = end.since(start).as_secs_f64(), "housekeeping pass was slow");
         }

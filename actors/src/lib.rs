@@ -6,6 +6,7 @@ pub mod containers;
 pub mod desired;
 pub mod dispatcher;
 pub mod engine;
+pub mod explain;
 pub mod housekeeping;
 pub mod ids;
 pub mod metered;

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::Actor;
 use podwright_metrics::Metrics;
@@ -13,7 +14,8 @@ use crate::containers::perform::{ContainerManager, ContainerPorts, ContainersCon
 use crate::desired::Desired;
 use crate::dispatcher::{Dispatcher, DispatcherActor};
 use crate::engine::{Engine, EngineConfig, EngineParts, StartEngineError};
-use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
+use crate::explain::Explainer;
+use crate::housekeeping::{Housekeeping, HousekeepingActor, PassHealth, PassState};
 use crate::metered::MeteredRuntime;
 use crate::observer::{ChangeSink, Observer, ObserverActor};
 use crate::ports::{
@@ -21,6 +23,7 @@ use crate::ports::{
     SourceSet,
 };
 use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
+use crate::shutdown::ShutdownProgress;
 use crate::status::NodeFacts;
 use crate::statuses::Statuses;
 use crate::sync::{CountStarts, NodeResolver, NodeSyncer, SandboxStatus};
@@ -36,6 +39,8 @@ pub struct NodeConfig {
     pub facts: NodeFacts,
     /// What the node can give to pods; containers are told it where they have no limit of their own.
     pub allocatable: Allocatable,
+    /// After how long a pod's wait becomes an event; zero for never.
+    pub explain_event_after: Duration,
     /// The sources that have to deliver before anything is stopped for want of a source.
     pub sources: Vec<SourceKind>,
 }
@@ -73,6 +78,10 @@ pub struct Node {
     pub housekeeping: Arc<Housekeeping>,
     /// Why containers do not start.
     pub containers: Arc<ContainerManager>,
+    /// Tells why pods are where they are.
+    pub explainer: Arc<Explainer>,
+    /// Told of a shutdown that is under way.
+    pub shutdown: Arc<ShutdownProgress>,
     /// Where sources send their sets.
     pub sets: mpsc::Sender<SourceSet>,
     /// Whether the runtime answers.
@@ -148,15 +157,29 @@ impl Node {
             clock: clock.clone(),
             metrics: metrics.clone(),
         });
+        let shutdown = Arc::new(ShutdownProgress::default());
+        let passes = Arc::new(PassHealth::default());
+        let explainer = Arc::new(Explainer {
+            engine: engine.clone(),
+            desired: desired.clone(),
+            statuses: statuses.clone(),
+            containers: containers.clone(),
+            observer: observer.clone(),
+            passes: passes.clone(),
+            shutdown: shutdown.clone(),
+            started: clock.now(),
+            clock: clock.clone(),
+        });
         let housekeeping = Arc::new(Housekeeping {
             dispatcher: dispatcher.clone(),
             runtime,
             probes,
             containers: containers.clone(),
             storage,
+            explainer: explainer.clone(),
             clock,
             metrics,
-            state: PassState::default(),
+            state: PassState::new(passes, config.explain_event_after),
         });
 
         let (sets, received) = mpsc::channel(SOURCE_CHANNEL_DEPTH);
@@ -174,6 +197,6 @@ impl Node {
         });
         DispatcherActor::new(dispatcher, received, healthy.clone()).start();
         HousekeepingActor::new(housekeeping.clone()).start();
-        Ok(Node { engine, desired, statuses, observer, housekeeping, containers, sets, healthy })
+        Ok(Node { engine, desired, statuses, observer, housekeeping, containers, explainer, shutdown, sets, healthy })
     }
 }

@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use podwright_metrics::{Metrics, RunningContainers};
 
+use crate::explain::Failing;
 use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::ports::{
@@ -41,17 +43,30 @@ pub struct Observer {
     /// Numbers the reads by when they began.
     reads: AtomicU64,
     board: Board,
+    outage: Mutex<Option<Failing>>,
 }
 
 impl Observer {
     /// Nothing seen yet.
     pub fn new(runtime: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
-        Observer { runtime, clock, metrics, reads: AtomicU64::new(0), board: Board::default() }
+        Observer {
+            runtime,
+            clock,
+            metrics,
+            reads: AtomicU64::new(0),
+            board: Board::default(),
+            outage: Mutex::default(),
+        }
     }
 
     /// What was last seen of a pod.
     pub fn last(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
         self.board.last(uid)
+    }
+
+    /// Since when the runtime cannot be listed, if so.
+    pub fn outage(&self) -> Option<Failing> {
+        self.outage.lock().clone()
     }
 
     /// Reads a pod now. What is found is not told on: the caller acts on it.

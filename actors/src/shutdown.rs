@@ -1,20 +1,23 @@
 //! Stopping all pods when the node goes down: groups by priority, one after the other, each within its time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use parking_lot::Mutex;
 use podwright_metrics::ShutdownMetrics;
 
 use crate::admission::{AdmissionHandler, Admitted, Rejection};
 use crate::engine::Engine;
+use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject, SYSTEM_CRITICAL_PRIORITY};
 use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Update};
 use crate::ports::{Clock, StatusFn};
 use crate::status::set_condition;
-use crate::time::Grace;
+use crate::time::{Grace, Time};
 
 /// A pod that is killed when its grace, and with it the time of its group, is over is not late: so long it takes at most to
 /// see that it is dead.
@@ -85,8 +88,50 @@ impl AdmissionHandler for ShutdownGate {
     }
 }
 
+/// Which pods a shutdown that is under way stops when.
+#[derive(Debug, Default)]
+pub struct ShutdownProgress(Mutex<HashMap<PodUid, StopTurn>>);
+
+/// When a shutdown stops a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopTurn {
+    /// When the shutdown began.
+    pub since: Time,
+    /// When the pod is asked to stop, at the latest.
+    pub begins: Time,
+    /// When its group's time is over, at the latest.
+    pub ends: Time,
+    /// How many pods are to stop before it.
+    pub before: usize,
+}
+
+impl ShutdownProgress {
+    /// When a pod is stopped; `None` if nothing is shut down.
+    pub fn turn(&self, uid: &PodUid) -> Option<StopTurn> {
+        self.0.lock().get(uid).copied()
+    }
+
+    /// The groups that are left, the first of which is stopped now.
+    fn go_on(&self, since: Time, now: Time, left: &[Group]) {
+        let mut turns = self.0.lock();
+        let (mut begins, mut before) = (now, 0);
+        for group in left {
+            let ends = begins + group.time;
+            let turn = StopTurn { since, begins, ends, before };
+            turns.extend(group.pods.iter().map(|pod| (pod.uid().clone(), turn)));
+            begins = ends + SLACK;
+            before += group.pods.len();
+        }
+    }
+
+    fn end(&self) {
+        self.0.lock().clear();
+    }
+}
+
 /// Stops the groups one after the other. Each is waited for until all of its pods have stopped and are cleaned up, or its
-/// time is over. Answers with the pods that did not stop in time, and measures begin and end. Needs a tokio runtime with
+/// time is over. Answers with the pods that did not stop in time, measures begin and end, and tells `progress` of what is
+/// left. Needs a tokio runtime with
 /// time.
 ///
 /// Cancel safe: stops that were asked for go on.
@@ -94,12 +139,15 @@ pub async fn stop_all(
     engine: &Engine,
     clock: &dyn Clock,
     metrics: &ShutdownMetrics,
+    progress: &ShutdownProgress,
     groups: &[Group],
 ) -> Vec<Arc<PodObject>> {
+    let since = clock.now();
     let since_epoch = || Duration::from_nanos(clock.now().as_nanos());
     metrics.started(since_epoch());
     let mut late = Vec::new();
-    for group in groups {
+    for (number, group) in groups.iter().enumerate() {
+        progress.go_on(since, clock.now(), &groups[number..]);
         let end = tokio::time::Instant::now() + group.time + SLACK;
         let stops = group.pods.iter().map(|pod| {
             let (notifier, completed) = Notifier::new();
@@ -116,6 +164,7 @@ pub async fn stop_all(
         // Volumes that do not come down hold up the next group no longer than containers would.
         let _ = tokio::time::timeout_at(end, cleaned_up(engine, group)).await;
     }
+    progress.end();
     metrics.ended(since_epoch());
     late
 }

@@ -39,7 +39,7 @@ mod tests;
 
 pub use cache::{Change, IllegalRestart, SetOutcome, StatusCache, TerminatedContainer};
 pub use compute::{NodeFacts, StatusInput, compute, rejected};
-pub use conditions::set_condition;
+pub use conditions::{is_ready, set_condition};
 pub use deadline::{Exceeded, deadline, deadline_exceeded};
 pub use merge::merge_for_api;
 pub use normalize::{normalize, same_for_node};

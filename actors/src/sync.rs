@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 
+use crate::containers::activity::Task;
 use crate::containers::perform::{ContainerManager, RunningParts, SyncWork};
 use crate::ids::PodUid;
 use crate::observer::Observer;
@@ -133,11 +134,18 @@ impl PodSyncer for NodeSyncer {
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
         let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped);
+        let activities = self.containers.activities();
+        let doing = activities.begin(&cx.uid, Task::TakeDownVolumes);
         let down = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.tear_down(pod.uid()));
         match down.await {
-            Ok(result) => result.map_err(SyncError::failed)?,
+            Ok(Ok(())) => activities.good_volumes(&cx.uid),
+            Ok(Err(error)) => {
+                self.blame(&cx.uid, &error);
+                return Err(SyncError::failed(error));
+            }
             Err(_) => return Err(SyncError::failed(VolumesSlow { doing: "take down" })),
         }
+        drop(doing);
         self.statuses.terminate(pod);
         Ok(())
     }
@@ -159,11 +167,13 @@ struct VolumesSlow {
 
 impl NodeSyncer {
     async fn read(&self, cx: &HookContext, pod: Option<&Arc<PodObject>>) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let _doing = self.containers.activities().begin(&cx.uid, Task::ReadStatus);
         self.seen(cx, pod, cx.cancel.run_until_cancelled(self.observer.read(&cx.uid)).await)
     }
 
     /// After containers were started or stopped; see [`Observer::read_again`].
     async fn read_again(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let _doing = self.containers.activities().begin(&cx.uid, Task::ReadStatus);
         self.seen(cx, Some(pod), cx.cancel.run_until_cancelled(self.observer.read_again(&cx.uid)).await)
     }
 
@@ -187,17 +197,23 @@ impl NodeSyncer {
     }
 
     async fn set_up_volumes(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<VolumeMounts, SyncError> {
+        let activities = self.containers.activities();
+        let _doing = activities.begin(&cx.uid, Task::SetUpVolumes);
         let set_up = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.set_up(pod));
         let failed = |error: &dyn std::error::Error| {
             self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
         };
         match cx.cancel.run_until_cancelled(set_up).await {
             None => Err(SyncError::Cancelled),
-            Some(Ok(Ok(volumes))) => Ok(volumes),
+            Some(Ok(Ok(volumes))) => {
+                activities.good_volumes(&cx.uid);
+                Ok(volumes)
+            }
             Some(Ok(Err(
                 error @ (StorageError::Unsupported { .. } | StorageError::Volume { .. } | StorageError::Io { .. }),
             ))) => {
                 failed(&error);
+                self.blame(&cx.uid, &error);
                 Err(SyncError::failed(error))
             }
             Some(Err(_)) => {
@@ -205,6 +221,18 @@ impl NodeSyncer {
                 failed(&slow);
                 Err(SyncError::failed(slow))
             }
+        }
+    }
+
+    /// Keeps which volume an error is about.
+    fn blame(&self, uid: &PodUid, error: &StorageError) {
+        match error {
+            StorageError::Volume { volume, reason } => self.containers.activities().bad_volume(uid, volume, reason),
+            StorageError::Unsupported { volume, kind, remedy } => {
+                let reason = format!("{kind} volumes are not supported: {remedy}");
+                self.containers.activities().bad_volume(uid, volume, &reason);
+            }
+            StorageError::Io { .. } => {}
         }
     }
 

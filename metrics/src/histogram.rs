@@ -44,6 +44,10 @@ pub(crate) const IMAGE_PULL: &[f64] = &[
     3600.0,
 ];
 
+/// Waiting for a turn to start: nothing at all when the runtime is idle, minutes when a whole node starts on a slow one.
+pub(crate) const START_WAIT: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+
 /// Regular containers of a pod; few have more than a handful. Buckets of the kubelet.
 pub(crate) const CONTAINERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 

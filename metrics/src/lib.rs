@@ -27,6 +27,7 @@ mod actors;
 mod admission;
 mod containers;
 mod encode;
+mod governor;
 mod histogram;
 mod housekeeping;
 mod labels;
@@ -47,6 +48,7 @@ pub use actors::{ActorMetrics, ActorsMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
 pub use containers::ContainerMetrics;
 pub use encode::Format;
+pub use governor::GovernorMetrics;
 pub use housekeeping::{BySource, HousekeepingMetrics, Lifecycle, OldestPhases, PodConfig, WorkingPods};
 pub use labels::ContainerType;
 pub use node::{CgroupOperation, NodeMetrics};
@@ -67,6 +69,8 @@ pub struct Metrics {
     pub admission: AdmissionMetrics,
     /// Sandboxes, containers, images and lifecycle handlers.
     pub containers: ContainerMetrics,
+    /// Which starts wait for their turn.
+    pub governor: GovernorMetrics,
     /// What each housekeeping pass finds.
     pub housekeeping: HousekeepingMetrics,
     /// The node itself and its cgroups.
@@ -94,6 +98,7 @@ impl Metrics {
             actors: ActorsMetrics::register(&mut registry),
             admission: AdmissionMetrics::register(&mut registry),
             containers: ContainerMetrics::register(&mut registry),
+            governor: GovernorMetrics::register(&mut registry),
             housekeeping: HousekeepingMetrics::register(&mut registry),
             node: NodeMetrics::register(&mut registry),
             pleg: PlegMetrics::register(&mut registry),

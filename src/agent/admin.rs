@@ -18,8 +18,9 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::explain::{Facts, explain, mentions, nearest};
+use super::explain::unknown;
 use super::page::{self, About};
+use super::table;
 use super::view::View;
 
 /// How long until an address that is taken is tried again.
@@ -66,6 +67,7 @@ fn router(view: View, about: About) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/pods", get(pods::pods))
+        .route("/explain", get(explain_all))
         .route("/explain/{namespace}/{name}", get(explain_pod))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
@@ -120,58 +122,67 @@ async fn metrics(State(view): State<View>, headers: HeaderMap) -> Response {
     ([(CONTENT_TYPE, format.content_type())], view.metrics.encode(format)).into_response()
 }
 
+/// In which form to answer. `output` is another word for `format`.
 #[derive(Deserialize)]
-struct Output {
-    output: Option<String>,
+struct Form {
+    #[serde(alias = "output")]
+    format: Option<String>,
+}
+
+impl Form {
+    /// Whether to answer in JSON, or why not at all.
+    fn json(&self, headers: &HeaderMap) -> Result<bool, String> {
+        match self.format.as_deref() {
+            Some("json") => Ok(true),
+            Some("text") => Ok(false),
+            None => Ok(accept(headers).contains("application/json")),
+            Some(other) => Err(format!("there is no format {other:?}: ask for text or json\n")),
+        }
+    }
 }
 
 async fn explain_pod(
     State(view): State<View>,
     Path((namespace, name)): Path<(String, String)>,
-    Query(Output { output }): Query<Output>,
+    Query(form): Query<Form>,
     headers: HeaderMap,
 ) -> Response {
     let full_name = FullName::new(&namespace, &name);
-    let found = view.named(&full_name);
-    let Some((pod, others)) = found.split_first() else {
-        return (StatusCode::NOT_FOUND, unknown(&view, &full_name)).into_response();
+    let json = match form.json(&headers) {
+        Ok(json) => json,
+        Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    let explanation = explain(&Facts {
-        now: view.now(),
-        pod,
-        others,
-        find: &|uid| view.pod(uid),
-        events: &view.events(&pod.uid),
-        problems: &view.problems(),
-    });
-    match output.as_deref() {
-        Some("json") => Json(explanation).into_response(),
-        Some("text") => explanation.to_string().into_response(),
-        None if accept(&headers).contains("application/json") => Json(explanation).into_response(),
-        None => explanation.to_string().into_response(),
-        Some(other) => {
-            (StatusCode::BAD_REQUEST, format!("there is no output {other:?}: ask for text or json\n")).into_response()
-        }
+    match view.explain(&full_name) {
+        None => (StatusCode::NOT_FOUND, unknown(&view.node.explainer, &full_name)).into_response(),
+        Some(explanation) if json => Json(explanation).into_response(),
+        Some(explanation) => explanation.to_string().into_response(),
     }
 }
 
-/// Why there is no such pod, as far as can be told.
-fn unknown(view: &View, wanted: &FullName) -> String {
-    let mut why = format!("there is no pod {wanted}\n");
-    for problem in mentions(&view.problems(), wanted.name()) {
-        why.push_str(&format!("a manifest that names it cannot be used: {problem}\n"));
+/// All pods, a line each, and what of the sources cannot be used.
+async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers: HeaderMap) -> Response {
+    let json = match form.json(&headers) {
+        Ok(json) => json,
+        Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
+    };
+    let lines = view.node.explainer.lines();
+    if json {
+        return Json(lines).into_response();
     }
-    let near = nearest(wanted, view.pods().into_iter().map(|pod| pod.full_name));
-    if !near.is_empty() {
-        let near: Vec<String> = near.iter().map(ToString::to_string).collect();
-        why.push_str(&format!("near to it: {}\n", near.join(", ")));
+    let mut text = table::explained(&lines, view.now()).join("\n");
+    text.push('\n');
+    for trouble in view.node.explainer.troubles() {
+        text.push_str(&format!("{}\n", trouble.detail));
     }
-    why
+    for problem in view.problems() {
+        text.push_str(&format!("cannot be used: {problem}\n"));
+    }
+    text.into_response()
 }
 
 async fn not_found(uri: Uri) -> Response {
     let why = format!(
-        "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods and /explain/NAMESPACE/NAME are here\n",
+        "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods, /explain and /explain/NAMESPACE/NAME are here\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, why).into_response()

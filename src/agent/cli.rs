@@ -58,6 +58,9 @@ pub(crate) struct RunArgs {
     /// How many pods may run at a time.
     #[arg(long, value_name = "N", default_value_t = 110)]
     pub(crate) max_pods: usize,
+    /// After how many seconds a pod's wait becomes an event; 0 for never.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole_seconds)]
+    pub(crate) explain_event_after: Duration,
     /// How long pods have to stop when the agent is asked to end, and how much of that is kept for critical ones; 0
     /// leaves them running for the next agent.
     #[arg(long, value_name = "SECONDS[,CRITICAL]", default_value_t)]
@@ -79,9 +82,9 @@ pub(crate) struct GetArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// Which pod.
+    /// Which pod; a line for each of them if none is named.
     #[arg(value_name = "NAMESPACE/NAME")]
-    pub(crate) pod: FullName,
+    pub(crate) pod: Option<FullName>,
     /// The form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: ExplainOutput,
@@ -212,6 +215,11 @@ impl FromStr for NodeName {
     }
 }
 
+fn whole_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.trim().parse::<u32>().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    Ok(Duration::from_secs(seconds.into()))
+}
+
 /// `SECONDS[,CRITICAL]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShutdownGrace(pub(crate) ShutdownConfig);
@@ -233,14 +241,10 @@ impl FromStr for ShutdownGrace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let seconds = |text: &str| {
-            let whole = text.trim().parse::<u32>().map_err(|_| format!("{text:?} is not a number of seconds"))?;
-            Ok::<_, String>(Duration::from_secs(whole.into()))
-        };
         let (total, critical) = match text.split_once(',') {
-            Some((total, critical)) => (seconds(total)?, seconds(critical)?),
+            Some((total, critical)) => (whole_seconds(total)?, whole_seconds(critical)?),
             None => {
-                let total = seconds(text)?;
+                let total = whole_seconds(text)?;
                 (total, total / 6)
             }
         };

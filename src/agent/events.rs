@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use podwright::actors::explain::SeenEvent;
 use podwright::actors::ids::PodUid;
 use podwright::actors::pod::PodObject;
 use podwright::actors::ports::{Clock, EventRecorder, EventType, PodEvent};
@@ -20,16 +21,6 @@ pub(crate) struct EventLog {
     kept: Mutex<Kept>,
 }
 
-/// One event, however often it came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) event: PodEvent,
-    /// How often.
-    pub(crate) count: u32,
-    pub(crate) first: Time,
-    pub(crate) last: Time,
-}
-
 /// The events by pod, and the pods in the order in which they were last touched.
 #[derive(Debug)]
 struct Kept {
@@ -43,7 +34,7 @@ struct Kept {
 struct OfPod {
     touched: u64,
     /// The one that came last is last.
-    events: VecDeque<Seen>,
+    events: VecDeque<SeenEvent>,
 }
 
 impl EventLog {
@@ -53,7 +44,7 @@ impl EventLog {
     }
 
     /// The last events of a pod, the newest last.
-    pub(crate) fn of(&self, uid: &PodUid) -> Vec<Seen> {
+    pub(crate) fn of(&self, uid: &PodUid) -> Vec<SeenEvent> {
         self.kept.lock().pods.get(uid).map(|pod| pod.events.iter().cloned().collect()).unwrap_or_default()
     }
 }
@@ -98,8 +89,8 @@ impl OfPod {
     fn keep(&mut self, event: PodEvent, now: Time) {
         let known = self.events.iter().position(|seen| seen.event == event);
         let seen = match known.and_then(|index| self.events.remove(index)) {
-            Some(seen) => Seen { count: seen.count.saturating_add(1), last: now, ..seen },
-            None => Seen { event, count: 1, first: now, last: now },
+            Some(seen) => SeenEvent { count: seen.count.saturating_add(1), last: now, ..seen },
+            None => SeenEvent { event, count: 1, first: now, last: now },
         };
         self.events.push_back(seen);
         if self.events.len() > PER_POD {
@@ -126,7 +117,7 @@ mod tests {
         kept.keep(&uid, back_off.clone(), at(3));
         let events = &kept.pods[&uid].events;
         assert_eq!(events.len(), 2);
-        assert_eq!(events[1], Seen { event: back_off, count: 2, first: at(1), last: at(3) });
+        assert_eq!(events[1], SeenEvent { event: back_off, count: 2, first: at(1), last: at(3) });
     }
 
     #[test]

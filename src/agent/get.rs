@@ -38,7 +38,10 @@ pub(crate) fn get(args: &GetArgs) -> Result<String, AskError> {
 /// [`AskError`].
 pub(crate) fn explain(args: &ExplainArgs) -> Result<String, AskError> {
     let address = args.admin.0;
-    let path = format!("/explain/{}", args.pod);
+    let path = match &args.pod {
+        Some(pod) => format!("/explain/{pod}"),
+        None => "/explain".to_owned(),
+    };
     match args.output {
         ExplainOutput::Text => ask(address, &path, TEXT).map(|text| text.trim_end().to_owned()),
         ExplainOutput::Json => {

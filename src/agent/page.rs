@@ -30,9 +30,10 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 
+use podwright::actors::explain::PodFacts;
 use podwright::actors::time::Time;
 
-use super::view::{PodFacts, View};
+use super::view::View;
 
 use about::Agent;
 pub(crate) use about::{About, Place};
@@ -90,7 +91,8 @@ impl Eyes for Looker {
     }
 
     fn nearest(&self, pod: &PodFacts, now: Time) -> Option<RowWait> {
-        nearest::nearest(pod, now)
+        let (wait, words) = self.view.node.explainer.nearest(pod);
+        nearest::nearest(pod, wait, words, now)
     }
 }
 

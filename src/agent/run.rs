@@ -231,6 +231,7 @@ async fn node(
             runtime_name: runtime_name(args.runtime).to_owned(),
         },
         allocatable: allocatable.clone(),
+        explain_event_after: args.explain_event_after,
         sources: origins.kinds(),
     };
     let ports = NodePorts {

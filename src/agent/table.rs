@@ -1,9 +1,10 @@
 //! Tables of pods, as lines of text.
 
+use podwright::actors::explain::{PodFacts, PodLine};
+use podwright::actors::status::short_age;
 use podwright::actors::time::Time;
 
-use super::explain::{short, waits};
-use super::view::{PodFacts, View};
+use super::view::View;
 
 /// Between two columns.
 const GAP: usize = 3;
@@ -13,7 +14,7 @@ pub(crate) const COLUMNS: [&str; 7] = ["NAMESPACE", "NAME", "READY", "STATUS", "
 
 /// One pod's cells of the live table.
 pub(crate) fn row(pod: &PodFacts, now: Time, view: &View) -> Vec<String> {
-    let waits = short(&waits(pod, &|uid| view.pod(uid)), now);
+    let waits = view.node.explainer.line(pod).wait;
     let mut row = vec![pod.full_name.namespace().to_owned(), pod.full_name.name().to_owned()];
     match pod.summary(now) {
         Some(summary) => {
@@ -24,6 +25,21 @@ pub(crate) fn row(pod: &PodFacts, now: Time, view: &View) -> Vec<String> {
     }
     row.push(waits);
     row
+}
+
+/// The columns of the list of all waits.
+const WAITS: [&str; 7] = ["NAMESPACE", "NAME", "STATUS", "LIFECYCLE", "RESTARTS", "FOR", "WAITS FOR"];
+
+/// All pods and what they wait for, as a table.
+pub(crate) fn explained(pods: &[PodLine], now: Time) -> Vec<String> {
+    let row = |pod: &PodLine| {
+        let since = pod.since.filter(|_| !pod.wait.is_empty()).map(|since| short_age(now.since(since)));
+        let lifecycle = pod.lifecycle.unwrap_or_default().to_owned();
+        let (restarts, wait) = (pod.restarts.to_string(), pod.wait.clone());
+        let (namespace, name, state) = (pod.namespace.clone(), pod.name.clone(), pod.state.clone());
+        vec![namespace, name, state, lifecycle, restarts, since.unwrap_or_default(), wait]
+    };
+    lines(&WAITS, &pods.iter().map(row).collect::<Vec<_>>())
 }
 
 /// Lines up the columns; the last one is not padded.

@@ -4,7 +4,7 @@ use podwright::actors::pod::Phase;
 use podwright::actors::pod_worker::Lifecycle;
 use podwright::actors::ports::SourceProblem;
 
-use super::view::PodFacts;
+use podwright::actors::explain::PodFacts;
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,12 +94,10 @@ mod tests {
             transitions: vec![],
         });
         PodFacts {
-            uid,
-            full_name: name,
-            object: None,
             status: Some(Arc::new(PodStatus { phase: Some(phase.into()), ..PodStatus::default() })),
             snapshot,
             desired: true,
+            ..PodFacts::named(uid, name)
         }
     }
 
@@ -128,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_manifest_that_cannot_be_used_counts_as_failed() {
-        let problem = SourceProblem { what: "/m/a.yaml".into(), message: "line 1: broken".into() };
+        let problem = SourceProblem { what: "/m/a.yaml".into(), message: "line 1: broken".into(), pods: vec![] };
         let verdict = verdict(true, &[], &[problem]).unwrap();
         assert_eq!(verdict.failed, ["/m/a.yaml: line 1: broken"]);
     }

@@ -19,6 +19,8 @@ const DEFAULT_COUNT: usize = 100_000;
 const BATCH: usize = 2_000;
 /// A leak of this many bytes per pod fails the test.
 const LEAK: usize = 16;
+/// What the second half may take once, however many pods it has: pages that the first half had not touched yet.
+const ONCE: usize = 1 << 20;
 
 struct Nothing;
 
@@ -101,7 +103,7 @@ fn pods_that_came_and_went_leave_nothing_behind() {
         assert!(engine.snapshots().is_empty() && engine.unterminated_pods().is_empty());
     }
     let grown = resident_bytes().saturating_sub(after_warming);
-    let bound = LEAK * count / 2;
+    let bound = LEAK * count / 2 + ONCE;
     eprintln!("{grown} of {bound} bytes");
     assert!(grown < bound, "{grown} bytes more after {} more pods", count / 2);
     assert!(!engine.is_pod_known(&PodUid::new("00000000-0000-4000-8000-000000000000")));

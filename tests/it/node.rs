@@ -3,6 +3,7 @@
 mod admission;
 mod adoption;
 mod crashes;
+mod explain;
 mod housekeeping;
 mod observation;
 mod orphans;

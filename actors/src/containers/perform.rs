@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! sync_containers: stop -> reset -> prune -> sandbox -> ephemeral -> init -> regular     (sync.rs)
-//!                                                        each: backoff -> image -> create -> start -> post-start
+//!                                                        each: backoff -> image -> its turn -> create -> start -> post-start
 //! kill_pod:        containers, all at once -> sandboxes                                  (stop.rs)
 //!                    each: pre-stop -> wait for whom it outlives -> stop
 //! ```
@@ -21,6 +21,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +37,10 @@ use crate::ports::{
 };
 use crate::probes::ProbeSnapshot;
 
+use super::activity::Activities;
 use super::backoff::CrashBackoff;
+use super::governor::StartGovernor;
+use super::image_backoff::{ImageBackoff, PullFailure};
 use super::start_error::StartErrors;
 use stop::StopMemory;
 
@@ -133,6 +137,14 @@ pub trait StartCounter: Send + Sync + 'static {
     /// A hook by HTTPS met a server without TLS and was repeated by HTTP
     /// (`kubelet_lifecycle_handler_http_fallbacks_total`).
     fn hook_fell_back_to_http(&self) {}
+    /// So many starts wait for their turn, and so many may run at once.
+    fn starts(&self, waiting: usize, limit: usize) {
+        let _ = (waiting, limit);
+    }
+    /// A start's turn came after so long.
+    fn start_waited(&self, waited: Duration) {
+        let _ = waited;
+    }
 }
 
 /// Settings of [`ContainerManager`].
@@ -152,6 +164,9 @@ impl Default for ContainersConfig {
 pub struct ContainerManager {
     ports: ContainerPorts,
     backoff: Mutex<CrashBackoff>,
+    images: Mutex<ImageBackoff>,
+    governor: StartGovernor,
+    activities: Activities,
     start_errors: StartErrors,
     stops: StopMemory,
 }
@@ -192,8 +207,11 @@ impl ContainerManager {
     pub fn new(config: ContainersConfig, ports: ContainerPorts) -> Self {
         let backoff = CrashBackoff::new(config.max_crash_backoff, ports.clock.now());
         ContainerManager {
-            ports,
             backoff: Mutex::new(backoff),
+            images: Mutex::default(),
+            governor: StartGovernor::new(ports.clock.clone(), ports.counter.clone()),
+            activities: Activities::new(ports.clock.clone()),
+            ports,
             start_errors: StartErrors::default(),
             stops: StopMemory::default(),
         }
@@ -204,9 +222,26 @@ impl ContainerManager {
         &self.start_errors
     }
 
+    /// What is being done for each pod.
+    pub fn activities(&self) -> &Activities {
+        &self.activities
+    }
+
+    /// Lets starts run, as many at once as the runtime bears.
+    pub fn governor(&self) -> &StartGovernor {
+        &self.governor
+    }
+
+    /// The images that could not be pulled for a pod, with what the last tries said.
+    pub fn pull_failures(&self, uid: &PodUid) -> BTreeMap<String, PullFailure> {
+        self.images.lock().of(uid)
+    }
+
     /// Forgets what is remembered of the pods of which `keep` says no.
     pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
         self.backoff.lock().retain(&keep);
+        self.images.lock().retain(&keep);
+        self.activities.retain(&keep);
         self.start_errors.retain(&keep);
         self.stops.retain(&keep);
     }

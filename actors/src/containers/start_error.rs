@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use parking_lot::Mutex;
 
 use crate::ids::{ContainerName, PodUid};
+use crate::time::Time;
 
 /// Why the last try to start a container failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,10 @@ pub struct StartError {
     pub reason: &'static str,
     /// What went wrong, for people.
     pub message: String,
+    /// Since when it goes wrong for this reason.
+    pub since: Time,
+    /// When a try makes sense again, if something waits out a backoff.
+    pub until: Option<Time>,
 }
 
 /// The start errors of every pod. One writer per pod: the hook that starts its containers.
@@ -28,8 +33,13 @@ impl StartErrors {
     }
 
     /// A container could not be started.
-    pub fn set(&self, uid: &PodUid, container: ContainerName, error: StartError) {
-        self.pods.lock().entry(uid.clone()).or_default().insert(container, error);
+    pub fn set(&self, uid: &PodUid, container: ContainerName, mut error: StartError) {
+        let mut pods = self.pods.lock();
+        let errors = pods.entry(uid.clone()).or_default();
+        if let Some(last) = errors.get(&container).filter(|last| last.reason == error.reason) {
+            error.since = last.since;
+        }
+        errors.insert(container, error);
     }
 
     /// A container was started, or needs no start any more.

@@ -35,11 +35,31 @@ pub struct PodSnapshot {
     pub transitions: Vec<Transition>,
 }
 
+/// The least that can be asked of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// Where it stands.
+    pub lifecycle: Lifecycle,
+    /// Since when.
+    pub since: Time,
+    /// Whether its worker has nothing to do but to look again.
+    pub rests: bool,
+}
+
 impl Engine {
     /// One pod, by UID.
     pub fn snapshot(&self, uid: &PodUid) -> Option<PodSnapshot> {
         let cell = self.inner().find(uid)?;
         snapshot(self.inner(), &cell)
+    }
+
+    /// Where one pod stands, since when, and whether its worker has nothing to do but to look again.
+    pub fn glance(&self, uid: &PodUid) -> Option<Glance> {
+        self.inner().find(uid)?.ask(|record| Glance {
+            lifecycle: record.lifecycle(),
+            since: record.last_move(),
+            rests: record.wait().what == WaitFor::Resync,
+        })
     }
 
     /// Every pod, in no order. Looks at one after the other, so two pods may be seen at slightly different instants.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{ChangeSink, Observer, PARALLEL_READS};
+use crate::explain::Failing;
 use crate::ids::PodUid;
 use crate::ports::RuntimeError;
 use crate::time::Time;
@@ -146,6 +147,7 @@ impl Watch {
     fn listed(&mut self, start: Time, changed: BTreeSet<PodUid>) {
         if !std::mem::replace(&mut self.reachable, true) {
             tracing::info!("runtime answers again");
+            *self.observer.outage.lock() = None;
         }
         self.last_list = Some(self.observer.clock.now());
         self.marked.extend(changed.iter().cloned());
@@ -164,6 +166,7 @@ impl Watch {
     }
 
     fn unreachable(&mut self, error: &RuntimeError) {
+        Failing::note(&mut self.observer.outage.lock(), error.to_string(), self.observer.clock.now());
         if std::mem::replace(&mut self.reachable, false) {
             tracing::warn!(%error, "runtime does not answer, pods are left as they are");
         }

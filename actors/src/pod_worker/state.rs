@@ -127,6 +127,8 @@ pub(super) struct Pending {
     pub(super) kind: UpdateKind,
     pub(super) target: Target,
     pub(super) start_time: Option<Time>,
+    /// When the first of the updates that were not taken yet was accepted.
+    pub(super) since: Time,
 }
 
 /// A hook call under way.

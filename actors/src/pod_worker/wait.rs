@@ -72,8 +72,8 @@ impl Record {
             State::Finished(_) => return Wait { what: WaitFor::Removal, since: last_move, tries: 0, next: None },
             State::Waiting(_) | State::Sync(_) | State::Terminating(_) | State::Terminated(_) => {}
         }
-        if self.pending.is_some() {
-            return Wait { what: WaitFor::Worker, since: last_move, tries: 0, next: None };
+        if let Some(pending) = &self.pending {
+            return Wait { what: WaitFor::Worker, since: pending.since, tries: 0, next: None };
         }
         match &self.failure {
             Some(failure) => Wait {

@@ -41,7 +41,8 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// Removes a stopped sandbox and its containers.
     fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()>;
 
-    /// Makes the container's image present, as its pull policy says, and names what will be run.
+    /// Makes the container's image present, as its pull policy says, and names what will be run. Tries at once: how long
+    /// to wait after [`ImageError::Pull`] is the caller's business. With the policy `Never` it only looks.
     ///
     /// Ends early with [`ImageError::Cancelled`] when `cancel` fires.
     fn ensure_image<'a>(
@@ -129,14 +130,6 @@ pub enum ImageError {
     /// `ErrImagePull`.
     #[error("pull failed: {0}")]
     Pull(String),
-    /// `ImagePullBackOff`; the next try is at `until`.
-    #[error("back-off pulling image: {last}")]
-    BackOff {
-        /// When to try again.
-        until: Time,
-        /// What the last try said.
-        last: String,
-    },
     /// `ErrImageNeverPull`: absent, and the policy is `Never`.
     #[error("image {0:?} is not present with pull policy Never")]
     NeverPull(String),

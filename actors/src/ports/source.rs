@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::ids::FullName;
 use crate::pod::PodObject;
 
 /// How many sets a source may have sent before it waits for the engine (upstream's config channel, 1.36).
@@ -55,4 +56,6 @@ pub struct SourceProblem {
     pub what: String,
     /// What is wrong there, where exactly, and what to do about it.
     pub message: String,
+    /// The pods that come from there and go on by what was last good.
+    pub pods: Vec<FullName>,
 }

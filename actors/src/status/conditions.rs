@@ -22,6 +22,11 @@ pub(super) fn find<'a>(status: &'a PodStatus, condition_type: &str) -> Option<&'
     status.conditions.as_deref().unwrap_or_default().iter().find(|have| have.type_ == condition_type)
 }
 
+/// Whether the pod is ready by its status.
+pub fn is_ready(status: &PodStatus) -> bool {
+    is_true(status, reasons::READY)
+}
+
 /// Whether the condition of a type is True.
 pub(super) fn is_true(status: &PodStatus, condition_type: &str) -> bool {
     find(status, condition_type).is_some_and(|condition| condition.status == "True")

@@ -138,7 +138,7 @@ impl World {
     }
 
     pub(super) fn error(mut self, name: &str, reason: &'static str) -> Self {
-        self.errors.insert(name.into(), StartError { reason, message: "why".into() });
+        self.errors.insert(name.into(), StartError { reason, message: "why".into(), since: Time::ZERO, until: None });
         self
     }
 

@@ -1,6 +1,7 @@
 //! What the container manager tells while it works: counts, and the sandbox condition of the status.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use podwright_metrics::Metrics;
 
@@ -36,6 +37,14 @@ impl StartCounter for CountStarts {
 
     fn hook_fell_back_to_http(&self) {
         self.0.containers.http_fallback();
+    }
+
+    fn starts(&self, waiting: usize, limit: usize) {
+        self.0.governor.starts(waiting, limit);
+    }
+
+    fn start_waited(&self, waited: Duration) {
+        self.0.governor.waited(waited);
     }
 }
 

@@ -44,6 +44,9 @@ fn touch_everything(metrics: &Metrics) {
         metrics.status.container_terminated(container_type, 137, "Error");
     }
 
+    metrics.governor.starts(3, 8);
+    metrics.governor.waited(TOOK);
+
     let pods = BySource { static_pods: 1, api_pods: 2 };
     metrics.housekeeping.desired_pods(pods);
     metrics.housekeeping.active_pods(pods);

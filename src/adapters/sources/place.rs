@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use podwright_actors::config::defaults::{StaticContext, apply_static_defaults};
+use podwright_actors::ids::FullName;
 use podwright_actors::pod::{PodObject, SEEN_ANNOTATION};
 use podwright_actors::ports::{SourceKind, SourceProblem, SourceSet};
 
@@ -96,6 +97,12 @@ pub(super) struct Places {
 }
 
 impl Places {
+    /// The names of the pods that some places hold.
+    pub(super) fn names(&self, which: impl Fn(&&String) -> bool) -> Vec<FullName> {
+        let places = self.places.iter().filter(|(what, _)| which(what));
+        places.flat_map(|(_, place)| &place.pods).map(|pod| pod.full_name().clone()).collect()
+    }
+
     /// The set that the places make up in the order of `order`, with what is wrong with each.
     pub(super) fn set<'a>(
         &self,
@@ -108,7 +115,8 @@ impl Places {
         for what in order {
             let Some(place) = self.places.get(what) else { continue };
             let messages = place.unreadable.iter().chain(&place.faults).cloned();
-            problems.extend(messages.map(|message| SourceProblem { what: what.to_owned(), message }));
+            let held = || place.pods.iter().map(|pod| pod.full_name().clone()).collect();
+            problems.extend(messages.map(|message| SourceProblem { what: what.to_owned(), message, pods: held() }));
             for pod in &place.pods {
                 for (id, field) in
                     [(format!("pod {}", pod.full_name()), "name"), (format!("UID {}", pod.uid()), "metadata.uid")]
@@ -119,7 +127,11 @@ impl Places {
                             "{id} is already defined by {other} and is ignored here: change its {field} or remove one \
                              of the two"
                         );
-                        problems.push(SourceProblem { what: what.to_owned(), message });
+                        problems.push(SourceProblem {
+                            what: what.to_owned(),
+                            message,
+                            pods: vec![pod.full_name().clone()],
+                        });
                         break;
                     }
                     first.insert(id, what);

@@ -33,14 +33,15 @@ impl Scan {
                 Ok(files) => present.extend(files.into_iter().map(|path| (path, true))),
                 Err(error) => {
                     // Nobody can say what is in there now: everything stays as it was.
+                    let below = |path: &&String| Path::new(path.as_str()).starts_with(root);
                     problems.push(SourceProblem {
                         what: root.display().to_string(),
                         message: format!(
                             "cannot be listed ({}); its last pods stay: let this user read it",
                             reason(&error)
                         ),
+                        pods: self.places.names(below),
                     });
-                    let below = |path: &&String| Path::new(path.as_str()).starts_with(root);
                     present.extend(self.places.places.keys().filter(below).map(|path| (path.into(), false)));
                 }
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
+use podwright::actors::explain::PodFacts;
 use podwright::actors::ids::PodUid;
 use podwright::actors::pod::Phase;
 use podwright::actors::pod_worker::{Lifecycle, WaitFor};
@@ -13,7 +14,6 @@ use podwright::actors::time::Time;
 use serde::Serialize;
 
 use super::nearest::is_called;
-use crate::agent::view::PodFacts;
 
 /// Milliseconds since the Unix epoch, as scripts have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -153,6 +153,11 @@ fn is_same(a: &PodFacts, b: &PodFacts) -> bool {
     is_one(&a.object, &b.object)
         && is_one(&a.status, &b.status)
         && a.desired == b.desired
+        && a.stop == b.stop
+        && a.activities == b.activities
+        && a.start_errors == b.start_errors
+        && a.pulls == b.pulls
+        && a.volume == b.volume
         && a.snapshot == b.snapshot
         && !is_called(b)
 }

@@ -107,24 +107,26 @@ function showDetail() {
   $("facts").replaceChildren(
     el("p", {}, facts.flatMap((fact, index) => (index ? [" · ", fact] : [fact]))),
     ...(got.reason || got.message ? [el("p", {}, [got.reason, got.message].filter(Boolean).join(": "))] : []),
-    el("h3", {}, "Waits for"), chain(got.waits, standing));
+    el("h3", {}, "Waits for"), chain(got.chain, standing));
   drawTimeline();
   $("more").replaceChildren(...containers(got), ...moves(got), ...told(got),
     el("p", { className: "soft" }, "uid ", el("span", { className: "mono" }, got.uid)));
 }
 
+// Flat: how deep one stands tells what it waits for in turn.
 function chain(waits, standing) {
   return el("ol", { className: "chain" }, waits.map((wait) => {
-    const calm = wait.kind === "resync" || wait.kind === "removal";
     const notes = [];
     if (wait.since) notes.push(aged({ "data-words": "for #" }, "since", at(wait.since)));
     if (wait.tries) notes.push(plural(wait.tries, "try", "tries"));
-    if (wait.until) notes.push(el("span", {}, "next: ", aged({}, "until", at(wait.until))));
-    return el("li", { className: calm ? "calm" : standing },
-      el("p", {}, el("b", {}, wait.what)),
+    if (wait.next) notes.push(el("span", {}, "next: ", aged({}, "until", at(wait.next))));
+    const item = el("li", { className: wait.what === "nothing" ? "calm" : standing },
+      wait.depth ? el("p", { className: "soft" }, "which waits for") : "",
+      el("p", {}, el("b", {}, wait.detail)),
       notes.length ? el("p", { className: "soft" }, notes.flatMap((note, index) => (index ? [" · ", note] : [note]))) : "",
-      el("p", { className: "soft" }, `released by: ${wait.releasedBy}`),
-      wait.because?.length ? chain(wait.because, standing) : "");
+      el("p", { className: "soft" }, `released by: ${wait.releasedBy}`));
+    item.style.marginLeft = `${Math.min(wait.depth, 5) * 1.1}rem`;
+    return item;
   }));
 }
 
@@ -176,8 +178,11 @@ function moves(got) {
 const fine = (ms) => (ms < 10_000 ? `${(ms / 1000).toFixed(ms < 100 ? 3 : 1)}s` : short(ms));
 
 function table(heads, rows) {
-  return el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows));
+  return el("div", { className: "scrolls" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows)));
 }
+
+// A long word of several may be broken between them.
+const breakable = (word) => word.replace(/([a-z])([A-Z])/g, "$1\u200b$2");
 
 function told(got) {
   const parts = [];
@@ -225,7 +230,7 @@ function containers(got) {
     const { run, last } = container;
     const kind = container.state === "running" ? (container.ready ? "well" : "waits") : container.state === "terminated" ? ended(run)
       : container.reason && !/^(ContainerCreating|PodInitializing)$/.test(container.reason) ? "trouble" : "waits";
-    const state = [container.reason ?? container.state];
+    const state = [breakable(container.reason ?? container.state)];
     if (container.state === "running") state.push(container.ready ? ", ready" : ", not ready");
     if (run?.startedAt && !run.finishedAt) state.push(", ", aged({ "data-words": "for #" }, "since", at(run.startedAt)));
     const gone = container.state === "terminated" ? run : last;

@@ -2,37 +2,46 @@
 
 use std::time::Duration;
 
+use podwright::actors::explain::{PodFacts, Wait, What};
 use podwright::actors::pod_worker::{Hook, WaitFor};
 use podwright::actors::time::Time;
 
 use super::board::{Millis, RowWait};
-use crate::agent::explain::{Kind, Wait, short, waits};
-use crate::agent::view::PodFacts;
 
 /// A call that is over sooner is no wait worth telling: a pod that is checked would flicker.
 const CALL: Duration = Duration::from_secs(2);
 
-/// The nearest wait, if it is worth telling.
-pub(super) fn nearest(pod: &PodFacts, now: Time) -> Option<RowWait> {
-    // Who holds its name is told in the details: a row is about one pod.
-    let waits = waits(pod, &|_| None);
-    let wait = waits.first().filter(|wait| is_worth_telling(pod, wait, now))?;
-    Some(RowWait {
-        // As if its time were up: how much of it is left is for the page to count.
-        short: short(&waits, wait.until.unwrap_or(now)),
-        what: wait.what.clone(),
+/// The nearest wait of a pod, if it is worth telling; `words` are the same in a few words.
+pub(super) fn nearest(pod: &PodFacts, wait: Wait, words: String, now: Time) -> Option<RowWait> {
+    let brief = wait.since.is_none_or(|since| now.since(since) <= CALL);
+    let told = match wait.what {
+        What::Nothing => false,
+        What::HookCall | What::Runtime => !(brief && is_called(pod)),
+        _ => true,
+    };
+    told.then(|| RowWait {
+        short: words,
+        own: is_own(wait.what),
         since: wait.since.map(Millis::from),
-        until: wait.until.map(Millis::from),
-        own: true,
+        until: wait.next.map(Millis::from),
+        what: wait.detail,
     })
 }
 
-fn is_worth_telling(pod: &PodFacts, wait: &Wait, now: Time) -> bool {
-    match wait.kind {
-        Kind::Resync | Kind::Removal => false,
-        Kind::HookCall => !is_called(pod) || wait.since.is_some_and(|since| now.since(since) > CALL),
-        _ => true,
-    }
+/// Whether it changes only with what is known of the pod itself.
+const fn is_own(what: What) -> bool {
+    matches!(
+        what,
+        What::Rejected
+            | What::Volume
+            | What::Image
+            | What::CrashBackoff
+            | What::ContainerStart
+            | What::InitContainer
+            | What::Probe
+            | What::ReadinessGate
+            | What::Grace
+    )
 }
 
 /// Whether its hook looks at it now.

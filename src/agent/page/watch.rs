@@ -19,12 +19,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
+use podwright::actors::explain::PodFacts;
 use podwright::actors::time::Time;
 use tokio::sync::watch as signal;
 
 use super::about::Agent;
 use super::board::{Board, Millis, Row, RowWait, all};
-use crate::agent::view::PodFacts;
 
 /// How many may watch at a time.
 pub(super) const SEATS: usize = 64;

@@ -25,7 +25,7 @@ pub(super) async fn stop(view: &View, gate: &ShutdownGate, sources: &Cancellatio
         return;
     };
     tracing::info!(pods = count, seconds = config.total.as_secs(), "stopping pods");
-    let late = stop_all(&view.node.engine, &*view.clock, &view.metrics.shutdown, &groups).await;
+    let late = stop_all(&view.node.engine, &*view.clock, &view.metrics.shutdown, &view.node.shutdown, &groups).await;
     for pod in &late {
         tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), "pod did not stop in time");
     }

@@ -37,8 +37,14 @@ async fn a_broken_manifest_is_named_with_its_place_and_the_others_run() {
     assert_eq!(code, 404);
     assert!(told.contains("a manifest that names it cannot be used") && told.contains("field.yaml"), "{told}");
 
-    // W27: the pod that ran before its manifest broke goes on, and its explanation says so.
-    place.put("good.yaml", &manifest("good", SLEEPS, "restartPolice: Never"));
+    let (_, told) = agent.get("/explain/default/elsewhere", "");
+    assert!(told.contains("it may be in a manifest that cannot be used") && told.contains("broken.yaml"), "{told}");
+    let (_, told) = agent.get("/explain/default/broken-n1", "");
+    assert!(told.contains("a manifest that names it") && told.contains("broken.yaml"), "{told}");
+    assert!(agent.get("/explain", "").1.contains("broken.yaml"));
+
+    // W27: the pod that ran before its manifest broke goes on, and its explanation says so, although the text names no pod.
+    place.put("good.yaml", "apiVersion: v1\nkind: [\n");
     eventually("the problem is told", || async { agent.explain("good-n1").contains("good.yaml").then_some(()) }).await;
     assert_eq!(agent.pods().len(), 1);
 }

@@ -77,7 +77,7 @@ async fn an_edited_manifest_replaces_its_pod_once_the_old_one_has_stopped() {
     .await;
     let uid = old.metadata.uid.as_deref().unwrap();
     assert!(told.contains(&format!("its name default/web-n1 is still held by the pod with UID {uid}")), "{told}");
-    assert!(told.contains("\n    its containers were asked to stop and have 2 s for it"), "{told}");
+    assert!(told.contains("\n    because its containers were asked to stop and have 2 s for it"), "{told}");
     assert!(agent.named("web-n1").iter().filter(|pod| is_ready(pod)).count() <= 1);
 
     let new = agent.until("web-n1", "is new", |pod| is_ready(pod) && pod.metadata.uid != old.metadata.uid).await;
@@ -158,7 +158,13 @@ async fn people_and_programs_can_ask_for_pods() {
     assert_eq!((&json["kind"], &json["items"][0]["metadata"]["name"]), (&"PodList".into(), &"web-n1".into()));
     let json = agent.ask(&["explain", "default/web-n1", "-o", "json"]).await;
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
-    assert_eq!((&json["phase"], &json["waits"][0]["kind"]), (&"Running".into(), &"resync".into()));
+    assert_eq!((&json["phase"], &json["chain"][0]["what"]), (&"Running".into(), &"nothing".into()));
+    let (code, list) = agent.get("/explain?format=json", "");
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert_eq!((code, &list[0]["name"], &list[0]["wait"]), (200, &"web-n1".into(), &"".into()));
+    let table = text(&agent.ask(&["explain"]).await.stdout);
+    assert!(table.lines().nth(1).unwrap().starts_with("default     web-n1   Running   sync        0"), "{table}");
+    assert_eq!(agent.get("/explain?format=xml", "").0, 400);
 
     let odd = agent.ask(&["explain", "default/web-n1?output=json"]).await;
     assert!(text(&odd.stderr).contains("there is no pod default/web-n1?output=json"), "{}", text(&odd.stderr));

@@ -69,7 +69,12 @@ async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
     browser.size(1280, 900).await;
     browser.open(&url(&agent)).await;
     browser.until("a pod runs", &row(&["default/web-n1", "Running", "1/1"])).await;
-    browser.until("a pod backs off", &row(&["crash-n1", "CrashLoopBackOff", "backoff of main", " left"])).await;
+    browser
+        .until(
+            "a pod backs off",
+            &row(&["crash-n1", "CrashLoopBackOff", "the crash backoff of container main", " left"]),
+        )
+        .await;
     browser.until("trouble is first", "document.querySelector('#rows .row .name').innerText === 'crash-n1'").await;
     browser.until("it is counted", "document.querySelector('[data-name=trouble] b').innerText === '1'").await;
 

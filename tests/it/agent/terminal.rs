@@ -64,7 +64,8 @@ async fn the_table_shows_pods_waits_problems_and_logs_and_leaves_the_terminal_as
     place.put("broken.yaml", "kind: [\n");
     let (tty, end) = Tty::open();
     let mut agent = start(&place, end);
-    for what in ["\x1b[?1049h", "WAITS FOR", "web-n1", "backoff of main", "! ", "broken.yaml", "Started container main"]
+    for what in
+        ["\x1b[?1049h", "WAITS FOR", "web-n1", "the crash backoff", "! ", "broken.yaml", "Started container main"]
     {
         tty.shows(what).await;
     }

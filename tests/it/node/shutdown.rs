@@ -32,7 +32,7 @@ async fn a_shutdown_stops_normal_pods_then_critical_ones_each_within_its_time() 
     node.gate.close(true);
     let begin = node.now();
     let groups = groups(CONFIG, node.node.desired.pods()).unwrap();
-    let late = stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &groups).await;
+    let late = stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups).await;
     assert_eq!(late.len(), 0);
     assert!((30.0..30.5).contains(&(node.now() - begin)), "{}", node.now() - begin);
     let at = |which: &str| node.metric(&format!("kubelet_graceful_shutdown_{which}_time_seconds")) - 1_800_000_000.0;
@@ -63,7 +63,7 @@ async fn pods_that_do_not_stop_in_time_hold_up_nobody_and_are_named() {
     node.runtime.fail_stops();
     let groups = groups(CONFIG, node.node.desired.pods()).unwrap();
     let begin = node.now();
-    let late = stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &groups).await;
+    let late = stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups).await;
     assert_eq!(late.iter().map(|pod| pod.full_name().name()).collect::<Vec<_>>(), ["a", "b"]);
     // Each group has half a second more, in which the end of a killed container would show.
     assert!((31.0..31.1).contains(&(node.now() - begin)));
@@ -80,7 +80,10 @@ async fn volumes_that_come_down_late_are_waited_for_within_the_groups_time() {
         node.wait(5.0).await;
         node.storage.stuck(false);
     };
-    let (late, ()) = tokio::join!(stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &groups), release);
+    let (late, ()) = tokio::join!(
+        stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups),
+        release
+    );
     assert_eq!(late.len(), 0);
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
     assert!((10.0..15.5).contains(&(node.now() - begin)));

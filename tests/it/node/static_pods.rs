@@ -81,7 +81,8 @@ async fn a_manifest_that_became_unreadable_keeps_its_pod() {
     let web = pod("web").of_file().build();
     node.deliver_set(SourceKind::File, vec![web.clone()], vec![]).await;
     node.wait(3.0).await;
-    let problem = SourceProblem { what: "/manifests/web.yaml".into(), message: "line 3: no such field".into() };
+    let problem =
+        SourceProblem { what: "/manifests/web.yaml".into(), message: "line 3: no such field".into(), pods: vec![] };
     node.deliver_set(SourceKind::File, vec![web.clone()], vec![problem.clone()]).await;
     node.wait(10.0).await;
     assert_eq!(node.node.desired.problems(), [problem]);

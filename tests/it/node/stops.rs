@@ -35,7 +35,7 @@ async fn a_pod_deleted_while_its_image_cannot_be_pulled_fails_and_is_cleaned_up(
     node.deliver(&[pod("a")]).await;
     node.wait(30.0).await;
     let waiting = node.status("a").container_statuses.unwrap()[0].state.clone().unwrap().waiting.unwrap();
-    assert_eq!((node.phase("a").as_str(), waiting.reason.as_deref()), ("Pending", Some("ErrImagePull")));
+    assert_eq!((node.phase("a").as_str(), waiting.reason.as_deref()), ("Pending", Some("ImagePullBackOff")));
     node.deliver(&[pod("a").deleting(30)]).await;
     node.wait(1.0).await;
     assert_eq!(node.phase("a"), "Failed");

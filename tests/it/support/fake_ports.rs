@@ -23,6 +23,7 @@ struct Directories {
     pods: BTreeSet<PodUid>,
     mounted: BTreeSet<PodUid>,
     stuck: bool,
+    missing: bool,
 }
 
 impl FakeStorage {
@@ -38,6 +39,11 @@ impl FakeStorage {
         self.0.lock().stuck = stuck;
     }
 
+    /// Volumes that do not come up, or do again.
+    pub(crate) fn missing(&self, missing: bool) {
+        self.0.lock().missing = missing;
+    }
+
     pub(crate) fn has(&self, uid: &str) -> bool {
         self.0.lock().pods.contains(&uid.into())
     }
@@ -48,7 +54,14 @@ impl PodStorage for FakeStorage {
         let mut state = self.0.lock();
         state.pods.insert(pod.uid().clone());
         state.mounted.insert(pod.uid().clone());
-        async { Ok(BTreeMap::new()) }.boxed()
+        let missing = state.missing;
+        async move {
+            match missing {
+                false => Ok(BTreeMap::new()),
+                true => Err(StorageError::Volume { volume: "data".into(), reason: "no such directory".into() }),
+            }
+        }
+        .boxed()
     }
 
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
@@ -107,11 +120,16 @@ impl NetworkClient for NoNetwork {
 
 /// Events as `name: Reason`.
 #[derive(Default)]
-pub(crate) struct Events(Mutex<Vec<String>>);
+pub(crate) struct Events(Mutex<Vec<String>>, Mutex<Vec<PodEvent>>);
 
 impl Events {
     pub(crate) fn has(&self, pod: &str, reason: &str) -> bool {
         self.count(pod, reason) > 0
+    }
+
+    /// The events of a reason, of whatever pod.
+    pub(crate) fn of(&self, reason: &str) -> Vec<PodEvent> {
+        self.1.lock().iter().filter(|event| event.reason == reason).cloned().collect()
     }
 
     pub(crate) fn count(&self, pod: &str, reason: &str) -> usize {
@@ -122,6 +140,7 @@ impl Events {
 
 impl EventRecorder for Events {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
+        self.1.lock().push(event.clone());
         self.0.lock().push(format!("{}: {}", pod.full_name().name(), event.reason));
     }
 }

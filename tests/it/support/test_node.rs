@@ -91,6 +91,7 @@ impl Setup {
             containers: ContainersConfig::default(),
             facts,
             allocatable: Default::default(),
+            explain_event_after: Duration::from_secs(300),
             sources,
         };
         let ports = NodePorts {

@@ -62,6 +62,8 @@ pub(super) enum StartFailure {
     CrashLoop { container: ContainerName, delay: std::time::Duration, until: Time },
     #[error("{0}")]
     Image(ImageError),
+    #[error("back-off pulling image {image:?}: {last}")]
+    ImageBackOff { image: String, last: String, until: Time },
     #[error("{0}")]
     Config(String),
     #[error("{0}")]
@@ -80,7 +82,7 @@ impl StartFailure {
         Some(match self {
             StartFailure::CrashLoop { .. } => "CrashLoopBackOff",
             StartFailure::Image(ImageError::Pull(_)) => "ErrImagePull",
-            StartFailure::Image(ImageError::BackOff { .. }) => "ImagePullBackOff",
+            StartFailure::ImageBackOff { .. } => "ImagePullBackOff",
             StartFailure::Image(ImageError::NeverPull(_)) => "ErrImageNeverPull",
             StartFailure::Image(ImageError::InvalidName(_)) => "InvalidImageName",
             StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",
@@ -91,12 +93,20 @@ impl StartFailure {
         })
     }
 
+    /// When a try makes sense again, if it waits out a backoff.
+    pub(super) fn until(&self) -> Option<Time> {
+        match self {
+            StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => Some(*until),
+            _ => None,
+        }
+    }
+
     /// As an error of the whole sync: what waits out a backoff says when it is over.
     pub(super) fn into_sync_error(self, container: ContainerName) -> SyncError {
         let Some(reason) = self.reason() else { return SyncError::Cancelled };
         let message = self.to_string();
         match self {
-            StartFailure::CrashLoop { until, .. } | StartFailure::Image(ImageError::BackOff { until, .. }) => {
+            StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => {
                 SyncError::BackOff { what: format!("{reason}: {message}"), until }
             }
             _ => ContainerError::StartContainer { container, reason, message }.into(),

@@ -74,6 +74,11 @@ impl FakeRuntime {
         self.state.lock().images.insert(image.into(), error);
     }
 
+    /// The image came another way.
+    pub(super) fn have_image(&self, image: &str) {
+        self.state.lock().images.remove(image);
+    }
+
     pub(super) fn pull_takes(&self, time: Duration) {
         self.state.lock().pull_takes = time;
     }
@@ -208,13 +213,18 @@ impl ContainerRuntime for FakeRuntime {
         &'a self,
         _: &'a Arc<PodObject>,
         image: &'a str,
-        _: Option<&'a str>,
+        policy: Option<&'a str>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
         async move {
             let takes = self.state.lock().pull_takes;
             cancel.run_until_cancelled(sleep(takes)).await.ok_or(ImageError::Cancelled)?;
-            self.state.lock().images.get(image).cloned().map_or(Ok(format!("sha256:{image}")), Err)
+            match self.state.lock().images.get(image).cloned() {
+                None => Ok(format!("sha256:{image}")),
+                // Who does not pull finds it absent.
+                Some(ImageError::Pull(_)) if policy == Some("Never") => Err(ImageError::NeverPull(image.into())),
+                Some(error) => Err(error),
+            }
         }
         .boxed()
     }

@@ -4,11 +4,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::containers::activity::Task;
 use crate::containers::backoff::Verdict;
 use crate::containers::definition::Definition;
+use crate::containers::governor::{self, StartKind};
+use crate::containers::image_backoff::PullFailure;
 use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
-use crate::ids::{ContainerId, SandboxId};
+use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{ContainerConfig, ImageError, PodEvent, SyncError};
 
@@ -41,7 +44,8 @@ impl ContainerManager {
             return Ok(());
         };
         if let Some(reason) = failure.reason() {
-            let error = StartError { reason, message: failure.to_string() };
+            let (message, since) = (failure.to_string(), self.ports.clock.now());
+            let error = StartError { reason, message, since, until: failure.until() };
             self.start_errors.set(uid, container.container_name(), error);
             self.ports.events.record(work.pod, failed_event(container, &failure));
             // A container that waits was not attempted.
@@ -90,11 +94,31 @@ impl ContainerManager {
             mounts: resolved.mounts,
         };
         let runtime = &self.ports.runtime;
+        let name = container.container_name();
+        let turn = self.turn(work.pod.uid(), StartKind::Container, Some(name.clone()));
+        let turn = work.cancel.run_until_cancelled(turn).await.ok_or(StartFailure::Cancelled)?;
+        let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name), None);
         let id = runtime.create_container(config).await.map_err(StartFailure::Create)?;
         self.tell(work.pod, PodEvent::normal("Created", format!("Created container {}", container.name)));
         runtime.start_container(&id).await.map_err(StartFailure::Start)?;
+        turn.started();
+        drop(doing);
         self.tell(work.pod, PodEvent::normal("Started", format!("Started container {}", container.name)));
         self.post_start(work, place, container, id).await
+    }
+
+    /// Waits until the governor lets something start. Cancel safe: whoever goes away leaves the line.
+    pub(super) async fn turn(
+        &self,
+        uid: &PodUid,
+        kind: StartKind,
+        container: Option<ContainerName>,
+    ) -> governor::Place<'_> {
+        let mut place = self.governor.ask(kind);
+        let task = Task::AwaitTurn(kind, place.ticket());
+        let _doing = (!place.may_start()).then(|| self.activities.begin_with(uid, task, container, None));
+        place.turn().await;
+        place
     }
 
     fn check_backoff(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
@@ -108,13 +132,46 @@ impl ContainerManager {
     }
 
     async fn image(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<String, StartFailure> {
-        let runtime = &self.ports.runtime;
-        let pull = runtime.ensure_image(work.pod, container.image, container.pull_policy, work.cancel);
-        // The token is also watched here: a runtime that looks at it late must not hold up the end of the pod (S98).
-        match work.cancel.run_until_cancelled(pull).await {
-            None | Some(Err(ImageError::Cancelled)) => Err(StartFailure::Cancelled),
-            Some(pulled) => pulled.map_err(StartFailure::Image),
+        let (uid, image) = (work.pod.uid(), container.image);
+        let waits = self.images.lock().waits(uid, image, self.ports.clock.now()).cloned();
+        let pulled = match &waits {
+            None => self.ensure_image(work, container, container.pull_policy).await,
+            // It may have come another way; only `Always` wants the registry's word.
+            Some(_) if container.pull_policy != Some("Always") => {
+                self.ensure_image(work, container, Some("Never")).await
+            }
+            Some(_) => Err(ImageError::NeverPull(image.to_owned())),
+        };
+        match (pulled, waits) {
+            (Ok(id), _) => {
+                self.images.lock().present(uid, image);
+                Ok(id)
+            }
+            (Err(ImageError::Cancelled), _) => Err(StartFailure::Cancelled),
+            (Err(_), Some(PullFailure { error, until, .. })) => {
+                Err(StartFailure::ImageBackOff { image: image.to_owned(), until, last: error })
+            }
+            (Err(error), None) => {
+                if let ImageError::Pull(said) = &error {
+                    self.images.lock().failed(uid, image, said.clone(), self.ports.clock.now());
+                }
+                Err(StartFailure::Image(error))
+            }
         }
+    }
+
+    async fn ensure_image(
+        &self,
+        work: &SyncWork<'_>,
+        container: &Definition<'_>,
+        policy: Option<&str>,
+    ) -> Result<String, ImageError> {
+        let (uid, image) = (work.pod.uid(), container.image);
+        let task = Task::PullImage(image.to_owned());
+        let _doing = self.activities.begin_with(uid, task, Some(container.container_name()), None);
+        let pull = self.ports.runtime.ensure_image(work.pod, image, policy, work.cancel);
+        // The token is also watched here: a runtime that looks at it late must not hold up the end of the pod (S98).
+        work.cancel.run_until_cancelled(pull).await.unwrap_or(Err(ImageError::Cancelled))
     }
 
     async fn restart_count(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> u32 {
@@ -145,9 +202,12 @@ impl ContainerManager {
             handler: handler.clone(),
             limit: NO_LIMIT,
         };
+        let task = Task::PostStart;
+        let doing = self.activities.begin_with(work.pod.uid(), task, Some(container.container_name()), None);
         let Err(error) = work.cancel.run_until_cancelled(hook.run()).await.ok_or(StartFailure::Cancelled)? else {
             return Ok(());
         };
+        drop(doing);
         let cx = StopContext { uid: work.pod.uid(), pod: Some(work.pod), ips: place.ips, over: None };
         let kill = Kill { id, name: container.container_name(), reason: KillReason::PostStartFailed };
         let stopped = work.cancel.run_until_cancelled(self.stop_some(cx, &[kill])).await;
@@ -170,7 +230,7 @@ fn failed_event(container: &Definition<'_>, failure: &StartFailure) -> PodEvent 
             "BackOff",
             format!("Back-off of {} s before container {name} is started again", delay.as_secs()),
         ),
-        StartFailure::Image(ImageError::BackOff { .. }) => {
+        StartFailure::ImageBackOff { .. } => {
             PodEvent::normal("BackOff", format!("Back-off pulling image {:?}", container.image))
         }
         StartFailure::Image(ImageError::NeverPull(_)) => {

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::containers::activity::Task;
 use crate::containers::definition::Definition;
 use crate::containers::plan::{Kill, KillReason};
 use crate::containers::stop::{grace, left_for_stop, waits_for};
@@ -130,6 +131,7 @@ impl ContainerManager {
         });
         let mut errors: Vec<_> = join_all(stops).await.into_iter().filter_map(Result::err).collect();
         let sandboxes = running.sandboxes.iter().map(|sandbox| async move {
+            let _doing = self.activities.begin(cx.uid, Task::StopSandbox);
             match self.ports.runtime.stop_sandbox(sandbox).await {
                 Ok(()) | Err(RuntimeError::NotFound(_)) => Ok(()),
                 Err(error) => Err(ContainerError::StopSandbox { sandbox: sandbox.clone(), error }),
@@ -166,6 +168,8 @@ impl ContainerManager {
         let definition = cx.pod.and_then(|pod| Definition::find(pod, container.name.as_str()));
         let grace = grace(cx.pod.map(|pod| &**pod), definition.as_ref(), reason, cx.over);
         let began = tokio::time::Instant::now();
+        let killed_at = self.ports.clock.now() + grace;
+        let doing = |task| self.activities.begin_with(cx.uid, task, Some(container.name.clone()), Some(killed_at));
         if self.stops.announce(cx.uid, &container.id)
             && let Some(pod) = cx.pod
         {
@@ -176,12 +180,19 @@ impl ContainerManager {
             && let Some(pod) = cx.pod
             && let Some(hook) = self.pre_stop(cx, pod, definition.as_ref(), container, grace)
         {
+            let _doing = doing(Task::PreStop);
             self.await_pre_stop(pod, container, hook, grace).await;
         }
         // Whoever has no time left does not wait for its turn.
-        let turn = join_all(before.iter().map(CancellationToken::cancelled));
-        let _ = timeout(grace.saturating_sub(began.elapsed()), turn).await;
+        if !before.is_empty() {
+            let _doing = doing(Task::AwaitOthers);
+            let turn = join_all(before.iter().map(CancellationToken::cancelled));
+            let _ = timeout(grace.saturating_sub(began.elapsed()), turn).await;
+        }
         let left = left_for_stop(grace, began.elapsed());
+        let until = Some(self.ports.clock.now() + left);
+        let task = Task::StopContainer;
+        let _doing = self.activities.begin_with(cx.uid, task, Some(container.name.clone()), until);
         match self.ports.runtime.stop_container(&container.id, left).await {
             Ok(()) | Err(RuntimeError::NotFound(_)) => {
                 self.stops.forget(cx.uid, &container.id);

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::containers::activity::Task;
 use crate::containers::definition::Definition;
+use crate::containers::governor::StartKind;
 use crate::containers::plan::{Changes, FirstStart, Kill, Plan, plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::ContainerKind;
@@ -181,11 +183,19 @@ impl Run<'_> {
     async fn create_sandbox(&mut self, attempt: u32) -> Result<Option<(SandboxId, Vec<IpAddr>)>, SyncError> {
         let SyncWork { cancel, pod, .. } = *self.work;
         let ports = &self.manager.ports;
-        unless_cancelled(cancel, ports.sandboxes.before_create(pod)).await?;
+        let uid = pod.uid();
+        {
+            let _doing = self.manager.activities.begin(uid, Task::PrepareSandbox);
+            unless_cancelled(cancel, ports.sandboxes.before_create(pod)).await?;
+        }
+        let turn = self.manager.turn(uid, StartKind::Sandbox, None);
+        let Some(turn) = cancel.run_until_cancelled(turn).await else { return Err(SyncError::Cancelled) };
+        let doing = self.manager.activities.begin(uid, Task::RunSandbox);
         ports.counter.sandbox_attempted(pod);
         self.result.acted = true;
         let config = SandboxConfig { pod: pod.clone(), attempt };
         let made = cancel.run_until_cancelled(ports.runtime.run_sandbox(config)).await;
+        drop(doing);
         let sandbox = match made {
             None => return Err(SyncError::Cancelled),
             Some(Ok(sandbox)) => sandbox,
@@ -200,6 +210,7 @@ impl Run<'_> {
                 return Err(ContainerError::CreateSandbox { attempt, error }.into());
             }
         };
+        turn.started();
         self.result.sandbox_created = Some(sandbox.clone());
         ports.sandboxes.created(pod, &sandbox);
         if pod.is_host_network() {

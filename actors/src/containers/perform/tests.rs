@@ -29,6 +29,8 @@ struct World {
 struct Told {
     events: Mutex<Vec<PodEvent>>,
     counts: Mutex<Vec<String>>,
+    /// How many starts wait, and how many may run.
+    starts: Mutex<(usize, usize)>,
     network: Mutex<Vec<String>>,
     /// The headers of the calls over HTTP.
     headers: Mutex<Vec<Vec<(String, String)>>>,
@@ -152,6 +154,10 @@ impl StartCounter for Told {
 
     fn container_failed(&self, kind: ContainerKind, reason: &'static str) {
         self.counts.lock().push(format!("{kind:?} {reason}"));
+    }
+
+    fn starts(&self, waiting: usize, limit: usize) {
+        *self.starts.lock() = (waiting, limit);
     }
 
     fn sleep_cut_short(&self) {

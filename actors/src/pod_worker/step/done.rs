@@ -26,7 +26,7 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects
         (Outcome::Ended, _) => {
             record.failure = None;
             ended(record, tick.now);
-            again(record);
+            again(record, tick.now);
         }
         (Outcome::Succeeded, Hook::TerminatingRuntime) => {
             effects.completed = notifiers(record);
@@ -37,7 +37,7 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects
             record.failure = None;
             effects.completed = notifiers(record);
             stopped(record, tick.now);
-            again(record);
+            again(record, tick.now);
         }
         (Outcome::Succeeded, Hook::Terminated) => {
             finish(record, Cause::CleanedUp, tick.now);
@@ -127,12 +127,12 @@ fn notifiers(record: &mut Record) -> Vec<crate::pod_worker::update::Notifier> {
 }
 
 /// The worker acts again on what it has, unless something newer is pending.
-fn again(record: &mut Record) {
+fn again(record: &mut Record, now: Time) {
     record.due = None;
     if record.pending.is_none()
         && let Some(target) = record.active_target()
     {
-        record.pending = Some(Pending { kind: UpdateKind::Sync, target, start_time: None });
+        record.pending = Some(Pending { kind: UpdateKind::Sync, target, start_time: None, since: now });
     }
 }
 
@@ -141,6 +141,6 @@ pub(super) fn due(record: &mut Record, tick: Tick) -> Effects {
     if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) {
         return Effects::default();
     }
-    again(record);
+    again(record, tick.now);
     Effects::default()
 }

@@ -5,6 +5,7 @@ use super::{Effects, Known, NameMove, Tick};
 use crate::pod_worker::lifecycle::{Cause, Lifecycle};
 use crate::pod_worker::state::{Flags, Pending, Record, State, Stop};
 use crate::pod_worker::update::{Target, UpdateKind};
+use crate::time::Time;
 
 pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
     let orphan = !desired;
@@ -22,7 +23,7 @@ pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
         flags.deleted = true;
         // A call under way retries by itself, and a retry that waits out its backoff is left to its own time (W33).
         if record.running.is_none() && record.failure.is_none() {
-            replay(record);
+            replay(record, tick.now);
         }
     } else {
         let grace = effective_grace(None, record.active_pod().map(|pod| &**pod), None);
@@ -30,7 +31,7 @@ pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
         terminate(record, flags, grace, Cause::Orphaned, tick.now, &mut effects);
         // A setup under way works for nobody (W4).
         effects.cancel = record.running.is_some();
-        replay(record);
+        replay(record, tick.now);
     }
     effects.wake = record.pending.is_some();
     effects.known = Some(answer(record, orphan));
@@ -60,11 +61,11 @@ fn forget(record: &mut Record) -> Effects {
 }
 
 /// Lets the worker act again on what it has.
-fn replay(record: &mut Record) {
+fn replay(record: &mut Record, now: Time) {
     if record.pending.is_none()
         && let Some(target) = record.active_target()
     {
-        record.pending = Some(Pending { kind: UpdateKind::Sync, target, start_time: None });
+        record.pending = Some(Pending { kind: UpdateKind::Sync, target, start_time: None, since: now });
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
     if record.running.is_some() {
         return Effects::default();
     }
-    let Some(Pending { kind, target, start_time }) = record.pending.take() else {
+    let Some(Pending { kind, target, start_time, since }) = record.pending.take() else {
         return Effects::default();
     };
     let target = keep_mirror(record.active(), target);
@@ -37,7 +37,7 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
         waiting.blocked_since.get_or_insert(now);
         waiting.refused = true;
         record.due = Some(tick.after(ERROR_BACKOFF));
-        record.pending = Some(Pending { kind, target, start_time });
+        record.pending = Some(Pending { kind, target, start_time, since });
         return effects;
     }
 
@@ -63,7 +63,7 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
                     effects.worked = start_time.map(|start_time| Worked { kind: None, start_time });
                     effects.end = true;
                     record.state = State::Terminating(t);
-                    record.pending = Some(Pending { kind, target: Target::Config(config), start_time });
+                    record.pending = Some(Pending { kind, target: Target::Config(config), start_time, since });
                     finish(record, Cause::NeverStarted, now);
                     return effects;
                 }

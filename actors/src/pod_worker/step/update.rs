@@ -105,7 +105,8 @@ fn accept(record: &mut Record, update: Update, tick: Tick) -> Effects {
         (a, b) => a.or(b),
     };
     let target = keep_mirror(record.pending_config(), target);
-    record.pending = Some(Pending { kind, target, start_time }); // U15
+    let since = record.pending.as_ref().map_or(tick.now, |pending| pending.since);
+    record.pending = Some(Pending { kind, target, start_time, since }); // U15
     effects.wake = true;
     effects.cancel = record.running.is_some() && (requested || shortened); // U16
     effects

@@ -36,9 +36,15 @@ impl Replay {
     }
 
     fn error(&mut self, name: &str, reason: &'static str) -> &mut Self {
-        self.world
-            .errors
-            .insert(name.into(), crate::containers::start_error::StartError { reason, message: String::new() });
+        self.world.errors.insert(
+            name.into(),
+            crate::containers::start_error::StartError {
+                reason,
+                message: String::new(),
+                since: crate::time::Time::ZERO,
+                until: None,
+            },
+        );
         self
     }
 

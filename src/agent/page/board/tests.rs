@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright::actors::engine::PodSnapshot;
+use podwright::actors::explain::{On, Subject, Wait, What};
 use podwright::actors::ids::FullName;
 use podwright::actors::pod::PodObject;
 use podwright::actors::pod_worker::{Hook, Wait as PodWait};
@@ -21,8 +22,6 @@ pub(in crate::agent::page) fn pod(name: &str, status: serde_json::Value) -> PodF
         "spec": {"containers": [{"name": "main"}]},
     });
     PodFacts {
-        uid: PodUid::new(name),
-        full_name: FullName::new("default", name),
         object: Some(PodObject::new(serde_json::from_value(object).unwrap()).unwrap()),
         status: Some(Arc::new(serde_json::from_value::<PodStatus>(status).unwrap())),
         snapshot: Some(PodSnapshot {
@@ -40,6 +39,7 @@ pub(in crate::agent::page) fn pod(name: &str, status: serde_json::Value) -> PodF
             transitions: vec![],
         }),
         desired: true,
+        ..PodFacts::named(PodUid::new(name), FullName::new("default", name))
     }
 }
 
@@ -57,8 +57,22 @@ fn waits(reason: &str) -> serde_json::Value {
     json!({"phase": "Pending", "containerStatuses": [container]})
 }
 
+/// What a pod waits for, as its record says.
+fn wait(pod: &PodFacts) -> Wait {
+    let since = pod.snapshot.as_ref().map(|snapshot| snapshot.wait.since);
+    let what = match pod.snapshot.as_ref().map(|snapshot| &snapshot.wait.what) {
+        Some(WaitFor::HookCall(_)) => What::HookCall,
+        Some(WaitFor::Retry { .. }) => What::Retry,
+        _ if pod.phase() == Phase::Pending => What::ContainerStart,
+        _ => What::Nothing,
+    };
+    let on = On::only(Subject::Nobody);
+    let (released_by, detail) = (String::new(), String::new());
+    Wait { depth: 0, what, on, container: None, since, tries: None, next: None, released_by, detail }
+}
+
 fn take(board: &mut Board, pods: Vec<PodFacts>, now: Time) -> Change {
-    board.take(pods, now, &|pod| nearest(pod, now))
+    board.take(pods, now, &|pod| nearest(pod, wait(pod), "words".into(), now))
 }
 
 fn names(rows: &[Arc<Row>]) -> Vec<&str> {

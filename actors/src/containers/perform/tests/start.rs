@@ -3,7 +3,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use tokio::time::{sleep, timeout};
+
 use super::*;
+use crate::containers::activity::{Activity, Task};
+use crate::containers::governor::StartKind;
 use crate::ports::{ImageError, RuntimeError};
 
 fn one() -> Arc<PodObject> {
@@ -61,23 +65,76 @@ async fn a_crash_loop_is_restarted_at_the_end_of_each_backoff() {
 
 #[tokio::test(start_paused = true)]
 async fn image_failures_have_their_reasons() {
-    let until = Time::from_secs(2_000_044);
     let table = [
-        (ImageError::Pull("gone".into()), "ErrImagePull", "Failed", None),
-        (ImageError::BackOff { until, last: "gone".into() }, "ImagePullBackOff", "BackOff", Some(44)),
-        (ImageError::NeverPull(IMAGE.into()), "ErrImageNeverPull", "ErrImageNeverPull", None),
-        (ImageError::InvalidName(IMAGE.into()), "InvalidImageName", "InspectFailed", None),
+        (ImageError::Pull("gone".into()), "ErrImagePull", "Failed"),
+        (ImageError::NeverPull(IMAGE.into()), "ErrImageNeverPull", "ErrImageNeverPull"),
+        (ImageError::InvalidName(IMAGE.into()), "InvalidImageName", "InspectFailed"),
     ];
-    for (error, reason, event, wait) in table {
+    for (error, reason, event) in table {
         let world = World::new();
         world.runtime.fail_image(IMAGE, error);
         let result = world.sync(&one()).await;
         assert!(result.error.as_ref().unwrap().to_string().contains(reason), "{result:?}");
-        assert_eq!(world.backoff(&result), wait);
+        assert_eq!(world.backoff(&result), None);
         assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
         assert_eq!(world.reasons(), [event]);
         assert_eq!(*world.told.counts.lock(), ["sandbox", "Regular", &format!("Regular {reason}")]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_fails_is_tried_again_after_growing_pauses() {
+    let world = World::new();
+    world.runtime.fail_image(IMAGE, ImageError::Pull("gone".into()));
+    assert_eq!(world.backoff(&world.sync(&one()).await), None);
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let result = world.sync(&one()).await;
+        assert_eq!(world.waiting(&one()), [("a".to_owned(), "ImagePullBackOff")]);
+        assert_eq!(
+            world.manager.start_errors().of(one().uid()).values().next().unwrap().message,
+            format!("back-off pulling image {IMAGE:?}: gone")
+        );
+        let wait = world.backoff(&result).unwrap();
+        waits.push(wait);
+        sleep(secs(wait)).await;
+        let _ = world.sync(&one()).await;
+        assert_eq!(world.waiting(&one()), [("a".to_owned(), "ErrImagePull")]);
+    }
+    assert_eq!(waits, [10, 20, 40, 80, 160, 300]);
+    // While it waits the registry is left alone; an image that came another way is used.
+    let _ = world.sync(&one()).await;
+    assert_eq!(world.waiting(&one()), [("a".to_owned(), "ImagePullBackOff")]);
+    world.runtime.have_image(IMAGE);
+    assert!(world.sync(&one()).await.error.is_none());
+    assert!(world.waiting(&one()).is_empty());
+    assert!(world.manager.pull_failures(one().uid()).is_empty());
+}
+
+// D10: a pod that is deleted while it waits for its turn leaves the line at once.
+#[tokio::test(start_paused = true)]
+async fn starts_wait_for_their_turn_until_they_are_cancelled() {
+    let world = World::new();
+    let limit = world.told.starts.lock().1;
+    let held: Vec<_> = (0..limit).map(|_| world.manager.governor().ask(StartKind::Sandbox)).collect();
+    let cancel = CancellationToken::new();
+    let (one, probes) = (one(), ProbeSnapshot::new());
+    let mut waiting = Box::pin(world.sync_with(&one, &cancel, &probes, false));
+    assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
+    let doing = world.manager.activities().of(one.uid());
+    assert!(matches!(doing[..], [Activity { task: Task::AwaitTurn(StartKind::Sandbox, _), .. }]), "{doing:?}");
+    cancel.cancel();
+    let result = waiting.await;
+    assert!(matches!(result.error, Some(SyncError::Cancelled)), "{result:?}");
+    assert_eq!(*world.told.starts.lock(), (0, held.len()));
+    assert!(world.runtime.calls().is_empty());
+
+    // The next one starts as soon as there is room.
+    let mut waiting = Box::pin(world.sync(&one));
+    assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
+    drop(held);
+    assert!(waiting.await.error.is_none());
+    assert!(world.manager.activities().of(one.uid()).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,119 @@
+//! How long an image that cannot be pulled is left alone before the next try.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use crate::ids::PodUid;
+use crate::time::Time;
+
+/// The wait after the first failure; it doubles with each further one (upstream `imageBackOff`, kubelet 1.36).
+const FIRST: Duration = Duration::from_secs(10);
+/// The longest wait (upstream `MaxContainerBackOff`).
+const MAX: Duration = Duration::from_secs(300);
+/// A failure so long ago says nothing about the next one (upstream's backoff forgets after twice its maximum).
+const FORGET: Duration = Duration::from_secs(600);
+
+/// The image pull backoffs of all pods. Two containers of a pod that name the same image wait together.
+#[derive(Debug, Default)]
+pub struct ImageBackoff {
+    pods: HashMap<PodUid, HashMap<String, PullFailure>>,
+}
+
+/// What is remembered of an image that could not be pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullFailure {
+    /// What the last try said.
+    pub error: String,
+    /// How often it failed in a row.
+    pub tries: u32,
+    /// When it first failed.
+    pub since: Time,
+    /// When it is pulled again at the earliest.
+    pub until: Time,
+    /// When it last failed.
+    failed_at: Time,
+    delay: Duration,
+}
+
+impl ImageBackoff {
+    /// What keeps a pod from pulling an image now, if anything does.
+    pub fn waits(&self, uid: &PodUid, image: &str, now: Time) -> Option<&PullFailure> {
+        self.pods.get(uid)?.get(image).filter(|failure| now < failure.until)
+    }
+
+    /// The images that could not be pulled for a pod, with what the last tries said.
+    pub fn of(&self, uid: &PodUid) -> BTreeMap<String, PullFailure> {
+        self.pods
+            .get(uid)
+            .map(|images| images.iter().map(|(i, f)| (i.clone(), f.clone())).collect())
+            .unwrap_or_default()
+    }
+
+    /// A pull failed: the next one waits longer.
+    pub fn failed(&mut self, uid: &PodUid, image: &str, error: String, now: Time) {
+        let images = self.pods.entry(uid.clone()).or_default();
+        let last = images.get(image).filter(|last| now.since(last.failed_at) <= FORGET);
+        let (delay, tries, since) = match last {
+            Some(last) => ((last.delay * 2).min(MAX), last.tries.saturating_add(1), last.since),
+            None => (FIRST, 1, now),
+        };
+        let failure = PullFailure { error, tries, since, until: now + delay, failed_at: now, delay };
+        images.insert(image.to_owned(), failure);
+    }
+
+    /// The image is there.
+    pub fn present(&mut self, uid: &PodUid, image: &str) {
+        if let Some(images) = self.pods.get_mut(uid) {
+            images.remove(image);
+            if images.is_empty() {
+                self.pods.remove(uid);
+            }
+        }
+    }
+
+    /// Forgets the pods of which `keep` says no.
+    pub fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
+        self.pods.retain(|uid, _| keep(uid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::from_secs(1000 + seconds)
+    }
+
+    #[test]
+    fn waits_double_from_ten_to_three_hundred_seconds() {
+        let (mut backoff, uid, mut now) = (ImageBackoff::default(), PodUid::new("u"), at(0));
+        let mut waits = Vec::new();
+        for tries in 1..=8 {
+            assert_eq!(backoff.waits(&uid, "img", now), None);
+            backoff.failed(&uid, "img", "gone".into(), now);
+            let failure = backoff.waits(&uid, "img", now).unwrap();
+            assert_eq!((failure.tries, failure.since), (tries, at(0)));
+            waits.push(failure.until.since(now).as_secs());
+            now = failure.until;
+        }
+        assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300, 300]);
+        assert_eq!(backoff.waits(&uid, "other", at(0)), None, "another image is not held back");
+        assert_eq!(backoff.waits(&PodUid::new("v"), "img", at(0)), None, "nor is another pod");
+    }
+
+    #[test]
+    fn an_image_that_came_or_failed_long_ago_starts_anew() {
+        let (mut backoff, uid) = (ImageBackoff::default(), PodUid::new("u"));
+        let delay =
+            |backoff: &ImageBackoff, now: Time| backoff.waits(&uid, "img", now).unwrap().until.since(now).as_secs();
+        backoff.failed(&uid, "img", "gone".into(), at(0));
+        backoff.present(&uid, "img");
+        assert_eq!(backoff.waits(&uid, "img", at(1)), None);
+        backoff.failed(&uid, "img", "gone".into(), at(10));
+        backoff.failed(&uid, "img", "gone".into(), at(20));
+        assert_eq!(delay(&backoff, at(20)), 20);
+        backoff.failed(&uid, "img", "gone".into(), at(621));
+        assert_eq!(delay(&backoff, at(621)), 10);
+    }
+}

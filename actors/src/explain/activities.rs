@@ -1,0 +1,83 @@
+//! What a hook that runs waits for, from what it does now.
+
+use crate::containers::activity::{Activity, Task};
+use crate::containers::governor::{Standing, StartKind};
+
+use super::facts::PodFacts;
+use super::wait::{On, Subject, Wait, What};
+
+/// The waits, the longest first.
+pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
+    pod.activities.iter().map(|(activity, standing)| wait(pod, activity, *standing)).collect()
+}
+
+fn wait(pod: &PodFacts, activity: &Activity, standing: Option<Standing>) -> Wait {
+    let container = activity.container.as_ref().map(ToString::to_string);
+    let name = container.as_deref().unwrap_or_default();
+    let wait = match &activity.task {
+        Task::ReadStatus => {
+            let detail = "the runtime is asked what runs of it";
+            Wait::new(What::Runtime, On::only(Subject::Runtime), detail, "the runtime answers")
+        }
+        Task::SetUpVolumes => {
+            let detail = "its volumes are being brought up";
+            Wait::new(What::Volume, On::only(Subject::Volume), detail, "all volumes are there")
+        }
+        Task::TakeDownVolumes => {
+            let detail = "its volumes are being taken down";
+            Wait::new(What::Volume, On::only(Subject::Volume), detail, "all volumes are gone")
+        }
+        Task::PrepareSandbox => {
+            let detail = "what its sandbox needs is being made ready";
+            Wait::new(What::Resources, On::only(Subject::Sandbox), detail, "all of it is ready")
+        }
+        Task::AwaitTurn(kind, _) => {
+            let what = match kind {
+                StartKind::Sandbox => "its sandbox".to_owned(),
+                StartKind::Container => format!("container {name:?}"),
+            };
+            let place = standing.map(|standing| {
+                let Standing { before, running, limit } = standing;
+                format!(": {before} before it in line, {running} of at most {limit} starts run, as many as the runtime bears")
+            });
+            let detail = format!("it waits for its turn to start {what}{}", place.unwrap_or_default());
+            Wait::new(What::Governor, On::only(Subject::Governor), detail, "starts before it end")
+        }
+        Task::RunSandbox => {
+            let detail = "the runtime makes its sandbox";
+            Wait::new(What::Sandbox, On::only(Subject::Sandbox), detail, "the runtime has made it")
+        }
+        Task::PullImage(image) => {
+            let failed = pod.pulls.get(image).map(|last| format!("; the last try failed: {}", last.error));
+            let detail = format!("container {name:?}: image {image:?} is being pulled{}", failed.unwrap_or_default());
+            let on = On::new(Subject::Image, image);
+            let tries = pod.pulls.get(image).map_or(0, |last| last.tries);
+            Wait::new(What::Image, on, detail, "the image is there").tries(tries)
+        }
+        Task::StartContainer => {
+            let detail = format!("the runtime starts container {name:?}");
+            Wait::of_container(What::ContainerStart, name, detail, "the runtime has started it")
+        }
+        Task::PostStart => {
+            let detail = format!("the post-start hook of container {name:?} runs");
+            Wait::of_container(What::LifecycleHook, name, detail, "the hook ends")
+        }
+        Task::PreStop => {
+            let detail = format!("the pre-stop hook of container {name:?} runs");
+            Wait::of_container(What::LifecycleHook, name, detail, "the hook ends, or the grace is over")
+        }
+        Task::AwaitOthers => {
+            let detail = format!("container {name:?} is stopped after those that need it");
+            Wait::of_container(What::StopOrder, name, detail, "they have stopped, or the grace is over")
+        }
+        Task::StopContainer => {
+            let detail = format!("container {name:?} was asked to stop and still runs");
+            Wait::of_container(What::ContainerStop, name, detail, "it ends, or is killed when its time is over")
+        }
+        Task::StopSandbox => {
+            let detail = "the runtime stops its sandbox";
+            Wait::new(What::Sandbox, On::only(Subject::Sandbox), detail, "the runtime has stopped it")
+        }
+    };
+    Wait { container, ..wait }.since(activity.since).next(activity.until)
+}

@@ -1,0 +1,305 @@
+//! The chain of waits of one pod.
+
+use crate::engine::PodSnapshot;
+use crate::housekeeping::PERIOD;
+use crate::ids::PodUid;
+use crate::pod_worker::{Hook, Lifecycle, WaitFor};
+use crate::status::short_age;
+use crate::time::Time;
+
+use super::facts::{NodeState, PodFacts};
+use super::wait::{On, Subject, Wait, What};
+use super::{activities, containers};
+
+/// What a chain is found with.
+pub(super) struct Cx<'a> {
+    pub(super) now: Time,
+    pub(super) node: &'a NodeState,
+    /// Finds the pods that are waited for.
+    pub(super) find: &'a dyn Fn(&PodUid) -> Option<PodFacts>,
+}
+
+/// What a pod waits for: what itself waits for at depth 0, and below each what that waits for in turn. Never empty.
+pub(super) fn chain(cx: &Cx<'_>, pod: &PodFacts) -> Vec<Wait> {
+    follow(cx, pod, &mut vec![pod.uid.clone()])
+}
+
+fn follow(cx: &Cx<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
+    let mut chain = match &pod.snapshot {
+        Some(snapshot) => known(cx, pod, snapshot, seen),
+        None => unknown(cx, pod),
+    };
+    let wanted = pod.desired || pod.lifecycle() >= Some(Lifecycle::Terminating);
+    if let (false, Some(snapshot)) = (wanted, &pod.snapshot) {
+        let since = snapshot.transitions.last().map_or(snapshot.synced_at, |last| last.at);
+        chain = housekeeping(cx, "no source wants it any more: a housekeeping pass stops it", since);
+    }
+    if let Some(turn) = &pod.stop {
+        let stops = pod.lifecycle() >= Some(Lifecycle::Terminating);
+        if stops && !matches!(chain[0].what, What::Nothing) {
+            let detail = "the node shuts down, and stops it by then at the latest";
+            let wait = Wait::new(What::Shutdown, On::only(Subject::Shutdown), detail, "the pod has stopped");
+            chain.push(wait.since(turn.since).next(turn.ends).below(1));
+        } else if !stops && turn.begins > cx.now {
+            let others = if turn.before == 1 { "1 pod stops".to_owned() } else { format!("{} pods stop", turn.before) };
+            let detail = format!("the node shuts down: {others} before it, and it is stopped after them");
+            let wait =
+                Wait::new(What::Shutdown, On::only(Subject::Shutdown), detail, "the pods before it have stopped");
+            chain.retain(|wait| wait.what != What::Nothing);
+            chain.insert(0, wait.since(turn.since).next(turn.begins));
+        }
+    }
+    chain
+}
+
+fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<PodUid>) -> Vec<Wait> {
+    let wait = &snapshot.wait;
+    let released_by = wait.what.released_by();
+    match &wait.what {
+        WaitFor::Worker => {
+            let detail = "its worker has not taken the last update yet";
+            let wait = Wait::new(What::Worker, On::only(Subject::Worker), detail, released_by).since(wait.since);
+            vec![wait]
+        }
+        WaitFor::FullName { held_by } => {
+            let holder = held_by.as_ref();
+            let who = holder.map_or_else(|| "another pod".to_owned(), |uid| format!("the pod with UID {uid}"));
+            let on = On {
+                kind: Subject::Pod,
+                name: pod.full_name.to_string(),
+                uid: held_by.as_ref().map(ToString::to_string),
+            };
+            let detail = format!("its name {} is still held by {who}", pod.full_name);
+            let mut chain = vec![Wait::new(What::FullName, on.clone(), detail, released_by).since(wait.since)];
+            match holder {
+                Some(uid) if seen.contains(uid) => {
+                    let detail = format!("{who} is in this chain already: they wait for each other");
+                    chain.push(Wait::new(What::Circle, on, detail, "one of them is deleted").below(1));
+                }
+                Some(uid) => {
+                    if let Some(holder) = (cx.find)(uid) {
+                        seen.push(uid.clone());
+                        chain.extend(follow(cx, &holder, seen).into_iter().map(|wait| wait.below(1)));
+                    }
+                }
+                None => {}
+            }
+            chain
+        }
+        WaitFor::HookCall(Hook::Terminating | Hook::TerminatingRuntime) => stopping(pod, snapshot),
+        WaitFor::HookCall(hook) => {
+            let mut chain = activities::waits(pod);
+            if snapshot.lifecycle == Lifecycle::Sync {
+                // What is being done for a container says more than that it does not run.
+                let busy =
+                    |wait: &Wait| wait.container.is_some() && chain.iter().any(|w| w.container == wait.container);
+                let more: Vec<_> = containers::waits(pod).into_iter().filter(|wait| !busy(wait)).collect();
+                let reads = chain.iter().all(|wait| wait.what == What::Runtime);
+                let about_to_start = |wait: &Wait| wait.what == What::ContainerStart && wait.tries.is_none();
+                chain = match (reads, more.iter().all(about_to_start)) {
+                    (true, false) => more,
+                    (_, true) if !chain.is_empty() => chain,
+                    _ => chain.into_iter().chain(more).collect(),
+                };
+            }
+            if chain.is_empty() {
+                let detail = format!("{} is under way ({})", doing(*hook), hook.as_str());
+                let call = Wait::new(What::HookCall, On::new(Subject::Hook, hook.as_str()), detail, released_by);
+                chain.push(call.since(wait.since).tries(wait.tries.saturating_sub(1)));
+            }
+            chain
+        }
+        WaitFor::Retry { hook, error } => retry(cx, pod, snapshot, *hook, error),
+        WaitFor::Resync => {
+            let chain = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
+            if !chain.is_empty() {
+                return chain;
+            }
+            vec![nothing("nothing: all is as it should be", released_by).next(wait.next)]
+        }
+        WaitFor::Removal if snapshot.restart_requested => {
+            housekeeping(cx, "it is over and was created again: a housekeeping pass starts it anew", wait.since)
+        }
+        WaitFor::Removal if pod.desired => {
+            vec![nothing("nothing: it is over, and stays listed because its source still wants it", released_by)]
+        }
+        WaitFor::Removal => housekeeping(cx, "it is over: a housekeeping pass forgets it", wait.since),
+    }
+}
+
+fn nothing(detail: &str, released_by: &str) -> Wait {
+    Wait::new(What::Nothing, On::only(Subject::Nobody), detail, released_by)
+}
+
+/// A hook failed. If it is known on what, that is what the pod waits for, with the tries of the hook.
+fn retry(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, hook: Hook, error: &str) -> Vec<Wait> {
+    let wait = &snapshot.wait;
+    let retried = |w: Wait| w.since(wait.since).tries(wait.tries).next(wait.next);
+    if let Some(bad) = &pod.volume {
+        let goal = if hook == Hook::Sync { "brought up" } else { "taken down" };
+        let detail = format!("volume {:?} cannot be {goal}: {}", bad.volume, bad.reason);
+        let on = On::new(Subject::Volume, &bad.volume);
+        return vec![retried(Wait::new(What::Volume, on, detail, "the next try succeeds, or the pod is changed"))];
+    }
+    let mut below = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
+    let own = |wait: &Wait| matches!(wait.what, What::CrashBackoff | What::Image);
+    if !below.is_empty() && below.iter().all(own) {
+        return below;
+    }
+    let orphan = if snapshot.deleted && !pod.desired { "no source wants it any more, and " } else { "" };
+    let detail = format!("{orphan}{} failed ({}): {error}", doing(hook), hook.as_str());
+    let released_by = wait.what.released_by();
+    let first = retried(Wait::new(What::Retry, On::new(Subject::Hook, hook.as_str()), detail, released_by));
+    below.retain(|wait| own(wait) || wait.tries.is_some());
+    let below = below.into_iter().chain(cx.node.runtime.as_ref().map(|_| runtime(cx)));
+    std::iter::once(first).chain(below.map(|wait| wait.below(1))).collect()
+}
+
+/// The runtime does not answer.
+fn runtime(cx: &Cx<'_>) -> Wait {
+    let on = On::only(Subject::Runtime);
+    let wait = |error: &str| {
+        let detail = format!("the container runtime does not answer: {error}");
+        Wait::new(What::Runtime, on.clone(), detail, "the runtime answers again; it is asked every second")
+    };
+    match &cx.node.runtime {
+        Some(failing) => wait(&failing.error).since(failing.since).tries(failing.tries),
+        None => wait("nothing is known of it yet"),
+    }
+}
+
+/// What holds up every pod: a runtime that does not answer, sources that have not delivered.
+pub(super) fn troubles(cx: &Cx<'_>) -> Vec<Wait> {
+    let runtime = cx.node.runtime.as_ref().map(|_| runtime(cx));
+    runtime.into_iter().chain(sources(cx)).collect()
+}
+
+/// Why passes do not run before every source has delivered.
+fn sources(cx: &Cx<'_>) -> Option<Wait> {
+    let names: Vec<&str> = cx.node.missing_sources.iter().map(|source| source.as_str()).collect();
+    let names = (!names.is_empty()).then(|| names.join(", "))?;
+    let detail = format!("housekeeping begins once every source has delivered, and this has not: {names}");
+    let on = On::new(Subject::Source, names);
+    Some(Wait::new(What::Source, on, detail, "it delivers").since(cx.node.started))
+}
+
+/// Something that a housekeeping pass does, or why passes do not run.
+fn housekeeping(cx: &Cx<'_>, detail: &str, since: Time) -> Vec<Wait> {
+    let on = On::only(Subject::Housekeeping);
+    let mut first = Wait::new(What::Housekeeping, on, detail, "the next housekeeping pass").since(since);
+    let mut below = Vec::new();
+    if let Some(source) = sources(cx) {
+        below.push(source);
+    } else if let Some(failing) = &cx.node.passes {
+        first.detail.push_str(&format!("; passes end early: {}", failing.error));
+        first.tries = Some(failing.tries);
+        if cx.node.runtime.is_some() {
+            below.push(runtime(cx));
+        }
+    }
+    if below.iter().all(|wait| wait.what != What::Source) {
+        first.next = cx.node.last_pass.map(|last| (last + PERIOD).max(cx.now));
+    }
+    std::iter::once(first).chain(below.into_iter().map(|wait| wait.below(1))).collect()
+}
+
+/// A pod of which the engine has no record: it was refused, or the engine is about to hear of it.
+fn unknown(cx: &Cx<'_>, pod: &PodFacts) -> Vec<Wait> {
+    match &pod.status {
+        Some(status) if pod.phase().is_terminal() => {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (reason, message) = (text(&status.reason), text(&status.message));
+            let detail = format!("nothing: it may not start on this node ({reason}: {message})");
+            let remedy = "a new version of the pod, or a new start of the agent, once there is room";
+            vec![Wait::new(What::Rejected, On::only(Subject::Nobody), detail, remedy)]
+        }
+        _ => {
+            let first_seen = pod.object.as_ref().and_then(|object| object.first_seen()).unwrap_or(cx.node.started);
+            housekeeping(cx, "the engine has not heard of it: a housekeeping pass starts it", first_seen)
+        }
+    }
+}
+
+fn stopping(pod: &PodFacts, snapshot: &PodSnapshot) -> Vec<Wait> {
+    let since = snapshot.wait.since;
+    let below = activities::waits(pod);
+    let killed_at = below.iter().filter_map(|wait| wait.next).max();
+    let (detail, next) = match snapshot.grace {
+        Some(grace) => {
+            let asked = format!("its containers were asked to stop and have {grace} for it");
+            (asked, Some(killed_at.unwrap_or(since + grace.duration())))
+        }
+        None => ("its containers are being stopped".to_owned(), killed_at),
+    };
+    let released_by = "its containers end, or are killed when the time is over";
+    let on = On { uid: Some(pod.uid.to_string()), ..On::new(Subject::Pod, pod.full_name.to_string()) };
+    let first = Wait::new(What::Grace, on, detail, released_by).since(since).next(next);
+    let first = first.tries(if snapshot.wait.tries > 1 { snapshot.wait.tries } else { 0 });
+    std::iter::once(first).chain(below.into_iter().map(|wait| wait.below(1))).collect()
+}
+
+fn doing(hook: Hook) -> &'static str {
+    match hook {
+        Hook::Sync => "setting it up",
+        Hook::Terminating | Hook::TerminatingRuntime => "stopping its containers",
+        Hook::Terminated => "cleaning up after it",
+    }
+}
+
+/// The nearest wait in the few words that fit into a table or a heading; empty if nothing is waited for.
+pub(super) fn short(chain: &[Wait], now: Time) -> String {
+    let Some(wait) = chain.first() else { return String::new() };
+    let left = |what: String| match wait.next {
+        Some(next) if next > now => format!("{what}, {} left", short_age(next.since(now))),
+        _ => what,
+    };
+    let retried = |what: String| match wait.next {
+        Some(next) if next > now => format!("{what}, next try in {}", short_age(next.since(now))),
+        _ => what,
+    };
+    let name = &wait.on.name;
+    let of = |what: &str| match &wait.container {
+        Some(container) => format!("{what} of container {container}"),
+        None => what.to_owned(),
+    };
+    match wait.what {
+        What::Nothing => String::new(),
+        What::Housekeeping => "housekeeping".into(),
+        What::Source => format!("source {name}"),
+        What::Rejected => "room on the node".into(),
+        What::Worker => "its worker".into(),
+        What::FullName => "its name, held by an earlier pod".into(),
+        What::Circle => "itself".into(),
+        What::HookCall => format!("its {} to end", goal(name)),
+        What::Retry => retried(format!("its {} to succeed", goal(name))),
+        What::Runtime => "the container runtime".into(),
+        What::Volume => retried(if name.is_empty() { "its volumes".into() } else { format!("volume {name}") }),
+        What::Resources => "what its sandbox needs".into(),
+        What::Governor => of("its turn to start").replace(" of container", " container"),
+        What::Sandbox => "its sandbox".into(),
+        What::Image => retried(of(&format!("image {name}"))),
+        What::CrashBackoff => left(of("the crash backoff")),
+        What::ContainerStart => retried(of("the start")),
+        What::LifecycleHook => left(of(&format!("the {} hook", lifecycle_hook(wait)))),
+        What::InitContainer => format!("the end of init container {name}"),
+        What::Probe => of("a probe"),
+        What::ReadinessGate => format!("readiness gate {name}"),
+        What::Grace => left("its containers to stop".into()),
+        What::ContainerStop | What::StopOrder => left(of("the end")),
+        What::Shutdown => left("its turn in the node's shutdown".into()),
+    }
+}
+
+/// What a hook is for, by its name.
+fn goal(hook: &str) -> &'static str {
+    match hook {
+        "sync_terminating_pod" | "sync_terminating_runtime_pod" => "stop",
+        "sync_terminated_pod" => "cleanup",
+        _ => "setup",
+    }
+}
+
+fn lifecycle_hook(wait: &Wait) -> &'static str {
+    // A stop has a limit, a start has none.
+    if wait.next.is_some() { "pre-stop" } else { "post-start" }
+}

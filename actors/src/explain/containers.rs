@@ -1,0 +1,152 @@
+//! What the containers of a running pod wait for, from its status and from why they could not be started.
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
+
+use crate::ids::ContainerName;
+use crate::pod::{PodObject, is_sidecar};
+use crate::time::Time;
+
+use super::facts::PodFacts;
+use super::wait::{On, Subject, Wait, What};
+
+/// The waits, in the order in which the containers start.
+pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
+    let (Some(object), Some(status)) = (&pod.object, &pod.status) else { return vec![] };
+    let mut all = init(pod, object, status);
+    if all.iter().any(|wait| wait.what == What::InitContainer) {
+        // Nothing after it can start.
+        return all;
+    }
+    for (container, have) in pairs(object.containers(), status.container_statuses.as_deref()) {
+        all.extend(wait(pod, container, have));
+    }
+    all.extend(gates(object, status));
+    all
+}
+
+fn init(pod: &PodFacts, object: &PodObject, status: &PodStatus) -> Vec<Wait> {
+    let containers = object.init_containers();
+    let mut all = Vec::new();
+    for (container, have) in pairs(containers, status.init_container_statuses.as_deref()) {
+        all.extend(wait(pod, container, have));
+        let runs = have.state.as_ref().and_then(|state| state.running.as_ref());
+        if let Some(running) = runs
+            && !is_sidecar(container)
+        {
+            let name = &container.name;
+            let number = containers.iter().take_while(|other| other.name != container.name).count() + 1;
+            let detail = format!("init container {name:?} ({number} of {}) runs", containers.len());
+            let wait = Wait::of_container(What::InitContainer, name, detail, "it ends with exit code 0");
+            all.push(wait.since(running.started_at.as_ref().map(|at| Time::from_timestamp(at.0))));
+        }
+    }
+    all
+}
+
+/// The containers that have a status, with it.
+fn pairs<'a>(
+    containers: &'a [Container],
+    statuses: Option<&'a [ContainerStatus]>,
+) -> impl Iterator<Item = (&'a Container, &'a ContainerStatus)> {
+    let statuses = statuses.unwrap_or_default();
+    containers.iter().filter_map(|container| Some((container, statuses.iter().find(|s| s.name == container.name)?)))
+}
+
+/// What one container waits for, but for the end of an init container.
+fn wait(pod: &PodFacts, container: &Container, have: &ContainerStatus) -> Option<Wait> {
+    let state = have.state.as_ref()?;
+    let name = &container.name;
+    if let Some(waiting) = &state.waiting {
+        let reason = waiting.reason.as_deref().unwrap_or_default();
+        let message = waiting.message.as_deref().filter(|message| !message.is_empty());
+        let told = message.map(|message| format!(": {message}")).unwrap_or_default();
+        let error = pod.start_errors.get(&ContainerName::from(name.as_str()));
+        let next = error.and_then(|error| error.until);
+        return match reason {
+            // Told by the init container that runs.
+            "PodInitializing" => None,
+            "CrashLoopBackOff" => {
+                let detail = format!("container {name:?} waits out its crash backoff{}", last_end(have));
+                let released_by = "the end of the backoff; it is started again then";
+                let runs = u32::try_from(have.restart_count).unwrap_or(0).saturating_add(1);
+                let wait = Wait::of_container(What::CrashBackoff, name, detail, released_by);
+                Some(wait.since(ended_at(have)).tries(runs).next(next))
+            }
+            "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" | "ImageInspectError" => {
+                let image = container.image.as_deref().unwrap_or_default();
+                let failure = pod.pulls.get(image);
+                let why = failure.map_or(told, |failure| format!(": {}", failure.error));
+                let detail = format!("container {name:?}: image {image:?} cannot be had ({reason}){why}");
+                let wait = Wait {
+                    container: Some(name.clone()),
+                    ..Wait::new(What::Image, On::new(Subject::Image, image), detail, "the image can be had")
+                };
+                let tries = failure.map_or(0, |failure| failure.tries);
+                let retry = pod.snapshot.as_ref().and_then(|snapshot| snapshot.wait.next);
+                Some(wait.since(failure.map(|failure| failure.since)).tries(tries).next(next.or(retry)))
+            }
+            "" | "ContainerCreating" => {
+                let detail = format!("container {name:?} is about to be started");
+                let released_by = "volumes and sandbox are there, and the runtime starts it";
+                Some(Wait::of_container(What::ContainerStart, name, detail, released_by))
+            }
+            _ => {
+                let detail = format!("container {name:?} cannot be started ({reason}){told}");
+                let released_by = "the next try succeeds, or the pod is changed";
+                let snapshot = pod.snapshot.as_ref();
+                let wait = Wait::of_container(What::ContainerStart, name, detail, released_by);
+                let tries = snapshot.map_or(1, |snapshot| snapshot.wait.tries.max(1));
+                let since = error.map(|error| error.since);
+                Some(wait.since(since).tries(tries).next(next.or(snapshot.and_then(|snapshot| snapshot.wait.next))))
+            }
+        };
+    }
+    let running = state.running.as_ref()?;
+    let probe = match (have.started, have.ready) {
+        (Some(false) | None, _) if container.startup_probe.is_some() => "startup",
+        (_, false) if container.readiness_probe.is_some() => "readiness",
+        _ => return None,
+    };
+    let detail = format!("the {probe} probe of container {name:?} has not passed");
+    let wait = Wait::of_container(What::Probe, name, detail, "the probe passes");
+    Some(wait.since(running.started_at.as_ref().map(|at| Time::from_timestamp(at.0))))
+}
+
+fn gates(object: &PodObject, status: &PodStatus) -> Vec<Wait> {
+    let condition = |name: &str| {
+        let conditions = status.conditions.iter().flatten();
+        conditions.into_iter().find(|condition| condition.type_ == name)
+    };
+    let time =
+        |at: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| at.map(|at| Time::from_timestamp(at.0));
+    let gates = object.spec().readiness_gates.iter().flatten();
+    gates
+        .map(|gate| (&gate.condition_type, condition(&gate.condition_type)))
+        .filter(|(_, have)| have.is_none_or(|condition| condition.status != "True"))
+        .map(|(name, have)| {
+            let since = have.and_then(|condition| condition.last_transition_time.as_ref());
+            let detail = format!("readiness gate {name:?} is not met");
+            let on = On::new(Subject::Condition, name);
+            let wait = Wait::new(What::ReadinessGate, on, detail, "somebody sets that condition to True");
+            wait.since(time(since.or(status.start_time.as_ref())))
+        })
+        .collect()
+}
+
+/// `: it ended with exit code 1 (Error)`.
+fn last_end(have: &ContainerStatus) -> String {
+    let ends = [&have.state, &have.last_state];
+    let Some(end) = ends.into_iter().find_map(|state| state.as_ref()?.terminated.as_ref()) else {
+        return String::new();
+    };
+    let reason = end.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    match end.signal.filter(|signal| *signal != 0) {
+        Some(signal) => format!(": it was ended by signal {signal}{reason}"),
+        None => format!(": it ended with exit code {}{reason}", end.exit_code),
+    }
+}
+
+fn ended_at(have: &ContainerStatus) -> Option<Time> {
+    let end = have.last_state.as_ref()?.terminated.as_ref()?;
+    end.finished_at.as_ref().map(|at| Time::from_timestamp(at.0))
+}

@@ -1,0 +1,102 @@
+//! Which waits have become long enough to be told of.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::wait::{Wait, What};
+use crate::ids::PodUid;
+use crate::time::Time;
+
+/// Remembers of which waits was told: each is told of once.
+#[derive(Debug)]
+pub struct Patience {
+    after: Duration,
+    waits: HashMap<PodUid, Watched>,
+}
+
+/// The wait of a pod as of the last look.
+#[derive(Debug)]
+struct Watched {
+    what: What,
+    name: String,
+    since: Time,
+    looked: Time,
+    told: bool,
+}
+
+impl Patience {
+    /// A wait is told of after so long; zero tells of none.
+    pub fn new(after: Duration) -> Self {
+        Patience { after, waits: HashMap::new() }
+    }
+
+    /// After how long a wait is told of, if at all.
+    pub fn limit(&self) -> Option<Duration> {
+        (!self.after.is_zero()).then_some(self.after)
+    }
+
+    /// Whether a pod is worth a look now: one that waits is looked at ten times until its time is over, and as often after.
+    pub fn wants_look(&self, uid: &PodUid, now: Time) -> bool {
+        self.waits.get(uid).is_none_or(|watched| now.since(watched.looked) >= self.after / 10)
+    }
+
+    /// Looks at the nearest wait of a pod; true once per wait, when it has lasted long enough.
+    ///
+    /// A wait whose start is not known counts from the first look at it. It is another wait if it is for something else,
+    /// not if what it waits for was tried again.
+    pub fn is_over(&mut self, uid: &PodUid, wait: &Wait, now: Time) -> bool {
+        if wait.what.is_rest() {
+            self.waits.remove(uid);
+            return false;
+        }
+        let new = || {
+            let (what, name, since) = (wait.what, wait.on.name.clone(), wait.since.unwrap_or(now));
+            Watched { what, name, since, looked: now, told: false }
+        };
+        let watched = self.waits.entry(uid.clone()).or_insert_with(new);
+        if watched.what != wait.what || watched.name != wait.on.name {
+            *watched = new();
+        }
+        watched.looked = now;
+        if watched.told || now.since(watched.since) < self.after {
+            return false;
+        }
+        watched.told = true;
+        true
+    }
+
+    /// The pod waits for nothing.
+    pub fn rest(&mut self, uid: &PodUid) {
+        self.waits.remove(uid);
+    }
+
+    /// Forgets the pods of which `keep` says no.
+    pub fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
+        self.waits.retain(|uid, _| keep(uid));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::wait::{On, Subject};
+
+    fn wait(what: What, name: &str, since: u64) -> Wait {
+        Wait::new(what, On::new(Subject::Container, name), "", "").since(Time::from_secs(1000 + since))
+    }
+
+    #[test]
+    fn each_wait_is_told_of_once() {
+        let mut patience = Patience::new(Duration::from_secs(300));
+        let uid = PodUid::new("u");
+        let mut is_over = |wait: &Wait, at: u64| patience.is_over(&uid, wait, Time::from_secs(1000 + at));
+        let image = wait(What::Image, "a", 0);
+        assert_eq!([0, 299, 300, 301, 9000].map(|at| is_over(&image, at)), [false, false, true, false, false]);
+        // Tried again it is the same; for another it is not.
+        assert!(!is_over(&wait(What::Image, "a", 8000), 9001));
+        assert!(is_over(&wait(What::Image, "b", 8000), 9001));
+        // Once all was well, the next one counts anew.
+        assert!(!is_over(&wait(What::Nothing, "", 0), 9002));
+        assert!(is_over(&wait(What::Image, "b", 8000), 9003));
+    }
+}

@@ -1,0 +1,162 @@
+//! Chains of pods that wait for each kind of thing, and chains that would run in a circle.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::{Value, json};
+
+use super::chain::chain;
+use super::*;
+use crate::engine::PodSnapshot;
+use crate::ids::{FullName, PodUid};
+use crate::pod::PodObject;
+use crate::pod_worker::{Cause, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
+use crate::ports::SourceKind;
+
+const NOW: Time = Time::from_secs(1_000_000);
+
+fn ago(seconds: u64) -> Time {
+    Time::from_secs(1_000_000 - seconds)
+}
+
+/// A static pod with one container `app`, in the lifecycle `sync`, with nothing to wait for.
+fn pod(uid: &str, status: Value) -> PodFacts {
+    let object = json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": uid,
+            "annotations": {"kubernetes.io/config.source": "file"}},
+        "spec": {
+            "initContainers": [{"name": "first"}, {"name": "second"}],
+            "containers": [{"name": "app", "readinessProbe": {"tcpSocket": {"port": 80}}}],
+            "readinessGates": [{"conditionType": "example.com/lb"}],
+        },
+    });
+    let status: PodStatus = serde_json::from_value(status).unwrap();
+    let full_name = FullName::new("default", "web");
+    PodFacts {
+        object: Some(PodObject::new(serde_json::from_value(object).unwrap()).unwrap()),
+        status: Some(Arc::new(status)),
+        snapshot: Some(PodSnapshot {
+            uid: PodUid::new(uid),
+            full_name: Some(full_name.clone()),
+            lifecycle: Lifecycle::Sync,
+            is_static: true,
+            synced_at: ago(60),
+            wait: RecordWait { what: WaitFor::Resync, since: ago(60), tries: 0, next: None },
+            failure: None,
+            grace: None,
+            deleted: false,
+            evicted: false,
+            restart_requested: false,
+            transitions: vec![Transition { at: ago(60), to: Lifecycle::Sync, cause: Cause::Started }],
+        }),
+        desired: true,
+        ..PodFacts::named(PodUid::new(uid), full_name)
+    }
+}
+
+fn container(state: Value, ready: bool) -> Value {
+    json!({"name": "app", "image": "", "imageID": "", "restartCount": 2, "ready": ready, "started": true, "state": state})
+}
+
+fn with_container(state: Value, ready: bool) -> PodFacts {
+    pod(
+        "u",
+        json!({
+            "phase": "Running",
+            "conditions": [{"type": "example.com/lb", "status": "True"}],
+            "containerStatuses": [container(state, ready)],
+        }),
+    )
+}
+
+fn running() -> PodFacts {
+    with_container(json!({"running": {}}), true)
+}
+
+fn waiting_for(what: WaitFor) -> PodFacts {
+    with(running(), |snapshot| snapshot.wait.what = what)
+}
+
+fn with(mut pod: PodFacts, edit: impl FnOnce(&mut PodSnapshot)) -> PodFacts {
+    edit(pod.snapshot.as_mut().unwrap());
+    pod
+}
+
+fn node() -> NodeState {
+    NodeState { started: ago(100), missing_sources: vec![], last_pass: Some(ago(1)), passes: None, runtime: None }
+}
+
+fn kinds_on(node: &NodeState, pod: &PodFacts) -> Vec<(usize, What)> {
+    let cx = Cx { now: NOW, node, find: &|_| Some(pod.clone()) };
+    chain(&cx, pod).iter().map(|wait| (wait.depth, wait.what)).collect()
+}
+
+#[test]
+fn each_thing_that_is_waited_for_has_its_kind() {
+    let waiting = |reason: &str| with_container(json!({"waiting": {"reason": reason, "message": "m"}}), false);
+    let over = |desired: bool, again: bool| {
+        let pod = with(waiting_for(WaitFor::Removal), |snapshot| {
+            snapshot.lifecycle = Lifecycle::Finished;
+            snapshot.restart_requested = again;
+        });
+        PodFacts { desired, ..pod }
+    };
+    let ungated = pod("u", json!({"containerStatuses": [container(json!({"running": {}}), true)]}));
+    let cases = [
+        ("all is well", running(), What::Nothing),
+        ("not taken", waiting_for(WaitFor::Worker), What::Worker),
+        ("a name", waiting_for(WaitFor::FullName { held_by: None }), What::FullName),
+        ("a setup", waiting_for(WaitFor::HookCall(Hook::Sync)), What::HookCall),
+        ("a stop", waiting_for(WaitFor::HookCall(Hook::Terminating)), What::Grace),
+        ("a failure", waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "no".into() }), What::Retry),
+        ("its end", over(true, false), What::Nothing),
+        ("its removal", over(false, false), What::Housekeeping),
+        ("its next life", over(true, true), What::Housekeeping),
+        ("unwanted", PodFacts { desired: false, ..running() }, What::Housekeeping),
+        ("crash", waiting("CrashLoopBackOff"), What::CrashBackoff),
+        ("pull", waiting("ImagePullBackOff"), What::Image),
+        ("creation", waiting("ContainerCreating"), What::ContainerStart),
+        ("bad settings", waiting("CreateContainerConfigError"), What::ContainerStart),
+        ("a probe", with_container(json!({"running": {}}), false), What::Probe),
+        ("a gate", ungated, What::ReadinessGate),
+        ("delivery", PodFacts { snapshot: None, ..pod("u", json!({"phase": "Pending"})) }, What::Housekeeping),
+        ("rejection", PodFacts { snapshot: None, ..pod("u", json!({"phase": "Failed"})) }, What::Rejected),
+    ];
+    for (what, pod, kind) in cases {
+        assert_eq!(kinds_on(&node(), &pod), [(0, kind)], "{what}");
+    }
+}
+
+#[test]
+fn housekeeping_that_does_not_run_tells_why() {
+    let pod = PodFacts { snapshot: None, ..pod("u", json!({"phase": "Pending"})) };
+    let failing = || Some(Failing { since: ago(9), tries: 9, error: "no".into() });
+    let silent = NodeState { passes: failing(), runtime: failing(), ..node() };
+    assert_eq!(kinds_on(&silent, &pod), [(0, What::Housekeeping), (1, What::Runtime)]);
+    let early = NodeState { missing_sources: vec![SourceKind::Api], ..silent };
+    assert_eq!(kinds_on(&early, &pod), [(0, What::Housekeeping), (1, What::Source)]);
+}
+
+#[test]
+fn an_init_container_is_all_that_is_waited_for_while_it_runs() {
+    let mut init = container(json!({"running": {}}), false);
+    init["name"] = "second".into();
+    let status = json!({"initContainerStatuses": [init],
+        "containerStatuses": [container(json!({"waiting": {"reason": "PodInitializing"}}), false)]});
+    let pod = pod("u", status);
+    let chain = chain(&Cx { now: NOW, node: &node(), find: &|_| None }, &pod);
+    assert_eq!((chain.len(), &*chain[0].detail), (1, "init container \"second\" (2 of 2) runs"));
+}
+
+#[test]
+fn pods_that_wait_for_each_other_end_the_chain_and_say_so() {
+    let names = ["one", "two"].map(PodUid::new);
+    let of = |place: usize| {
+        let pod = pod(&names[place].to_string(), json!({"phase": "Pending"}));
+        with(pod, |snapshot| snapshot.wait.what = WaitFor::FullName { held_by: Some(names[1 - place].clone()) })
+    };
+    let find = |uid: &PodUid| Some(of(usize::from(*uid == names[1])));
+    let chain = chain(&Cx { now: NOW, node: &node(), find: &find }, &of(0));
+    let kinds: Vec<_> = chain.iter().map(|wait| (wait.depth, wait.what)).collect();
+    assert_eq!(kinds, [(0, What::FullName), (1, What::FullName), (2, What::Circle)]);
+}

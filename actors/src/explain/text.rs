@@ -1,0 +1,114 @@
+//! An explanation for people.
+
+use std::fmt;
+
+use super::{Explanation, Wait, What};
+use crate::status::short_age;
+use crate::time::Time;
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.heading(f)?;
+        writeln!(f, "\nwaits for")?;
+        self.chain.iter().try_for_each(|wait| write_wait(f, wait, self.at))?;
+        if !self.transitions.is_empty() {
+            writeln!(f, "\ntransitions")?;
+        }
+        for step in &self.transitions {
+            let from = step.from.map(|from| format!("{from} -> ")).unwrap_or_default();
+            writeln!(f, "  {}  {:<26} {}", when(self.at, step.at), format!("{from}{}", step.to), step.cause)?;
+        }
+        if !self.events.is_empty() {
+            writeln!(f, "\nevents")?;
+        }
+        for event in &self.events {
+            let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
+            let (kind, reason, message) = (event.kind, &event.reason, &event.message);
+            writeln!(f, "  {}  {kind:<7} {reason}{times}: {message}", when(self.at, event.last))?;
+        }
+        if !self.problems.is_empty() {
+            writeln!(f, "\nproblems of its source (what runs is the last good version)")?;
+        }
+        self.problems.iter().try_for_each(|problem| writeln!(f, "  {problem}"))
+    }
+}
+
+impl Explanation {
+    fn heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}/{}: {}", self.namespace, self.name, self.summary)?;
+        write!(f, "  phase {}", self.phase)?;
+        if let Some(stands) = &self.lifecycle {
+            write!(f, ", lifecycle {} for {}", stands.state, short_age(self.at.since(stands.since)))?;
+            let notes = [
+                (stands.deleted, "deleted"),
+                (stands.evicted, "evicted"),
+                (stands.restart_requested, "to be started again"),
+                (!self.desired, "no source wants it"),
+            ];
+            notes.iter().filter(|(holds, _)| *holds).try_for_each(|(_, note)| write!(f, ", {note}"))?;
+        }
+        writeln!(f)?;
+        if let Some((ready, all, restarts)) = self.ready {
+            let times = if restarts == 1 { "restart" } else { "restarts" };
+            writeln!(f, "  {ready} of {all} ready, {restarts} {times}, age {}", self.age)?;
+        }
+        match (&self.reason, &self.message) {
+            (Some(reason), Some(message)) => writeln!(f, "  {reason}: {message}")?,
+            (Some(text), None) | (None, Some(text)) => writeln!(f, "  {text}")?,
+            (None, None) => {}
+        }
+        let source = match self.source.as_deref() {
+            Some("file") => "static pod from a file",
+            Some("http") => "static pod from a URL",
+            Some(_) => "pod from the API server",
+            None => "known to the runtime only",
+        };
+        writeln!(f, "  {source}, uid {}", self.uid)?;
+        for other in &self.others {
+            let stands = other.lifecycle.map(|state| format!(", {state}")).unwrap_or_default();
+            writeln!(f, "  also known under this name: uid {}{stands}", other.uid)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is waited for in one line, and below it since when, how often, until when, and what would release it.
+fn write_wait(f: &mut fmt::Formatter<'_>, wait: &Wait, now: Time) -> fmt::Result {
+    let indent = "  ".repeat(wait.depth + 1);
+    let because = if wait.depth > 0 { "because " } else { "" };
+    writeln!(f, "{indent}{because}{}", wait.detail)?;
+    let mut facts = Vec::new();
+    if let Some(since) = wait.since {
+        facts.push(format!("for {} (since {})", short_age(now.since(since)), clock(since)));
+    }
+    if let Some(tries) = wait.tries {
+        facts.push(format!("{tries} {}", if tries == 1 { "try" } else { "tries" }));
+    }
+    match wait.next {
+        Some(next) if next > now => {
+            let word = if is_limit(wait.what) { "at the latest" } else { "next" };
+            facts.push(format!("{word} in {} (at {})", short_age(next.since(now)), clock(next)));
+        }
+        Some(_) => facts.push("any moment".to_owned()),
+        None => {}
+    }
+    if !facts.is_empty() {
+        writeln!(f, "{indent}  {}", facts.join(", "))?;
+    }
+    writeln!(f, "{indent}  released by: {}", wait.released_by)
+}
+
+/// Whether a wait ends by itself when its time comes, and may end before.
+fn is_limit(what: What) -> bool {
+    matches!(what, What::Grace | What::ContainerStop | What::StopOrder | What::LifecycleHook | What::Shutdown)
+}
+
+/// The day and the time, and how long ago.
+fn when(now: Time, at: Time) -> String {
+    let ago = format!("{} ago", short_age(now.since(at)));
+    format!("{}  {ago:>10}", at.to_timestamp().strftime("%Y-%m-%dT%H:%M:%SZ"))
+}
+
+fn clock(at: Time) -> String {
+    at.to_timestamp().strftime("%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,60 @@
+//! Telling of pods that have waited for long.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::Housekeeping;
+use crate::ids::PodUid;
+use crate::pod::Phase;
+use crate::pod_worker::Lifecycle;
+use crate::ports::PodEvent;
+use crate::status::is_ready;
+
+/// The reason of the event.
+const REASON: &str = "LongWait";
+
+impl Housekeeping {
+    /// Records an event for each pod whose nearest wait has become long, once per wait. One cheap look per pod; only what
+    /// does not rest is explained.
+    pub(super) fn tell_long_waits(&self) {
+        let mut patience = self.state.patience.lock();
+        let Some(limit) = patience.limit() else { return };
+        let now = self.clock.now();
+        let desired = self.dispatcher.desired.pods();
+        let orphans = self.dispatcher.engine.unterminated_pods();
+        let mut there: HashSet<PodUid> = HashSet::with_capacity(desired.len());
+        for pod in desired.iter().chain(&orphans) {
+            if !there.insert(pod.uid().clone()) {
+                continue;
+            }
+            if self.rests(pod.uid(), limit) {
+                patience.rest(pod.uid());
+                continue;
+            }
+            if !patience.wants_look(pod.uid(), now) {
+                continue;
+            }
+            let Some((wait, heading)) = self.explainer.nearest_wait(pod.uid()) else { continue };
+            if patience.is_over(pod.uid(), &wait, now) {
+                let message = format!("{heading} ({})", wait.detail);
+                let trouble = wait.what.is_trouble();
+                let event =
+                    if trouble { PodEvent::warning(REASON, message) } else { PodEvent::normal(REASON, message) };
+                self.dispatcher.events.record(pod, event);
+            }
+        }
+        patience.retain(|uid| there.contains(uid));
+    }
+
+    /// Whether nothing has to be asked: the pod runs and is ready, or it is over, or it came to where it stands not long
+    /// ago, and so waits for nothing that long.
+    fn rests(&self, uid: &PodUid, limit: Duration) -> bool {
+        let phase = || self.dispatcher.statuses.phase(uid);
+        // Without a record a pod was refused, or it waits to be heard of.
+        let Some(glance) = self.dispatcher.engine.glance(uid) else { return phase().is_some_and(Phase::is_terminal) };
+        let ready = || self.dispatcher.statuses.get(uid).is_some_and(|status| is_ready(&status));
+        glance.lifecycle == Lifecycle::Finished
+            || self.clock.now().since(glance.since) < limit
+            || (glance.lifecycle == Lifecycle::Sync && glance.rests && ready())
+    }
+}

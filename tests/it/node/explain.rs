@@ -1,0 +1,429 @@
+//! What is told of pods that wait: the text that people read, and the fields that programs do.
+
+use std::time::Duration;
+
+use podwright_actors::explain::Explanation;
+use podwright_actors::ids::FullName;
+use podwright_actors::ports::{EventType, SourceKind};
+use podwright_actors::shutdown::{ShutdownConfig, groups, stop_all};
+use serde_json::{Value, json};
+
+use crate::support::fake_runtime::{Op, Script};
+use crate::support::pods::pod;
+use crate::support::test_node::{Setup, TestNode};
+
+fn explain(node: &TestNode, name: &str) -> Explanation {
+    let explanation = node.node.explainer.explain(&FullName::new("test", name), &|_| Vec::new());
+    let explanation = explanation.unwrap_or_else(|| panic!("no pod {name}"));
+    assert_shape(&explanation);
+    explanation
+}
+
+/// The heading, and what is below `waits for`.
+fn waits(node: &TestNode, name: &str) -> String {
+    let text = explain(node, name).to_string();
+    let (heading, _) = text.split_once('\n').unwrap();
+    let waits = text.split("\nwaits for\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    format!("{heading}\n{}", waits.trim_end_matches('\n'))
+}
+
+#[track_caller]
+fn assert_text(found: &str, wanted: &[&str]) {
+    let found: Vec<&str> = found.lines().collect();
+    assert_eq!(found, wanted, "\n{}", found.join("\n"));
+}
+
+/// Every explanation has these fields and no others, whatever the pod waits for.
+fn assert_shape(explanation: &Explanation) {
+    let value = serde_json::to_value(explanation).unwrap();
+    let is = |value: &Value, field: &str, required: &[&str], optional: &[&str]| {
+        let fields: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        let known = |name: &&str| required.contains(name) || optional.contains(name);
+        assert!(fields.iter().all(known), "{field}: {fields:?}");
+        assert!(required.iter().all(|name| fields.contains(name)), "{field}: {fields:?}");
+    };
+    let fields = [
+        "at",
+        "namespace",
+        "name",
+        "uid",
+        "desired",
+        "phase",
+        "state",
+        "summary",
+        "chain",
+        "containers",
+        "transitions",
+        "events",
+        "others",
+        "problems",
+    ];
+    is(&value, "pod", &fields, &["source", "reason", "message", "lifecycle"]);
+    let each = |list: &Value, field: &str, required: &[&str], optional: &[&str]| {
+        list.as_array().unwrap().iter().for_each(|value| is(value, field, required, optional));
+    };
+    let wait = ["depth", "what", "on", "releasedBy", "detail"];
+    let sometimes = ["container", "since", "tries", "next"];
+    each(&value["chain"], "wait", &wait, &sometimes);
+    for wait in value["chain"].as_array().unwrap() {
+        is(&wait["on"], "on", &["kind", "name"], &["uid"]);
+        for time in ["since", "next"].iter().filter_map(|name| wait[*name].as_str()) {
+            assert!(time.ends_with('Z') && time.contains('T'), "{time}");
+        }
+    }
+    each(&value["containers"], "container", &["name", "kind", "state", "ready", "restarts"], &["reason", "waits"]);
+    each(&value["transitions"], "move", &["at", "to", "cause"], &["from"]);
+    assert_eq!(value["chain"][0]["depth"], 0);
+}
+
+// S67
+#[actix::test]
+async fn a_crash_backoff_tells_its_end() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(1.0, 3));
+    node.deliver(&[pod("a")]).await;
+    node.until(4.0).await;
+    assert_text(
+        &explain(&node, "a").to_string(),
+        &[
+            "test/a: CrashLoopBackOff, waits for the crash backoff of container main, 8s left",
+            "  phase Running, lifecycle sync for 3s",
+            "  0 of 1 ready, 1 restart, age 4s",
+            "  pod from the API server, uid a",
+            "",
+            "waits for",
+            r#"  container "main" waits out its crash backoff: it ended with exit code 3 (Error)"#,
+            "    for 2s (since 08:00:02Z), 2 tries, next in 8s (at 08:00:12Z)",
+            "    released by: the end of the backoff; it is started again then",
+            "",
+            "transitions",
+            "  2027-01-15T08:00:00Z      3s ago  waiting                    first update",
+            "  2027-01-15T08:00:00Z      3s ago  waiting -> sync            allowed to start",
+        ],
+    );
+}
+
+#[actix::test]
+async fn a_static_pod_that_waits_for_its_name_tells_what_the_holder_waits_for() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[pod("web").uid("old").of_file().grace(30)]).await;
+    node.until(10.0).await;
+    node.deliver(&[pod("web").uid("new").of_file()]).await;
+    node.until(28.0).await;
+    assert_text(
+        &waits(&node, "web"),
+        &[
+            "test/web: Pending, waits for its name, held by an earlier pod",
+            "  its name test/web is still held by the pod with UID old",
+            "    for 18s (since 08:00:10Z)",
+            "    released by: the pod that has the name is finished",
+            "    because its containers were asked to stop and have 30 s for it",
+            "      for 18s (since 08:00:10Z), at the latest in 12s (at 08:00:40Z)",
+            "      released by: its containers end, or are killed when the time is over",
+            r#"      because container "main" was asked to stop and still runs"#,
+            "        for 18s (since 08:00:10Z), at the latest in 12s (at 08:00:40Z)",
+            "        released by: it ends, or is killed when its time is over",
+        ],
+    );
+}
+
+// S16
+#[actix::test]
+async fn an_image_that_cannot_be_pulled_tells_why_and_when_it_is_tried_next() {
+    let node = TestNode::start().await;
+    node.runtime.fail(Op::Pull);
+    node.deliver(&[pod("a")]).await;
+    node.until(5.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: ErrImagePull, waits for image img of container main, next try in 7s",
+            r#"  container "main": image "img" cannot be had (ErrImagePull): it broke"#,
+            "    for 4s (since 08:00:00Z), 1 try, next in 7s (at 08:00:12Z)",
+            "    released by: the image can be had",
+        ],
+    );
+}
+
+#[actix::test]
+async fn an_image_in_backoff_tells_when_it_is_tried_next() {
+    let node = TestNode::start().await;
+    node.runtime.fail(Op::Pull);
+    node.deliver(&[pod("a")]).await;
+    node.until(29.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: ImagePullBackOff, waits for image img of container main, next try in 3s",
+            r#"  container "main": image "img" cannot be had (ImagePullBackOff): it broke"#,
+            "    for 28s (since 08:00:00Z), 2 tries, next in 3s (at 08:00:32Z)",
+            "    released by: the image can be had",
+        ],
+    );
+    node.runtime.heal();
+    node.until(60.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: Running, waits for nothing",
+            "  nothing: all is as it should be",
+            "    next in 45s (at 08:01:45Z)",
+            "    released by: an update, a change in the runtime, or the next re-check",
+        ],
+    );
+}
+
+#[actix::test]
+async fn a_hook_that_fails_tells_what_it_said() {
+    let node = TestNode::start().await;
+    node.runtime.fail(Op::RunSandbox);
+    node.deliver(&[pod("a")]).await;
+    node.until(20.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: ContainerCreating, waits for its setup to succeed, next try in 3s",
+            "  setting it up failed (sync_pod): creating sandbox, attempt 0: it broke",
+            "    for 19s (since 08:00:00Z), 2 tries, next in 3s (at 08:00:23Z)",
+            "    released by: the next try succeeds, or an update comes",
+        ],
+    );
+}
+
+#[actix::test]
+async fn a_grace_that_runs_tells_who_still_runs() {
+    let node = TestNode::start().await;
+    node.runtime.script("app", Script::stubborn());
+    node.deliver(&[pod("a").containers(&["app", "quick"]).grace(30)]).await;
+    node.until(5.0).await;
+    node.deliver(&[pod("a").containers(&["app", "quick"]).grace(30).deleting(20)]).await;
+    node.until(12.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: Terminating, waits for its containers to stop, 13s left",
+            "  its containers were asked to stop and have 20 s for it",
+            "    for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
+            "    released by: its containers end, or are killed when the time is over",
+            r#"    because container "app" was asked to stop and still runs"#,
+            "      for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
+            "      released by: it ends, or is killed when its time is over",
+        ],
+    );
+}
+
+// S38
+#[actix::test]
+async fn an_orphan_tells_that_nobody_wants_it_and_why_it_is_still_there() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a").grace(2)]).await;
+    node.runtime.fail_stops();
+    node.deliver(&[]).await;
+    node.until(8.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: Terminating, waits for its stop to succeed, next try in 5s",
+            "  no source wants it any more, and stopping its containers failed (sync_terminating_pod): stopping container main: it broke; stopping sandbox sandbox-1: it broke",
+            "    for 7s (since 08:00:00Z), 1 try, next in 5s (at 08:00:13Z)",
+            "    released by: the next try succeeds, or an update comes",
+        ],
+    );
+}
+
+#[actix::test]
+async fn a_runtime_that_does_not_answer_is_named() {
+    let setup = Setup::new(false);
+    setup.runtime.unreachable();
+    let node = setup.start();
+    node.deliver(&[pod("a")]).await;
+    node.until(200.0).await;
+    assert_eq!(node.node.explainer.lines(), []);
+    let troubles: Vec<_> = node.node.explainer.troubles().into_iter().map(|trouble| trouble.detail).collect();
+    assert_text(
+        &troubles.join("\n"),
+        &[
+            "the container runtime does not answer: runtime unreachable: nobody listens",
+            "housekeeping begins once every source has delivered, and this has not: file, api",
+        ],
+    );
+}
+
+#[actix::test]
+async fn a_runtime_that_went_away_is_named_below_the_hook_that_fails() {
+    let node = TestNode::start().await;
+    node.deliver(&[pod("a")]).await;
+    node.until(55.0).await;
+    node.runtime.unreachable();
+    node.until(100.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: Running, waits for its setup to succeed, next try in 7s",
+            "  setting it up failed (sync_pod): runtime unreachable: nobody listens",
+            "    for 27s (since 08:01:12Z), 3 tries, next in 7s (at 08:01:47Z)",
+            "    released by: the next try succeeds, or an update comes",
+            "    because the container runtime does not answer: runtime unreachable: nobody listens",
+            "      for 40s (since 08:01:00Z), 40 tries",
+            "      released by: the runtime answers again; it is asked every second",
+        ],
+    );
+}
+
+#[actix::test]
+async fn a_source_that_has_not_delivered_holds_up_housekeeping() {
+    let node = Setup::new(true).start();
+    node.deliver_set(SourceKind::File, vec![pod("a").of_file().build()], vec![]).await;
+    node.deliver_set(SourceKind::File, vec![], vec![]).await;
+    node.until(3.0).await;
+    node.deliver_set(SourceKind::File, vec![pod("a").of_file().uid("b").build()], vec![]).await;
+    node.until(7.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: Pending, waits for its name, held by an earlier pod",
+            "  its name test/a is still held by the pod with UID a",
+            "    for 4s (since 08:00:03Z)",
+            "    released by: the pod that has the name is finished",
+            "    because no source wants it any more: a housekeeping pass stops it",
+            "      for 7s (since 08:00:00Z)",
+            "      released by: the next housekeeping pass",
+            "      because housekeeping begins once every source has delivered, and this has not: api",
+            "        for 7s (since 08:00:00Z)",
+            "        released by: it delivers",
+        ],
+    );
+}
+
+#[actix::test]
+async fn a_volume_that_is_not_there_is_named() {
+    let node = TestNode::start().await;
+    node.storage.missing(true);
+    node.deliver(&[pod("a")]).await;
+    node.until(20.0).await;
+    assert_text(
+        &waits(&node, "a"),
+        &[
+            "test/a: ContainerCreating, waits for volume data, next try in 3s",
+            r#"  volume "data" cannot be brought up: no such directory"#,
+            "    for 19s (since 08:00:00Z), 2 tries, next in 3s (at 08:00:23Z)",
+            "    released by: the next try succeeds, or the pod is changed",
+        ],
+    );
+}
+
+// D10
+#[actix::test]
+async fn a_start_that_waits_for_its_turn_tells_its_place() {
+    let node = TestNode::start().await;
+    node.runtime.slow(Op::RunSandbox, 5.0);
+    let pods: Vec<_> = (0..9).map(|n| pod(&format!("p{n}"))).collect();
+    node.deliver(&pods).await;
+    node.until(2.0).await;
+    assert_text(
+        &waits(&node, "p7"),
+        &[
+            "test/p7: ContainerCreating, waits for its turn to start",
+            "  it waits for its turn to start its sandbox: 3 before it in line, 4 of at most 4 starts run, as many as the runtime bears",
+            "    for 1s (since 08:00:00Z)",
+            "    released by: starts before it end",
+        ],
+    );
+}
+
+// S92
+#[actix::test]
+async fn a_shutdown_tells_whom_it_stops_when() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[pod("usual"), pod("vital").spec("priority", 2_000_000_000)]).await;
+    node.until(5.0).await;
+    node.gate.close(true);
+    let config = ShutdownConfig { total: Duration::from_secs(30), critical: Duration::from_secs(10) };
+    let groups = groups(config, node.node.desired.pods()).unwrap();
+    let look = async {
+        node.until(12.0).await;
+        (waits(&node, "usual"), waits(&node, "vital"))
+    };
+    let engine = &node.node.engine;
+    let stops = stop_all(engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups);
+    let (_, (usual, vital)) = tokio::join!(stops, look);
+    assert_text(
+        &usual,
+        &[
+            "test/usual: Terminated, waits for its containers to stop, 13s left",
+            "  its containers were asked to stop and have 20 s for it",
+            "    for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
+            "    released by: its containers end, or are killed when the time is over",
+            r#"    because container "main" was asked to stop and still runs"#,
+            "      for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
+            "      released by: it ends, or is killed when its time is over",
+            "    because the node shuts down, and stops it by then at the latest",
+            "      for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
+            "      released by: the pod has stopped",
+        ],
+    );
+    assert_text(
+        &vital,
+        &[
+            "test/vital: Running, waits for its turn in the node's shutdown, 13s left",
+            "  the node shuts down: 1 pod stops before it, and it is stopped after them",
+            "    for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
+            "    released by: the pods before it have stopped",
+        ],
+    );
+}
+
+#[actix::test]
+async fn programs_get_the_chain_across_pods() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    node.deliver(&[pod("web").uid("old").of_file().grace(30)]).await;
+    node.deliver(&[pod("web").uid("new").of_file()]).await;
+    node.until(10.0).await;
+    let explanation = serde_json::to_value(explain(&node, "web")).unwrap();
+    assert_eq!(
+        (&explanation["uid"], &explanation["others"]),
+        (&json!("new"), &json!([{"uid": "old", "lifecycle": "terminating"}]))
+    );
+    let chain = explanation["chain"].as_array().unwrap();
+    let steps: Vec<_> = chain.iter().map(|wait| json!([wait["depth"], wait["what"], wait["on"]])).collect();
+    let pod = |uid: &str| json!({"kind": "pod", "name": "test/web", "uid": uid});
+    let container = json!({"kind": "container", "name": "main"});
+    assert_eq!(
+        steps,
+        [json!([0, "fullName", pod("old")]), json!([1, "grace", pod("old")]), json!([2, "containerStop", container])]
+    );
+    assert_eq!(explanation["containers"][0].get("waits"), None, "the container that stops is of another pod");
+    let lines = serde_json::to_value(node.node.explainer.lines()).unwrap();
+    assert_eq!(lines[0]["uid"], "new");
+    assert_eq!((&lines[0]["lifecycle"], &lines[0]["restarts"]), (&json!("waiting"), &json!(0)));
+    assert_eq!(
+        (&lines[0]["what"], &lines[0]["wait"]),
+        (&json!("fullName"), &json!("its name, held by an earlier pod"))
+    );
+    assert_eq!((&lines[1]["what"], &lines[1]["wait"]), (&json!("grace"), &json!("its containers to stop, 20s left")));
+}
+
+#[actix::test]
+async fn a_wait_that_lasts_becomes_one_event() {
+    let node = TestNode::start().await;
+    node.storage.missing(true);
+    node.deliver(&[pod("a")]).await;
+    node.until(290.0).await;
+    assert_eq!(node.events.of("LongWait"), []);
+    node.until(1500.0).await;
+    let events = node.events.of("LongWait");
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0].kind, EventType::Warning);
+    let message = &events[0].message;
+    assert!(message.starts_with("ContainerCreating, waits for volume data, next try in "), "{message}");
+    assert!(message.ends_with(" (volume \"data\" cannot be brought up: no such directory)"), "{message}");
+    // Once all is well, the next long wait is told of again.
+    node.storage.missing(false);
+    node.until(1600.0).await;
+    node.storage.missing(true);
+    node.until(2200.0).await;
+    assert_eq!(node.events.of("LongWait").len(), 2);
+}
