@@ -5,20 +5,29 @@ RUN_ARGS ?= --manifests examples
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
 
-.PHONY: run test lint bench instructions
+# The page is tested in a browser, where one is installed or may be.
+BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+
+.PHONY: run test browser lint bench instructions
 
 # The pods of examples/, in a live table. State is kept in the default root directory.
 run:
 	$(CARGO) build --release --bin podwright
 	target/release/podwright run $(RUN_ARGS)
 
-test:
+test: browser
 ifeq ($(NEXTEST),yes)
 	$(CARGO) nextest run --workspace
 else
 	$(CARGO) test --workspace --lib --bins --tests
 endif
 	$(CARGO) test --workspace --doc
+
+browser:
+ifeq ($(BROWSER),)
+	@{ [ "$$(id -u)" = 0 ] && apt-get update && apt-get install -y --no-install-recommends chromium; } >/dev/null 2>&1 \
+		|| echo "no browser is installed (chromium): the page is not tested"
+endif
 
 lint:
 	$(CARGO) fmt --all --check

@@ -20,6 +20,7 @@ mod containers;
 mod facts;
 mod lookup;
 mod patience;
+mod runs;
 mod text;
 mod wait;
 
@@ -40,6 +41,7 @@ use wait::time;
 pub use facts::{Failing, NodeState, PodFacts, SeenEvent};
 pub use lookup::Explainer;
 pub use patience::Patience;
+pub use runs::Run;
 pub use wait::{On, Subject, Wait, What};
 
 /// Why one pod is where it is.
@@ -127,6 +129,12 @@ pub struct ContainerView {
     pub ready: bool,
     /// How often it was started again.
     pub restarts: i32,
+    /// The run that goes on, or that was the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
+    /// The run before that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<Run>,
     /// What it waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Wait>,
@@ -320,6 +328,8 @@ fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
                 reason: waiting.and_then(|w| w.reason.clone()).or_else(|| ended.and_then(|end| end.reason.clone())),
                 ready: have.is_some_and(|have| have.ready),
                 restarts: have.map_or(0, |have| have.restart_count),
+                run: state.and_then(runs::run),
+                last: have.and_then(|have| have.last_state.as_ref()).and_then(runs::run),
                 // What other pods in the chain wait for is theirs.
                 waits: own(chain).filter(|wait| wait.container.as_ref() == Some(&container.name)).cloned().collect(),
             });

@@ -19,17 +19,19 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::explain::unknown;
+use super::page::{self, About};
 use super::table;
 use super::view::View;
 
 /// How long until an address that is taken is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 /// How old the last housekeeping pass may be, at the least, before the agent counts as ill.
-const OLDEST_PASS: Duration = Duration::from_secs(300);
+pub(super) const OLDEST_PASS: Duration = Duration::from_secs(300);
 
 /// Serves until told to stop. An address that cannot be had is told once and tried again: pods do not wait for it.
-pub(crate) async fn serve(address: SocketAddr, view: View, stop: CancellationToken) {
+pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: CancellationToken) {
     let mut told = false;
+    let router = router(view, about);
     let attempts = async {
         loop {
             match TcpListener::bind(address).await {
@@ -37,7 +39,7 @@ pub(crate) async fn serve(address: SocketAddr, view: View, stop: CancellationTok
                     let address = listener.local_addr().unwrap_or(address);
                     tracing::info!(%address, "admin endpoints are served");
                     told = false;
-                    if let Err(error) = axum::serve(listener, router(view.clone())).await {
+                    if let Err(error) = axum::serve(listener, router.clone()).await {
                         tracing::error!(%error, "admin endpoints ended");
                     }
                 }
@@ -58,7 +60,8 @@ pub(crate) async fn serve(address: SocketAddr, view: View, stop: CancellationTok
     stop.run_until_cancelled(attempts).await;
 }
 
-fn router(view: View) -> Router {
+fn router(view: View, about: About) -> Router {
+    let page = page::router(view.clone(), about);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -68,8 +71,9 @@ fn router(view: View) -> Router {
         .route("/explain/{namespace}/{name}", get(explain_pod))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .layer(from_fn(local_names_only))
         .with_state(view)
+        .merge(page)
+        .layer(from_fn(local_names_only))
 }
 
 /// A page in a browser may make its own host name point here; what it asks then carries that name.
@@ -178,7 +182,7 @@ async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers
 
 async fn not_found(uri: Uri) -> Response {
     let why = format!(
-        "there is nothing at {}: /healthz, /readyz, /metrics, /pods, /explain and /explain/NAMESPACE/NAME are here\n",
+        "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods, /explain and /explain/NAMESPACE/NAME are here\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, why).into_response()

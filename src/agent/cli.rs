@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
     /// The agent's directory [default: /var/lib/podwright as root, else podwright in the user's state directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// Where /healthz, /readyz, /metrics, /pods and /explain are served.
+    /// Where the page, /healthz, /readyz, /metrics, /pods and /explain are served.
     #[arg(long, value_name = "ADDR:PORT", default_value_t)]
     pub(crate) admin: AdminAddress,
     /// The name of this node, which static pods' names end in [default: the host's name].

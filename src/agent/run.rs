@@ -27,6 +27,7 @@ use super::cli::{NodeName, RunArgs};
 use super::events::EventLog;
 use super::logs::{self, Lines};
 use super::machine;
+use super::page::{About, Place};
 use super::root::{Defaults, Root, RootError};
 use super::runtime::{Machine, OpenRuntimeError};
 use super::screen::{Screen, Terminal};
@@ -111,6 +112,18 @@ impl Origins {
         kinds
     }
 
+    /// Where people find them; what a URL says of who asks is left out.
+    fn places(&self) -> Vec<Place> {
+        let paths = self.paths.iter().map(|path| Place { source: SourceKind::File, place: path.display().to_string() });
+        let urls = self.urls.iter().map(|url| {
+            let mut url = url.clone();
+            // It has a host, so it may have neither.
+            let _ = (url.set_username(""), url.set_password(None));
+            Place { source: SourceKind::Http, place: url.to_string() }
+        });
+        paths.chain(urls).collect()
+    }
+
     /// Starts the sources.
     fn deliver(
         self,
@@ -146,8 +159,15 @@ async fn serve(
     let sources = stop.child_token();
     let cx = SourceContext::new(name.clone(), view.clock.clone());
     tracing::info!(node = name, root = %root.path().display(), "agent runs");
+    let about = About {
+        name: name.clone(),
+        root: root.path().to_owned(),
+        started: view.now(),
+        places: origins.places(),
+        stopping: sources.clone(),
+    };
     origins.deliver(&cx, &view.node.sets, &sources);
-    actix::spawn(admin::serve(args.admin.0, view.clone(), stop.clone()));
+    actix::spawn(admin::serve(args.admin.0, view.clone(), about, stop.clone()));
     let screen = terminal.clone().map(|terminal| {
         let title = format!("podwright on {name}: admin http://{}, root {}", args.admin, root.path().display());
         let screen = Screen { terminal, view: view.clone(), lines: lines.clone(), title };

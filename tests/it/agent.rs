@@ -3,6 +3,7 @@
 mod bad_input;
 mod harness;
 mod life;
+mod page;
 mod restart;
 #[cfg(feature = "simulated")]
 mod simulated;

@@ -1,5 +1,7 @@
 //! Fixtures.
 
+#[cfg(all(feature = "agent", feature = "process"))]
+pub(crate) mod browser;
 pub(crate) mod fake_ports;
 pub(crate) mod fake_runtime;
 pub(crate) mod pods;

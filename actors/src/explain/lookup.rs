@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::chain::{Cx, chain, troubles};
+use super::chain::{Cx, chain, short, troubles};
 use super::facts::{NodeState, PodFacts, SeenEvent};
 use super::{Explanation, PodLine, Wait, explain, heading, line, state};
 use crate::containers::activity::{Activity, Task};
@@ -90,6 +90,15 @@ impl Explainer {
     /// The line of one pod that was looked at before.
     pub fn line(&self, pod: &PodFacts) -> PodLine {
         self.with(|cx| line(cx, pod))
+    }
+
+    /// The nearest wait of a pod that was looked at before, and the same in a few words: what, but not how long still.
+    pub fn nearest(&self, pod: &PodFacts) -> (Wait, String) {
+        self.with(|cx| {
+            let mut chain = chain(cx, pod);
+            let words = short(&chain, chain[0].next.unwrap_or(cx.now));
+            (chain.swap_remove(0), words)
+        })
     }
 
     /// The nearest wait of a pod, and the first line of its explanation.

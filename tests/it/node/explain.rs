@@ -71,7 +71,13 @@ fn assert_shape(explanation: &Explanation) {
             assert!(time.ends_with('Z') && time.contains('T'), "{time}");
         }
     }
-    each(&value["containers"], "container", &["name", "kind", "state", "ready", "restarts"], &["reason", "waits"]);
+    let container = ["name", "kind", "state", "ready", "restarts"];
+    each(&value["containers"], "container", &container, &["reason", "run", "last", "waits"]);
+    for container in value["containers"].as_array().unwrap() {
+        for run in ["run", "last"].iter().filter_map(|name| container.get(name)) {
+            is(run, "run", &[], &["startedAt", "finishedAt", "exitCode", "reason"]);
+        }
+    }
     each(&value["transitions"], "move", &["at", "to", "cause"], &["from"]);
     assert_eq!(value["chain"][0]["depth"], 0);
 }

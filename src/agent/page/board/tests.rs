@@ -1,0 +1,137 @@
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use podwright::actors::engine::PodSnapshot;
+use podwright::actors::explain::{On, Subject, Wait, What};
+use podwright::actors::ids::FullName;
+use podwright::actors::pod::PodObject;
+use podwright::actors::pod_worker::{Hook, Wait as PodWait};
+use serde_json::json;
+
+use super::*;
+use crate::agent::page::nearest::nearest;
+
+fn at(seconds: u64) -> Time {
+    Time::from_secs(seconds)
+}
+
+/// A pod with one container, that began at 10 s and has no more to wait for.
+pub(in crate::agent::page) fn pod(name: &str, status: serde_json::Value) -> PodFacts {
+    let object = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"containers": [{"name": "main"}]},
+    });
+    PodFacts {
+        object: Some(PodObject::new(serde_json::from_value(object).unwrap()).unwrap()),
+        status: Some(Arc::new(serde_json::from_value::<PodStatus>(status).unwrap())),
+        snapshot: Some(PodSnapshot {
+            uid: PodUid::new(name),
+            full_name: Some(FullName::new("default", name)),
+            lifecycle: Lifecycle::Sync,
+            is_static: true,
+            synced_at: at(10),
+            wait: PodWait { what: WaitFor::Resync, since: at(10), tries: 0, next: None },
+            failure: None,
+            grace: None,
+            deleted: false,
+            evicted: false,
+            restart_requested: false,
+            transitions: vec![],
+        }),
+        desired: true,
+        ..PodFacts::named(PodUid::new(name), FullName::new("default", name))
+    }
+}
+
+pub(in crate::agent::page) fn runs() -> serde_json::Value {
+    let state = json!({"running": {"startedAt": "1970-01-01T00:00:12Z"}});
+    let container =
+        json!({"name": "main", "ready": true, "restartCount": 0, "image": "", "imageID": "", "state": state});
+    json!({"phase": "Running", "startTime": "1970-01-01T00:00:11Z", "containerStatuses": [container]})
+}
+
+fn waits(reason: &str) -> serde_json::Value {
+    let state = json!({"waiting": {"reason": reason}});
+    let container =
+        json!({"name": "main", "ready": false, "restartCount": 3, "image": "", "imageID": "", "state": state});
+    json!({"phase": "Pending", "containerStatuses": [container]})
+}
+
+/// What a pod waits for, as its record says.
+fn wait(pod: &PodFacts) -> Wait {
+    let since = pod.snapshot.as_ref().map(|snapshot| snapshot.wait.since);
+    let what = match pod.snapshot.as_ref().map(|snapshot| &snapshot.wait.what) {
+        Some(WaitFor::HookCall(_)) => What::HookCall,
+        Some(WaitFor::Retry { .. }) => What::Retry,
+        _ if pod.phase() == Phase::Pending => What::ContainerStart,
+        _ => What::Nothing,
+    };
+    let on = On::only(Subject::Nobody);
+    let (released_by, detail) = (String::new(), String::new());
+    Wait { depth: 0, what, on, container: None, since, tries: None, next: None, released_by, detail }
+}
+
+fn take(board: &mut Board, pods: Vec<PodFacts>, now: Time) -> Change {
+    board.take(pods, now, &|pod| nearest(pod, wait(pod), "words".into(), now))
+}
+
+fn names(rows: &[Arc<Row>]) -> Vec<&str> {
+    rows.iter().map(|row| row.name.as_str()).collect()
+}
+
+fn waiting(pod: PodFacts, what: WaitFor, since: u64) -> PodFacts {
+    let snapshot = pod
+        .snapshot
+        .map(|snapshot| PodSnapshot { wait: PodWait { what, since: at(since), tries: 1, next: None }, ..snapshot });
+    PodFacts { snapshot, ..pod }
+}
+
+#[test]
+fn only_rows_that_differ_are_told_and_those_that_went() {
+    let mut board = Board::default();
+    let (a, b, c) = (pod("a", runs()), pod("b", runs()), pod("c", runs()));
+    let first = take(&mut board, vec![a.clone(), b.clone(), c.clone()], at(20));
+    assert_eq!((names(&first.rows), first.gone.len()), (vec!["a", "b", "c"], 0));
+    assert!(take(&mut board, vec![a.clone(), b.clone(), c.clone()], at(30)).is_empty(), "time alone changes no row");
+
+    let same = PodFacts { status: a.status.as_deref().cloned().map(Arc::new), ..a.clone() };
+    let change = take(&mut board, vec![same, pod("b", waits("CrashLoopBackOff"))], at(40));
+    assert_eq!((names(&change.rows), change.gone), (vec!["b"], vec!["c".to_owned()]));
+    assert!(take(&mut board, vec![a, pod("b", waits("CrashLoopBackOff"))], at(50)).is_empty());
+}
+
+#[test]
+fn the_worst_comes_first() {
+    let failed = json!({"phase": "Failed"});
+    let succeeded = json!({"phase": "Succeeded"});
+    let error = WaitFor::Retry { hook: Hook::Sync, error: "no".into() };
+    let mut board = Board::default();
+    take(
+        &mut board,
+        vec![
+            pod("a-over", succeeded),
+            pod("b-well", runs()),
+            pod("c-starts", waits("ContainerCreating")),
+            pod("d-crashes", waits("CrashLoopBackOff")),
+            pod("e-failed", failed),
+            waiting(pod("f-retries", runs()), error, 10),
+        ],
+        at(20),
+    );
+    let rows = board.rows();
+    assert_eq!(names(&rows), ["d-crashes", "e-failed", "f-retries", "c-starts", "b-well", "a-over"]);
+    use Standing::{Over, Trouble, Waits, Well};
+    assert_eq!(rows.iter().map(|row| row.standing).collect::<Vec<_>>(), [Trouble, Trouble, Trouble, Waits, Well, Over]);
+}
+
+// A pod that is checked once a minute for a few milliseconds is not one that waits.
+#[test]
+fn a_call_is_told_once_it_takes_long() {
+    let mut board = Board::default();
+    let called = waiting(pod("a", runs()), WaitFor::HookCall(Hook::Sync), 100);
+    take(&mut board, vec![pod("a", runs())], at(99));
+    let quick = take(&mut board, vec![called.clone()], at(101));
+    assert!(quick.rows.iter().all(|row| row.wait.is_none()), "{quick:?}");
+    let long = take(&mut board, vec![called], at(103));
+    assert_eq!(long.rows.first().map(|row| row.standing), Some(Standing::Waits), "{long:?}");
+}

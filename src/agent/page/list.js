@@ -1,0 +1,159 @@
+// The list. Only the rows in sight exist as elements, however many pods there are; they are placed, never moved about in
+// the document, and one frame draws them after any number of messages.
+
+const OVERSCAN = 6;
+// What changed shines for a moment, unless the system asks for calm.
+const TOLD = { backgroundColor: ["color-mix(in srgb, var(--accent) 22%, transparent)", "transparent"] };
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+const list = { shown: [], drawn: new Map(), spare: [], height: 44, cursor: undefined, told: new Set(), stale: true };
+
+// Draws soon, once. `anew` also asks again which pods are wanted, and in which order.
+let frame;
+function draw(anew = false) {
+  list.stale ||= anew;
+  frame ??= requestAnimationFrame(() => {
+    frame = undefined;
+    if (list.stale) {
+      list.stale = false;
+      list.shown = wanted();
+      summarise();
+    }
+    window_();
+  });
+}
+
+function blank() {
+  const link = el("a", { tabIndex: -1 }, el("span", { className: "ns" }), el("span", { className: "name" }));
+  const row = el("div", { role: "row", tabIndex: -1 },
+    el("span", { className: "pod", role: "rowheader" }, link),
+    el("span", { className: "state", role: "gridcell" }, glyph(), " ", el("span")),
+    el("span", { className: "wait", role: "gridcell" }, el("span"), el("span", { className: "left" })),
+    el("span", { className: "ready number", role: "gridcell" }),
+    el("span", { className: "restarts number", role: "gridcell" }),
+    el("span", { className: "age number", role: "gridcell" }));
+  const [pod, state, wait, ready, restarts, age] = row.children;
+  row.parts = { link, ns: link.firstChild, name: link.lastChild, state: state.lastChild, wait, what: wait.firstChild, left: wait.lastChild, ready, restarts, age };
+  return row;
+}
+
+const hashOf = (row) => `#${encodeURIComponent(row.namespace)}/${encodeURIComponent(row.name)}`;
+
+function fill(element, pod, index) {
+  const { row } = pod, { parts } = element, now = clock.now();
+  if (element.pod !== pod) {
+    element.pod = pod;
+    element.className = `row ${row.standing}`;
+    parts.link.href = hashOf(row);
+    text(parts.ns, `${row.namespace}/`);
+    text(parts.name, row.name);
+    parts.link.title = `${row.namespace}/${row.name}`;
+    text(parts.state, row.state);
+    text(parts.what, row.wait?.short ?? "");
+    parts.wait.title = row.wait?.what ?? "";
+    text(parts.ready, row.containers ? `${row.ready}/${row.containers}` : "");
+  }
+  let left = "";
+  if (row.wait?.until > now) left = `, ${short(row.wait.until - now + 999)} left`;
+  else if (row.wait?.since !== undefined && now - row.wait.since >= 1000) left = `, for ${short(now - row.wait.since)}`;
+  text(parts.left, left);
+  text(parts.restarts, row.restarts ? `${row.restarts}${row.restarted ? ` (${ago(row.restarted)})` : ""}` : narrow ? "" : "0");
+  text(parts.age, row.born === undefined ? "" : short(now - row.born));
+  element.ariaRowIndex = String(index + 2);
+  const selected = String(pod.key === chosen);
+  if (element.ariaSelected !== selected) element.ariaSelected = selected;
+  element.tabIndex = index === cursorIndex() ? 0 : -1;
+  element.style.transform = `translateY(${index * list.height}px)`;
+}
+
+let narrow = false;
+function cursorIndex() {
+  const at = list.cursor === undefined ? 0 : list.shown.findIndex((pod) => pod.row.uid === list.cursor);
+  return Math.max(0, at);
+}
+
+function window_() {
+  const rows = $("rows"), count = list.shown.length;
+  rows.style.height = `${count * list.height}px`;
+  $("grid").ariaRowCount = String(count + 1);
+  if ($("pods").offsetParent === null) return;
+  const top = rows.getBoundingClientRect().top;
+  const first = Math.max(0, Math.floor(-top / list.height) - OVERSCAN);
+  const last = Math.min(count, Math.ceil((innerHeight - top) / list.height) + OVERSCAN);
+  const want = new Map();
+  for (let index = first; index < last; index++) want.set(list.shown[index].row.uid, index);
+  // The row that has the focus stays, or the focus would be lost.
+  const focused = document.activeElement?.closest?.("#rows .row")?.pod;
+  if (focused) {
+    const index = list.shown.findIndex((pod) => pod.row.uid === focused.row.uid);
+    if (index >= 0) want.set(focused.row.uid, index);
+  }
+  for (const [uid, element] of list.drawn) {
+    if (want.has(uid)) continue;
+    list.drawn.delete(uid);
+    element.remove();
+    list.spare.push(element);
+  }
+  for (const [uid, index] of want) {
+    let element = list.drawn.get(uid);
+    if (!element) {
+      element = list.spare.pop() ?? blank();
+      element.pod = undefined;
+      list.drawn.set(uid, element);
+      rows.append(element);
+    }
+    fill(element, list.shown[index], index);
+    if (list.told.has(uid) && !still.matches) element.animate(TOLD, 1400);
+  }
+  list.told.clear();
+}
+
+// How high a row is depends on how wide the list is.
+new ResizeObserver(() => {
+  const probe = el("div", { className: "row" });
+  probe.style.visibility = "hidden";
+  $("rows").append(probe);
+  list.height = probe.offsetHeight || list.height;
+  probe.remove();
+  narrow = list.height > 50;
+  for (const element of list.drawn.values()) element.pod = undefined;
+  draw();
+}).observe($("pods"));
+addEventListener("scroll", () => draw(), { passive: true });
+addEventListener("resize", () => draw(), { passive: true });
+
+function moveTo(index) {
+  const pod = list.shown[Math.max(0, Math.min(list.shown.length - 1, index))];
+  if (!pod) return;
+  list.cursor = pod.row.uid;
+  const rows = $("rows").getBoundingClientRect(), at = cursorIndex() * list.height + rows.top;
+  const tools = getComputedStyle($("tools")).position === "sticky" ? $("tools").offsetHeight : 0;
+  if (at < tools) scrollBy(0, at - tools - 4);
+  else if (at + list.height > innerHeight) scrollBy(0, at + list.height - innerHeight + 4);
+  window_();
+  list.drawn.get(pod.row.uid)?.focus({ preventScroll: true });
+}
+
+$("rows").addEventListener("keydown", (event) => {
+  if (event.target.closest("a") && event.key === "Enter") return;
+  const page = Math.max(1, Math.floor(innerHeight / list.height) - 2);
+  const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
+  if (event.altKey || event.ctrlKey || event.metaKey) return;
+  if (event.key in steps) {
+    event.preventDefault();
+    moveTo(cursorIndex() + steps[event.key]);
+  } else if (event.key === "Enter" || event.key === " ") {
+    event.preventDefault();
+    choose(event.target.closest(".row").pod);
+  }
+});
+$("rows").addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const row = event.target.closest(".row");
+  if (!row || !getSelection().isCollapsed) return;
+  event.preventDefault();
+  choose(row.pod);
+});
+$("rows").addEventListener("focusin", (event) => {
+  const pod = event.target.closest(".row")?.pod;
+  if (pod) list.cursor = pod.row.uid;
+});

@@ -1,0 +1,50 @@
+//! What a row says that its pod waits for.
+
+use std::time::Duration;
+
+use podwright::actors::explain::{PodFacts, Wait, What};
+use podwright::actors::pod_worker::{Hook, WaitFor};
+use podwright::actors::time::Time;
+
+use super::board::{Millis, RowWait};
+
+/// A call that is over sooner is no wait worth telling: a pod that is checked would flicker.
+const CALL: Duration = Duration::from_secs(2);
+
+/// The nearest wait of a pod, if it is worth telling; `words` are the same in a few words.
+pub(super) fn nearest(pod: &PodFacts, wait: Wait, words: String, now: Time) -> Option<RowWait> {
+    let brief = wait.since.is_none_or(|since| now.since(since) <= CALL);
+    let told = match wait.what {
+        What::Nothing => false,
+        What::HookCall | What::Runtime => !(brief && is_called(pod)),
+        _ => true,
+    };
+    told.then(|| RowWait {
+        short: words,
+        own: is_own(wait.what),
+        since: wait.since.map(Millis::from),
+        until: wait.next.map(Millis::from),
+        what: wait.detail,
+    })
+}
+
+/// Whether it changes only with what is known of the pod itself.
+const fn is_own(what: What) -> bool {
+    matches!(
+        what,
+        What::Rejected
+            | What::Volume
+            | What::Image
+            | What::CrashBackoff
+            | What::ContainerStart
+            | What::InitContainer
+            | What::Probe
+            | What::ReadinessGate
+            | What::Grace
+    )
+}
+
+/// Whether its hook looks at it now.
+pub(super) fn is_called(pod: &PodFacts) -> bool {
+    pod.snapshot.as_ref().is_some_and(|snapshot| snapshot.wait.what == WaitFor::HookCall(Hook::Sync))
+}

@@ -1,0 +1,63 @@
+// One pod's life, drawn to scale: a lane for the pod, one for each container, one for what was told of it.
+
+const SVG = "http://www.w3.org/2000/svg";
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 2592000].map((s) => s * 1000);
+const SPANS = { waiting: "waits", sync: "well", terminating: "stops", terminated: "over", finished: "over" };
+const LANE = 30, AXIS = 22, NAME = 14;
+
+function svg(tag, props = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(props)) if (value !== undefined) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// `lanes`: name, spans (from, to, kind, words), marks (at, kind, words). Times in milliseconds.
+function drawing(lanes, from, to, width) {
+  const scale = (at) => ((at - from) / Math.max(1, to - from)) * (width - 2) + 1;
+  const height = lanes.length * (LANE + NAME) + AXIS;
+  const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-labelledby": "timeline-title timeline-words" });
+  root.append(svg("defs", {}, svg("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+    svg("line", { class: "hatch", x1: 0, y1: 0, x2: 0, y2: 6 }))));
+  const step = STEPS.find((step) => ((to - from) / step) * 90 <= width) ?? STEPS.at(-1);
+  const offset = new Date(from).getTimezoneOffset() * 60_000;
+  for (let at = Math.ceil((from - offset) / step) * step + offset; at <= to; at += step) {
+    const x = scale(at);
+    root.append(svg("line", { class: "grid", x1: x, x2: x, y1: 0, y2: height - AXIS }));
+    const anchor = x < 30 ? "start" : x > width - 30 ? "end" : "middle";
+    root.append(svg("text", { class: "soft", x, y: height - 6, "text-anchor": anchor }, axisWords(at, step)));
+  }
+  lanes.forEach((lane, index) => {
+    const top = index * (LANE + NAME) + NAME;
+    root.append(svg("text", { class: "soft", x: 1, y: top - 2 }, lane.name));
+    for (const span of lane.spans ?? []) {
+      if (span.to < from || span.from > to) continue;
+      const x = scale(Math.max(from, span.from)), wide = Math.max(2, scale(Math.min(to, span.to)) - x);
+      root.append(svg("rect", { class: `span ${span.kind}`, x, y: top + 3, width: wide, height: LANE - 10, rx: 3 }, svg("title", {}, span.words)));
+      if (span.label && wide > span.label.length * 7.5 + 10 && span.kind !== "stops") {
+        root.append(svg("text", { class: "in", x: x + 6, y: top + LANE - 13 }, span.label));
+      }
+    }
+    for (const mark of lane.marks ?? []) {
+      if (mark.at < from || mark.at > to) continue;
+      const x = scale(mark.at), y = top + LANE / 2 - 2;
+      // What warns has another shape, not only another colour.
+      const shape = mark.kind === "trouble"
+        ? svg("path", { class: "mark trouble", d: `M${x - 6} ${y + 6}L${x} ${y - 6}L${x + 6} ${y + 6}Z` }, svg("title", {}, mark.words))
+        : svg("circle", { class: `mark ${mark.kind}`, cx: x, cy: y, r: 4 }, svg("title", {}, mark.words));
+      root.append(shape);
+    }
+  });
+  root.append(svg("line", { class: "now", x1: scale(to), x2: scale(to), y1: 0, y2: height - AXIS }));
+  return root;
+}
+
+function axisWords(at, step) {
+  const date = new Date(at);
+  if (step >= 86_400_000) return date.toLocaleDateString("en", { month: "short", day: "numeric" });
+  return step >= 60_000 ? timeOfDay(at).slice(0, 5) : timeOfDay(at);
+}
+
+const legend = () => el("p", { className: "legend", ariaHidden: "true" },
+  [["waits", "waiting"], ["well", "running"], ["stops", "stopping"], ["over", "ended"], ["trouble", "failed"]].map(([kind, words]) =>
+    el("span", {}, el("i", { className: kind }), words)));

@@ -1,0 +1,95 @@
+// Small things: elements, times, words. Text is only ever set as text.
+
+const $ = (id) => document.getElementById(id);
+
+// An element with properties and children; a child that is no node becomes text.
+function el(tag, props = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name in element && name !== "list") element[name] = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== false));
+  return element;
+}
+
+const glyph = () => el("span", { className: "glyph", ariaHidden: "true" });
+
+function text(node, value) {
+  if (node.textContent !== value) node.textContent = value;
+}
+
+// The agent's clock, as far as it can be known here; it stands still while the agent is not heard.
+const clock = {
+  ahead: 0,
+  stopped: undefined,
+  set(now) { this.ahead = now - Date.now(); this.stopped = undefined; },
+  stop() { this.stopped ??= this.now(); },
+  now() { return this.stopped ?? Date.now() + this.ahead; },
+};
+
+// A duration in at most two units, as the command line tells it.
+function short(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  const m = Math.floor(s / 60), h = Math.floor(s / 3600), d = Math.floor(s / 86400);
+  const two = (a, x, b, y) => (b ? `${a}${x}${b}${y}` : `${a}${x}`);
+  if (s < 120) return `${s}s`;
+  if (m < 10) return two(m, "m", s % 60, "s");
+  if (m < 180) return `${m}m`;
+  if (h < 8) return two(h, "h", m % 60, "m");
+  if (h < 48) return `${h}h`;
+  if (d < 8) return two(d, "d", h % 24, "h");
+  if (d < 730) return `${d}d`;
+  return `${Math.floor(d / 365)}y`;
+}
+
+const ago = (at) => `${short(clock.now() - at)} ago`;
+const timeOfDay = (at, fine) => {
+  const date = new Date(at);
+  const two = (n, width = 2) => String(n).padStart(width, "0");
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  return fine ? `${time}.${two(date.getMilliseconds(), 3)}` : time;
+};
+const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+
+// Elements that tell an age or what is left, kept true by one clock: `data-since` or `data-until`, in milliseconds.
+function aged(props, kind, at) {
+  const element = el("span", props);
+  element.dataset[kind] = at;
+  retell(element);
+  return element;
+}
+function retell(element) {
+  const { since, until, words } = element.dataset;
+  if (since) text(element, (words ?? "#").replace("#", short(clock.now() - since)));
+  else if (until) {
+    const left = until - clock.now();
+    text(element, left > 0 ? `${short(left + 999)} left` : "now due");
+  }
+}
+
+const STANDINGS = ["trouble", "waits", "well", "over"];
+const STANDING_WORDS = { trouble: "in trouble", waits: "waiting", well: "well", over: "over" };
+const PHASES = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
+const LONG = 60_000;
+const RECENT = 600_000;
+
+// Light, dark, or as the system has it. Remembered where the browser lets us.
+const theme = {
+  all: ["system", "light", "dark"],
+  read() { try { return localStorage.getItem("theme") ?? "system"; } catch { return "system"; } },
+  show(which) {
+    if (which === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = which;
+    $("theme").replaceChildren(el("span", { className: "wide" }, "Theme: "), which);
+    $("theme").ariaLabel = `Theme: ${which}`;
+  },
+  next() {
+    const which = this.all[(this.all.indexOf(this.read()) + 1) % this.all.length];
+    try { localStorage.setItem("theme", which); } catch { /* It holds until the page is left. */ }
+    this.show(which);
+  },
+};
+theme.show(theme.read());
+$("theme").addEventListener("click", () => theme.next());

@@ -1,0 +1,241 @@
+//! The page at `/`, in a real browser, told by a real agent.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::time::timeout;
+
+use super::harness::{Agent, Place, manifest};
+use crate::support::browser::{Browser, Key};
+
+const SLEEPS: &str = "exec sleep 1000";
+const ESCAPE: Key = Key("Escape", 27);
+const ENTER: Key = Key("Enter", 13);
+const DOWN: Key = Key("ArrowDown", 40);
+
+/// Every text that can be seen and is too faint to be read, by the rule of WCAG 2.2 AA.
+const FAINT: &str = r#"(() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return canvas.getImageData(0, 0, 1, 1).data; };
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = rgba(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; } return [255, 255, 255]; };
+  const faint = [];
+  for (const e of document.body.querySelectorAll("*")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || e.closest("svg, noscript, select, .sr") || !e.checkVisibility()) continue;
+    const [a, b] = [light(rgba(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) faint.push(`${e.className}: ${e.textContent.slice(0, 40)}`);
+  }
+  return faint.join("; ");
+})()"#;
+
+fn url(agent: &Agent) -> String {
+    format!("http://{}/", agent.admin())
+}
+
+/// Whether a row says all of this.
+fn row(words: &[&str]) -> String {
+    let all: Vec<String> = words.iter().map(|word| format!("r.innerText.includes({word:?})")).collect();
+    format!("[...document.querySelectorAll('#rows .row')].some((r) => {})", all.join(" && "))
+}
+
+async fn readable(browser: &mut Browser) {
+    for scheme in ["light", "dark"] {
+        browser.scheme(scheme).await;
+        assert_eq!(browser.eval(FAINT).await, "", "{scheme}");
+    }
+    let grounds = "getComputedStyle(document.body).backgroundColor";
+    let dark = browser.eval(grounds).await;
+    browser.scheme("light").await;
+    assert_ne!(browser.eval(grounds).await, dark);
+}
+
+async fn fits(browser: &mut Browser) {
+    let wide = browser.eval("document.documentElement.scrollWidth").await;
+    assert_eq!(wide, 360, "scrolls sideways");
+}
+
+#[tokio::test]
+async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let place = Place::new();
+    place.put("crash.yaml", &manifest("crash", "exit 3", ""));
+    place.put("web.yaml", &manifest("web", SLEEPS, ""));
+    let agent = place.start(&[]).await;
+    let address = agent.admin().to_string();
+    browser.size(1280, 900).await;
+    browser.open(&url(&agent)).await;
+    browser.until("a pod runs", &row(&["default/web-n1", "Running", "1/1"])).await;
+    browser
+        .until(
+            "a pod backs off",
+            &row(&["crash-n1", "CrashLoopBackOff", "the crash backoff of container main", " left"]),
+        )
+        .await;
+    browser.until("trouble is first", "document.querySelector('#rows .row .name').innerText === 'crash-n1'").await;
+    browser.until("it is counted", "document.querySelector('[data-name=trouble] b').innerText === '1'").await;
+
+    place.put("late.yaml", &manifest("late", SLEEPS, ""));
+    browser.until("a new pod is shown", &row(&["late-n1", "Running"])).await;
+    place.remove("late.yaml");
+    browser.until("a pod that has gone is not", &format!("!{}", row(&["late-n1"]))).await;
+
+    // By keyboard alone.
+    browser.eval("document.querySelector('#rows .row').focus()").await;
+    browser.press(DOWN).await;
+    browser.until("the next row has the focus", "document.activeElement.innerText.includes('web-n1')").await;
+    browser.press(ENTER).await;
+    browser
+        .until(
+            "the pod is opened",
+            "location.hash === '#default/web-n1' && document.activeElement.id === 'detail-title'",
+        )
+        .await;
+    browser.press(ESCAPE).await;
+    browser
+        .until(
+            "the focus is back",
+            "document.activeElement.innerText.includes('web-n1') && document.querySelector('#detail').hidden",
+        )
+        .await;
+
+    browser.eval("location.hash = '#default/crash-n1'").await;
+    let says = |words: &str| format!("document.querySelector('#detail').innerText.includes({words:?})");
+    browser.until("the wait is told", &says("container \"main\" waits out its crash backoff")).await;
+    browser.until("what ends it is told", &says("released by:")).await;
+    browser.until("its life is drawn", "document.querySelectorAll('#drawing rect.well').length > 0").await;
+    browser.until("its events are drawn", "document.querySelectorAll('#drawing .mark').length > 2").await;
+    browser.until("its last exit is told", &says("3 Error")).await;
+    let lane = "[...document.querySelectorAll('#drawing text')].some((t) => t.textContent === 'container main')";
+    browser.until("its container's runs are drawn", lane).await;
+    browser.until("its moves are told", &says("allowed to start")).await;
+    readable(&mut browser).await;
+    browser.size(360, 740).await;
+    browser.until("it has the page for itself", "document.querySelector('#pods').offsetParent === null").await;
+    fits(&mut browser).await;
+    browser.eval("document.querySelector('#close').click()").await;
+    browser.until("the list is back", &row(&["crash-n1"])).await;
+    fits(&mut browser).await;
+    readable(&mut browser).await;
+    assert_eq!(browser.complaints(&url(&agent)), Vec::<String>::new());
+
+    agent.crash().await;
+    browser.until("it says that it is cut off", "!document.querySelector('#lost').hidden").await;
+    fits(&mut browser).await;
+    let mut agent = place.start(&["--admin", &address]).await;
+    browser.until("it finds back", "document.querySelector('#lost').hidden").await;
+    browser.until("it is told anew", &row(&["web-n1", "Running"])).await;
+
+    // An open page holds nobody up.
+    agent.signal(Signal::TERM);
+    assert_eq!(timeout(Duration::from_secs(20), agent.ended()).await, Ok(Some(0)), "{}", agent.logged());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn what_pods_and_manifests_say_stays_text() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let place = Place::new();
+    let hostile = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+    let command = format!("[{}]", serde_json::to_string(&format!("/nowhere/{hostile}")).unwrap());
+    let pod = manifest("hostile", SLEEPS, "").replace("[/bin/sh, -c, \"exec sleep 1000\"]", &command);
+    assert!(pod.contains("onerror"), "{pod}");
+    place.put("hostile.yaml", &pod);
+    place.put("<img src=x onerror=alert(1)>.yaml", "kind: [\n");
+    let agent = place.start(&[]).await;
+    browser.open(&format!("{}#default/hostile-n1", url(&agent))).await;
+    browser
+        .until("the message is there", "document.querySelector('#detail').innerText.includes('<script>document')")
+        .await;
+    browser.eval("document.querySelector('#problems details').open = true").await;
+    browser
+        .until("the manifest is named", "document.querySelector('#problems').innerText.includes('<img src=x')")
+        .await;
+    assert_eq!(browser.eval("document.querySelectorAll('img, script').length").await, 1);
+    assert_ne!(browser.eval("document.title").await, "owned");
+    browser.eval("location.hash = '#default/' + encodeURIComponent('<img src=x onerror=alert(1)>')").await;
+    browser
+        .until("a name that is not there", "document.querySelector('#facts').innerText.includes('there is no pod')")
+        .await;
+    assert_eq!(browser.eval("document.querySelectorAll('img').length").await, 0);
+
+    // Were there a way in, the policy would not let it run.
+    browser.eval("document.body.append(Object.assign(document.createElement('script'), { textContent: 'document.title = \"owned\"' }))").await;
+    assert_ne!(browser.eval("document.title").await, "owned");
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn a_node_without_pods_says_where_manifests_are_read_from() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let place = Place::new();
+    let agent = place.start(&[]).await;
+    browser.size(360, 740).await;
+    browser.open(&url(&agent)).await;
+    let where_ = format!("document.querySelector('#empty').innerText.includes({:?})", place.manifests());
+    browser.until("the remedy is told", &where_).await;
+    fits(&mut browser).await;
+    readable(&mut browser).await;
+    place.put("web.yaml", &manifest("web", SLEEPS, ""));
+    browser.until("the first pod is shown", &row(&["web-n1"])).await;
+    browser.until("the remedy is gone", "document.querySelector('#empty').hidden").await;
+    assert_eq!(browser.complaints(&url(&agent)), Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn five_thousand_pods_are_shown_searched_and_scrolled() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let place = Place::new();
+    let one = manifest("NAME", "exit 0", "restartPolicy: Never");
+    let all: Vec<String> = (0..5000).map(|n| one.replace("NAME", &format!("pod-{n:04}"))).collect();
+    for (n, some) in all.chunks(500).enumerate() {
+        place.put(&format!("{n}.yaml"), &some.join("---\n"));
+    }
+    // All but one are refused: what is tested is how they are shown.
+    let agent = place.start(&["--max-pods", "1"]).await;
+    browser.size(1280, 900).await;
+    browser.open(&url(&agent)).await;
+    browser.until("all are counted", "document.querySelector('#count').innerText.startsWith('5,000')").await;
+    let elements = browser.eval("document.querySelectorAll('#rows .row').length").await;
+    assert!(elements.as_u64().is_some_and(|rows| rows > 5 && rows < 60), "{elements}");
+    browser.eval("scrollTo(0, document.documentElement.scrollHeight)").await;
+    browser
+        .until(
+            "the last is in sight",
+            "[...document.querySelectorAll('#rows .row')].some((r) => r.ariaRowIndex === '5001')",
+        )
+        .await;
+
+    let search =
+        "const q = document.querySelector('#query'); q.value = 'pod-47 failed'; q.dispatchEvent(new Event('input'))";
+    browser.eval(&format!("{{ {search} }}")).await;
+    browser.until("a search narrows it", "document.querySelector('#count').innerText.startsWith('100 of 5,000')").await;
+    browser.until("it is in the address", "location.search === '?q=pod-47+failed'").await;
+    assert_eq!(browser.complaints(&url(&agent)), Vec::<String>::new());
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn the_page_is_sent_once_and_only_it_may_watch() {
+    let place = Place::new();
+    let agent = place.start(&[]).await;
+    let ask = |path: &str, headers: &str| {
+        let mut stream = TcpStream::connect(agent.admin()).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let page = ask("/", "");
+    let head = page.split_once("\r\n\r\n").unwrap().0.to_ascii_lowercase();
+    assert!(head.contains("content-security-policy: default-src 'none'; script-src 'sha256-"), "{head}");
+    assert!(!head.contains("unsafe"), "{head}");
+    let etag = page.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
+    assert!(ask("/", &format!("If-None-Match: {etag}\r\n")).starts_with("HTTP/1.0 304"));
+    assert!(ask("/watch", "Sec-Fetch-Site: cross-site\r\n").starts_with("HTTP/1.0 403"));
+    assert!(ask("/", "Host: evil.example\r\n").starts_with("HTTP/1.0 403"));
+}
