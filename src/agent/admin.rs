@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use podwright::actors::ids::FullName;
+use podwright::actors::text::plain;
 use podwright::metrics::Format;
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -25,6 +26,8 @@ use super::view::View;
 const RETRY: Duration = Duration::from_secs(10);
 /// How old the last housekeeping pass may be, at the least, before the agent counts as ill.
 const OLDEST_PASS: Duration = Duration::from_secs(300);
+/// How many bytes of what was asked for stand in an answer that says what is wrong with it. It may be read on a terminal.
+const ECHO: usize = 300;
 
 /// Serves until told to stop. An address that cannot be had is told once and tried again: pods do not wait for it.
 pub(crate) async fn serve(address: SocketAddr, view: View, stop: CancellationToken) {
@@ -57,7 +60,7 @@ pub(crate) async fn serve(address: SocketAddr, view: View, stop: CancellationTok
     stop.run_until_cancelled(attempts).await;
 }
 
-fn router(view: View) -> Router {
+pub(crate) fn router(view: View) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -72,13 +75,14 @@ fn router(view: View) -> Router {
 
 /// A page in a browser may make its own host name point here; what it asks then carries that name.
 async fn local_names_only(request: Request, next: Next) -> Response {
-    let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
-    match host {
-        Some(host) if !is_local(host) => {
+    let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    match hosts.find(|host| !is_local(host)) {
+        Some(host) => {
+            let host = plain(host, ECHO);
             let why = format!("{host:?} is not a name of this machine's loopback address: ask by 127.0.0.1\n");
             (StatusCode::FORBIDDEN, why).into_response()
         }
-        _ => next.run(request).await,
+        None => next.run(request).await,
     }
 }
 
@@ -146,6 +150,7 @@ async fn explain_pod(
         None if accept(&headers).contains("application/json") => Json(explanation).into_response(),
         None => explanation.to_string().into_response(),
         Some(other) => {
+            let other = plain(other, ECHO);
             (StatusCode::BAD_REQUEST, format!("there is no output {other:?}: ask for text or json\n")).into_response()
         }
     }
@@ -153,11 +158,13 @@ async fn explain_pod(
 
 /// Why there is no such pod, as far as can be told.
 fn unknown(view: &View, wanted: &FullName) -> String {
-    let mut why = format!("there is no pod {wanted}\n");
+    let mut why = format!("there is no pod {}\n", plain(&wanted.to_string(), ECHO));
     for problem in mentions(&view.problems(), wanted.name()) {
         why.push_str(&format!("a manifest that names it cannot be used: {problem}\n"));
     }
-    let near = nearest(wanted, view.pods().into_iter().map(|pod| pod.full_name));
+    // No name is longer than the echo; to look for what is near to one takes long.
+    let short = wanted.as_str().len() <= ECHO;
+    let near = nearest(wanted, view.pods().into_iter().filter(|_| short).map(|pod| pod.full_name));
     if !near.is_empty() {
         let near: Vec<String> = near.iter().map(ToString::to_string).collect();
         why.push_str(&format!("near to it: {}\n", near.join(", ")));
@@ -168,13 +175,14 @@ fn unknown(view: &View, wanted: &FullName) -> String {
 async fn not_found(uri: Uri) -> Response {
     let why = format!(
         "there is nothing at {}: /healthz, /readyz, /metrics, /pods and /explain/NAMESPACE/NAME are here\n",
-        uri.path()
+        plain(uri.path(), ECHO)
     );
     (StatusCode::NOT_FOUND, why).into_response()
 }
 
 async fn not_allowed(uri: Uri) -> Response {
-    (StatusCode::METHOD_NOT_ALLOWED, format!("{} can only be read: ask with GET\n", uri.path())).into_response()
+    let why = format!("{} can only be read: ask with GET\n", plain(uri.path(), ECHO));
+    (StatusCode::METHOD_NOT_ALLOWED, why).into_response()
 }
 
 fn accept(headers: &HeaderMap) -> &str {
