@@ -23,4 +23,5 @@ pub mod statuses;
 pub mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod text;
 pub mod time;

@@ -8,6 +8,7 @@ use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
 use podwright_actors::config::validate::{self, Problem};
+use podwright_actors::text::plain;
 
 pub use tree::Place;
 
@@ -15,6 +16,13 @@ use tree::{Node, Value};
 
 /// The largest manifest that is read (upstream `maxConfigLength`, 1.36).
 pub const MAX_BYTES: usize = 10 << 20;
+
+/// How many faults of one text are told.
+const MAX_FAULTS: usize = 100;
+/// How long one may be, in bytes: values and keys are quoted, and may be of any length.
+const MAX_MESSAGE: usize = 1000;
+/// The longest name that a pod may have.
+const MAX_NAME: usize = 253;
 
 /// What a text holds.
 #[derive(Clone, Debug, Default)]
@@ -53,22 +61,30 @@ impl fmt::Display for Fault {
 /// A pod is used only if it has no field that the API does not know, no value of a wrong type, and passes
 /// [`validate`](validate::validate) and [`validate_static`](validate::validate_static).
 pub fn read(bytes: &[u8]) -> Manifest {
-    let mut manifest = Manifest::default();
+    let mut reader = Reader::default();
     if bytes.len() > MAX_BYTES {
-        manifest.refuse(None, format!("has {} bytes: split it into manifests of at most 10 MiB", bytes.len()));
-        return manifest;
+        reader.refuse(None, format!("has {} bytes: split it into manifests of at most 10 MiB", bytes.len()));
+        return reader.finish();
     }
-    match serde_saphyr::from_slice_multiple_with_options::<Node>(bytes, options()) {
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let at = Place::behind(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]));
+            reader.refuse(Some(at), "not valid UTF-8: save it in that encoding".into());
+            return reader.finish();
+        }
+    };
+    match serde_saphyr::from_multiple_with_options::<Node>(text, options()) {
         Err(error) => {
             let error = error.without_snippet();
-            manifest.refuse(error.location().and_then(Place::of), brief(error));
+            reader.refuse(error.location().and_then(Place::of), brief(error));
         }
         Ok(documents) if documents.is_empty() => {
-            manifest.refuse(None, "holds no pod: write one, or remove the manifest to stop its pods".into());
+            reader.refuse(None, "holds no pod: write one, or remove the manifest to stop its pods".into());
         }
-        Ok(documents) => documents.iter().for_each(|document| manifest.document(document)),
+        Ok(documents) => documents.iter().for_each(|document| reader.document(document)),
     }
-    manifest
+    reader.finish()
 }
 
 fn options() -> serde_saphyr::Options {
@@ -79,6 +95,10 @@ fn options() -> serde_saphyr::Options {
         // here.
         strict_booleans: true,
         with_snippet: false,
+        // Reading nests calls. A list of pods needs half of this, and a thread's stack would take twice of it.
+        budget: serde_saphyr::budget! { max_depth: 32 },
+        // So much text may stand in for aliases, whatever they are aliases of.
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
     }
 }
 
@@ -93,9 +113,37 @@ fn brief(error: &serde_saphyr::Error) -> String {
     format!("not valid YAML or JSON: {line}")
 }
 
-impl Manifest {
+/// What was read so far.
+#[derive(Debug, Default)]
+struct Reader {
+    manifest: Manifest,
+    /// How many faults there are beyond those that are told.
+    untold: usize,
+}
+
+impl Reader {
+    fn finish(mut self) -> Manifest {
+        if self.untold > 0 {
+            let message = format!("and {} faults more: mend these first", self.untold);
+            self.manifest.faults.push(Fault { at: None, pod: None, message });
+        }
+        self.manifest
+    }
+
     fn refuse(&mut self, at: Option<Place>, message: String) {
-        self.faults.push(Fault { at, pod: None, message });
+        self.add(|| Fault { at, pod: None, message });
+    }
+
+    /// One fault more, made only if it is told: to find the place of each in a long text takes long.
+    fn add(&mut self, fault: impl FnOnce() -> Fault) {
+        if self.manifest.faults.len() >= MAX_FAULTS {
+            self.untold += 1;
+            return;
+        }
+        let Fault { at, pod, message } = fault();
+        let short = |text: String, most| plain(&text, most).into_owned();
+        let (pod, message) = (pod.map(|name| short(name, MAX_NAME)), short(message, MAX_MESSAGE));
+        self.manifest.faults.push(Fault { at, pod, message });
     }
 
     fn document(&mut self, document: &Node) {
@@ -146,18 +194,17 @@ impl Manifest {
         let pod = match typed::typed::<Pod>(node) {
             Ok(pod) => pod,
             Err(misfits) => {
-                let faults =
-                    misfits.into_iter().map(|misfit| fault(misfit.at, format!("{}: {}", misfit.path, misfit.message)));
-                return self.faults.extend(faults);
+                let said = |misfit: typed::Misfit| fault(misfit.at, format!("{}: {}", misfit.path, misfit.message));
+                return misfits.into_iter().for_each(|misfit| self.add(|| said(misfit)));
             }
         };
         let mut problems = validate::validate(&pod);
         problems.extend(validate::validate_static(&pod));
         if problems.is_empty() {
-            self.pods.push(pod);
+            self.manifest.pods.push(pod);
         }
-        let place = |problem: &Problem| node.locate(&problem.path);
-        self.faults.extend(problems.iter().map(|problem| fault(place(problem), problem.to_string())));
+        let said = |problem: &Problem| fault(node.locate(&problem.path), problem.to_string());
+        problems.iter().for_each(|problem| self.add(|| said(problem)));
     }
 }
 

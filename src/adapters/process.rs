@@ -45,7 +45,8 @@ mod files;
 mod inner;
 mod load;
 mod procfs;
-mod record;
+#[doc(hidden)]
+pub mod record;
 mod rootfs;
 mod runtime;
 mod shim;
@@ -58,6 +59,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 pub use runtime::ProcessRuntime;
+#[doc(hidden)]
+pub use shim::log;
 pub use shim::shim_main;
 
 /// Set for every process of a container, to the container's id: how survivors are found when a shim was killed.

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use podwright::actors::ids::FullName;
+use podwright::actors::text::plain;
 use podwright::metrics::Format;
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -27,6 +28,8 @@ use super::view::View;
 const RETRY: Duration = Duration::from_secs(10);
 /// How old the last housekeeping pass may be, at the least, before the agent counts as ill.
 pub(super) const OLDEST_PASS: Duration = Duration::from_secs(300);
+/// How many bytes of what was asked for stand in an answer that says what is wrong with it. It may be read on a terminal.
+pub(super) const ECHO: usize = 300;
 
 /// Serves until told to stop. An address that cannot be had is told once and tried again: pods do not wait for it.
 pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: CancellationToken) {
@@ -60,7 +63,7 @@ pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: C
     stop.run_until_cancelled(attempts).await;
 }
 
-fn router(view: View, about: About) -> Router {
+pub(crate) fn router(view: View, about: About) -> Router {
     let page = page::router(view.clone(), about);
     Router::new()
         .route("/healthz", get(healthz))
@@ -78,13 +81,14 @@ fn router(view: View, about: About) -> Router {
 
 /// A page in a browser may make its own host name point here; what it asks then carries that name.
 async fn local_names_only(request: Request, next: Next) -> Response {
-    let host = request.headers().get(HOST).map(|host| host.to_str().unwrap_or_default());
-    match host {
-        Some(host) if !is_local(host) => {
+    let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    match hosts.find(|host| !is_local(host)) {
+        Some(host) => {
+            let host = plain(host, ECHO);
             let why = format!("{host:?} is not a name of this machine's loopback address: ask by 127.0.0.1\n");
             (StatusCode::FORBIDDEN, why).into_response()
         }
-        _ => next.run(request).await,
+        None => next.run(request).await,
     }
 }
 
@@ -136,7 +140,7 @@ impl Form {
             Some("json") => Ok(true),
             Some("text") => Ok(false),
             None => Ok(accept(headers).contains("application/json")),
-            Some(other) => Err(format!("there is no format {other:?}: ask for text or json\n")),
+            Some(other) => Err(format!("there is no format {:?}: ask for text or json\n", plain(other, ECHO))),
         }
     }
 }
@@ -183,13 +187,14 @@ async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers
 async fn not_found(uri: Uri) -> Response {
     let why = format!(
         "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods, /explain and /explain/NAMESPACE/NAME are here\n",
-        uri.path()
+        plain(uri.path(), ECHO)
     );
     (StatusCode::NOT_FOUND, why).into_response()
 }
 
 async fn not_allowed(uri: Uri) -> Response {
-    (StatusCode::METHOD_NOT_ALLOWED, format!("{} can only be read: ask with GET\n", uri.path())).into_response()
+    let why = format!("{} can only be read: ask with GET\n", plain(uri.path(), ECHO));
+    (StatusCode::METHOD_NOT_ALLOWED, why).into_response()
 }
 
 fn accept(headers: &HeaderMap) -> &str {

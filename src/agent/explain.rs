@@ -3,10 +3,13 @@
 use podwright::actors::explain::Explainer;
 use podwright::actors::ids::FullName;
 use podwright::actors::ports::SourceProblem;
+use podwright::actors::text::plain;
+
+use super::admin::ECHO;
 
 /// Why there is no such pod, as far as can be told.
 pub(crate) fn unknown(explainer: &Explainer, wanted: &FullName) -> String {
-    let mut why = format!("there is no pod {wanted}\n");
+    let mut why = format!("there is no pod {}\n", plain(&wanted.to_string(), ECHO));
     let problems = explainer.problems();
     // A manifest that holds a pod already is told of where that pod is explained.
     let (naming, other): (Vec<_>, Vec<_>) = problems
@@ -24,7 +27,9 @@ pub(crate) fn unknown(explainer: &Explainer, wanted: &FullName) -> String {
     for trouble in explainer.troubles() {
         why.push_str(&format!("{}\n", trouble.detail));
     }
-    let near = nearest(wanted, explainer.names());
+    // No name is longer than the echo; to look for what is near to one takes long.
+    let short = wanted.as_str().len() <= ECHO;
+    let near = nearest(wanted, explainer.names().into_iter().filter(|_| short));
     if !near.is_empty() {
         let near: Vec<String> = near.iter().map(ToString::to_string).collect();
         why.push_str(&format!("near to it: {}\n", near.join(", ")));

@@ -5,11 +5,17 @@
 #[cfg(all(feature = "agent", feature = "process"))]
 mod agent;
 mod churn;
+#[cfg(all(feature = "agent", feature = "process"))]
+mod fuzz_corpora;
 #[cfg(feature = "agent")]
 mod network;
 mod node;
 #[cfg(feature = "process")]
 mod process_runtime;
+#[cfg(all(feature = "agent", feature = "process"))]
+#[path = "../../fuzz/src/lib.rs"]
+#[expect(unreachable_pub, reason = "a library to the fuzz targets")]
+mod properties;
 #[cfg(feature = "simulated")]
 mod simulated;
 #[cfg(feature = "agent")]

@@ -84,11 +84,13 @@ fn parse(text: &str) -> Option<i128> {
     }
     let fraction = fraction.trim_end_matches('0');
     let scale = Scale::parse(suffix)?;
-    let mantissa = format!("{whole}{fraction}");
-    let mantissa = mantissa.trim_start_matches('0');
-    // A number that does not fit has 38 digits or more; nobody means an amount that exact, so the largest will do.
-    let mantissa: i128 = if mantissa.is_empty() { 0 } else { mantissa.parse().unwrap_or(i128::MAX) };
-    let tens = scale.tens + 9 - i32::try_from(fraction.len()).ok()?;
+    let digits = format!("{whole}{fraction}");
+    let digits = digits.trim_start_matches('0');
+    // More digits than fit into the number and its factor are finer than a billionth, or beyond the largest amount.
+    let (kept, rest) = digits.split_at(digits.len().min(if scale.factor == 1 { 37 } else { 19 }));
+    let finer = i128::from(rest.bytes().any(|digit| digit != b'0'));
+    let mantissa: i128 = if kept.is_empty() { 0 } else { kept.parse::<i128>().ok()? + finer };
+    let tens = scale.tens + 9 + i32::try_from(rest.len()).ok()? - i32::try_from(fraction.len()).ok()?;
     let scaled = mantissa.checked_mul(scale.factor).unwrap_or(i128::MAX);
     let value = match u32::try_from(tens) {
         Ok(up) => 10i128.checked_pow(up).and_then(|factor| scaled.checked_mul(factor)).unwrap_or(i128::MAX),
@@ -169,6 +171,11 @@ mod tests {
             ("0e300", 0, 0),
             ("1e-300", 1, 1),
             ("2.00000000000000000000000000000000000000000000", 2, 2000),
+            ("1.00000000000000000000000000000000000000000001", 2, 1001),
+            ("1.11111111111111111111111111111111111111111111Ki", 1138, 1_137_778),
+            ("0.00000000000000000000000000000000000000001e44", 1000, 1_000_000),
+            ("123456789012345678901234567890123456789012e-40", 13, 12_346),
+            ("123456789012345678901234567890123456789012", i64::MAX, i64::MAX),
         ];
         for (text, units, millis) in cases {
             let amount = Amount::parse(text).unwrap();

@@ -160,7 +160,8 @@ fn a_fault_tells_place_pod_field_and_remedy() {
     for (text, fault) in cases {
         assert_eq!(faults(&text), [fault], "{text}");
     }
-    assert_eq!(read(b"\xff\xfe").faults.len(), 1);
+    let fault = read(b"kind: Pod\nm\xc3\xa4\xff").faults[0].to_string();
+    assert_eq!(fault, "line 2, column 3: not valid UTF-8: save it in that encoding");
     assert!(read(&vec![b' '; MAX_BYTES + 1]).faults[0].message.contains("10 MiB"));
 }
 
@@ -177,4 +178,41 @@ fn a_fault_in_one_pod_leaves_the_others() {
     let manifest = read(format!("{}---\n{POD}", with("imagee: x")).as_bytes());
     assert_eq!(manifest.pods.len(), 1);
     assert_eq!(manifest.faults.len(), 1);
+}
+
+#[test]
+fn faults_are_few_short_and_fit_for_a_terminal() {
+    let many = (0..250).map(|i| format!("    f{i}: 1\n")).collect::<String>();
+    let told = faults(&format!("{POD}{many}"));
+    assert_eq!(told.len(), 101);
+    assert_eq!(told[100], "and 150 faults more: mend these first");
+
+    let long = "x".repeat(100_000);
+    for hostile in ["\\e[2J\\n", "\\u202e", &long] {
+        let key = POD.replace("name: web", &format!("name: web\n  labels: {{\"{hostile}\": a}}"));
+        let value = POD.replace("name: web", &format!("name: \"{hostile}\""));
+        let field = POD.replace("image:", &format!("? \"{hostile}\"\n    : 1\n    image:"));
+        let kind = POD.replace("kind: Pod", &format!("kind: \"{hostile}\""));
+        for text in [key, value, field, kind] {
+            let [fault] = &faults(&text)[..] else { panic!("{text:.100}") };
+            assert!(fault.len() < 1500 && !fault.contains(['\x1b', '\n', '\u{202e}']), "{fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_remedy_does_not_list_every_name_there_is() {
+    let volumes = (10..60).map(|i| format!("  - {{name: v{i}, emptyDir: {{}}}}\n")).collect::<String>();
+    let text = format!("{POD}    volumeMounts: [{{name: w, mountPath: /w}}]\n  volumes:\n{volumes}");
+    let [fault] = &faults(&text)[..] else { panic!() };
+    assert!(fault.contains("v10") && !fault.contains("v20"), "{fault}");
+}
+
+#[test]
+fn nesting_and_aliases_have_an_end() {
+    let deep = (0..120).map(|i| format!("{}a:\n", " ".repeat(i))).collect::<String>();
+    assert!(faults(&deep)[0].contains("line 3"), "{:?}", faults(&deep));
+    let laugh = |of: char, by: char| format!("{by}: &{by} [{}]\n", vec![format!("*{of}"); 9].join(","));
+    let laughs: String = ('a'..'i').zip('b'..='i').map(|(of, by)| laugh(of, by)).collect();
+    assert_eq!(faults(&format!("a: &a [x]\n{laughs}")).len(), 1);
 }

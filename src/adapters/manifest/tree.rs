@@ -19,6 +19,12 @@ impl Place {
     pub(super) fn of(location: Location) -> Option<Place> {
         (location.line() > 0).then(|| Place { line: location.line(), column: location.column() })
     }
+
+    /// The place that follows a text.
+    pub(super) fn behind(text: &str) -> Place {
+        let last = text.rsplit('\n').next().unwrap_or_default();
+        Place { line: 1 + text.matches('\n').count() as u64, column: 1 + last.chars().count() as u64 }
+    }
 }
 
 impl fmt::Display for Place {

@@ -221,8 +221,10 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
 
 /// What to say of a field that does not exist: the one that was meant, if one is near.
 pub(super) fn unknown_field(key: &str, known: &[&str]) -> String {
+    // No field has so long a name; to compare a longer one takes time and leads to nothing.
     let near = known
         .iter()
+        .filter(|_| key.len() <= 64)
         .map(|name| (strsim::damerau_levenshtein(&key.to_lowercase(), &name.to_lowercase()), name))
         // A third of the letters may differ: more is another word.
         .filter(|(distance, name)| distance * 3 <= name.len().max(3))

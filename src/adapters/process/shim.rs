@@ -5,7 +5,7 @@
 //! No async runtime, no allocation worth the name: a node may run hundreds of these.
 
 mod init;
-mod log;
+pub mod log;
 mod message;
 mod pump;
 

@@ -20,11 +20,13 @@ pub(super) struct Payload {
 impl Payload {
     /// One file more; the reason if its path would leave the volume.
     pub(super) fn add(&mut self, path: &str, text: String, mode: u32) -> Result<(), String> {
-        let inside = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
-        if path.is_empty() || !inside || path.starts_with("..") {
+        let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
+        let inside = parts.clone().all(|part| matches!(part, Component::Normal(_)));
+        let file: PathBuf = parts.collect();
+        if file.as_os_str().is_empty() || !inside || path.starts_with("..") {
             return Err(format!("path {path:?} leaves the volume: use a relative path without '..'"));
         }
-        self.files.insert(path.into(), (text, mode));
+        self.files.insert(file, (text, mode));
         Ok(())
     }
 

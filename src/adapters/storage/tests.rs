@@ -187,9 +187,9 @@ async fn a_write_that_did_not_end_is_made_good() {
 #[tokio::test]
 async fn a_projected_volume_may_hold_downward_parts_only() {
     let node = Node::new();
-    let part = json!({"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.namespace"}}]}});
+    let part = json!({"downwardAPI": {"items": [{"path": "./m//n", "fieldRef": {"fieldPath": "metadata.namespace"}}]}});
     let mounts = node.set_up(&pod(json!([{"name": "p", "projected": {"sources": [part]}}]))).await;
-    assert_eq!(fs::read_to_string(mounts["p"].join("n")).unwrap(), "shop");
+    assert_eq!(fs::read_to_string(mounts["p"].join("m/n")).unwrap(), "shop");
 
     for volume in [
         json!({"name": "p", "projected": {"sources": [part, {"secret": {"name": "s"}}]}}),

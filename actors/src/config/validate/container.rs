@@ -9,6 +9,9 @@ use super::{names, probes, resources};
 use crate::config::fields::{self, FieldUse};
 use crate::pod::{ContainerKind, is_sidecar};
 
+/// How many names a remedy lists: each of many problems has one.
+const LISTED: usize = 10;
+
 /// What containers may refer to.
 pub(super) struct Known<'a> {
     pub(super) volumes: BTreeSet<&'a str>,
@@ -251,7 +254,7 @@ fn volume_name(path: &str, name: &str, known: &Known<'_>, report: &mut Report) {
     if name.is_empty() {
         report.add(format!("{path}.name"), "is missing", "name a volume of spec.volumes");
     } else if !known.volumes.contains(name) {
-        let listed = known.volumes.iter().copied().collect::<Vec<_>>().join(", ");
+        let listed = known.volumes.iter().take(LISTED).copied().collect::<Vec<_>>().join(", ");
         let remedy = if listed.is_empty() {
             "add it to spec.volumes, which has none".to_owned()
         } else {

@@ -104,6 +104,10 @@ fn each_fault_of_the_pod_is_named() {
             "spec.volumes[0].downwardAPI.items[0].path",
         ),
         (
+            json!({"volumes": [{"name": "a", "downwardAPI": {"items": [{"path": "./", "fieldRef": {"fieldPath": "metadata.name"}}]}}]}),
+            "spec.volumes[0].downwardAPI.items[0].path",
+        ),
+        (
             json!({"volumes": [{"name": "a", "downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "status.podIP"}}]}}]}),
             "spec.volumes[0].downwardAPI.items[0].fieldRef.fieldPath",
         ),

@@ -84,7 +84,7 @@ fn downward_items(path: &str, items: Option<&[DownwardAPIVolumeFile]>, known: &K
         let path = format!("{path}.items[{i}]");
         let file = item.path.as_str();
         let field = format!("{path}.path");
-        if file.is_empty() {
+        if file.split('/').all(|part| ["", "."].contains(&part)) {
             report.add(field, "is missing", "name the file to make");
         } else if file.starts_with('/') || file.split('/').any(|part| part == "..") || file.starts_with("..") {
             report.add(field, format!("{file:?} leaves the volume"), "use a relative path without '..'");

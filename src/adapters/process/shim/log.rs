@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAX_PIECE: usize = 16 * 1024;
 
 /// The open log file.
-pub(super) struct Log {
+pub struct Log {
     path: PathBuf,
     file: File,
     /// Whether the last write failed.
@@ -18,20 +18,20 @@ pub(super) struct Log {
 
 impl Log {
     /// Opens the file for appending.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         // 0640 as kubelet log directories have it: collectors that run under another user read by group.
         let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
         Ok(Log { path: path.to_owned(), file, failing: false })
     }
 
     /// Starts a new file if the old one was moved away.
-    pub(super) fn reopen(&mut self) -> io::Result<()> {
+    pub fn reopen(&mut self) -> io::Result<()> {
         *self = Log::open(&self.path)?;
         Ok(())
     }
 
     /// Writes whole records. A full disk loses output; it must not stop the container, whose pipe would fill up.
-    pub(super) fn write(&mut self, records: &[u8]) {
+    pub fn write(&mut self, records: &[u8]) {
         let result = self.file.write_all(records);
         match &result {
             Err(error) if !self.failing => eprintln!("output is lost: {}: {error}", self.path.display()),
@@ -42,19 +42,20 @@ impl Log {
 }
 
 /// Cuts one stream into records.
-pub(super) struct Lines {
+pub struct Lines {
     stream: &'static str,
     /// The beginning of a line whose end was not seen yet; shorter than a piece.
     pending: Vec<u8>,
 }
 
 impl Lines {
-    pub(super) fn new(stream: &'static str) -> Self {
+    /// For `stdout` or `stderr`.
+    pub fn new(stream: &'static str) -> Self {
         Lines { stream, pending: Vec::new() }
     }
 
     /// Takes what was read and appends the records that it completes.
-    pub(super) fn feed(&mut self, time: &str, mut bytes: &[u8], records: &mut Vec<u8>) {
+    pub fn feed(&mut self, time: &str, mut bytes: &[u8], records: &mut Vec<u8>) {
         while !bytes.is_empty() {
             let room = MAX_PIECE - self.pending.len();
             match bytes.iter().take(room + 1).position(|b| *b == b'\n') {
@@ -75,7 +76,7 @@ impl Lines {
     }
 
     /// The stream has ended: an unfinished line is finished.
-    pub(super) fn finish(&mut self, time: &str, records: &mut Vec<u8>) {
+    pub fn finish(&mut self, time: &str, records: &mut Vec<u8>) {
         if !self.pending.is_empty() {
             self.record(time, b"F", b"", records);
         }
@@ -89,10 +90,61 @@ impl Lines {
     }
 }
 
-/// What a record says, without time, stream and tag.
-pub(super) fn text_of(record: &[u8]) -> Option<&[u8]> {
-    record.splitn(4, |b| *b == b' ').nth(3)
+/// One record, read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// `stdout` or `stderr`.
+    pub stream: &'a str,
+    /// Whether its line ends with it.
+    pub ends: bool,
+    /// What was written, without the end of the line.
+    pub text: &'a [u8],
 }
+
+impl<'a> Record<'a> {
+    /// Reads a record, with or without the newline behind it. `None` if it is torn, or none of ours.
+    pub fn parse(line: &'a [u8]) -> Option<Self> {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let mut parts = line.splitn(4, |b| *b == b' ').skip(1);
+        let stream = match parts.next()? {
+            b"stdout" => "stdout",
+            b"stderr" => "stderr",
+            _ => return None,
+        };
+        let ends = match parts.next()? {
+            b"F" => true,
+            b"P" => false,
+            _ => return None,
+        };
+        Some(Record { stream, ends, text: parts.next()? })
+    }
+}
+
+/// What the last records of a log say: at most so many records, and of their text at most so many bytes.
+///
+/// `bytes` are the end of the log; `cut` says that they may begin within a record, which then does not count.
+/// [`tail_window`] says how many bytes make sure that nothing is missed.
+pub fn tail(bytes: &[u8], cut: bool, max_records: usize, max_bytes: usize) -> Vec<u8> {
+    let whole = bytes.split_inclusive(|b| *b == b'\n').skip(usize::from(cut));
+    let records: Vec<Record<'_>> = whole.filter_map(Record::parse).collect();
+    let mut text = Vec::new();
+    for record in &records[records.len().saturating_sub(max_records)..] {
+        text.extend_from_slice(record.text);
+        if record.ends {
+            text.push(b'\n');
+        }
+    }
+    text.drain(..text.len().saturating_sub(max_bytes));
+    text
+}
+
+/// How many bytes of a log's end hold what [`tail`] is asked for, though they begin within a record.
+pub const fn tail_window(max_records: usize, max_bytes: usize) -> usize {
+    HEADER + MAX_PIECE + max_records * HEADER + max_bytes
+}
+
+/// More than time, stream and tag of a record take, with the newline behind it.
+const HEADER: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -108,9 +160,8 @@ mod tests {
         let split = out.split_inclusive(|b| *b == b'\n');
         split
             .map(|record| {
-                let record = record.strip_suffix(b"\n").unwrap();
-                let rest = record.strip_prefix(b"T stdout ").unwrap();
-                (char::from(rest[0]).to_string(), text_of(record).unwrap().to_vec())
+                let record = Record::parse(record).unwrap();
+                (if record.ends { "F" } else { "P" }.to_owned(), record.text.to_vec())
             })
             .collect()
     }
@@ -139,5 +190,34 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The log of a text.
+    fn log(text: &[u8]) -> Vec<u8> {
+        let (mut lines, mut out) = (Lines::new("stderr"), Vec::new());
+        lines.feed("T", text, &mut out);
+        lines.finish("T", &mut out);
+        out
+    }
+
+    #[test]
+    fn the_last_lines_and_bytes_are_kept() {
+        let text = |n: usize, text: &str| (0..n).map(|i| format!("{text}{i}\n")).collect::<String>();
+        let short = tail(&log(text(100, "").as_bytes()), false, 80, 2048);
+        assert_eq!(short.split(|b| *b == b'\n').count(), 81);
+        assert!(short.starts_with(b"20\n") && short.ends_with(b"99\n"));
+        let long = tail(&log(text(100, &"x".repeat(100)).as_bytes()), false, 80, 2048);
+        assert_eq!(long.len(), 2048);
+        assert!(long.ends_with(b"x99\n"));
+        assert_eq!(tail(b"", false, 80, 2048), b"");
+        assert_eq!(tail(b"T stdout F a\nT stdou", false, 80, 2048), b"a\n", "the shim was killed while it wrote");
+    }
+
+    #[test]
+    fn a_long_line_is_read_back_in_one_piece_from_the_end_of_its_log() {
+        let text = "x".repeat(3 * MAX_PIECE + 100);
+        let log = log(text.as_bytes());
+        let window = &log[log.len() - tail_window(80, 2048)..];
+        assert_eq!(tail(window, true, 80, 2048), format!("{}\n", "x".repeat(2047)).as_bytes());
     }
 }

@@ -1,0 +1,64 @@
+//! Foreign text in what people read.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// A text that may stand in a log line or on a terminal: at most `most` bytes of it, without what moves a cursor, ends a
+/// line or turns the reading direction. Such characters are escaped as Rust writes them; of a text that is too long the
+/// middle is left out, because what it is about stands at its start and what to do about it at its end.
+pub fn plain(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most && !text.contains(is_harmful) {
+        return Cow::Borrowed(text);
+    }
+    // Escapes only make it longer, so what is beyond need not be looked at.
+    let head = escaped(&text[..text.floor_char_boundary(most)]);
+    if text.len() <= most && head.len() <= most {
+        return Cow::Owned(head);
+    }
+    let tail = escaped(&text[text.ceil_char_boundary(text.len().saturating_sub(most))..]);
+    let room = most.saturating_sub(GAP.len());
+    let head = &head[..head.floor_char_boundary(room - room / 3)];
+    let tail = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(room / 3))..];
+    Cow::Owned([head, GAP, tail].concat())
+}
+
+/// What stands for the part that is left out.
+const GAP: &str = " ... ";
+
+fn is_harmful(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_harmful(c) {
+            write!(out, "{}", c.escape_debug()).expect("writing to a string cannot fail");
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_harm_a_terminal_is_escaped_and_the_rest_stays() {
+        assert!(matches!(plain("söme \"téxt\" 👍", 100), Cow::Borrowed("söme \"téxt\" 👍")));
+        assert_eq!(plain("a\x1b[2Jb\nc\u{9b}d\u{202e}e\u{feff}", 100), "a\\u{1b}[2Jb\\nc\\u{9b}d\\u{202e}e\\u{feff}");
+    }
+
+    #[test]
+    fn a_long_text_keeps_its_start_and_its_end() {
+        let text = format!("start{}end", "é\n".repeat(1000));
+        for most in 20..200 {
+            let short = plain(&text, most);
+            assert!(short.len() <= most && short.len() + 4 > most - most / 8, "{most}: {short:?}");
+            assert!(short.starts_with("start") && short.ends_with("end") && short.contains(GAP), "{short:?}");
+        }
+        assert_eq!(plain(&"\n".repeat(99), 100).len(), 100, "escapes count too");
+    }
+}

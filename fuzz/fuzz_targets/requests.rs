@@ -1,0 +1,111 @@
+//! The admin endpoints of a real node, asked without a socket. The agent is a binary, so its sources are taken in here.
+
+#![no_main]
+
+#[path = "../../src"]
+mod sources {
+    #[allow(dead_code, unreachable_pub, unused_imports, reason = "the target uses a part of the agent")]
+    pub(crate) mod agent;
+}
+
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use libfuzzer_sys::Corpus;
+use podwright::actors::admission::NodeCapacity;
+use podwright::actors::containers::perform::ContainersConfig;
+use podwright::actors::engine::EngineConfig;
+use podwright::actors::ports::{Clock, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright::actors::status::NodeFacts;
+use podwright::adapters::network::Network;
+use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
+use podwright::adapters::sources::{FileSource, SourceContext};
+use podwright::adapters::storage::FileStorage;
+use podwright::metrics::Metrics;
+use podwright::{Node, NodeConfig, NodePorts};
+use podwright_fuzz::requests::{Answer, PODS, Request, check};
+use sources::agent;
+use tower_service::Service;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
+    let Some(request) = Request::parse(bytes) else { return Corpus::Reject };
+    let Some(asked) = http(&request) else { return Corpus::Reject };
+    let answer = RUNTIME.block_on(async {
+        let mut router = ROUTER.lock().unwrap().clone();
+        let answer = router.call(asked).await.unwrap();
+        let content_type = answer.headers().get("content-type").map(|it| it.to_str().unwrap().to_owned());
+        Answer {
+            status: answer.status().as_u16(),
+            content_type: content_type.unwrap_or_default(),
+            body: axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap().into(),
+        }
+    });
+    check(&request, &answer);
+    Corpus::Keep
+});
+
+fn http(request: &Request) -> Option<axum::http::Request<Body>> {
+    let mut builder = axum::http::Request::builder().method(request.method.as_str()).uri(&request.target);
+    for (name, value) in &request.headers {
+        builder = builder.header(name, value);
+    }
+    builder.body(Body::empty()).ok()
+}
+
+static RUNTIME: LazyLock<tokio::runtime::Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
+
+static ROUTER: LazyLock<Mutex<Router>> = LazyLock::new(|| Mutex::new(agent::admin::router(node())));
+
+fn node() -> agent::view::View {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        actix::System::new().block_on(async move {
+            let view = view().await;
+            tell.send(view).unwrap();
+            std::future::pending::<()>().await;
+        });
+    });
+    let view = told.recv().unwrap();
+    while view.pods().len() < 2 || !view.pods().iter().all(|pod| pod.status.is_some()) {
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    view
+}
+
+async fn view() -> agent::view::View {
+    let root = std::env::temp_dir().join(format!("podwright-fuzz-{}", std::process::id()));
+    std::fs::create_dir_all(&root).unwrap();
+    let manifest = root.join("pods.yaml");
+    std::fs::write(&manifest, PODS).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let metrics = Metrics::new();
+    let events = Arc::new(agent::events::EventLog::new(clock.clone()));
+    let engine = EngineConfig::default();
+    let config = NodeConfig {
+        engine,
+        containers: ContainersConfig::default(),
+        facts: NodeFacts { name: "n1".into(), host_ips: vec![], runtime_name: "process".into() },
+        allocatable: Default::default(),
+        sources: vec![SourceKind::File],
+    };
+    let ports = NodePorts {
+        runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(&root)).await.unwrap()),
+        network: Arc::new(Network::new().unwrap()),
+        storage: Arc::new(FileStorage::new(&root, Default::default())),
+        events: events.clone(),
+        clock: clock.clone(),
+        admission: vec![Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 })],
+        metrics: metrics.clone(),
+    };
+    let node = Arc::new(Node::start(config, ports).unwrap());
+    let (sets, mut read) = tokio::sync::mpsc::channel::<SourceSet>(1);
+    let source = FileSource::new([manifest], SourceContext::new("n1", clock.clone()));
+    actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
+    let mut set = read.recv().await.unwrap();
+    set.problems.push(SourceProblem { what: "/manifests/bad.yaml".into(), message: "pod \"bad\": no".into() });
+    node.sets.send(set).await.unwrap();
+    agent::view::View { node, events, clock, metrics, resync: engine.resync }
+}

@@ -1,0 +1,109 @@
+//! Manifests: from bytes to pods of the node.
+
+use k8s_openapi::api::core::v1::Pod;
+use podwright::PodObject;
+use podwright::actors::config::defaults::{StaticContext, apply_api_defaults, apply_static_defaults};
+use podwright::actors::config::quantity::Amount;
+use podwright::actors::config::validate::{validate, validate_static};
+use podwright::actors::ports::SourceKind;
+use podwright::adapters::manifest::{Manifest, read};
+
+/// Any bytes.
+pub fn check(bytes: &[u8]) {
+    let Manifest { pods, faults } = read(bytes);
+    assert!(faults.len() <= 101, "{} faults", faults.len());
+    for fault in &faults {
+        super::assert_plain(&fault.to_string(), 2000);
+        let whole = ["holds no pod", "has ", "and "].iter().any(|start| fault.message.starts_with(start));
+        assert!(whole || fault.at.is_some(), "no place: {fault}");
+    }
+    pods.iter().for_each(written_again);
+    pods.iter().for_each(defaulted);
+    pods.iter().for_each(counted);
+    if !pods.is_empty() {
+        by_another_editor(bytes, &pods);
+    }
+}
+
+/// An amount is the number that is written, rounded up.
+fn counted(pod: &Pod) {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let resources = containers.flat_map(|container| &container.resources);
+    for quantity in resources.flat_map(|own| own.limits.iter().chain(&own.requests).flat_map(|map| map.values())) {
+        let text = quantity.0.as_str();
+        let units = Amount::of(quantity).unwrap().units();
+        let end = text.find(|c: char| !c.is_ascii_digit() && !"+-.".contains(c)).unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let factor = match (unit, unit.strip_suffix('i')) {
+            ("", _) => 1.0,
+            ("E", _) => 1e18,
+            (_, Some(power)) => 1024f64.powi(" KMGTPE".find(power).unwrap() as i32),
+            _ => match "num kMGTP".find(unit) {
+                Some(power) => 1000f64.powi(power as i32 - 3),
+                None => format!("1{unit}").parse().unwrap(),
+            },
+        };
+        let exact = number.parse::<f64>().unwrap() * factor;
+        let near = (units as f64 - exact).abs() <= 1.0 + exact.abs() * 1e-9;
+        // The exponents of the two may cancel out, or exceed what is exact here.
+        let saturated = units == i64::MAX && exact > 9e18;
+        assert!(near || saturated || !exact.is_normal(), "{text:?} is {units}");
+    }
+}
+
+/// A pod that is good is still good, and the same, after it was written as JSON.
+fn written_again(pod: &Pod) {
+    let mut json = String::new();
+    for c in serde_json::to_string(pod).unwrap().chars() {
+        // YAML takes these only as escapes, also where JSON would take them as they are.
+        match c {
+            '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => json += &format!("\\u{:04x}", u32::from(c)),
+            c => json.push(c),
+        }
+    }
+    let again = read(json.as_bytes());
+    assert!(again.faults.is_empty(), "{:?} of {json}", again.faults);
+    assert!(again.pods == [pod.clone()], "{:?} became {:?}", pod, again.pods);
+}
+
+/// What the node fills in makes it a pod of the node, every time the same, and nothing that was good becomes bad.
+fn defaulted(pod: &Pod) {
+    let cx = StaticContext {
+        node_name: "node-1",
+        source: SourceKind::File,
+        origin: "/manifests/a.yaml",
+        now: podwright::Time::ZERO,
+    };
+    let fill = |pod: &Pod| {
+        let mut pod = pod.clone();
+        apply_static_defaults(&mut pod, &cx);
+        pod
+    };
+    let full = fill(pod);
+    assert_eq!(full, fill(pod));
+    let mut twice = full.clone();
+    apply_api_defaults(&mut twice);
+    assert_eq!(full, twice);
+    let too_long = full.metadata.name.as_ref().is_some_and(|name| name.len() > 253);
+    if !too_long {
+        assert_eq!(validate(&full), []);
+        assert_eq!(validate_static(&full), []);
+    }
+    let object = PodObject::new(full).unwrap();
+    assert!(object.is_static() && object.full_name().name().ends_with("-node-1"));
+}
+
+/// Neither a byte order mark nor the way lines end makes a difference.
+fn by_another_editor(bytes: &[u8], pods: &[Pod]) {
+    if bytes.starts_with(b"\xef\xbb\xbf") || bytes.contains(&b'\r') {
+        return;
+    }
+    let mut marked = b"\xef\xbb\xbf".to_vec();
+    for byte in bytes {
+        if *byte == b'\n' {
+            marked.push(b'\r');
+        }
+        marked.push(*byte);
+    }
+    assert!(read(&marked).pods == pods);
+}

@@ -1,0 +1,87 @@
+//! Requests to the admin endpoints.
+
+/// The pods of the node that is asked, which is called `n1`. They wait, because their containers have no command.
+pub const PODS: &str = "apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {containers: [{name: a, image: i}, {name: b, image: i}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: other, namespace: shop}
+spec: {initContainers: [{name: a, image: i}], containers: [{name: b, image: i}]}
+";
+
+/// What is asked.
+pub struct Request {
+    /// `GET`, or whatever else.
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// Names and values.
+    pub headers: Vec<(String, String)>,
+}
+
+/// What came back.
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The header, empty if there is none.
+    pub content_type: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    /// From a line of method and target, and a line for each header; `None` for what cannot be written as a request.
+    pub fn parse(bytes: &[u8]) -> Option<Request> {
+        let mut lines = std::str::from_utf8(bytes).ok()?.lines();
+        let (method, target) = lines.next()?.split_once(' ')?;
+        let token = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let visible = |text: &str| text.bytes().all(|b| b > b' ' && b != 0x7f);
+        if !token(method) || !target.starts_with('/') || !visible(target) {
+            return None;
+        }
+        let mut headers = Vec::new();
+        for line in lines {
+            let (name, value) = line.split_once(": ")?;
+            let framing = ["connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade"];
+            let ok = token(name) && !framing.contains(&name.to_ascii_lowercase().as_str());
+            if !ok || value.trim() != value || value.bytes().any(|b| b < b' ' || b == 0x7f) {
+                return None;
+            }
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        Some(Request { method: method.to_owned(), target: target.to_owned(), headers })
+    }
+}
+
+/// Whatever is asked, the answer is a proper one, and does not break the terminal it is read on.
+pub fn check(request: &Request, answer: &Answer) {
+    let Answer { status, content_type, body } = answer;
+    let path = request.target.split(['?', '#']).next().unwrap_or_default();
+    let what = format!("{} {} answers {status}", request.method, request.target);
+    let expected = [200, 400, 403, 404, 405, 406, 414, 431].contains(status) || (*status == 503 && path == "/readyz");
+    assert!(expected, "{what}");
+    if !["GET", "HEAD"].contains(&request.method.as_str()) {
+        assert_ne!(*status, 200, "{what}");
+    }
+    let mut hosts = request.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host"));
+    if hosts.any(|(_, host)| host.split(':').next().is_some_and(|name| name.ends_with(".example"))) {
+        assert_ne!(*status, 200, "{what} to a stranger's page");
+    }
+    if request.method == "HEAD" {
+        // The body is cut off behind the router.
+        return;
+    }
+    if content_type.starts_with("application/json") {
+        serde_json::from_slice::<serde_json::Value>(body).expect(&what);
+    } else if content_type.starts_with("text/plain") {
+        let text = std::str::from_utf8(body).expect(&what);
+        text.lines().for_each(|line| super::assert_plain(line, 4000));
+    }
+    if *status != 200 {
+        assert!(!body.is_empty() || content_type.is_empty(), "{what} and does not say why");
+        assert!(body.len() <= 8000, "{what} with {} bytes", body.len());
+    }
+}
