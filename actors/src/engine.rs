@@ -9,6 +9,7 @@ mod kill;
 mod names;
 mod pool;
 mod queries;
+mod recording;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -25,9 +26,11 @@ use crate::ids::PodUid;
 use crate::pod_worker::actor::Spawn;
 use crate::pod_worker::cell::{Cell, Live, Slot};
 use crate::pod_worker::seat::Seat;
-use crate::pod_worker::step::{self, Effects, Event, NameMove, Outcome, Tick};
+use crate::pod_worker::step::{Effects, Event, NameMove, Outcome, Tick};
+use crate::pod_worker::tape::Tape;
 use crate::pod_worker::{KnownPod, Update, UpdateKind};
 use crate::ports::{Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock};
+use crate::recorder::Recorder;
 
 pub use config::{EngineConfig, Threads};
 pub use explain::PodSnapshot;
@@ -59,6 +62,7 @@ pub(crate) struct Inner {
     view: Arc<dyn RuntimeView>,
     pub(crate) events: Option<Arc<dyn EventRecorder>>,
     pub(crate) metrics: Metrics,
+    recorder: Option<Arc<Recorder>>,
     config: EngineConfig,
     seed: u64,
     pool: Pool,
@@ -78,6 +82,8 @@ pub struct EngineParts {
     pub events: Option<Arc<dyn EventRecorder>>,
     /// Where to count; into nothing that is exposed if absent.
     pub metrics: Option<Metrics>,
+    /// Keeps the events that move pods; if absent, none is kept.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 impl Engine {
@@ -94,7 +100,7 @@ impl Engine {
     /// # Errors
     /// [`StartEngineError`] if its threads cannot be started.
     pub fn build<S: PodSyncer>(syncer: Arc<S>, parts: EngineParts) -> Result<Self, StartEngineError> {
-        let EngineParts { config, clock, view, events, metrics } = parts;
+        let EngineParts { config, clock, view, events, metrics, recorder } = parts;
         let pool = Pool::start(config.threads)?;
         let seed = config.seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0));
         let inner = Arc::new(Inner {
@@ -106,6 +112,7 @@ impl Engine {
             view: view.unwrap_or_else(|| Arc::new(NoRuntimeView)),
             events,
             metrics: metrics.unwrap_or_default(),
+            recorder,
             config,
             seed,
             pool,
@@ -138,7 +145,8 @@ impl Engine {
         for cell in cells {
             let mut guard = cell.lock();
             let Slot::Live(live) = &mut *guard else { continue };
-            let mut effects = step::step(&mut live.record, Event::Known { desired: desired.contains(&cell.uid) }, tick);
+            let event = Event::Known { desired: desired.contains(&cell.uid) };
+            let mut effects = inner.drive(&cell, live, event, tick);
             let answer = effects.known.take();
             inner.settle(&cell, guard, effects);
             known.extend(answer.map(|k| KnownPod {
@@ -206,14 +214,14 @@ impl Inner {
             let mut guard = cell.lock();
             let tick = self.tick(0.0);
             let effects = match &mut *guard {
-                Slot::Live(live) => step::step(&mut live.record, Event::Update(taken), tick),
+                Slot::Live(live) => self.drive(&cell, live, Event::Update(taken), tick),
                 Slot::Unborn => {
-                    let (record, effects) = step::birth(taken, observed, tick);
+                    let (tape, record, effects) = Tape::birth(self.recorder.as_deref(), taken, observed, tick);
                     let queued = record.wants_name().then(|| record.full_name().cloned()).flatten();
                     if let Some(name) = &queued {
                         self.names.join(name, &cell.uid);
                     }
-                    *guard = Slot::Live(Live { record, queued, cancel: None });
+                    *guard = Slot::Live(Live { record, tape, queued, cancel: None });
                     self.settle(&cell, guard, effects);
                     self.employ(&cell, 0);
                     return;
@@ -294,13 +302,19 @@ impl Inner {
         }
     }
 
+    /// Steps a record, and records that.
+    #[inline]
+    pub(crate) fn drive(&self, cell: &Cell, live: &mut Live, event: Event, tick: Tick) -> Effects {
+        live.tape.drive(self.recorder.as_deref(), &cell.uid, &mut live.record, event, tick)
+    }
+
     /// Takes what is pending on behalf of a worker.
     pub(crate) fn take(&self, cell: &Cell, live: &mut Live, observed: Observed, jitter: f64) -> Effects {
         let may_start = match &live.queued {
             Some(name) if live.record.wants_name() => self.names.claim(name, &cell.uid),
             Some(_) | None => true,
         };
-        step::step(&mut live.record, Event::Take { may_start, observed }, self.tick(jitter))
+        self.drive(cell, live, Event::Take { may_start, observed }, self.tick(jitter))
     }
 
     /// What was last seen of a pod. Never asked under a cell's lock: who answers is not ours, and may ask back.
@@ -347,7 +361,7 @@ impl Inner {
         let lost = live.cancel.take();
         tracing::error!(pod.uid = %cell.uid, "worker lost, replacing it");
         let outcome = Outcome::Failed { error: "the worker was lost".to_owned(), retry: SyncRetry::Backoff };
-        let effects = step::step(&mut live.record, Event::Done(outcome), self.tick(0.0));
+        let effects = self.drive(cell, live, Event::Done(outcome), self.tick(0.0));
         self.settle(cell, guard, effects);
         if let Some(lost) = lost {
             lost.cancel();

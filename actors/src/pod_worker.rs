@@ -29,6 +29,7 @@ pub mod names;
 pub(crate) mod seat;
 mod state;
 pub mod step;
+pub(crate) mod tape;
 mod update;
 mod wait;
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, HOST};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -64,6 +64,7 @@ fn router(view: View) -> Router {
         .route("/metrics", get(metrics))
         .route("/pods", get(pods::pods))
         .route("/explain/{namespace}/{name}", get(explain_pod))
+        .route("/recording", get(recording))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn(local_names_only))
@@ -151,6 +152,25 @@ async fn explain_pod(
     }
 }
 
+/// The flight recorder's memory, as a file.
+async fn recording(State(view): State<View>) -> Response {
+    let engine = view.node.engine.clone();
+    // Sums over megabytes: other requests need not wait for them.
+    let Ok(saved) = tokio::task::spawn_blocking(move || engine.recording()).await else {
+        return (StatusCode::INTERNAL_SERVER_ERROR, "the recording could not be saved: see the log\n").into_response();
+    };
+    match saved {
+        Some(file) => {
+            let name = "attachment; filename=\"podwright.podrec\"";
+            ([(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, name)], file).into_response()
+        }
+        None => {
+            let why = "nothing is recorded: start the agent with a --recording-size other than 0\n";
+            (StatusCode::NOT_FOUND, why).into_response()
+        }
+    }
+}
+
 /// Why there is no such pod, as far as can be told.
 fn unknown(view: &View, wanted: &FullName) -> String {
     let mut why = format!("there is no pod {wanted}\n");
@@ -167,7 +187,7 @@ fn unknown(view: &View, wanted: &FullName) -> String {
 
 async fn not_found(uri: Uri) -> Response {
     let why = format!(
-        "there is nothing at {}: /healthz, /readyz, /metrics, /pods and /explain/NAMESPACE/NAME are here\n",
+        "there is nothing at {}: /healthz, /readyz, /metrics, /pods, /explain/NAMESPACE/NAME and /recording are here\n",
         uri.path()
     );
     (StatusCode::NOT_FOUND, why).into_response()

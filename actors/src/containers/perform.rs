@@ -35,6 +35,7 @@ use crate::ports::{
     Clock, ContainerRuntime, EventRecorder, Mount, NetworkClient, PodRuntimeStatus, PodStorage, SyncError, VolumeMounts,
 };
 use crate::probes::ProbeSnapshot;
+use crate::recorder::Recorder;
 
 use super::backoff::CrashBackoff;
 use super::start_error::StartErrors;
@@ -62,6 +63,8 @@ pub struct ContainerPorts {
     pub sandboxes: Arc<dyn SandboxHooks>,
     /// Counts starts.
     pub counter: Arc<dyn StartCounter>,
+    /// Keeps the plans; if absent, none is kept.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 /// Makes a container's command, environment and mounts out of its spec.
@@ -209,6 +212,9 @@ impl ContainerManager {
         self.backoff.lock().retain(&keep);
         self.start_errors.retain(&keep);
         self.stops.retain(&keep);
+        if let Some(recorder) = &self.ports.recorder {
+            recorder.retain(&keep);
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use tracing::Span;
 use super::cell::{Cell, Slot};
 use super::lifecycle::{Lifecycle, Transition};
 use super::seat::Seat;
-use super::step::{Event, HookCall, Outcome, step};
+use super::step::{Event, HookCall, Outcome};
 use crate::engine::Inner;
 use crate::ports::{HookContext, Observed, PodSyncer, SyncError, SyncOutcome, SyncRetry};
 use crate::time::Time;
@@ -171,7 +171,7 @@ impl Life {
             Outcome::Failed { error, .. } => Some(error.clone()),
             Outcome::Continues { .. } | Outcome::Ended | Outcome::Succeeded | Outcome::Cancelled => None,
         };
-        let effects = step(&mut live.record, Event::Done(outcome), engine.tick(jitter));
+        let effects = engine.drive(self.seat.cell(), live, Event::Done(outcome), engine.tick(jitter));
         let last = live.record.transitions().next_back();
         engine.settle(self.seat.cell(), guard, effects);
         self.tell(last);
@@ -246,7 +246,7 @@ impl Life {
             if due <= now {
                 let mut guard = self.seat.cell().lock();
                 let Slot::Live(live) = &mut *guard else { return Poll::Ready(()) };
-                let effects = step(&mut live.record, Event::Due, engine.tick(0.0));
+                let effects = engine.drive(self.seat.cell(), live, Event::Due, engine.tick(0.0));
                 engine.settle(self.seat.cell(), guard, effects);
                 return Poll::Ready(());
             }

@@ -8,6 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use super::state::Record;
+use super::tape::Tape;
 use crate::ids::{FullName, PodUid};
 
 /// One pod's cell. Nothing awaits under its lock, and who holds it touches no other cell and not the map of cells.
@@ -37,6 +38,8 @@ pub(crate) enum Slot {
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) record: Record,
+    /// The recorder's part. Every step goes through it.
+    pub(crate) tape: Tape,
     /// The full name a static pod queued for: the one it came with, should it be renamed later.
     pub(crate) queued: Option<FullName>,
     /// Cancels the running hook call.

@@ -94,6 +94,7 @@ impl Setup {
             sources,
         };
         let ports = NodePorts {
+            recorder: None,
             runtime: runtime.clone(),
             network: Arc::new(NoNetwork),
             storage: storage.clone(),

@@ -1,0 +1,29 @@
+//! What the recorder of an engine has.
+
+use std::sync::Arc;
+
+use super::Engine;
+use crate::pod_worker::cell::Slot;
+use crate::recorder::Recorder;
+
+impl Engine {
+    /// Keeps what happens; absent if the engine was made without.
+    pub fn recorder(&self) -> Option<&Arc<Recorder>> {
+        self.inner().recorder.as_ref()
+    }
+
+    /// The recording up to now, as the bytes of a file that [`replay`](crate::recorder::replay()) reads; `None` if nothing is
+    /// recorded.
+    pub fn recording(&self) -> Option<Vec<u8>> {
+        let inner = self.inner();
+        let recorder = inner.recorder.as_ref()?;
+        // What was only counted is in the cells. Told of so many pods as leave most of the memory to what happened.
+        let cells: Vec<_> = inner.cells.iter().map(|entry| entry.value().clone()).collect();
+        for cell in cells.iter().take(recorder.most_settled()) {
+            if let Slot::Live(live) = &mut *cell.lock() {
+                live.tape.settle(recorder, &cell.uid, &live.record, &inner.tick(0.0));
+            }
+        }
+        Some(recorder.save(inner.clock.now()))
+    }
+}
