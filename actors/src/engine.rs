@@ -25,12 +25,12 @@ use podwright_metrics::{Metrics, OperationType};
 use crate::ids::PodUid;
 use crate::pod_worker::actor::Spawn;
 use crate::pod_worker::cell::{Cell, Live, Slot};
-use crate::pod_worker::seat::Seat;
 use crate::pod_worker::step::{Effects, Event, NameMove, Outcome, Tick};
 use crate::pod_worker::tape::Tape;
 use crate::pod_worker::{KnownPod, Update, UpdateKind};
 use crate::ports::{Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock};
 use crate::recorder::Recorder;
+use crate::time::Time;
 
 pub use config::{EngineConfig, Threads};
 pub use explain::PodSnapshot;
@@ -118,6 +118,7 @@ impl Engine {
             pool,
             spawn: Spawn::of(syncer),
         });
+        inner.pool.begin(&inner);
         Ok(Engine { handle: Arc::new(Handle { inner }) })
     }
 
@@ -141,14 +142,14 @@ impl Engine {
         // Collected first: the map is not locked while records are worked on, so no update waits for this pass.
         let cells: Vec<Arc<Cell>> = inner.cells.iter().map(|entry| entry.value().clone()).collect();
         let mut known = Vec::with_capacity(cells.len());
-        let tick = inner.tick(0.0);
+        let tick = inner.tick(inner.clock.now(), 0.0);
         for cell in cells {
             let mut guard = cell.lock();
             let Slot::Live(live) = &mut *guard else { continue };
             let event = Event::Known { desired: desired.contains(&cell.uid) };
             let mut effects = inner.drive(&cell, live, event, tick);
             let answer = effects.known.take();
-            inner.settle(&cell, guard, effects);
+            inner.settle(&cell, guard, effects, tick.now);
             known.extend(answer.map(|k| KnownPod {
                 uid: cell.uid.clone(),
                 lifecycle: k.lifecycle,
@@ -196,8 +197,8 @@ impl Drop for Hold {
 }
 
 impl Inner {
-    pub(crate) fn tick(&self, jitter: f64) -> Tick {
-        Tick { now: self.clock.now(), jitter, resync: self.config.resync, error_backoff: self.config.error_backoff }
+    pub(crate) fn tick(&self, now: Time, jitter: f64) -> Tick {
+        Tick { now, jitter, resync: self.config.resync, error_backoff: self.config.error_backoff }
     }
 
     /// What a worker's dice start from: its own for each pod, the same in each run with the same seed.
@@ -205,14 +206,14 @@ impl Inner {
         foldhash::fast::FixedState::with_seed(self.seed).hash_one(uid)
     }
 
-    fn update(self: &Arc<Self>, update: Update) {
+    fn update(&self, update: Update) {
         // Asked before any lock is taken, and only where the answer matters (U3).
         let observed = if update.is_ended() { self.observed(update.uid()) } else { Observed::Never };
         let mut update = Some(update);
         while let Some(taken) = update.take() {
             let cell = self.cell(taken.uid());
             let mut guard = cell.lock();
-            let tick = self.tick(0.0);
+            let tick = self.tick(self.clock.now(), 0.0);
             let effects = match &mut *guard {
                 Slot::Live(live) => self.drive(&cell, live, Event::Update(taken), tick),
                 Slot::Unborn => {
@@ -221,8 +222,8 @@ impl Inner {
                     if let Some(name) = &queued {
                         self.names.join(name, &cell.uid);
                     }
-                    *guard = Slot::Live(Live { record, tape, queued, cancel: None });
-                    self.settle(&cell, guard, effects);
+                    *guard = Slot::Live(Live::new(record, tape, queued));
+                    self.settle(&cell, guard, effects, tick.now);
                     self.employ(&cell, 0);
                     return;
                 }
@@ -234,7 +235,7 @@ impl Inner {
                     continue;
                 }
             };
-            self.settle(&cell, guard, effects);
+            self.settle(&cell, guard, effects, tick.now);
         }
     }
 
@@ -242,7 +243,10 @@ impl Inner {
         if let Some(cell) = self.cells.get(uid) {
             return cell.clone();
         }
-        self.cells.entry(uid.clone()).or_insert_with(|| Arc::new(Cell::new(uid.clone()))).clone()
+        self.cells
+            .entry(uid.clone())
+            .or_insert_with(|| Arc::new(Cell::new(uid.clone(), self.pool.crews().clone())))
+            .clone()
     }
 
     fn find(&self, uid: &PodUid) -> Option<Arc<Cell>> {
@@ -255,7 +259,7 @@ impl Inner {
 
     /// Performs what a step asked for, all but the hook call: under the lock what must be seen together with the move,
     /// the rest after it.
-    pub(crate) fn settle(&self, cell: &Arc<Cell>, mut guard: MutexGuard<'_, Slot>, effects: Effects) {
+    pub(crate) fn settle(&self, cell: &Arc<Cell>, mut guard: MutexGuard<'_, Slot>, effects: Effects, now: Time) {
         let Effects { wake, cancel, completed, name, worked, started, end, forget, call: _, known: _ } = effects;
         let mut next = None;
         let mut cancelled = None;
@@ -267,7 +271,7 @@ impl Inner {
                 next = self.names.leave(&queued, &cell.uid);
             }
             if cancel {
-                cancelled = live.cancel.take();
+                cancelled = live.end_call();
             }
             if started {
                 containers = live.record.active_pod().map(|pod| pod.containers().len());
@@ -298,7 +302,7 @@ impl Inner {
         }
         if let Some(worked) = worked {
             let kind = worked.kind.map_or(OperationType::Terminated, operation);
-            self.metrics.pod_worker.worked(kind, self.clock.now().since(worked.start_time));
+            self.metrics.pod_worker.worked(kind, now.since(worked.start_time));
         }
     }
 
@@ -308,13 +312,12 @@ impl Inner {
         live.tape.drive(self.recorder.as_deref(), &cell.uid, &mut live.record, event, tick)
     }
 
-    /// Takes what is pending on behalf of a worker.
-    pub(crate) fn take(&self, cell: &Cell, live: &mut Live, observed: Observed, jitter: f64) -> Effects {
-        let may_start = match &live.queued {
+    /// Whether a pod's full name is free for it; always true for one that needs none.
+    pub(crate) fn may_start(&self, cell: &Cell, live: &Live) -> bool {
+        match &live.queued {
             Some(name) if live.record.wants_name() => self.names.claim(name, &cell.uid),
             Some(_) | None => true,
-        };
-        self.drive(cell, live, Event::Take { may_start, observed }, self.tick(jitter))
+        }
     }
 
     /// What was last seen of a pod. Never asked under a cell's lock: who answers is not ours, and may ask back.
@@ -326,22 +329,15 @@ impl Inner {
         })
     }
 
-    /// Offers a cell to the thread that is its pod's n-th choice.
-    pub(crate) fn employ(self: &Arc<Self>, cell: &Arc<Cell>, choice: usize) {
-        if choice >= self.pool.choices() {
+    /// Offers a cell to the thread that is its pod's n-th choice, or to those after it.
+    pub(crate) fn employ(&self, cell: &Arc<Cell>, choice: usize) {
+        if !self.pool.offer(cell, choice) && !self.is_closing() {
             tracing::error!(pod.uid = %cell.uid, "no engine thread is left to run the pod's worker");
-            return;
         }
-        let seat = Seat::offered(Arc::downgrade(self), cell.clone(), choice);
-        self.pool.spawn(&cell.uid, choice, self.spawn.worker(seat));
     }
 
     fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
-        // On threads that are not ours the workers have to see for themselves that they have nobody to work for.
-        for entry in &self.cells {
-            entry.value().shut();
-        }
         self.pool.stop();
     }
 
@@ -351,18 +347,19 @@ impl Inner {
 
     /// A worker is gone without having ended: a bug of ours, or its thread died. What it was doing counts as failed, and
     /// another one takes over from the record.
-    pub(crate) fn replace_worker(self: &Arc<Self>, cell: &Arc<Cell>) {
+    pub(crate) fn replace_worker(&self, cell: &Arc<Cell>) {
         let mut guard = cell.lock();
         let Slot::Live(live) = &mut *guard else { return };
         if live.record.is_finished() {
             return;
         }
         // The call is gone, but what it started elsewhere may go on, and another call is about to be made.
-        let lost = live.cancel.take();
+        let lost = live.end_call();
         tracing::error!(pod.uid = %cell.uid, "worker lost, replacing it");
         let outcome = Outcome::Failed { error: "the worker was lost".to_owned(), retry: SyncRetry::Backoff };
-        let effects = self.drive(cell, live, Event::Done(outcome), self.tick(0.0));
-        self.settle(cell, guard, effects);
+        let tick = self.tick(self.clock.now(), 0.0);
+        let effects = self.drive(cell, live, Event::Done(outcome), tick);
+        self.settle(cell, guard, effects, tick.now);
         if let Some(lost) = lost {
             lost.cancel();
         }

@@ -24,9 +24,9 @@
 
 pub(crate) mod actor;
 pub(crate) mod cell;
+pub(crate) mod crew;
 mod lifecycle;
 pub mod names;
-pub(crate) mod seat;
 mod state;
 pub mod step;
 pub(crate) mod tape;

@@ -21,6 +21,7 @@ pub use runtime::{
 };
 pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
+pub(crate) use syncer::CallTokens;
 pub use syncer::{
     HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
 };

@@ -77,12 +77,12 @@ impl PodSyncer for NodeSyncer {
         let done = self
             .containers
             .sync_containers(&SyncWork {
-                cancel: &cx.cancel,
+                cancel: cx.cancel(),
                 pod,
                 status: &runtime,
                 probes: &self.probes.snapshot(pod.uid()),
                 volumes: &volumes,
-                termination_requested: cx.cancel.is_cancelled(),
+                termination_requested: cx.is_cancelled(),
             })
             .await;
         if done.acted {
@@ -107,7 +107,7 @@ impl PodSyncer for NodeSyncer {
 
         let running = RunningParts::from(&*runtime);
         let grace = work.forced.then_some(work.grace);
-        match self.containers.kill_pod(&cx.cancel, pod.uid(), Some(pod), &running, grace).await {
+        match self.containers.kill_pod(cx.cancel(), pod.uid(), Some(pod), &running, grace).await {
             Ok(()) => {}
             Err(SyncError::Cancelled) => return Err(SyncError::Cancelled),
             Err(error) => {
@@ -126,7 +126,7 @@ impl PodSyncer for NodeSyncer {
     async fn sync_terminating_runtime_pod(&self, cx: &HookContext, running: &RunningPod) -> Result<(), SyncError> {
         let runtime = self.read(cx, None).await?;
         let parts = RunningParts::from(&*runtime);
-        self.containers.kill_pod(&cx.cancel, &running.uid, None, &parts, Some(Grace::MIN)).await?;
+        self.containers.kill_pod(cx.cancel(), &running.uid, None, &parts, Some(Grace::MIN)).await?;
         nothing_runs(&*self.read(cx, None).await?)
     }
 
@@ -159,12 +159,12 @@ struct VolumesSlow {
 
 impl NodeSyncer {
     async fn read(&self, cx: &HookContext, pod: Option<&Arc<PodObject>>) -> Result<Arc<PodRuntimeStatus>, SyncError> {
-        self.seen(cx, pod, cx.cancel.run_until_cancelled(self.observer.read(&cx.uid)).await)
+        self.seen(cx, pod, cx.cancel().run_until_cancelled(self.observer.read(&cx.uid)).await)
     }
 
     /// After containers were started or stopped; see [`Observer::read_again`].
     async fn read_again(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<Arc<PodRuntimeStatus>, SyncError> {
-        self.seen(cx, Some(pod), cx.cancel.run_until_cancelled(self.observer.read_again(&cx.uid)).await)
+        self.seen(cx, Some(pod), cx.cancel().run_until_cancelled(self.observer.read_again(&cx.uid)).await)
     }
 
     /// What was read goes to the probes too. `None` is a read that was cancelled. A pod that only the runtime knows has
@@ -191,7 +191,7 @@ impl NodeSyncer {
         let failed = |error: &dyn std::error::Error| {
             self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
         };
-        match cx.cancel.run_until_cancelled(set_up).await {
+        match cx.cancel().run_until_cancelled(set_up).await {
             None => Err(SyncError::Cancelled),
             Some(Ok(Ok(volumes))) => Ok(volumes),
             Some(Ok(Err(

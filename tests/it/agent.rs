@@ -3,6 +3,7 @@
 mod bad_input;
 mod harness;
 mod life;
+mod recording;
 mod restart;
 mod terminal;
 mod until_finished;

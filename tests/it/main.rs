@@ -10,6 +10,7 @@ mod network;
 mod node;
 #[cfg(feature = "process")]
 mod process_runtime;
+mod recordings;
 #[cfg(feature = "agent")]
 mod sources;
 mod support;

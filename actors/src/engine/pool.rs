@@ -1,15 +1,17 @@
-//! The arbiters that pod workers run on.
+//! The arbiters that pod workers run on, each with a crew of them.
 
 use std::hash::BuildHasher;
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use actix::{Arbiter, ArbiterHandle, System};
 
+use super::Inner;
 use super::config::Threads;
-use crate::ids::PodUid;
+use crate::pod_worker::cell::Cell;
+use crate::pod_worker::crew::{Crew, Shift};
 
 /// The engine's threads cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +30,8 @@ pub enum StartEngineError {
 #[derive(Debug)]
 pub(super) struct Pool {
     arbiters: Vec<ArbiterHandle>,
+    /// One for each arbiter.
+    crews: Arc<[Crew]>,
     /// The system to stop with the engine; absent where the engine is a guest on somebody's arbiter.
     system: Option<System>,
 }
@@ -37,10 +41,15 @@ impl Pool {
         match threads {
             Threads::Current => {
                 let arbiter = Arbiter::try_current().ok_or(StartEngineError::NoArbiter)?;
-                Ok(Pool { arbiters: vec![arbiter], system: None })
+                Ok(Pool::of(vec![arbiter], None))
             }
             Threads::Own(count) => Pool::start_own(count),
         }
+    }
+
+    fn of(arbiters: Vec<ArbiterHandle>, system: Option<System>) -> Self {
+        let crews = arbiters.iter().map(|_| Crew::default()).collect();
+        Pool { arbiters, crews, system }
     }
 
     fn start_own(count: NonZeroUsize) -> Result<Self, StartEngineError> {
@@ -55,7 +64,7 @@ impl Pool {
                     arbiters.extend((1..count.get()).map(|_| Arbiter::new().handle()));
                     arbiters
                 });
-                if ready.send(Pool { arbiters, system: Some(System::current()) }).is_ok()
+                if ready.send(Pool::of(arbiters, Some(System::current()))).is_ok()
                     && let Err(error) = runner.run()
                 {
                     tracing::error!(%error, "engine thread failed");
@@ -65,20 +74,33 @@ impl Pool {
         started.recv().map_err(|_| StartEngineError::Died)
     }
 
-    /// How many choices a pod has.
-    pub(super) fn choices(&self) -> usize {
-        self.arbiters.len()
+    /// Puts the crews to work.
+    pub(super) fn begin(&self, engine: &Arc<Inner>) {
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        // A thread that watches its inbox takes a core, which must not be the one of whoever fills the inbox.
+        let may_watch = self.system.is_some() && self.arbiters.len() < cores;
+        for (number, arbiter) in (0..).zip(&self.arbiters) {
+            let shift = Shift::new(Arc::downgrade(engine), self.crews.clone(), number, may_watch);
+            arbiter.spawn_fn(move || drop(actix::spawn(shift.begin())));
+        }
     }
 
-    /// Runs something on the arbiter that is a pod's n-th choice, if that one lives. If not, it is dropped.
-    pub(super) fn spawn(&self, uid: &PodUid, choice: usize, work: impl FnOnce() + Send + 'static) {
-        let count = self.arbiters.len();
-        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(uid);
+    pub(super) fn crews(&self) -> &Arc<[Crew]> {
+        &self.crews
+    }
+
+    /// Offers a pod to the crew that is its n-th choice, or to the first after it that is still there. False if there is
+    /// none.
+    pub(super) fn offer(&self, cell: &Arc<Cell>, choice: usize) -> bool {
+        let count = self.crews.len();
+        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(&cell.uid);
         let first = usize::try_from(hash % count.max(1) as u64).unwrap_or(0);
-        self.arbiters[(first + choice) % count].spawn_fn(work);
+        (choice..count).any(|choice| self.crews[(first + choice) % count].offer(cell, choice))
     }
 
     pub(super) fn stop(&self) {
+        // On a thread that is not ours the crew has to see for itself that it has nobody to work for.
+        self.crews.iter().for_each(Crew::rouse);
         if let Some(system) = &self.system {
             system.stop();
         }

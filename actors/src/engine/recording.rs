@@ -21,7 +21,7 @@ impl Engine {
         let cells: Vec<_> = inner.cells.iter().map(|entry| entry.value().clone()).collect();
         for cell in cells.iter().take(recorder.most_settled()) {
             if let Slot::Live(live) = &mut *cell.lock() {
-                live.tape.settle(recorder, &cell.uid, &live.record, &inner.tick(0.0));
+                live.tape.settle(recorder, &cell.uid, &live.record, &inner.tick(inner.clock.now(), 0.0));
             }
         }
         Some(recorder.save(inner.clock.now()))

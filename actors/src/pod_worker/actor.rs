@@ -1,36 +1,35 @@
 //! The actix actor: takes work from its cell, calls one hook after the other, feeds the outcomes back.
 //!
-//! Its whole work is one future that it spawns on itself: poll the hook under way, else take what is pending, else wait
-//! for the bell or the due time. There is no mailbox traffic and no allocation for a wake-up; a hook is polled right where
-//! it is made, so that one which is ready at once never goes through a queue.
+//! An idle worker is an entry in its [crew](super::crew)'s table: it has no mailbox, because its work waits in its record;
+//! no task, because its crew gives it its turns; and no timer, because the crew keeps one for all. In its turn it takes
+//! what is pending and polls the hook right where it is made, so that one which is ready at once never goes through a
+//! queue; a hook that is not is polled again when it wakes the cell.
 
 use std::any::Any;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use actix::prelude::*;
 use futures_util::future::LocalBoxFuture;
-use tokio_util::sync::CancellationToken;
+use futures_util::task::waker_ref;
 use tracing::Span;
 
 use super::cell::{Cell, Slot};
 use super::lifecycle::{Lifecycle, Transition};
-use super::seat::Seat;
+use super::state::Record;
 use super::step::{Event, HookCall, Outcome};
 use crate::engine::Inner;
 use crate::ports::{HookContext, Observed, PodSyncer, SyncError, SyncOutcome, SyncRetry};
 use crate::time::Time;
 
 /// After so many hook calls in a row without waiting, other pods of the thread get their turn.
-const TURNS: u32 = 16;
+const CALLS: u32 = 16;
 
 type HookFuture = LocalBoxFuture<'static, Outcome>;
 type MakeCall = Box<dyn Fn(HookContext, HookCall) -> HookFuture + Send + Sync>;
 
-/// Makes workers without knowing whose hooks they call.
+/// Makes hook calls without knowing whose hooks they are.
 pub(crate) struct Spawn(MakeCall);
 
 impl Spawn {
@@ -40,19 +39,6 @@ impl Spawn {
 
     fn call(&self, cx: HookContext, call: HookCall) -> HookFuture {
         (self.0)(cx, call)
-    }
-
-    /// What to run on the worker's thread.
-    pub(crate) fn worker(&self, seat: Seat) -> impl FnOnce() + Send + use<> {
-        move || {
-            // The engine was dropped since it made the offer: nobody is left to work for.
-            let Some(engine) = seat.engine() else { return };
-            let life = Life::new(&engine, seat);
-            PodWorker::create(|ctx| {
-                ctx.spawn(life);
-                PodWorker
-            });
-        }
     }
 }
 
@@ -70,25 +56,112 @@ async fn perform<S: PodSyncer>(syncer: Arc<S>, cx: HookContext, call: HookCall) 
     match result {
         Ok(()) => Outcome::Succeeded,
         Err(SyncError::Cancelled) => Outcome::Cancelled,
-        Err(_) if cx.cancel.is_cancelled() => Outcome::Cancelled,
+        Err(_) if cx.is_cancelled() => Outcome::Cancelled,
         Err(error) => Outcome::Failed { retry: error.retry(), error: error.to_string() },
     }
 }
 
-/// The actor. See the module.
-pub(crate) struct PodWorker;
-
-impl Actor for PodWorker {
-    type Context = Context<Self>;
+/// One turn's clock: read once, and again after what may have taken time.
+pub(super) struct Moment<'a> {
+    engine: &'a Arc<Inner>,
+    now: Option<Time>,
 }
 
-/// The worker's one future.
-struct Life {
-    seat: Seat,
+impl<'a> Moment<'a> {
+    pub(super) fn new(engine: &'a Arc<Inner>) -> Self {
+        Moment { engine, now: None }
+    }
+
+    pub(super) fn engine(&self) -> &'a Arc<Inner> {
+        self.engine
+    }
+
+    pub(super) fn now(&mut self) -> Time {
+        *self.now.get_or_insert_with(|| self.engine.clock.now())
+    }
+
+    /// The time, if it was asked for since it was last forgotten.
+    pub(super) fn known(&self) -> Option<Time> {
+        self.now
+    }
+
+    /// Time passed.
+    pub(super) fn passes(&mut self) {
+        self.now = None;
+    }
+}
+
+/// What a worker does after its turn.
+pub(super) enum Next {
+    /// It waits to be called; until its due time at the latest, if it has one.
+    Waits(Option<Time>),
+    /// It has more to do, after others had their turns.
+    Again,
+    /// It ends.
+    Ends,
+}
+
+/// An actor with its context, as its crew keeps them.
+pub(super) struct Desk {
+    worker: PodWorker,
+    context: WorkerContext,
+    /// For when the crew has it entered for a turn, whether or not that is still when it is due.
+    pub(super) entered: Option<Time>,
+}
+
+impl Desk {
+    /// Starts an actor for a cell.
+    pub(super) fn new(engine: &Inner, cell: Arc<Cell>) -> Self {
+        let mut desk =
+            Desk { worker: PodWorker::new(engine, cell), context: WorkerContext(ActorState::Started), entered: None };
+        desk.worker.started(&mut desk.context);
+        desk.context.0 = ActorState::Running;
+        desk
+    }
+
+    pub(super) fn cell(&self) -> &Arc<Cell> {
+        &self.worker.cell
+    }
+
+    /// Whether its hook is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.worker.running.is_some()
+    }
+
+    /// One turn of the actor.
+    pub(super) fn turn(&mut self, moment: &mut Moment<'_>) -> Next {
+        let next = self.worker.turn(moment, &mut self.context);
+        if self.context.0 == ActorState::Stopping && self.worker.stopping(&mut self.context) == Running::Stop {
+            self.context.0 = ActorState::Stopped;
+            self.worker.stopped(&mut self.context);
+        }
+        next
+    }
+}
+
+/// The context of a pod worker: its state. Messages it has none, futures just the hook, which it polls itself.
+pub(super) struct WorkerContext(ActorState);
+
+impl ActorContext for WorkerContext {
+    fn stop(&mut self) {
+        if self.0 != ActorState::Stopped {
+            self.0 = ActorState::Stopping;
+        }
+    }
+
+    fn terminate(&mut self) {
+        self.0 = ActorState::Stopped;
+    }
+
+    fn state(&self) -> ActorState {
+        self.0
+    }
+}
+
+/// The actor. See the module.
+pub(super) struct PodWorker {
+    cell: Arc<Cell>,
     running: Option<HookFuture>,
-    /// Armed for the earliest time that was due when it was armed; what is due later lets it fire and arms it again, so
-    /// that a busy pod does not touch the timer with each call.
-    alarm: Option<(Time, Pin<Box<tokio::time::Sleep>>)>,
     dice: u64,
     /// Where the log has the pod.
     told: Lifecycle,
@@ -96,109 +169,98 @@ struct Life {
     span: Option<Box<Span>>,
 }
 
-impl Life {
-    fn new(engine: &Inner, mut seat: Seat) -> Self {
-        seat.begin();
-        let cell = seat.cell();
+impl Actor for PodWorker {
+    type Context = WorkerContext;
+}
+
+impl PodWorker {
+    fn new(engine: &Inner, cell: Arc<Cell>) -> Self {
         let dice = engine.dice(&cell.uid);
-        let name = cell.ask(|record| record.full_name().cloned()).flatten();
-        let span = tracing::info_span!(
-            "pod_worker",
-            pod.uid = %cell.uid,
-            pod.namespace = name.as_ref().map_or("", |n| n.namespace()),
-            pod.name = name.as_ref().map_or("", |n| n.name()),
-            phase = tracing::field::Empty,
-        );
-        let span = (!span.is_disabled()).then(|| Box::new(span));
-        Life { seat, running: None, alarm: None, dice, told: Lifecycle::Waiting, span }
+        let span = span(&cell);
+        PodWorker { cell, running: None, dice, told: Lifecycle::Waiting, span }
     }
 
-    fn span(&self) -> Span {
-        self.span.as_deref().cloned().unwrap_or_else(Span::none)
+    fn turn(&mut self, moment: &mut Moment<'_>, ctx: &mut WorkerContext) -> Next {
+        let span = self.span.take();
+        let entered = span.as_deref().map(Span::enter);
+        let next = self.go_on(moment, span.as_deref());
+        drop(entered);
+        self.span = span;
+        if matches!(next, Next::Ends) {
+            ctx.stop();
+        }
+        next
     }
 
-    /// A number from 0 to 0.5 (splitmix64).
-    fn roll(&mut self) -> f64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.dice;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 54) as f64
-    }
-
-    fn go_on(&mut self, cx: &mut TaskContext<'_>) -> Poll<()> {
-        let Some(engine) = self.seat.engine() else { return Poll::Ready(()) };
-        for _ in 0..TURNS {
+    fn go_on(&mut self, moment: &mut Moment<'_>, span: Option<&Span>) -> Next {
+        self.cell.begin_turn(self.running.is_none());
+        for _ in 0..CALLS {
             if let Some(hook) = &mut self.running {
-                let polled = catch_unwind(AssertUnwindSafe(|| hook.as_mut().poll(cx)));
+                let waker = waker_ref(&self.cell);
+                let mut cx = TaskContext::from_waker(&waker);
+                let polled = catch_unwind(AssertUnwindSafe(|| hook.as_mut().poll(&mut cx)));
+                moment.passes();
                 let outcome = match polled {
-                    Ok(Poll::Pending) => {
-                        self.seat.cell().doze(cx.waker());
-                        // The engine may have gone between the look above and the line above, and would not ring twice.
-                        return if engine.is_closing() { Poll::Ready(()) } else { Poll::Pending };
-                    }
+                    Ok(Poll::Pending) => return Next::Waits(None),
                     Ok(Poll::Ready(outcome)) => outcome,
-                    Err(panic) => panicked(&engine, self.seat.cell(), &*panic),
+                    Err(panic) => panicked(moment.engine(), &self.cell, &*panic),
                 };
                 self.running = None;
-                self.finish_call(&engine, outcome);
-                continue;
+                self.cell.listen();
+                match self.finish_call(moment, outcome, span) {
+                    Taken::More => {}
+                    Taken::Nothing(due) if due.is_none_or(|due| due > moment.now()) => return Next::Waits(due),
+                    Taken::Nothing(_) => {}
+                    Taken::End => return Next::Ends,
+                }
             }
-            self.seat.cell().listen(cx.waker());
-            if engine.is_closing() {
-                return Poll::Ready(());
-            }
-            match self.take(&engine) {
-                Taken::Call => continue,
-                Taken::Nothing => {}
-                Taken::End => return Poll::Ready(()),
-            }
-            match self.wait_until_due(&engine, cx) {
-                Poll::Ready(()) => continue,
-                Poll::Pending => return Poll::Pending,
+            match self.take(moment, span) {
+                Taken::More => {}
+                Taken::Nothing(due) => return Next::Waits(due),
+                Taken::End => return Next::Ends,
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        Next::Again
     }
 
-    fn finish_call(&mut self, engine: &Arc<Inner>, outcome: Outcome) {
-        let jitter = self.roll();
-        let mut guard = self.seat.cell().lock();
-        let Slot::Live(live) = &mut *guard else { return };
-        live.cancel = None;
+    fn finish_call(&mut self, moment: &mut Moment<'_>, outcome: Outcome, span: Option<&Span>) -> Taken {
+        let tick = moment.engine().tick(moment.now(), roll(&mut self.dice));
+        let mut guard = self.cell.lock();
+        let Slot::Live(live) = &mut *guard else { return Taken::End };
+        drop(live.end_call());
         let failed = match &outcome {
-            Outcome::Failed { error, .. } => Some(error.clone()),
-            Outcome::Continues { .. } | Outcome::Ended | Outcome::Succeeded | Outcome::Cancelled => None,
+            Outcome::Failed { error, .. } if tracing::enabled!(tracing::Level::DEBUG) => Some(error.clone()),
+            Outcome::Failed { .. }
+            | Outcome::Continues { .. }
+            | Outcome::Ended
+            | Outcome::Succeeded
+            | Outcome::Cancelled => None,
         };
-        let effects = engine.drive(self.seat.cell(), live, Event::Done(outcome), engine.tick(jitter));
-        let last = live.record.transitions().next_back();
-        engine.settle(self.seat.cell(), guard, effects);
-        self.tell(last);
+        let mut effects = moment.engine().drive(&self.cell, live, Event::Done(outcome), tick);
+        let moved = moved(&mut self.told, &live.record);
+        let next = match std::mem::take(&mut effects.end) {
+            true => Taken::End,
+            false if live.record.has_pending() => Taken::More,
+            false => Taken::Nothing(live.record.due()),
+        };
+        moment.engine().settle(&self.cell, guard, effects, tick.now);
+        tell(moved, span);
         // No event: what failed tells of it in its own words, and a second event for each would drown them.
         if let Some(error) = failed {
-            tracing::debug!(parent: &self.span(), error, "hook failed");
+            tracing::debug!(error, "hook failed");
         }
+        next
     }
 
-    /// Logs where the pod went since this was last called. Updates move a pod too, so every look compares.
-    fn tell(&mut self, last: Option<Transition>) {
-        let Some(last) = last.filter(|last| last.to != self.told) else { return };
-        self.told = last.to;
-        if let Some(span) = &self.span {
-            span.record("phase", last.to.as_str());
-            tracing::info!(parent: &**span, lifecycle = last.to.as_str(), cause = last.cause.as_str(), "moved");
+    /// Takes what is pending, if it is not held; what is due is made pending first.
+    fn take(&mut self, moment: &mut Moment<'_>, span: Option<&Span>) -> Taken {
+        if self.cell.is_held() {
+            return Taken::Nothing(None);
         }
-    }
-
-    fn take(&mut self, engine: &Arc<Inner>) -> Taken {
-        if self.seat.cell().is_held() {
-            return Taken::Nothing;
-        }
-        let jitter = self.roll();
+        let engine = moment.engine();
         let mut observed = None;
         let mut guard = loop {
-            let guard = self.seat.cell().lock();
+            let guard = self.cell.lock();
             let Slot::Live(live) = &*guard else { return Taken::End };
             if live.record.is_finished() {
                 return Taken::End;
@@ -207,77 +269,98 @@ impl Life {
                 break guard;
             }
             drop(guard);
-            observed = Some(engine.observed(&self.seat.cell().uid));
+            observed = Some(engine.observed(&self.cell.uid));
         };
         let Slot::Live(live) = &mut *guard else { return Taken::End };
-        let mut effects = engine.take(self.seat.cell(), live, observed.unwrap_or(Observed::Never), jitter);
-        let call = effects.call.take();
-        let end = effects.end;
+        if let Some(due) = live.record.due().filter(|_| live.record.is_idle()) {
+            if due > moment.now() {
+                return Taken::Nothing(Some(due));
+            }
+            let _nothing = engine.drive(&self.cell, live, Event::Due, engine.tick(moment.now(), 0.0));
+        }
+        let may_start = engine.may_start(&self.cell, live);
+        let jitter = if may_start { 0.0 } else { roll(&mut self.dice) };
+        let event = Event::Take { may_start, observed: observed.unwrap_or(Observed::Never) };
+        let tick = engine.tick(moment.now(), jitter);
+        let mut effects = engine.drive(&self.cell, live, event, tick);
+        let mut next = Taken::Nothing(live.record.due());
         let mut first_setup = None;
-        if let Some(call) = call {
-            let cancel = CancellationToken::new();
-            live.cancel = Some(cancel.clone());
+        if let Some(call) = effects.call.take() {
             if let (true, HookCall::Sync(work)) = (effects.started, &call) {
                 first_setup = work.pod.first_seen();
             }
-            self.running = Some(engine.spawn.call(HookContext { uid: self.seat.cell().uid.clone(), cancel }, call));
+            let context = HookContext::of_call(self.cell.uid.clone(), self.cell.clone(), live.begin_call());
+            self.running = Some(engine.spawn.call(context, call));
+            next = Taken::More;
         }
-        let last = live.record.transitions().next_back();
-        engine.settle(self.seat.cell(), guard, effects);
-        self.tell(last);
+        if std::mem::take(&mut effects.end) {
+            next = Taken::End;
+        }
+        let moved = moved(&mut self.told, &live.record);
+        engine.settle(&self.cell, guard, effects, tick.now);
+        tell(moved, span);
         if let Some(seen) = first_setup {
-            engine.metrics.pod_worker.started(engine.clock.now().since(seen));
+            engine.metrics.pod_worker.started(tick.now.since(seen));
         }
-        match (end, self.running.is_some()) {
-            (true, _) => Taken::End,
-            (false, true) => Taken::Call,
-            (false, false) => Taken::Nothing,
-        }
-    }
-
-    /// Ready when the due time came and there is work now.
-    fn wait_until_due(&mut self, engine: &Arc<Inner>, cx: &mut TaskContext<'_>) -> Poll<()> {
-        if self.seat.cell().is_held() {
-            return Poll::Pending;
-        }
-        loop {
-            let Some(due) = self.seat.cell().ask(|record| record.due()).flatten() else { return Poll::Pending };
-            let now = engine.clock.now();
-            if due <= now {
-                let mut guard = self.seat.cell().lock();
-                let Slot::Live(live) = &mut *guard else { return Poll::Ready(()) };
-                let effects = engine.drive(self.seat.cell(), live, Event::Due, engine.tick(0.0));
-                engine.settle(self.seat.cell(), guard, effects);
-                return Poll::Ready(());
-            }
-            let delay = due.since(now);
-            let alarm = match &mut self.alarm {
-                Some((at, alarm)) => {
-                    if *at > due || *at <= now {
-                        *at = due;
-                        alarm.as_mut().reset(tokio::time::Instant::now() + delay);
-                    }
-                    alarm
-                }
-                None => &mut self.alarm.insert((due, Box::pin(tokio::time::sleep(delay)))).1,
-            };
-            if alarm.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            // It fired: either the time has come, or what was due moved on and it is armed anew. Should the clock lag
-            // behind the timer, the alarm must not be taken for one that is still to fire.
-            let now = engine.clock.now();
-            if let Some((at, _)) = &mut self.alarm {
-                *at = (*at).min(now);
-            }
-        }
+        next
     }
 }
 
+/// What came of a look at the record.
 enum Taken {
-    Call,
-    Nothing,
+    /// There is more to do now.
+    More,
+    /// Nothing until then.
+    Nothing(Option<Time>),
     End,
+}
+
+/// A number from 0 to 0.5, of eight.
+///
+/// Pods that failed together are tried again in eight groups: spread enough that they do not act in step, and close
+/// enough that a thread is woken once for each group and not once for each pod.
+fn roll(dice: &mut u64) -> f64 {
+    // splitmix64
+    *dice = dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *dice;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 61) as f64 / 16.0
+}
+
+/// Where the pod went since this was last asked. Updates move a pod too, so every look compares.
+fn moved(told: &mut Lifecycle, record: &Record) -> Option<Transition> {
+    let lifecycle = record.lifecycle();
+    if lifecycle == *told {
+        return None;
+    }
+    *told = lifecycle;
+    record.transitions().next_back()
+}
+
+fn span(cell: &Cell) -> Option<Box<Span>> {
+    let span = tracing::info_span!(
+        "pod_worker",
+        pod.uid = %cell.uid,
+        pod.namespace = tracing::field::Empty,
+        pod.name = tracing::field::Empty,
+        phase = tracing::field::Empty,
+    );
+    if span.is_disabled() {
+        return None;
+    }
+    if let Some(name) = cell.ask(|record| record.full_name().cloned()).flatten() {
+        span.record("pod.namespace", name.namespace());
+        span.record("pod.name", name.name());
+    }
+    Some(Box::new(span))
+}
+
+fn tell(moved: Option<Transition>, span: Option<&Span>) {
+    if let (Some(moved), Some(span)) = (moved, span) {
+        span.record("phase", moved.to.as_str());
+        tracing::info!(lifecycle = moved.to.as_str(), cause = moved.cause.as_str(), "moved");
+    }
 }
 
 /// A panic in a hook is that pod's error and nobody else's.
@@ -290,24 +373,4 @@ fn panicked(engine: &Inner, cell: &Cell, panic: &(dyn Any + Send)) -> Outcome {
     engine.metrics.actors.hook_panicked();
     tracing::error!(pod.uid = %cell.uid, panic = what, "hook panicked");
     Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff }
-}
-
-impl ActorFuture<PodWorker> for Life {
-    type Output = ();
-
-    fn poll(
-        self: Pin<&mut Self>,
-        _worker: &mut PodWorker,
-        ctx: &mut Context<PodWorker>,
-        task: &mut TaskContext<'_>,
-    ) -> Poll<()> {
-        let life = self.get_mut();
-        let _in_span = life.span().entered();
-        let polled = life.go_on(task);
-        if polled.is_ready() {
-            life.seat.end();
-            ctx.stop();
-        }
-        polled
-    }
 }

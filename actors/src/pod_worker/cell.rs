@@ -1,26 +1,34 @@
-//! The place where one record lives: its lock, and the bell that wakes its actor.
+//! The place where one record lives: its lock, and the bell that calls its actor.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::Waker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use futures_util::task::AtomicWaker;
+use futures_util::task::ArcWake;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
+use super::crew::{Crew, Post};
 use super::state::Record;
 use super::tape::Tape;
 use crate::ids::{FullName, PodUid};
+use crate::ports::CallTokens;
+
+/// The actor has a turn coming: it stands in its crew's queue, or is not hired yet.
+const QUEUED: u8 = 1;
+/// Somebody rang and the actor has not looked yet: one ring serves a burst.
+const RUNG: u8 = 2;
 
 /// One pod's cell. Nothing awaits under its lock, and who holds it touches no other cell and not the map of cells.
 #[derive(Debug)]
 pub(crate) struct Cell {
-    pub(crate) uid: PodUid,
     slot: Mutex<Slot>,
-    /// Whether the actor was woken and has not looked yet: one wake-up serves a burst.
-    rung: AtomicBool,
+    signals: AtomicU8,
     /// How many want the actor to take no work.
     holds: AtomicU32,
-    bell: AtomicWaker,
+    /// Where the actor works; [`Post::NOWHERE`] while it has no place.
+    post: AtomicU64,
+    crews: Arc<[Crew]>,
+    pub(crate) uid: PodUid,
 }
 
 /// What is in a cell.
@@ -42,18 +50,53 @@ pub(crate) struct Live {
     pub(crate) tape: Tape,
     /// The full name a static pod queued for: the one it came with, should it be renamed later.
     pub(crate) queued: Option<FullName>,
-    /// Cancels the running hook call.
-    pub(crate) cancel: Option<CancellationToken>,
+    /// Which hook call runs, or ran last.
+    call: u32,
+    cancel: Cancel,
+}
+
+/// How the running hook call is told to end early.
+#[derive(Debug)]
+enum Cancel {
+    /// The call did not ask for its token yet.
+    Unasked,
+    /// It has this one.
+    Given(CancellationToken),
+    /// It was told, or it is over.
+    Fired,
+}
+
+impl Live {
+    pub(crate) fn new(record: Record, tape: Tape, queued: Option<FullName>) -> Self {
+        Live { record, tape, queued, call: 0, cancel: Cancel::Fired }
+    }
+
+    /// A hook call begins. Answers with its number.
+    pub(super) fn begin_call(&mut self) -> u32 {
+        self.call = self.call.wrapping_add(1);
+        self.cancel = Cancel::Unasked;
+        self.call
+    }
+
+    /// The call is over or should end early. Answers with the token that tells it so, to be cancelled outside of the lock.
+    pub(crate) fn end_call(&mut self) -> Option<CancellationToken> {
+        match std::mem::replace(&mut self.cancel, Cancel::Fired) {
+            Cancel::Given(token) => Some(token),
+            Cancel::Unasked | Cancel::Fired => None,
+        }
+    }
 }
 
 impl Cell {
-    pub(crate) fn new(uid: PodUid) -> Self {
+    /// Nothing rings through before the actor is hired: its first turn comes by itself.
+    pub(crate) fn new(uid: PodUid, crews: Arc<[Crew]>) -> Self {
         Cell {
-            uid,
             slot: Mutex::new(Slot::Unborn),
-            rung: AtomicBool::new(false),
+            signals: AtomicU8::new(QUEUED | RUNG),
             holds: AtomicU32::new(0),
-            bell: AtomicWaker::new(),
+            post: AtomicU64::new(Post::NOWHERE),
+            crews,
+            uid,
         }
     }
 
@@ -77,29 +120,39 @@ impl Cell {
         }
     }
 
-    /// Wakes the actor unless it was woken already and has not looked yet.
+    /// Gives the actor a turn unless somebody rang already and it has not looked yet. While its hook runs, one ring makes
+    /// one needless turn and the rest of a burst none.
     pub(crate) fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            self.bell.wake();
+        if self.signals.fetch_or(RUNG, Ordering::AcqRel) & RUNG == 0 {
+            self.enqueue();
         }
     }
 
-    /// The actor is about to look: a ring from now on wakes it again.
-    pub(crate) fn listen(&self, waker: &Waker) {
-        self.bell.register(waker);
-        // Whoever rings after this swap finds the waker that was just registered. Whoever rang before it is read by it, so
-        // that the look which follows sees what it rang for. A plain store would not do: it orders nothing before the look.
-        self.rung.swap(false, Ordering::AcqRel);
+    /// Gives the actor a turn unless it has one coming.
+    fn enqueue(&self) {
+        if self.signals.fetch_or(QUEUED, Ordering::AcqRel) & QUEUED == 0 {
+            Post::call(self.post.load(Ordering::Acquire), &self.crews);
+        }
     }
 
-    /// The actor waits for its hook and looks at nothing else; it only lets itself be woken by [`shut`](Self::shut).
-    pub(crate) fn doze(&self, waker: &Waker) {
-        self.bell.register(waker);
+    /// The actor's turn begins: whoever wants it from now on puts it into the queue again. With `looks` it is about to look
+    /// at its record too.
+    ///
+    /// Whoever rings after this swap puts the actor into the queue. Whoever rang before it is read by it, so that the look
+    /// which follows sees what it rang for. A plain store would not do: it orders nothing before the look.
+    pub(super) fn begin_turn(&self, looks: bool) {
+        let heard = if looks { QUEUED | RUNG } else { QUEUED };
+        self.signals.fetch_and(!heard, Ordering::AcqRel);
     }
 
-    /// Wakes the actor whatever it does, so that it sees that the engine is gone.
-    pub(crate) fn shut(&self) {
-        self.bell.wake();
+    /// The actor is about to look: a ring from now on gives it another turn.
+    pub(super) fn listen(&self) {
+        self.signals.fetch_and(!RUNG, Ordering::AcqRel);
+    }
+
+    /// The actor works there from now on. To be told before its first turn.
+    pub(super) fn settle_at(&self, post: u64) {
+        self.post.store(post, Ordering::Release);
     }
 
     pub(crate) fn hold(&self) {
@@ -114,5 +167,44 @@ impl Cell {
 
     pub(crate) fn is_held(&self) -> bool {
         self.holds.load(Ordering::Acquire) > 0
+    }
+}
+
+/// What a hook wakes: the actor has its turn and polls it.
+impl ArcWake for Cell {
+    fn wake_by_ref(cell: &Arc<Self>) {
+        cell.enqueue();
+    }
+}
+
+impl CallTokens for Cell {
+    fn token(&self, call: u32) -> CancellationToken {
+        if let Slot::Live(live) = &mut *self.lock()
+            && live.call == call
+        {
+            match &live.cancel {
+                Cancel::Given(token) => return token.clone(),
+                Cancel::Unasked => {
+                    let token = CancellationToken::new();
+                    live.cancel = Cancel::Given(token.clone());
+                    return token;
+                }
+                Cancel::Fired => {}
+            }
+        }
+        let fired = CancellationToken::new();
+        fired.cancel();
+        fired
+    }
+
+    fn has_fired(&self, call: u32) -> bool {
+        match &*self.lock() {
+            Slot::Live(live) if live.call == call => match &live.cancel {
+                Cancel::Unasked => false,
+                Cancel::Given(token) => token.is_cancelled(),
+                Cancel::Fired => true,
+            },
+            Slot::Live(_) | Slot::Unborn | Slot::Forgotten => true,
+        }
     }
 }

@@ -219,6 +219,16 @@ impl Record {
         self.running.is_some() || (self.pending.is_some() && !self.is_blocked())
     }
 
+    /// Whether an update waits to be taken.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Whether nothing is pending and no hook runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_none() && self.running.is_none()
+    }
+
     /// Whether it was told to wait for its full name.
     pub(crate) fn is_blocked(&self) -> bool {
         matches!(&self.state, State::Waiting(Waiting { refused: true, .. }))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::PodStatus;
 use tokio_util::sync::CancellationToken;
@@ -47,18 +47,60 @@ pub trait PodSyncer: Send + Sync + 'static {
 }
 
 /// What every hook call gets.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HookContext {
     /// The UID the call is for.
     pub uid: PodUid,
-    /// Fires when the call should end early: termination was requested, or the grace period became shorter.
-    pub cancel: CancellationToken,
+    token: OnceLock<CancellationToken>,
+    call: Option<(Arc<dyn CallTokens>, u32)>,
+}
+
+/// Where the token of a running call comes from: most calls end without asking for theirs, so it is made when it is asked
+/// for.
+pub(crate) trait CallTokens: Send + Sync {
+    /// The token of that call; one that has fired if the call is over.
+    fn token(&self, call: u32) -> CancellationToken;
+
+    /// Whether that token has fired, or would have.
+    fn has_fired(&self, call: u32) -> bool;
 }
 
 impl HookContext {
+    /// A context whose call is cancelled by that token: for hooks that are called by somebody else than the engine.
+    pub fn new(uid: PodUid, token: CancellationToken) -> Self {
+        HookContext { uid, token: OnceLock::from(token), call: None }
+    }
+
+    pub(crate) fn of_call(uid: PodUid, calls: Arc<dyn CallTokens>, call: u32) -> Self {
+        HookContext { uid, token: OnceLock::new(), call: Some((calls, call)) }
+    }
+
+    /// Fires when the call should end early: termination was requested, or the grace period became shorter.
+    pub fn cancel(&self) -> &CancellationToken {
+        self.token.get_or_init(|| match &self.call {
+            Some((calls, call)) => calls.token(*call),
+            None => CancellationToken::new(),
+        })
+    }
+
+    /// Whether the call should end early.
+    pub fn is_cancelled(&self) -> bool {
+        match (self.token.get(), &self.call) {
+            (Some(token), _) => token.is_cancelled(),
+            (None, Some((calls, call))) => calls.has_fired(*call),
+            (None, None) => false,
+        }
+    }
+
     /// Resolves when the call should end early.
     pub async fn cancelled(&self) {
-        self.cancel.cancelled().await;
+        self.cancel().cancelled().await;
+    }
+}
+
+impl fmt::Debug for HookContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookContext").field("uid", &self.uid).finish_non_exhaustive()
     }
 }
 

@@ -61,7 +61,7 @@ impl Clock for Faltering {
 #[actix::test]
 async fn a_worker_that_is_lost_is_rebuilt_from_its_record() {
     tokio::time::pause();
-    // Read when the update comes, when it is taken, when its hook has failed, and when the worker looks for more.
+    // Read when the update comes, when it is taken, when its hook has failed, and when a retry is due.
     for (falters_at, error) in [(3, "the worker was lost"), (4, "out of luck")] {
         let hooks = Hooks::new();
         let readings = AtomicUsize::new(0);
