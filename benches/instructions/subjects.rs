@@ -1,6 +1,7 @@
 //! What is counted. Each subject prepares, then does what is counted inside of [`counted_region`] so often; the rest is not
 //! counted.
 
+use std::env;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +15,7 @@ use podwright_actors::pod_worker::{Record, Update};
 use podwright_actors::ports::{
     HookContext, Observed, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
 };
+use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 
 use crate::pods::{pod, pods};
@@ -151,8 +153,13 @@ impl Bed {
         let runner = System::new();
         let hooks = Arc::new(Hooks::default());
         let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..EngineConfig::default() };
+        // As an agent has it, unless the environment asks what it costs.
+        let recorder =
+            env::var_os("PODWRIGHT_BENCH_UNRECORDED").is_none().then(|| Arc::new(Recorder::new(Recorder::SMALLEST)));
         let engine = runner
-            .block_on(async { Engine::build(hooks.clone(), EngineParts { config, ..EngineParts::default() }) })
+            .block_on(async {
+                Engine::build(hooks.clone(), EngineParts { config, recorder, ..EngineParts::default() })
+            })
             .expect("an arbiter runs on this thread");
         let bed = Bed { pods: pods(PODS), engine, hooks, runner };
         for pod in &bed.pods {

@@ -48,8 +48,8 @@ async fn a_crash_can_be_followed_in_a_recording() {
         "plan: make the first sandbox; start container main",
         "plan: start container main, attempt 2, because it exited with 3",
         "plan: start container main, attempt 3, because it exited with 3",
-        "sync_pod failed: back-off",
-        "waits for sync_pod is tried again at",
+        "sync_pod failed: CrashLoopBackOff: waiting 10 s before container main is started again",
+        "waits for another try of sync_pod at",
     ];
     let mut rest = told.as_str();
     for line in expected {

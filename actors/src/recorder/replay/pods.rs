@@ -214,8 +214,8 @@ fn waits(record: &Record) -> String {
         WaitFor::FullName { .. } => format!("its full name{next}"),
         WaitFor::HookCall(hook) => format!("the end of {}", hook.as_str()),
         WaitFor::Retry { hook, error: _ } => match wait.next {
-            Some(next) => format!("{} is tried again at {next}, after {} failures", hook.as_str(), wait.tries),
-            None => format!("{} is tried again", hook.as_str()),
+            Some(next) => format!("another try of {} at {next}, failed so far: {}", hook.as_str(), wait.tries),
+            None => format!("another try of {}", hook.as_str()),
         },
         WaitFor::Resync => format!("the next look{next}"),
         WaitFor::Removal => "its source to drop it".to_owned(),
