@@ -47,7 +47,7 @@ impl Pods {
             return Ok(None);
         }
         let Some((resync, error_backoff)) = self.settings.get(&ring).copied() else {
-            return Err(reader.missing::<()>("settings before the first event of a ring").unwrap_err().into());
+            return reader.missing("settings before the first event of a ring").map_err(ReadError::from);
         };
         let tick = Tick { now, jitter: 0.0, resync, error_backoff };
         let key = (ring, reader.small("the number of a pod")?);
