@@ -18,8 +18,8 @@
 //! Of a pod's object only those facts are kept that the core reads. Plain rounds of a healthy pod (looked at again, taken,
 //! set up well) are counted in its cell and take one frame together.
 //!
-//! What is deliberately absent: a lock that all pods share (the ring's lock is taken for events that move a pod, for about a
-//! hundred nanoseconds, by one pod in eight), and input or output: whoever wants a file asks for its bytes.
+//! What is deliberately absent: a lock that all pods share (a ring's lock is taken only for events that are written, and a ring
+//! has an eighth of the pods), and input or output: whoever wants a file asks for its bytes.
 //!
 //! # The format
 //!
@@ -32,7 +32,7 @@
 //! | 6 | 65535 in place of a ring, and the number of segments (4) |
 //!
 //! A frame is its length (3), its kind (1), the time since the frame before it, and what its kind says: for a pod its
-//! number, the event and the [`Digest`](crate::pod_worker) of the state after it. Numbers are LEB128, checksums CRC-32.
+//! number, the event and a digest of the state after it. Numbers are LEB128, checksums CRC-32.
 
 mod bytes;
 mod file;

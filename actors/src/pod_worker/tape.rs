@@ -2,8 +2,8 @@
 //!
 //! Three kinds of event are told apart before a step. One that cannot move the record leaves no trace. A plain one belongs
 //! to the round that a healthy pod turns in without end: the same object is looked at again, taken, set up well. Its time
-//! and number alone are new, so it is counted here, which costs less than a nanosecond; what the round led to is written
-//! before the next event of another kind. All others are written out.
+//! and number alone are new, so it is counted here, without a lock or a frame; what the round led to is written before the
+//! next event of another kind. All others are written out.
 
 mod digest;
 mod event;
