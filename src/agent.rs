@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  flags ──> run ──┬─> sources (files, URLs) ──> node (engine, actors) ──> process runtime
-//!                  ├─> admin: / /healthz /readyz /metrics /pods /explain   ▲
+//!                  ├─> admin: / /healthz /metrics /explain /recording ...  ▲
 //!                  ├─> screen: the live table                              │
 //!                  └─> signals ──> stop: gate closed, sources stopped, pods stopped by group
 //! ```
@@ -19,6 +19,7 @@ pub(crate) mod get;
 pub(crate) mod logs;
 pub(crate) mod machine;
 pub(crate) mod page;
+pub(crate) mod replay;
 pub(crate) mod root;
 pub(crate) mod run;
 mod runtime;

@@ -33,6 +33,13 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => return Ok(agent::run::run(args)?),
         Command::Get(args) => print(&agent::get::get(&args)?),
         Command::Explain(args) => print(&agent::get::explain(&args)?),
+        Command::Replay(args) => {
+            let told = agent::replay::replay(&args)?;
+            print(&told.text);
+            if !told.agrees {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         Command::Validate(args) => {
             let findings = agent::validate::validate(&args.paths);
             print(&findings.lines.join("\n"));

@@ -16,8 +16,9 @@ use crate::engine::Engine;
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::pod_worker::{Lifecycle, Update};
-use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceSet};
+use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceKind, SourceSet};
 use crate::probes::ProbeChange;
+use crate::recorder::{Note, SourceChange};
 use crate::statuses::Statuses;
 use crate::time::Time;
 
@@ -57,6 +58,7 @@ impl Dispatcher {
             self.events.record(&refused.pod, PodEvent::warning("FailedValidation", refused.message));
         }
         for change in changes.changes {
+            self.note(start, source, &change);
             match change {
                 Change::Remove(pods) => pods.iter().for_each(|pod| self.remove(&mut desired, pod, start)),
                 Change::Add(pods) => self.add(&mut desired, pods, start),
@@ -65,6 +67,22 @@ impl Dispatcher {
                 }
                 Change::Reconcile(pods) => pods.into_iter().for_each(|pod| self.reconcile(&mut desired, pod, start)),
             }
+        }
+    }
+
+    /// Leaves a trace of what a source said.
+    fn note(&self, at: Time, source: SourceKind, change: &Change) {
+        let Some(recorder) = self.engine.recorder() else { return };
+        let (pods, change) = match change {
+            Change::Remove(pods) => (pods, SourceChange::Removed),
+            Change::Add(pods) => (pods, SourceChange::Added),
+            Change::Update(pods) => (pods, SourceChange::Updated),
+            Change::Delete(pods) => (pods, SourceChange::Deleted),
+            Change::Reconcile(pods) => (pods, SourceChange::Reconciled),
+        };
+        for pod in pods {
+            let (uid, pod) = (pod.uid().clone(), pod.full_name().clone());
+            recorder.note(at, &Note::Source { uid, pod, source: source.to_string(), change });
         }
     }
 
@@ -80,6 +98,11 @@ impl Dispatcher {
 
     /// A probe changed its mind: the status shows it, and the pod is looked at again.
     pub fn probed(&self, change: &ProbeChange) {
+        if let Some(recorder) = self.engine.recorder() {
+            let ProbeChange { uid, name, kind, result, .. } = change;
+            let (uid, container) = (uid.clone(), name.as_str().to_owned());
+            recorder.note(self.clock.now(), &Note::Probe { uid, container, kind: *kind, result: *result });
+        }
         if let Some(pod) = self.desired.pod(&change.uid) {
             self.statuses.probed(&pod, change);
             self.look_again(&change.uid);

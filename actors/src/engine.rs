@@ -11,6 +11,7 @@ mod kill;
 mod names;
 mod pool;
 mod queries;
+mod recording;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,9 +27,11 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::PodUid;
 use crate::pod_worker::actor::Spawn;
 use crate::pod_worker::cell::{Cell, Live, Slot};
-use crate::pod_worker::step::{self, Effects, Event, Known, NameMove, Outcome, Tick, Worked};
+use crate::pod_worker::step::{Effects, Event, Known, NameMove, Outcome, Tick, Worked};
+use crate::pod_worker::tape::Tape;
 use crate::pod_worker::{KnownPod, Notifier, Update, UpdateKind};
 use crate::ports::{Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock};
+use crate::recorder::Recorder;
 use crate::time::Time;
 
 pub use config::{EngineConfig, Threads};
@@ -62,6 +65,7 @@ pub(crate) struct Inner {
     view: Arc<dyn RuntimeView>,
     pub(crate) events: Option<Arc<dyn EventRecorder>>,
     pub(crate) metrics: Metrics,
+    recorder: Option<Arc<Recorder>>,
     config: EngineConfig,
     seed: u64,
     pool: Pool,
@@ -81,6 +85,8 @@ pub struct EngineParts {
     pub events: Option<Arc<dyn EventRecorder>>,
     /// Where to count; into nothing that is exposed if absent.
     pub metrics: Option<Metrics>,
+    /// Keeps the events that move pods; if absent, none is kept.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 impl Engine {
@@ -97,7 +103,7 @@ impl Engine {
     /// # Errors
     /// [`StartEngineError`] if its threads cannot be started.
     pub fn build<S: PodSyncer>(syncer: Arc<S>, parts: EngineParts) -> Result<Self, StartEngineError> {
-        let EngineParts { config, clock, view, events, metrics } = parts;
+        let EngineParts { config, clock, view, events, metrics, recorder } = parts;
         let pool = Pool::start(config.threads)?;
         let seed = config.seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0));
         let inner = Arc::new(Inner {
@@ -109,6 +115,7 @@ impl Engine {
             view: view.unwrap_or_else(|| Arc::new(NoRuntimeView)),
             events,
             metrics: metrics.unwrap_or_default(),
+            recorder,
             config,
             seed,
             pool,
@@ -150,7 +157,7 @@ impl Engine {
         for (cell, desired) in others {
             let mut guard = cell.lock();
             let Slot::Live(live) = &mut *guard else { continue };
-            let mut effects = step::step(&mut live.record, Event::Known { desired }, tick);
+            let mut effects = inner.drive(&cell, live, Event::Known { desired }, tick);
             let answer = effects.known.take();
             cell.show(&guard);
             inner.settle(&cell, guard, effects);
@@ -222,10 +229,14 @@ impl Inner {
     fn tell(&self, cell: &Arc<Cell>, mut guard: MutexGuard<'_, Slot>, update: &mut Option<Update>) -> Option<Rest> {
         let Slot::Live(live) = &mut *guard else { return None };
         let update = update.take()?;
-        // Most updates move nothing. A clock is not read for them: the time of the last move stands in.
-        let moves = live.record.is_moved_by(&update);
-        let now = if moves { self.clock.now() } else { live.record.last_move() };
-        let effects = step::step(&mut live.record, Event::Update(update), self.tick(now, 0.0));
+        // Most updates move nothing and are not written down. A clock is not read for them: the time of the last move stands
+        // in.
+        let is_written = self.recorder.is_some() && Tape::writes(&live.record, &update);
+        let now = match is_written || live.record.is_moved_by(&update) {
+            true => self.clock.now(),
+            false => live.record.last_move(),
+        };
+        let effects = self.drive(cell, live, Event::Update(update), self.tick(now, 0.0));
         cell.show(&guard);
         self.settle_locked(cell, guard, effects)
     }
@@ -245,12 +256,13 @@ impl Inner {
             }
             Slot::Unborn => {}
         }
-        let (record, effects) = step::birth(update.take()?, observed, self.tick(self.clock.now(), 0.0));
+        let tick = self.tick(self.clock.now(), 0.0);
+        let (tape, record, effects) = Tape::birth(self.recorder.as_deref(), update.take()?, observed, tick);
         let queued = record.wants_name().then(|| record.full_name().cloned()).flatten();
         if let Some(name) = &queued {
             self.names.join(name, cell.uid());
         }
-        *guard = Slot::Live(Live::new(record, queued));
+        *guard = Slot::Live(Live::new(record, tape, queued));
         cell.show(&guard);
         self.settle(&cell, guard, effects);
         self.employ(&cell, 0);
@@ -337,6 +349,12 @@ impl Inner {
         }
     }
 
+    /// Steps a record, and records that.
+    #[inline]
+    pub(crate) fn drive(&self, cell: &Cell, live: &mut Live, event: Event, tick: Tick) -> Effects {
+        live.tape.drive(self.recorder.as_deref(), cell.uid(), &mut live.record, event, tick)
+    }
+
     /// Whether a pod's full name is free for it; always true for one that needs none.
     pub(crate) fn may_start(&self, cell: &Cell, live: &Live) -> bool {
         match &live.queued {
@@ -385,7 +403,7 @@ impl Inner {
         // It may be the clock that lost the worker.
         let now = catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_else(|_| live.record.last_move());
         let tick = self.tick(now, 0.0);
-        let mut effects = step::step(&mut live.record, Event::Done(outcome), tick);
+        let mut effects = self.drive(cell, live, Event::Done(outcome), tick);
         let worked = effects.worked.take();
         cell.show(&guard);
         self.settle(cell, guard, effects);

@@ -31,6 +31,7 @@ use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
 use crate::ports::{Clock, ContainerRuntime, PodStorage, RuntimeError, RuntimePod};
 use crate::probes::ProbeManager;
+use crate::recorder::Note;
 use crate::status::deadline;
 use crate::time::{Grace, Time};
 
@@ -108,6 +109,14 @@ impl PassHealth {
     }
 }
 
+/// How much a pass saw.
+#[derive(Debug, Default)]
+struct Seen {
+    desired: u32,
+    known: u32,
+    listed: u32,
+}
+
 /// A pass ended early; nothing that needs the runtime's word was touched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PassError {
@@ -128,9 +137,16 @@ impl Housekeeping {
     /// [`PassError`] if the runtime does not answer.
     pub async fn pass(&self) -> Result<(), PassError> {
         let start = self.clock.now();
-        let result = self.compare().await;
+        let mut seen = Seen::default();
+        let result = self.compare(&mut seen).await;
         let end = self.clock.now();
         self.state.health.passed(end, &result);
+        if let Some(recorder) = self.dispatcher.engine.recorder() {
+            let Seen { desired, known, listed } = seen;
+            let error =
+                result.as_ref().err().map(|PassError::List(why)| format!("cannot list the runtime's pods: {why}"));
+            recorder.note(end, &Note::Pass { desired, known, listed, took: end.since(start), error });
+        }
         self.tell_long_waits();
         if end.since(start) > SLOW {
             tracing::warn!(seconds = end.since(start).as_secs_f64(), "housekeeping pass was slow");
@@ -138,16 +154,20 @@ impl Housekeeping {
         result
     }
 
-    async fn compare(&self) -> Result<(), PassError> {
+    async fn compare(&self, seen: &mut Seen) -> Result<(), PassError> {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut known = {
             let desired = self.dispatcher.desired.lock();
             if !desired.is_ready() {
                 return Ok(());
             }
             let wanted: HashSet<PodUid, RandomState> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
+            seen.desired = count(wanted.len());
             self.dispatcher.engine.sync_known_pods(&wanted) // K3
         };
+        seen.known = count(known.len());
         let listed = guarded(&self.metrics, self.runtime.list_pods()).await.map_err(PassError::List)?; // K4
+        seen.listed = count(listed.len());
         self.drop_leftovers(); // K5, K6, K15
         self.settle(&listed, &mut known); // K9 to K12
         self.metrics.housekeeping.working_pods(&plan::working_pods(&known)); // K13

@@ -11,10 +11,11 @@ use std::sync::Arc;
 /// pod. Both are kept as 128 bits without an allocation; any other text is kept as it is. What was parsed is displayed
 /// again to the letter.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodUid(Repr);
+pub struct PodUid(pub(crate) Repr);
 
+/// How a UID is kept; a recording writes the same.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Repr {
+pub(crate) enum Repr {
     Uuid([u8; 16]),
     Hex([u8; 16]),
     Text(Arc<str>),

@@ -17,6 +17,7 @@ pub mod pod_manager;
 pub mod pod_worker;
 pub mod ports;
 pub mod probes;
+pub mod recorder;
 pub mod shutdown;
 pub mod status;
 pub mod statuses;

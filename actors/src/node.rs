@@ -23,6 +23,7 @@ use crate::ports::{
     SourceSet,
 };
 use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
+use crate::recorder::Recorder;
 use crate::shutdown::ShutdownProgress;
 use crate::status::NodeFacts;
 use crate::statuses::Statuses;
@@ -62,6 +63,8 @@ pub struct NodePorts {
     pub admission: Vec<Arc<dyn AdmissionHandler>>,
     /// Where to count.
     pub metrics: Metrics,
+    /// Keeps what happens; if absent, nothing is kept.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 /// A running node. Its actors live on the arbiter that started it.
@@ -94,7 +97,7 @@ impl Node {
     /// # Errors
     /// [`StartEngineError`] if the engine's threads cannot be started.
     pub fn start(config: NodeConfig, ports: NodePorts) -> Result<Self, StartEngineError> {
-        let NodePorts { runtime, network, storage, events, clock, admission, metrics } = ports;
+        let NodePorts { runtime, network, storage, events, clock, admission, metrics, recorder } = ports;
         metrics.node.name(&config.facts.name);
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
         let desired = Arc::new(Desired::new(config.sources));
@@ -114,6 +117,7 @@ impl Node {
                 }),
                 sandboxes: Arc::new(SandboxStatus(statuses.clone())),
                 counter: Arc::new(CountStarts(metrics.clone())),
+                recorder: recorder.clone(),
             },
         ));
 
@@ -145,6 +149,7 @@ impl Node {
                 view: Some(observer.clone() as Arc<dyn RuntimeView>),
                 events: Some(events.clone()),
                 metrics: Some(metrics.clone()),
+                recorder,
             },
         )?;
         let dispatcher = Arc::new(Dispatcher {

@@ -31,6 +31,7 @@ pub mod names;
 pub(crate) mod shown;
 mod state;
 pub mod step;
+pub(crate) mod tape;
 mod update;
 mod wait;
 

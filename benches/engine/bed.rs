@@ -7,6 +7,7 @@ use podwright_actors::engine::{Engine, EngineConfig, EngineParts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Update;
 use podwright_actors::ports::{Clock, PodSyncer, TokioClock};
+use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 use podwright_metrics::Metrics;
 
@@ -44,9 +45,15 @@ pub(crate) fn config() -> EngineConfig {
     EngineConfig { resync: Duration::from_secs(60), error_backoff: Duration::from_secs(10), ..EngineConfig::default() }
 }
 
+/// The recorder that an agent has by default, because its cost is part of what is promised; none where the environment has
+/// `PODWRIGHT_BENCH_UNRECORDED`, to see that cost.
+fn recorder() -> Option<Arc<Recorder>> {
+    std::env::var_os("PODWRIGHT_BENCH_UNRECORDED").is_none().then(|| Arc::new(Recorder::new(16 << 20)))
+}
+
 /// An engine with the real clock and metrics that a scrape would see.
 pub(crate) fn start<S: PodSyncer>(hooks: Arc<S>, config: EngineConfig) -> Engine {
-    let parts = EngineParts { config, metrics: Some(Metrics::new()), ..EngineParts::default() };
+    let parts = EngineParts { config, metrics: Some(Metrics::new()), recorder: recorder(), ..EngineParts::default() };
     Engine::build(hooks, parts).expect("the system gives a bench its threads")
 }
 

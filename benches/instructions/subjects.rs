@@ -2,6 +2,7 @@
 //! counted.
 
 use std::collections::HashSet;
+use std::env;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +17,7 @@ use podwright_actors::pod_worker::{Record, Update};
 use podwright_actors::ports::{
     Clock, HookContext, Observed, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
 };
+use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 
 use crate::pods::{pod, pods};
@@ -175,10 +177,13 @@ impl Bed {
         let runner = System::new();
         let hooks = Arc::new(Hooks::default());
         let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..EngineConfig::default() };
+        // As an agent has it, unless the environment asks what it costs.
+        let recorder =
+            env::var_os("PODWRIGHT_BENCH_UNRECORDED").is_none().then(|| Arc::new(Recorder::new(Recorder::SMALLEST)));
         let engine = runner
             .block_on(async {
                 let clock: Option<Arc<dyn Clock>> = Some(Arc::new(Still));
-                Engine::build(hooks.clone(), EngineParts { config, clock, ..EngineParts::default() })
+                Engine::build(hooks.clone(), EngineParts { config, clock, recorder, ..EngineParts::default() })
             })
             .expect("an arbiter runs on this thread");
         let bed = Bed { pods: pods(PODS), engine, hooks, runner };

@@ -133,6 +133,7 @@ impl Bed {
             clock,
             admission: vec![Arc::new(capacity) as Arc<dyn AdmissionHandler>],
             metrics: metrics.clone(),
+            recorder: Some(Arc::new(Recorder::new(16 << 20))),
         };
         let node = Node::start(config, ports).expect("threads can be started");
         Bed { node, runtime, metrics, marks, figures: Map::new(), n }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, HOST};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -72,6 +72,7 @@ pub(crate) fn router(view: View, about: About) -> Router {
         .route("/pods", get(pods::pods))
         .route("/explain", get(explain_all))
         .route("/explain/{namespace}/{name}", get(explain_pod))
+        .route("/recording", get(recording))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(view)
@@ -163,6 +164,25 @@ async fn explain_pod(
     }
 }
 
+/// The flight recorder's memory, as a file.
+async fn recording(State(view): State<View>) -> Response {
+    let engine = view.node.engine.clone();
+    // Sums over megabytes: other requests need not wait for them.
+    let Ok(saved) = tokio::task::spawn_blocking(move || engine.recording()).await else {
+        return (StatusCode::INTERNAL_SERVER_ERROR, "the recording could not be saved: see the log\n").into_response();
+    };
+    match saved {
+        Some(file) => {
+            let name = "attachment; filename=\"podwright.podrec\"";
+            ([(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, name)], file).into_response()
+        }
+        None => {
+            let why = "nothing is recorded: start the agent with a --recording-size other than 0\n";
+            (StatusCode::NOT_FOUND, why).into_response()
+        }
+    }
+}
+
 /// All pods, a line each, and what of the sources cannot be used.
 async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers: HeaderMap) -> Response {
     let json = match form.json(&headers) {
@@ -186,7 +206,8 @@ async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers
 
 async fn not_found(uri: Uri) -> Response {
     let why = format!(
-        "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods, /explain and /explain/NAMESPACE/NAME are here\n",
+        "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods, /explain, /explain/NAMESPACE/NAME and /recording \
+         are here\n",
         plain(uri.path(), ECHO)
     );
     (StatusCode::NOT_FOUND, why).into_response()

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use podwright::actors::ids::FullName;
+use podwright::actors::recorder::Recorder;
 use podwright::actors::shutdown::ShutdownConfig;
 use podwright::adapters::sources::Origin;
 
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Check manifests without running them.
     Validate(ValidateArgs),
+    /// Run a recording again, and tell what happened to a pod.
+    Replay(ReplayArgs),
 }
 
 #[derive(Args, Debug)]
@@ -53,7 +56,7 @@ pub(crate) struct RunArgs {
     /// The agent's directory [default: /var/lib/podwright as root, else podwright in the user's state directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// Where the page, /healthz, /readyz, /metrics, /pods and /explain are served.
+    /// Where the page, /healthz, /readyz, /metrics, /pods, /explain and /recording are served.
     #[arg(long, value_name = "ADDR:PORT", default_value_t)]
     pub(crate) admin: AdminAddress,
     /// The name of this node, which static pods' names end in [default: the host's name].
@@ -75,6 +78,9 @@ pub(crate) struct RunArgs {
     /// leaves them running for the next agent.
     #[arg(long, value_name = "SECONDS[,CRITICAL]", default_value_t)]
     pub(crate) shutdown_grace: ShutdownGrace,
+    /// How much memory the flight recorder may take, such as 16Mi; 0 turns it off. Get the recording at /recording.
+    #[arg(long, value_name = "SIZE", default_value_t)]
+    pub(crate) recording_size: RecordingSize,
 }
 
 #[derive(Args, Debug)]
@@ -108,6 +114,19 @@ pub(crate) struct ValidateArgs {
     /// Manifests, or directories of them.
     #[arg(required = true, value_name = "FILE|DIR")]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReplayArgs {
+    /// A recording, saved from /recording of a running agent.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Tell what happened to this pod.
+    #[arg(long, value_name = "NAMESPACE/NAME|UID")]
+    pub(crate) pod: Option<String>,
+    /// The form of the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: ExplainOutput,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -208,6 +227,54 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds.into()))
 }
 
+/// Bytes of the flight recorder; 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordingSize(pub(crate) usize);
+
+impl Default for RecordingSize {
+    fn default() -> Self {
+        RecordingSize(16 << 20)
+    }
+}
+
+impl fmt::Display for RecordingSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes > 0 && bytes % (1 << 20) == 0 => write!(f, "{}Mi", bytes >> 20),
+            bytes if bytes > 0 && bytes % (1 << 10) == 0 => write!(f, "{}Ki", bytes >> 10),
+            bytes => write!(f, "{bytes}"),
+        }
+    }
+}
+
+impl FromStr for RecordingSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = match text[digits.len()..].trim_end_matches('B') {
+            "" => 1,
+            "Ki" => 1 << 10,
+            "Mi" => 1 << 20,
+            "Gi" => 1 << 30,
+            "k" | "K" => 1_000,
+            "M" => 1_000_000,
+            "G" => 1_000_000_000,
+            other => return Err(format!("there is no unit {other:?}: write bytes, or Ki, Mi or Gi as in 16Mi")),
+        };
+        let number =
+            digits.parse::<usize>().map_err(|_| "not a size: write one as in 16Mi, or 0 for none".to_owned())?;
+        let bytes = number.checked_mul(unit).ok_or("more than there can be: write a size as in 16Mi")?;
+        if bytes > 0 && bytes < Recorder::SMALLEST {
+            return Err(format!(
+                "too small to hold much: give {} or more, or 0 for none",
+                RecordingSize(Recorder::SMALLEST)
+            ));
+        }
+        Ok(RecordingSize(bytes))
+    }
+}
+
 /// `SECONDS[,CRITICAL]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShutdownGrace(pub(crate) ShutdownConfig);
@@ -283,6 +350,22 @@ mod tests {
         assert_eq!(parse("0").as_deref(), Ok("0,0"));
         assert!(parse("5,10").unwrap_err().contains("critical"));
         assert!(parse("soon").unwrap_err().contains("seconds"));
+    }
+
+    #[test]
+    fn a_recording_has_a_size_with_a_unit() {
+        let parse = |text: &str| text.parse::<RecordingSize>().map(|RecordingSize(bytes)| bytes);
+        for (text, bytes) in [("16Mi", 16 << 20), ("0", 0), ("65536", 65_536), ("64KiB", 65_536), ("1M", 1_000_000)] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        assert_eq!(RecordingSize::default().to_string(), "16Mi");
+        for (bad, says) in
+            [("63Ki", "64Ki"), ("16MI", "unit"), ("much", "unit"), ("", "not a size"), ("-1", "not a size")]
+        {
+            let error = parse(bad).unwrap_err();
+            assert!(error.contains(says), "{bad}: {error}");
+        }
+        assert!(parse("99999999999999999Gi").unwrap_err().contains("more than"));
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn mentions(problem: &SourceProblem, name: &str) -> bool {
 }
 
 /// The names nearest to one that is not there, the nearest first: at most three, and none that has little in common.
-fn nearest(wanted: &FullName, known: impl IntoIterator<Item = FullName>) -> Vec<FullName> {
+pub(crate) fn nearest(wanted: &FullName, known: impl IntoIterator<Item = FullName>) -> Vec<FullName> {
     let mut near: Vec<(f64, FullName)> = known
         .into_iter()
         .map(|other| {

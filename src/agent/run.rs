@@ -13,6 +13,7 @@ use podwright::actors::containers::perform::ContainersConfig;
 use podwright::actors::engine::{EngineConfig, StartEngineError};
 use podwright::actors::node::{Node, NodeConfig, NodePorts};
 use podwright::actors::ports::{Clock, SourceKind, TokioClock};
+use podwright::actors::recorder::{Note, Recorder};
 use podwright::actors::shutdown::ShutdownGate;
 use podwright::actors::status::NodeFacts;
 use podwright::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
@@ -176,6 +177,9 @@ async fn serve(
 
     let code = tokio::select! {
         signal = signals.next() => {
+            if let Some(recorder) = view.node.engine.recorder() {
+                recorder.note(view.now(), &Note::AgentStops { why: signal.name.to_owned() });
+            }
             tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
             tokio::select! {
                 () = stop::stop(&view, &gate, &sources, args.shutdown_grace.0) => ExitCode::SUCCESS,
@@ -237,7 +241,12 @@ async fn node(
         clock: clock.clone(),
         admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],
         metrics: metrics.clone(),
+        recorder: (args.recording_size.0 > 0).then(|| Arc::new(Recorder::new(args.recording_size.0))),
     };
+    if let Some(recorder) = &ports.recorder {
+        let build = format!("podwright {}", env!("CARGO_PKG_VERSION"));
+        recorder.note(clock.now(), &Note::AgentStarted { build, node: name.to_owned() });
+    }
     let node = Arc::new(Node::start(config, ports)?);
     Ok(View { node, events, clock, metrics, resync: engine.resync })
 }

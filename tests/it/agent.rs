@@ -4,6 +4,7 @@ mod bad_input;
 mod harness;
 mod life;
 mod page;
+mod recording;
 mod requests;
 mod restart;
 #[cfg(feature = "simulated")]

@@ -36,6 +36,7 @@ use crate::ports::{
     Clock, ContainerRuntime, EventRecorder, Mount, NetworkClient, PodRuntimeStatus, PodStorage, SyncError, VolumeMounts,
 };
 use crate::probes::ProbeSnapshot;
+use crate::recorder::Recorder;
 
 use super::activity::Activities;
 use super::backoff::CrashBackoff;
@@ -66,6 +67,8 @@ pub struct ContainerPorts {
     pub sandboxes: Arc<dyn SandboxHooks>,
     /// Counts starts.
     pub counter: Arc<dyn StartCounter>,
+    /// Keeps the plans; if absent, none is kept.
+    pub recorder: Option<Arc<Recorder>>,
 }
 
 /// Makes a container's command, environment and mounts out of its spec.
@@ -244,6 +247,9 @@ impl ContainerManager {
         self.activities.retain(&keep);
         self.start_errors.retain(&keep);
         self.stops.retain(&keep);
+        if let Some(recorder) = &self.ports.recorder {
+            recorder.retain(&keep);
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::time::{Grace, Time};
 mod known_pods;
 mod queries;
 mod races;
+mod recordings;
 mod retries;
 mod static_pods;
 mod stops;

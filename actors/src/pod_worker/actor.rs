@@ -18,7 +18,7 @@ use tracing::Span;
 use super::cell::{Cell, Slot};
 use super::lifecycle::{Lifecycle, Transition};
 use super::state::Record;
-use super::step::{Event, HookCall, Outcome, step};
+use super::step::{Event, HookCall, Outcome};
 use crate::engine::Inner;
 use crate::ports::{HookContext, Observed, PodSyncer, SyncError, SyncOutcome, SyncRetry};
 use crate::time::Time;
@@ -239,7 +239,7 @@ impl PodWorker {
             | Outcome::Succeeded
             | Outcome::Cancelled => None,
         };
-        let mut effects = step(&mut live.record, Event::Done(outcome), tick);
+        let mut effects = moment.engine().drive(&self.cell, live, Event::Done(outcome), tick);
         let moved = moved(&mut self.told, &live.record);
         let next = match std::mem::take(&mut effects.end) {
             true => Taken::End,
@@ -282,13 +282,13 @@ impl PodWorker {
             if due > moment.now() {
                 return Taken::Nothing(Some(due));
             }
-            let _nothing = step(&mut live.record, Event::Due, engine.tick(moment.now(), 0.0));
+            let _nothing = engine.drive(&self.cell, live, Event::Due, engine.tick(moment.now(), 0.0));
         }
         let may_start = engine.may_start(&self.cell, live);
         let jitter = if may_start { 0.0 } else { roll(&mut self.dice) };
         let event = Event::Take { may_start, observed: observed.unwrap_or(Observed::Never) };
         let tick = engine.tick(moment.now(), jitter);
-        let mut effects = step(&mut live.record, event, tick);
+        let mut effects = engine.drive(&self.cell, live, event, tick);
         let mut next = Taken::Nothing(live.record.due());
         let mut first_setup = None;
         if let Some(call) = effects.call.take() {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::crew::{Crew, Post};
 use super::shown::Shown;
 use super::state::Record;
+use super::tape::Tape;
 use crate::ids::{FullName, PodUid};
 use crate::ports::CallTokens;
 use crate::time::Time;
@@ -62,6 +63,8 @@ pub(crate) enum Slot {
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) record: Record,
+    /// The recorder's part. Every step goes through it.
+    pub(crate) tape: Tape,
     /// The full name a static pod queued for: the one it came with, should it be renamed later.
     pub(crate) queued: Option<FullName>,
     /// Which hook call runs, or ran last.
@@ -81,8 +84,8 @@ enum Cancel {
 }
 
 impl Live {
-    pub(crate) fn new(record: Record, queued: Option<FullName>) -> Self {
-        Live { record, queued, call: 0, cancel: Cancel::Fired }
+    pub(crate) fn new(record: Record, tape: Tape, queued: Option<FullName>) -> Self {
+        Live { record, tape, queued, call: 0, cancel: Cancel::Fired }
     }
 
     /// A hook call begins. Answers with its number.

@@ -281,6 +281,11 @@ impl Record {
         self.history.start()
     }
 
+    /// The method that runs now.
+    pub(crate) fn running_hook(&self) -> Option<&'static str> {
+        self.running.map(|running| running.hook.as_str())
+    }
+
     /// When to act although nobody asks.
     pub(crate) fn due(&self) -> Option<Time> {
         self.due

@@ -152,6 +152,17 @@ impl Agent {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
+    /// The body of an answer that is no text.
+    pub(super) fn fetch(&self, path: &str) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.admin()).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let head = answer.windows(4).position(|end| end == b"\r\n\r\n").unwrap();
+        assert!(answer.starts_with(b"HTTP/1.0 200"), "{}", String::from_utf8_lossy(&answer[..head]));
+        answer.split_off(head + 4)
+    }
+
     /// The pods that it lists.
     pub(super) fn pods(&self) -> Vec<Pod> {
         let (code, body) = self.get("/pods", "");

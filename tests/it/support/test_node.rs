@@ -100,6 +100,7 @@ impl Setup {
             sources,
         };
         let ports = NodePorts {
+            recorder: None,
             runtime: below,
             network,
             storage: storage.clone(),

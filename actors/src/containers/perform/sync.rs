@@ -23,6 +23,9 @@ impl ContainerManager {
     /// [`SyncError::BackOff`] with the time at which a sync makes sense again.
     pub async fn sync_containers(&self, work: &SyncWork<'_>) -> SyncContainersResult {
         let plan = plan(work.pod, work.status, work.probes);
+        if let Some(recorder) = &self.ports.recorder {
+            recorder.planned(self.ports.clock.now(), work.pod, work.status, work.probes, &plan);
+        }
         let mut run = Run { manager: self, work, result: SyncContainersResult::default(), errors: Vec::new() };
         if let Err(error) = run.perform(plan).await {
             run.errors.push(error);

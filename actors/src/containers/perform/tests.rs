@@ -51,6 +51,7 @@ impl World {
         let runtime = Arc::new(FakeRuntime::new(clock));
         let told = Arc::new(Told::default());
         let ports = ContainerPorts {
+            recorder: None,
             runtime: runtime.clone(),
             network: told.clone(),
             storage: told.clone(),

@@ -1,0 +1,91 @@
+//! What many plain events led to, in one frame.
+
+use crate::pod_worker::state::{Record, State};
+use crate::pod_worker::step::{Event, Outcome, Tick, step};
+use crate::pod_worker::update::{Target, Update, UpdateKind};
+use crate::ports::Observed;
+use crate::recorder::{Put, Read, Reader};
+use crate::time::Time;
+
+use std::time::Duration;
+
+/// Plain events that were counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Quiet {
+    /// Updates that asked for another look.
+    pub(crate) updates: u32,
+    /// Setups that went well.
+    pub(crate) syncs: u32,
+}
+
+/// Where plain events left a record: everything else of it is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pending: bool,
+    running: Option<Time>,
+    due: Option<Time>,
+}
+
+impl Quiet {
+    pub(super) fn put_counts(self, bytes: &mut Vec<u8>) {
+        bytes.number(self.updates.into());
+        bytes.number(self.syncs.into());
+    }
+
+    pub(crate) fn read_counts(reader: &mut Reader<'_>) -> Read<Self> {
+        Ok(Quiet { updates: reader.small("a count of updates")?, syncs: reader.small("a count of setups")? })
+    }
+
+    pub(super) fn put(self, bytes: &mut Vec<u8>, record: &Record, now: Time) {
+        self.put_counts(bytes);
+        bytes.flag(record.pending.is_some());
+        bytes.some_time(now, record.running.map(|running| running.since));
+        bytes.some_time(now, record.due);
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>, now: Time) -> Read<(Self, Rest)> {
+        let counts = Quiet::read_counts(reader)?;
+        let rest = Rest {
+            pending: reader.flag("whether an update is pending")?,
+            running: reader.some_time(now, "since when a hook runs")?,
+            due: reader.some_time(now, "a due time")?,
+        };
+        Ok((counts, rest))
+    }
+
+    /// Takes a record to where plain events left it, by way of `step`. Every round of them ends where it began, but for its
+    /// times; so the first round and the last say all, and those between them are not turned again.
+    pub(crate) fn replay(self, record: &mut Record, rest: Rest, settings: Tick) {
+        let now = settings.now;
+        let drive = |record: &mut Record, event: Event, tick: Tick| drop(step(record, event, tick));
+        let take = Event::Take { may_start: true, observed: Observed::Never };
+        for _ in 0..self.syncs.min(2) {
+            if record.running.is_none() {
+                look(record, settings);
+                drive(record, Event::Take { may_start: true, observed: Observed::Never }, settings);
+            }
+            // The jitter of a plain setup is not kept, but what came of it is.
+            let tick = Tick { now: rest.due.unwrap_or(now), jitter: 0.0, resync: Duration::ZERO, ..settings };
+            drive(record, Event::Done(Outcome::Continues { check_at: None }), tick);
+        }
+        if let (Some(since), None) = (rest.running, record.running) {
+            look(record, settings);
+            drive(record, take, Tick { now: since, ..settings });
+        }
+        if let (true, None, Some(due)) = (rest.pending, rest.due, record.due) {
+            drive(record, Event::Due, Tick { now: due, ..settings });
+        }
+        if rest.pending {
+            look(record, settings);
+        }
+    }
+}
+
+/// Asks for another look at what is acted on, unless one is asked for.
+fn look(record: &mut Record, tick: Tick) {
+    if let (State::Sync(started), None) = (&record.state, &record.pending) {
+        let target = Target::Config(started.config.clone());
+        let update = Update { kind: UpdateKind::Sync, target, start_time: None, options: None };
+        drop(step(record, Event::Update(update), tick));
+    }
+}

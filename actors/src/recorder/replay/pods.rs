@@ -1,0 +1,223 @@
+//! The records of a replay: each frame of a pod worker is run through `step`, and what it leads to is compared.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::ids::{FullName, PodUid};
+use crate::pod_worker::step::{Effects, HookCall, Tick, birth, step};
+use crate::pod_worker::tape::{Digest, EventKind, Quiet, frame, read_birth, read_event, read_keyframe};
+use crate::pod_worker::{Lifecycle, Record, UpdateKind, WaitFor};
+use crate::recorder::bytes::{Read, Reader};
+use crate::recorder::file::ReadError;
+use crate::time::Time;
+
+/// All records, by ring and number.
+#[derive(Default)]
+pub(super) struct Pods {
+    records: HashMap<(usize, u32), (PodUid, Record)>,
+    settings: HashMap<usize, (Duration, Duration)>,
+}
+
+/// What a frame tells.
+pub(super) struct Told {
+    pub(super) uid: PodUid,
+    pub(super) name: Option<FullName>,
+    pub(super) event: String,
+    pub(super) before: Option<Lifecycle>,
+    pub(super) after: Option<Lifecycle>,
+    pub(super) waits: Option<String>,
+    /// How many events it stands for.
+    pub(super) counts: u32,
+    /// The state that was recorded and the one that was reached, if they differ.
+    pub(super) differs: Option<(String, String)>,
+}
+
+impl Pods {
+    /// Runs one frame; nothing is told of those that only make others readable.
+    pub(super) fn frame(
+        &mut self,
+        ring: usize,
+        now: Time,
+        kind: u8,
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<Told>, ReadError> {
+        if kind == frame::SETTINGS {
+            let settings = (reader.duration("a resync interval")?, reader.duration("a backoff")?);
+            self.settings.insert(ring, settings);
+            return Ok(None);
+        }
+        let Some((resync, error_backoff)) = self.settings.get(&ring).copied() else {
+            return reader.missing("settings before the first event of a ring").map_err(ReadError::from);
+        };
+        let tick = Tick { now, jitter: 0.0, resync, error_backoff };
+        let key = (ring, reader.small("the number of a pod")?);
+        match kind {
+            frame::KEYFRAME => self.keyframe(key, tick, reader),
+            frame::QUIET => self.quiet(key, tick, reader).map(Some),
+            frame::BIRTH => self.birth(key, tick, reader).map(Some),
+            frame::EVENT => self.event(key, tick, reader).map(Some),
+            _ => reader.missing("a frame of this version"),
+        }
+        .map_err(ReadError::from)
+    }
+
+    fn keyframe(&mut self, key: (usize, u32), tick: Tick, reader: &mut Reader<'_>) -> Read<Option<Told>> {
+        let counts = Quiet::read_counts(reader)?;
+        let moved = reader.flag("whether plain events came")?;
+        let (uid, record) = read_keyframe(reader, tick.now)?;
+        let known = self.records.insert(key, (uid.clone(), record));
+        let Some((uid, record)) = self.records.get(&key) else { return Ok(None) };
+        let digest = Digest::of(record);
+        let before = known.as_ref().map(|(_, record)| record.lifecycle());
+        let reached = known.map(|(_, record)| Digest::of(&record));
+        let differs = reached.filter(|reached| !moved && *reached != digest);
+        let event = match (before, moved) {
+            (None, _) => "as it stood when the oldest event that is kept came".to_owned(),
+            (Some(_), true) => said(counts),
+            (Some(_), false) if differs.is_some() => "as it stands".to_owned(),
+            (Some(_), false) => return Ok(None),
+        };
+        let differs = differs.map(|reached| (digest.to_string(), reached.to_string()));
+        Ok(Some(Told { before, differs, counts: counts.events(), ..told(uid, record, event) }))
+    }
+
+    fn quiet(&mut self, key: (usize, u32), tick: Tick, reader: &mut Reader<'_>) -> Read<Told> {
+        let Some((uid, record)) = self.records.get_mut(&key) else { return reader.missing(UNKNOWN) };
+        let (counts, rest) = Quiet::read(reader, tick.now)?;
+        let before = record.lifecycle();
+        counts.replay(record, rest, tick);
+        let differs = compare(record, reader)?;
+        Ok(Told { before: Some(before), differs, counts: counts.events(), ..told(uid, record, said(counts)) })
+    }
+
+    fn birth(&mut self, key: (usize, u32), tick: Tick, reader: &mut Reader<'_>) -> Read<Told> {
+        let uid = reader.uid("a UID")?;
+        let (update, observed, jitter) = read_birth(reader, tick.now)?;
+        let kind = EventKind::of_update(&update);
+        let (record, effects) = birth(update, observed, Tick { jitter, ..tick });
+        let differs = compare(&record, reader)?;
+        let event = describe(&kind, &effects, None, &record);
+        let told = Told { differs, ..told(&uid, &record, event) };
+        self.records.insert(key, (uid, record));
+        Ok(told)
+    }
+
+    fn event(&mut self, key: (usize, u32), tick: Tick, reader: &mut Reader<'_>) -> Read<Told> {
+        let Some((uid, record)) = self.records.get_mut(&key) else { return reader.missing(UNKNOWN) };
+        let (event, jitter) = read_event(reader, record, tick.now)?;
+        let (before, hook) = (record.lifecycle(), record.running_hook());
+        let name = record.full_name().cloned();
+        let kind = EventKind::of(&event);
+        let effects = step(record, event, Tick { jitter, ..tick });
+        let differs = compare(record, reader)?;
+        let event = describe(&kind, &effects, hook, record);
+        let mut told = Told { before: Some(before), differs, ..told(uid, record, event) };
+        told.name = told.name.or(name);
+        if effects.forget {
+            (told.after, told.waits) = (None, None);
+            self.records.remove(&key);
+        }
+        Ok(told)
+    }
+}
+
+const UNKNOWN: &str = "an event of a pod that is known";
+
+impl Quiet {
+    /// How many events it stands for, as far as they were counted.
+    fn events(self) -> u32 {
+        self.updates.saturating_add(self.syncs).max(1)
+    }
+}
+
+fn told(uid: &PodUid, record: &Record, event: String) -> Told {
+    Told {
+        uid: uid.clone(),
+        name: record.full_name().cloned(),
+        event,
+        before: None,
+        after: Some(record.lifecycle()),
+        waits: Some(waits(record)),
+        counts: 1,
+        differs: None,
+    }
+}
+
+fn compare(record: &Record, reader: &mut Reader<'_>) -> Read<Option<(String, String)>> {
+    let expected = Digest::read(reader)?;
+    let got = Digest::of(record);
+    Ok((expected != got).then(|| (expected.to_string(), got.to_string())))
+}
+
+fn said(Quiet { updates, syncs }: Quiet) -> String {
+    let asked = match updates {
+        0 => String::new(),
+        1 => ", asked to once".to_owned(),
+        more => format!(", asked to {more} times"),
+    };
+    match syncs {
+        0 => format!("looked at again{asked}"),
+        1 => format!("looked at again{asked}: all is well"),
+        more => format!("looked at again{asked}; {more} times all was well"),
+    }
+}
+
+fn describe(kind: &EventKind, effects: &Effects, hook: Option<&'static str>, record: &Record) -> String {
+    let mut text = match kind {
+        EventKind::Update { kind, runtime, asks } => {
+            let kind = match kind {
+                UpdateKind::Create => "create",
+                UpdateKind::Update => "update",
+                UpdateKind::Sync => "look again",
+                UpdateKind::Kill => "stop",
+            };
+            let whom = if *runtime { " a pod that only the runtime knows" } else { "" };
+            let asks = if asks.is_empty() { String::new() } else { format!(" ({})", asks.join(", ")) };
+            format!("{kind}{whom}{asks}")
+        }
+        EventKind::Take { may_start: false } => "told to wait: its full name is taken".to_owned(),
+        EventKind::Take { may_start: true } => match &effects.call {
+            Some(call) => format!("calls {}", called(call)),
+            None => "takes what is pending".to_owned(),
+        },
+        EventKind::Done { said } => format!("{} {said}", hook.unwrap_or("a hook")),
+        EventKind::Due => "its time has come".to_owned(),
+        EventKind::Known { desired: true } => "housekeeping: it is wanted again, and starts anew".to_owned(),
+        EventKind::Known { desired: false } => "housekeeping: no source wants it".to_owned(),
+    };
+    if effects.cancel {
+        text.push_str("; the call under way is cancelled");
+    }
+    if effects.forget {
+        text.push_str("; its record is dropped");
+    } else if let Some(last) = record.transitions().next_back().filter(|_| record.is_termination_requested()) {
+        let grace = record.grace().map_or(String::new(), |grace| format!(", grace {grace}"));
+        text.push_str(&format!(" [{}{grace}]", last.cause.as_str()));
+    }
+    text
+}
+
+fn called(call: &HookCall) -> &'static str {
+    match call {
+        HookCall::Sync(_) => "sync_pod",
+        HookCall::Terminating(_) => "sync_terminating_pod",
+        HookCall::TerminatingRuntime(_) => "sync_terminating_runtime_pod",
+        HookCall::Terminated(_) => "sync_terminated_pod",
+    }
+}
+
+fn waits(record: &Record) -> String {
+    let wait = record.wait();
+    let next = wait.next.map_or(String::new(), |next| format!(", at the latest at {next}"));
+    match wait.what {
+        WaitFor::Worker => "its worker's turn".to_owned(),
+        WaitFor::FullName { .. } => format!("its full name{next}"),
+        WaitFor::HookCall(hook) => format!("the end of {}", hook.as_str()),
+        WaitFor::Retry { hook, error: _ } => match wait.next {
+            Some(next) => format!("another try of {} at {next}, failed so far: {}", hook.as_str(), wait.tries),
+            None => format!("another try of {}", hook.as_str()),
+        },
+        WaitFor::Resync => format!("the next look{next}"),
+        WaitFor::Removal => "its source to drop it".to_owned(),
+    }
+}

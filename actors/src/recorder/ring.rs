@@ -1,0 +1,122 @@
+//! The bounded memory of a recorder: rings of segments. A segment can be read without any that came before it, so that the
+//! oldest may be dropped at any time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::time::Time;
+
+use super::bytes::Put;
+
+/// In so many parts a ring is dropped.
+const SEGMENTS: usize = 8;
+/// The length of a frame stands before it in so many bytes.
+pub(super) const LENGTH: usize = 3;
+
+/// Frames of one ring, oldest first.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    /// How many bytes all segments may have; the frame that fills the last one may exceed it.
+    size: usize,
+    sealed: VecDeque<Arc<Segment>>,
+    sealed_bytes: usize,
+    open: Segment,
+    /// Frames that were dropped.
+    dropped: u64,
+}
+
+/// A run of frames.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Segment {
+    /// Counts up from one.
+    pub(super) number: u32,
+    pub(super) frames: u32,
+    pub(super) bytes: Vec<u8>,
+    /// The time of the last frame, which the next one's is told from.
+    last: Time,
+}
+
+impl Ring {
+    pub(super) fn new(size: usize) -> Self {
+        Ring {
+            size,
+            sealed: VecDeque::new(),
+            sealed_bytes: 0,
+            open: Segment { number: 1, ..Segment::default() },
+            dropped: 0,
+        }
+    }
+
+    /// The number of the segment that the next frame goes into.
+    pub(crate) fn segment(&self) -> u32 {
+        self.open.number
+    }
+
+    /// The number of the oldest segment that is kept.
+    pub(crate) fn oldest(&self) -> u32 {
+        self.sealed.front().map_or(self.open.number, |segment| segment.number)
+    }
+
+    /// Begins another segment if the present one is full; answers with whether the one that the next frame goes into has
+    /// none yet.
+    pub(super) fn turn(&mut self) -> bool {
+        let share = self.share();
+        if self.open.bytes.len() >= share {
+            let mut spare = Vec::new();
+            while self.sealed_bytes + self.open.bytes.len() + share > self.size
+                && let Some(oldest) = self.sealed.pop_front()
+            {
+                self.sealed_bytes -= oldest.bytes.len();
+                self.dropped += u64::from(oldest.frames);
+                // The buffer is used again, unless somebody is saving it at this moment.
+                if let Ok(segment) = Arc::try_unwrap(oldest) {
+                    spare = segment.bytes;
+                    spare.clear();
+                }
+            }
+            let next = Segment { number: self.open.number.wrapping_add(1).max(1), bytes: spare, ..Segment::default() };
+            let full = std::mem::replace(&mut self.open, next);
+            self.sealed_bytes += full.bytes.len();
+            self.sealed.push_back(Arc::new(full));
+        }
+        self.open.frames == 0
+    }
+
+    /// Appends one frame. `write` is given the buffer behind kind and time.
+    pub(crate) fn frame<T>(&mut self, kind: u8, at: Time, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let Segment { bytes, last, frames, .. } = &mut self.open;
+        let start = bytes.len();
+        bytes.raw(&[0; LENGTH]);
+        bytes.byte(kind);
+        bytes.time(*last, at);
+        *last = at;
+        let result = write(bytes);
+        let length = (bytes.len() - start - LENGTH).to_le_bytes();
+        bytes[start..start + LENGTH].copy_from_slice(&length[..LENGTH]);
+        *frames += 1;
+        result
+    }
+
+    /// How many bytes a segment has before the next one begins.
+    pub(super) fn share(&self) -> usize {
+        self.size / SEGMENTS
+    }
+
+    /// What is kept now: the sealed segments are shared, the open one is copied.
+    pub(super) fn saved(&self) -> Saved {
+        let open = (self.open.frames > 0).then(|| Arc::new(self.open.clone()));
+        Saved { segments: self.sealed.iter().cloned().chain(open).collect(), dropped: self.dropped }
+    }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.sealed_bytes + self.open.bytes.len()
+    }
+}
+
+/// A ring as it stood at one instant.
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) segments: Vec<Arc<Segment>>,
+    pub(super) dropped: u64,
+}

@@ -1,0 +1,310 @@
+//! What is recorded is reached again, whatever happened and however much was dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::ids::{FullName, PodUid};
+use crate::pod::PodObject;
+use crate::pod_worker::step::{Event, Outcome, Tick};
+use crate::pod_worker::tape::Tape;
+use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Record, Update};
+use crate::ports::{Observed, RunningPod, SyncRetry};
+use crate::recorder::{Pick, Recorder, Replay, replay};
+use crate::testing::pod;
+use crate::time::{Grace, Time};
+
+const PODS: usize = 5;
+
+/// What may happen to one of the pods.
+#[derive(Clone, Debug)]
+enum Op {
+    /// Twenty rounds of a healthy pod.
+    Rounds(u8),
+    Look,
+    Update {
+        kind: u8,
+        fresh: bool,
+        mirror: bool,
+        started: bool,
+    },
+    Kill {
+        grace: Option<i64>,
+        evict: bool,
+        waiter: bool,
+        edit: bool,
+        runtime: bool,
+        deletion: Option<i64>,
+    },
+    Take {
+        may_start: bool,
+        observed: Observed,
+    },
+    Done(u8),
+    Due(u16),
+    Known(bool),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let observed = prop_oneof![Just(Observed::Never), Just(Observed::Running), Just(Observed::Stopped)];
+    let seconds = || proptest::option::weighted(0.3, 0i64..40);
+    prop_oneof![
+        2 => (1u8..20).prop_map(Op::Rounds),
+        4 => Just(Op::Look),
+        3 => (0u8..3, any::<bool>(), any::<bool>(), any::<bool>())
+            .prop_map(|(kind, fresh, mirror, started)| Op::Update { kind, fresh, mirror, started }),
+        2 => (seconds(), any::<(bool, bool, bool)>(), proptest::bool::weighted(0.2), seconds()).prop_map(
+            |(grace, (evict, waiter, edit), runtime, deletion)| Op::Kill { grace, evict, waiter, edit, runtime, deletion }
+        ),
+        8 => (proptest::bool::weighted(0.8), observed).prop_map(|(may_start, observed)| Op::Take { may_start, observed }),
+        8 => any::<u8>().prop_map(Op::Done),
+        2 => (0u16..200).prop_map(Op::Due),
+        2 => proptest::bool::weighted(0.7).prop_map(Op::Known),
+    ]
+}
+
+/// Some pods whose events are recorded.
+struct World {
+    recorder: Recorder,
+    now: u64,
+    pods: [Life; PODS],
+}
+
+struct Life {
+    uid: PodUid,
+    object: Arc<PodObject>,
+    record: Option<(Tape, Record)>,
+}
+
+impl World {
+    fn new(size: usize, rings: usize) -> Self {
+        let pods = std::array::from_fn(|place| {
+            let name = format!("p{place}");
+            // Every form of UID, and both kinds of pods.
+            let uid =
+                ["7f2c1e52-0000-4000-8000-0000000000ab", "000102030405060708090a0b0c0d0e0f", "p2", "p3", "p4"][place];
+            let builder = pod(&name).uid(uid);
+            let object = if place % 2 == 0 { builder.build() } else { builder.static_pod().build() };
+            Life { uid: PodUid::new(uid), object, record: None }
+        });
+        World { recorder: Recorder::with_rings(size, rings), now: 1_700_000_000_000_000_000, pods }
+    }
+
+    fn tick(&mut self, place: usize) -> Tick {
+        self.now += 1_234_567;
+        let jitter = [0.0, 0.25, 0.1234, 0.5, 0.0][place];
+        let (resync, error_backoff) = (Duration::from_secs(60), Duration::from_secs(10));
+        Tick { now: Time::from_nanos(self.now), jitter, resync, error_backoff }
+    }
+
+    fn apply(&mut self, place: usize, op: &Op) {
+        match op {
+            Op::Rounds(count) => {
+                for round in 0..*count {
+                    self.apply(place, if round % 3 == 0 { &Op::Due(200) } else { &Op::Look });
+                    self.apply(place, &Op::Take { may_start: true, observed: Observed::Never });
+                    self.apply(place, &Op::Done(0));
+                }
+            }
+            Op::Look => self.update(place, Update::sync(self.pods[place].object.clone())),
+            Op::Update { kind, fresh, mirror, started } => {
+                if *fresh {
+                    self.pods[place].object = copy(&self.pods[place].object, None);
+                }
+                let object = self.pods[place].object.clone();
+                let update = match kind {
+                    0 => Update::create(object),
+                    1 => Update::changed(object),
+                    _ => Update::sync(object),
+                };
+                let update = update.with_mirror(mirror.then(|| pod("p0").uid("mirror").mirror().build()));
+                self.update(place, if *started { update.with_start_time(Time::from_nanos(self.now)) } else { update });
+            }
+            Op::Kill { grace, evict, waiter, edit, runtime, deletion } => {
+                let life = &self.pods[place];
+                let update = match (runtime, deletion) {
+                    (true, _) => Update::kill_runtime(RunningPod {
+                        uid: life.uid.clone(),
+                        full_name: life.object.full_name().clone(),
+                    }),
+                    (false, Some(grace)) => Update::kill(copy(&life.object, Some(*grace))),
+                    (false, None) => Update::kill(life.object.clone()),
+                };
+                let options = KillOptions {
+                    completed: waiter.then(|| Notifier::new().0),
+                    evict: *evict,
+                    status_fn: edit.then(|| Arc::new(|_: &mut _| {}) as crate::ports::StatusFn),
+                    grace: grace.map(Grace::from_seconds),
+                };
+                self.update(place, update.with_options(options));
+            }
+            Op::Take { may_start, observed } => {
+                self.drive(place, Event::Take { may_start: *may_start, observed: *observed });
+            }
+            Op::Done(choice) => {
+                let now = Time::from_nanos(self.now);
+                let outcome = match choice % 10 {
+                    0..4 => Outcome::Continues { check_at: None },
+                    4 => Outcome::Continues { check_at: Some(now + Duration::from_secs(3)) },
+                    5 => Outcome::Ended,
+                    6 => Outcome::Cancelled,
+                    7 => {
+                        Outcome::Failed { error: "ü".repeat(700), retry: SyncRetry::At(now + Duration::from_secs(4)) }
+                    }
+                    _ => Outcome::Succeeded,
+                };
+                self.drive(place, Event::Done(outcome));
+            }
+            Op::Due(seconds) => {
+                self.now += u64::from(*seconds) * 1_000_000_000;
+                self.drive(place, Event::Due);
+            }
+            Op::Known(desired) => self.drive(place, Event::Known { desired: *desired }),
+        }
+    }
+
+    fn update(&mut self, place: usize, update: Update) {
+        if self.pods[place].record.is_some() {
+            return self.drive(place, Event::Update(update));
+        }
+        let tick = Tick { jitter: 0.0, ..self.tick(place) };
+        let observed = if place == 4 { Observed::Stopped } else { Observed::Never };
+        let (tape, record, _effects) = Tape::birth(Some(&self.recorder), update, observed, tick);
+        self.pods[place].record = Some((tape, record));
+    }
+
+    fn drive(&mut self, place: usize, event: Event) {
+        let tick = self.tick(place);
+        let life = &mut self.pods[place];
+        let Some((tape, record)) = &mut life.record else { return };
+        let effects = tape.drive(Some(&self.recorder), &life.uid, record, event, tick);
+        if effects.forget {
+            life.record = None;
+        }
+    }
+
+    fn save(&mut self) -> Vec<u8> {
+        for place in 0..PODS {
+            let tick = self.tick(place);
+            let life = &mut self.pods[place];
+            if let Some((tape, record)) = &mut life.record {
+                tape.settle(&self.recorder, &life.uid, record, &tick);
+            }
+        }
+        self.recorder.save(Time::from_nanos(self.now))
+    }
+
+    /// Every state was reached again, and each pod is where it is.
+    fn check(&mut self) -> Replay {
+        let file = self.save();
+        let run = replay(&file, &Pick::Nobody).unwrap();
+        assert_eq!(run.difference, None);
+        for life in &self.pods {
+            let told = replay(&file, &Pick::Uid(life.uid.clone())).unwrap().timeline;
+            // A ring may be too small for all that is told at once.
+            let Some(last) = told.last().map(|line| line.after) else { continue };
+            assert_eq!(last, life.record.as_ref().map(|(_, record)| record.lifecycle()), "{}", life.uid);
+        }
+        run
+    }
+}
+
+/// Another object that says the same, or that the pod is being deleted.
+fn copy(object: &PodObject, deletion: Option<i64>) -> Arc<PodObject> {
+    let mut pod = object.pod().clone();
+    if let Some(grace) = deletion {
+        pod.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        pod.metadata.deletion_grace_period_seconds = Some(grace);
+    }
+    PodObject::new(pod).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_replay_reaches_every_state_again(
+        size in 400usize..20_000,
+        rings in 1usize..4,
+        ops in proptest::collection::vec((0..PODS, op()), 1..150),
+    ) {
+        let mut world = World::new(size, rings);
+        for (place, op) in &ops {
+            world.apply(*place, op);
+        }
+        let _run = world.check();
+        // A second look finds what the first one left.
+        let _run = world.check();
+    }
+}
+
+#[test]
+fn the_oldest_goes_and_the_rest_can_be_replayed() {
+    let size = 64 * 1024;
+    let mut world = World::new(size, 2);
+    let healthy = Op::Take { may_start: true, observed: Observed::Never };
+    for life in 0..3_000 {
+        for place in 0..PODS {
+            world.apply(place, &Op::Update { kind: 0, fresh: true, mirror: false, started: true });
+            world.apply(place, &healthy);
+            world.apply(place, &Op::Done(life as u8 % 10));
+        }
+        if life % 500 == 499 {
+            let run = world.check();
+            let kept: usize = world.recorder.pods.iter().map(|ring| ring.lock().ring.kept()).sum();
+            // A ring is divided in eight, and a segment may be full to the brim and one frame more.
+            assert!(kept <= size * 3 / 4 + 2 * 4096, "{kept}");
+            assert!(life < 2_000 || run.dropped > 1_000, "{run:?}");
+        }
+    }
+}
+
+// A healthy pod costs one frame, however often it is looked at.
+#[test]
+fn plain_rounds_are_told_in_one_line() {
+    let mut world = World::new(64 * 1024, 1);
+    let healthy = Op::Take { may_start: true, observed: Observed::Never };
+    world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
+    world.apply(0, &healthy);
+    world.apply(0, &Op::Done(0));
+    let before = world.save().len();
+    for _ in 0..1_000 {
+        world.apply(0, &Op::Look);
+        world.apply(0, &healthy);
+        world.apply(0, &Op::Done(0));
+    }
+    let file = world.save();
+    assert!(file.len() < before + 60, "{before} {}", file.len());
+    let run = replay(&file, &Pick::Named(FullName::new("test", "p0"))).unwrap();
+    assert_eq!(run.difference, None);
+    let last = run.timeline.last().unwrap();
+    assert_eq!(last.event, "looked at again, asked to 1000 times; 1000 times all was well");
+    assert_eq!((last.before, last.after), (Some(Lifecycle::Sync), Some(Lifecycle::Sync)));
+    assert!(last.waits.as_ref().unwrap().starts_with("the next look, at the latest at 2023-11-14T22:14:"), "{last:?}");
+}
+
+// A core that decides otherwise is found out at the first event that shows it.
+#[test]
+fn the_first_difference_is_told() {
+    let mut world = World::new(64 * 1024, 1);
+    world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
+    world.apply(0, &Op::Take { may_start: true, observed: Observed::Never });
+    // The record is changed behind the recorder's back.
+    let (_, record) = world.pods[0].record.as_mut().unwrap();
+    let tick = Tick {
+        now: Time::from_nanos(world.now),
+        jitter: 0.0,
+        resync: Duration::from_secs(60),
+        error_backoff: Duration::from_secs(10),
+    };
+    let kill = Update::kill(world.pods[0].object.clone());
+    let _effects = crate::pod_worker::step::step(record, Event::Update(kill), tick);
+    world.apply(0, &Op::Done(0));
+    world.apply(0, &Op::Take { may_start: true, observed: Observed::Never });
+    let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
+    assert_eq!((found.number, found.pod.unwrap().name()), (3, "p0"));
+    assert!(found.expected.starts_with("terminating, "), "{}", found.expected);
+    assert!(found.got.starts_with("sync, "), "{}", found.got);
+}

@@ -1,0 +1,186 @@
+//! `replay`: runs a recording again, and tells what happened.
+
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use podwright::actors::ids::FullName;
+use podwright::actors::pod_worker::Lifecycle;
+use podwright::actors::recorder::{self, Difference, Line, Pick, ReadError, Replay};
+use podwright::actors::time::Time;
+use serde_json::{Value, json};
+
+use super::cli::{ExplainOutput, ReplayArgs};
+use super::explain::nearest;
+use super::root::reason;
+
+/// A recording cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReplayError {
+    #[error("{} cannot be read ({}): check the path", .0.display(), reason(.1))]
+    File(PathBuf, io::Error),
+    #[error("{}: {why}", .file.display())]
+    Recording { file: PathBuf, why: ReadError },
+    #[error("{}: no pod {wanted} is in the recording{near}", .file.display())]
+    NoPod { file: PathBuf, wanted: String, near: String },
+}
+
+/// What is printed.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) text: String,
+    /// Whether every state was reached again.
+    pub(crate) agrees: bool,
+}
+
+/// Replays a file.
+///
+/// # Errors
+/// [`ReplayError`].
+pub(crate) fn replay(args: &ReplayArgs) -> Result<Told, ReplayError> {
+    let file = || args.file.clone();
+    let bytes = fs::read(&args.file).map_err(|error| ReplayError::File(file(), error))?;
+    let pick = args.pod.as_deref().map_or(Pick::Nobody, pick);
+    let run = recorder::replay(&bytes, &pick).map_err(|why| ReplayError::Recording { file: file(), why })?;
+    if let (Some(wanted), true) = (&args.pod, run.timeline.iter().all(|line| line.uid.is_none())) {
+        return Err(ReplayError::NoPod { file: file(), wanted: wanted.clone(), near: near(&pick, &run) });
+    }
+    let text = match args.output {
+        ExplainOutput::Text => text(&run),
+        ExplainOutput::Json => format!("{:#}", value(&run)),
+    };
+    Ok(Told { text, agrees: run.difference.is_none() })
+}
+
+fn pick(pod: &str) -> Pick {
+    pod.parse::<FullName>().map_or_else(|_| Pick::Uid(pod.into()), Pick::Named)
+}
+
+fn near(pick: &Pick, run: &Replay) -> String {
+    let near = match pick {
+        Pick::Named(wanted) => nearest(wanted, run.names.iter().cloned()),
+        Pick::Uid(_) | Pick::Nobody => Vec::new(),
+    };
+    match (near.is_empty(), run.names.is_empty()) {
+        (false, _) => format!(": near to it is {}", list(&near)),
+        (true, false) => format!(": it has {}", list(&run.names)),
+        (true, true) => ": it has none".to_owned(),
+    }
+}
+
+fn list(names: &[FullName]) -> String {
+    const MOST: usize = 10;
+    let mut text = names.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if names.len() > MOST {
+        let _infallible = write!(text, " and {} more", names.len() - MOST);
+    }
+    text
+}
+
+fn text(run: &Replay) -> String {
+    let (start, end) = run.span;
+    let mut text = String::new();
+    let mut uid = None;
+    for line in &run.timeline {
+        if line.uid.is_some() && line.uid != uid {
+            uid = line.uid.clone();
+            push(&mut text, &format!("pod {}", line.uid.as_ref().map_or_else(String::new, ToString::to_string)));
+        }
+        push(&mut text, &moment(line, start));
+    }
+    if !run.timeline.is_empty() {
+        text.push('\n');
+    }
+    push(
+        &mut text,
+        &format!(
+            "{} events of {} pods, {} plans, from {start} to {end} ({})",
+            run.events,
+            run.pods,
+            run.plans,
+            offset(start, end)
+        ),
+    );
+    push(
+        &mut text,
+        &format!("recorded by {}, saved at {}; {} older frames were dropped", run.build, run.saved_at, run.dropped),
+    );
+    match &run.difference {
+        None => push(&mut text, "every state was reached again"),
+        Some(difference) => push(&mut text, &differs(difference)),
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn push(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}
+
+fn moment(line: &Line, start: Time) -> String {
+    let mut text = format!("{}  {:>9}  {}", line.at, offset(start, line.at), line.event);
+    match (line.before.map(Lifecycle::as_str), line.after.map(Lifecycle::as_str)) {
+        (Some(before), Some(after)) if before != after => text.push_str(&format!("; {before} -> {after}")),
+        (Some(before), None) => text.push_str(&format!("; {before} -> gone")),
+        (None, Some(after)) => text.push_str(&format!("; {after}")),
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+    if let Some(waits) = &line.waits {
+        text.push_str(&format!("; waits for {waits}"));
+    }
+    text
+}
+
+/// Seconds from the first event on.
+fn offset(start: Time, at: Time) -> String {
+    format!("+{:.3} s", at.since(start).as_secs_f64())
+}
+
+fn differs(difference: &Difference) -> String {
+    let Difference { number, offset, at, uid, pod, event, expected, got } = difference;
+    let pod = pod.as_ref().map_or_else(|| "a pod".to_owned(), ToString::to_string);
+    format!(
+        "the first difference is event {number}, at {at}, before byte {offset}: {pod} ({uid}), {event}\n  recorded: {expected}\n  \
+         replayed: {got}"
+    )
+}
+
+fn value(run: &Replay) -> Value {
+    let lifecycle = |lifecycle: Option<Lifecycle>| lifecycle.map(Lifecycle::as_str);
+    let (start, end) = run.span;
+    let timeline = run.timeline.iter().map(|line| {
+        json!({
+            "event": line.number,
+            "at": line.at.to_string(),
+            "offsetSeconds": line.at.since(start).as_secs_f64(),
+            "uid": line.uid.as_ref().map(ToString::to_string),
+            "what": line.event,
+            "before": lifecycle(line.before),
+            "after": lifecycle(line.after),
+            "waitsFor": line.waits,
+        })
+    });
+    json!({
+        "build": run.build,
+        "savedAt": run.saved_at.to_string(),
+        "from": start.to_string(),
+        "to": end.to_string(),
+        "events": run.events,
+        "plans": run.plans,
+        "pods": run.pods,
+        "droppedFrames": run.dropped,
+        "difference": run.difference.as_ref().map(|difference| json!({
+            "event": difference.number,
+            "offset": difference.offset,
+            "at": difference.at.to_string(),
+            "uid": difference.uid.to_string(),
+            "pod": difference.pod.as_ref().map(ToString::to_string),
+            "what": difference.event,
+            "recorded": difference.expected,
+            "replayed": difference.got,
+        })),
+        "timeline": timeline.collect::<Vec<_>>(),
+    })
+}
