@@ -12,6 +12,7 @@ use podwright_actors::engine::EngineConfig;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ContainerRuntime, SourceKind, SourceSet, TokioClock};
+use podwright_actors::recorder::Recorder;
 use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
 use podwright_metrics::{Format, Metrics};
