@@ -243,7 +243,9 @@ impl Inner {
 
     /// Gives an update to the cell of a pod that had no live record just now.
     fn bear(&self, uid: &PodUid, update: &mut Option<Update>, observed: Observed) -> Option<Rest> {
-        let make = || Arc::new(Cell::new(uid.clone(), self.pool.crews().clone()));
+        // Before the cell is made: should the host's clock panic, no empty cell is left behind.
+        let now = self.clock.now();
+        let make = || Arc::new(Cell::new(uid.clone(), self.pool.queues().clone()));
         let cell = self.cells.find_or_make(uid, make);
         let mut guard = cell.lock();
         match &*guard {
@@ -256,7 +258,7 @@ impl Inner {
             }
             Slot::Unborn => {}
         }
-        let tick = self.tick(self.clock.now(), 0.0);
+        let tick = self.tick(now, 0.0);
         let (tape, record, effects) = Tape::birth(self.recorder.as_deref(), update.take()?, observed, tick);
         let queued = record.wants_name().then(|| record.full_name().cloned()).flatten();
         if let Some(name) = &queued {
@@ -265,7 +267,7 @@ impl Inner {
         *guard = Slot::Live(Live::new(record, tape, queued));
         cell.show(&guard);
         self.settle(&cell, guard, effects);
-        self.employ(&cell, 0);
+        self.start_worker(&cell, 0);
         None
     }
 
@@ -299,6 +301,7 @@ impl Inner {
             next: None,
             completed,
             containers: None,
+            forgotten: None,
         };
         if let Slot::Live(live) = &mut *guard {
             if (forget || name == NameMove::Leave)
@@ -314,7 +317,7 @@ impl Inner {
             }
         }
         if forget {
-            *guard = Slot::Forgotten;
+            rest.forgotten = Some(Box::new(std::mem::replace(&mut *guard, Slot::Forgotten)));
             cell.show(&guard);
         }
         Some(rest)
@@ -349,9 +352,11 @@ impl Inner {
         }
     }
 
-    /// Steps a record, and records that.
+    /// Steps a record, and records that. A time that was read before another thread moved the record counts as that of the
+    /// move, so that a pod's history never goes back.
     #[inline]
     pub(crate) fn drive(&self, cell: &Cell, live: &mut Live, event: Event, tick: Tick) -> Effects {
+        let tick = Tick { now: tick.now.max(live.record.last_move()), ..tick };
         live.tape.drive(self.recorder.as_deref(), cell.uid(), &mut live.record, event, tick)
     }
 
@@ -372,9 +377,9 @@ impl Inner {
         })
     }
 
-    /// Offers a cell to the thread that is its pod's n-th choice, or to those after it.
-    pub(crate) fn employ(&self, cell: &Arc<Cell>, choice: usize) {
-        if !self.pool.offer(cell, choice) && !self.is_closing() {
+    /// Has a pod's worker started on the thread that is its n-th choice, or on one after it.
+    pub(crate) fn start_worker(&self, cell: &Arc<Cell>, choice: usize) {
+        if !self.pool.start_worker(cell, choice) && !self.is_closing() {
             tracing::error!(pod.uid = %cell.uid(), "no engine thread is left to run the pod's worker");
         }
     }
@@ -398,7 +403,6 @@ impl Inner {
         }
         // The call is gone, but what it started elsewhere may go on, and another call is about to be made.
         let lost = live.end_call();
-        tracing::error!(pod.uid = %cell.uid(), "worker lost, replacing it");
         let outcome = Outcome::Failed { error: "the worker was lost".to_owned(), retry: SyncRetry::Backoff };
         // It may be the clock that lost the worker.
         let now = catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_else(|_| live.record.last_move());
@@ -406,13 +410,17 @@ impl Inner {
         let mut effects = self.drive(cell, live, Event::Done(outcome), tick);
         let worked = effects.worked.take();
         cell.show(&guard);
-        self.settle(cell, guard, effects);
-        self.worked(worked, tick.now);
-        if let Some(lost) = lost {
-            lost.cancel();
-        }
+        // Who listens to what is told here is not ours. Whatever it does, the pod gets its worker.
+        let _panic = catch_unwind(AssertUnwindSafe(|| {
+            self.settle(cell, guard, effects);
+            tracing::error!(pod.uid = %cell.uid(), "worker lost, replacing it");
+            self.worked(worked, tick.now);
+            if let Some(lost) = lost {
+                lost.cancel();
+            }
+        }));
         self.metrics.actors.worker_rebuilt();
-        self.employ(cell, 0);
+        self.start_worker(cell, 0);
     }
 }
 
@@ -432,6 +440,8 @@ struct Rest {
     completed: Vec<Notifier>,
     /// How many the pod has, if it was allowed to start.
     containers: Option<usize>,
+    /// Dropped with the rest: what is in the record may be the host's.
+    forgotten: Option<Box<Slot>>,
 }
 
 pub(crate) type WeakInner = Weak<Inner>;

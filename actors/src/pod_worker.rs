@@ -17,7 +17,7 @@
 //! [`Record`] holds the state of one pod, [`step`](step::step) moves it, the [`Engine`](crate::engine::Engine) keeps the
 //! records and lets anyone ask them, and the actor performs what a step asks for: it calls the hooks of the
 //! [`PodSyncer`](crate::ports::PodSyncer), one after another, and feeds their outcomes back. The actors of one thread get
-//! their turns from its crew. A burst of updates costs one turn and keeps the newest. What an actor knows is in its record,
+//! their turns from its scheduler. A burst of updates costs one turn and keeps the newest. What an actor knows is in its record,
 //! so an actor that is lost is replaced from it.
 //!
 //! Nothing here stores an opinion of another component: whether containers of a UID may be started is known by its
@@ -25,9 +25,9 @@
 
 pub(crate) mod actor;
 pub(crate) mod cell;
-pub(crate) mod crew;
 mod lifecycle;
 pub mod names;
+pub(crate) mod scheduler;
 pub(crate) mod shown;
 mod state;
 pub mod step;

@@ -1,4 +1,4 @@
-//! The arbiters that pod workers run on, each with a crew of them.
+//! The arbiters that pod workers run on, each with a run queue.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -11,7 +11,7 @@ use actix::{Arbiter, ArbiterHandle, System};
 use super::Inner;
 use super::config::Threads;
 use crate::pod_worker::cell::Cell;
-use crate::pod_worker::crew::{Crew, Shift};
+use crate::pod_worker::scheduler::{Receiver, RunQueue};
 
 /// The engine's threads cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum StartEngineError {
 pub(super) struct Pool {
     arbiters: Vec<ArbiterHandle>,
     /// One for each arbiter.
-    crews: Arc<[Crew]>,
+    queues: Arc<[RunQueue]>,
     /// The system to stop with the engine; absent where the engine is a guest on somebody's arbiter.
     system: Option<System>,
 }
@@ -48,8 +48,8 @@ impl Pool {
     }
 
     fn of(arbiters: Vec<ArbiterHandle>, system: Option<System>) -> Self {
-        let crews = arbiters.iter().map(|_| Crew::default()).collect();
-        Pool { arbiters, crews, system }
+        let queues = arbiters.iter().map(|_| RunQueue::default()).collect();
+        Pool { arbiters, queues, system }
     }
 
     fn start_own(count: NonZeroUsize) -> Result<Self, StartEngineError> {
@@ -74,33 +74,33 @@ impl Pool {
         started.recv().map_err(|_| StartEngineError::Died)
     }
 
-    /// Puts the crews to work.
+    /// Starts a scheduler on each arbiter.
     pub(super) fn begin(&self, engine: &Arc<Inner>) {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        // A thread that watches its inbox takes a core, which must not be the one of whoever fills the inbox.
+        // A thread that watches its queue takes a core, which must not be the one of whoever fills the queue.
         let may_watch = self.system.is_some() && self.arbiters.len() < cores;
         for (number, arbiter) in (0..).zip(&self.arbiters) {
-            let shift = Shift::new(Arc::downgrade(engine), self.crews.clone(), number, may_watch);
-            arbiter.spawn_fn(move || drop(actix::spawn(shift.begin())));
+            let receiver = Receiver::new(Arc::downgrade(engine), self.queues.clone(), number, may_watch);
+            arbiter.spawn_fn(move || drop(actix::spawn(receiver.run())));
         }
     }
 
-    pub(super) fn crews(&self) -> &Arc<[Crew]> {
-        &self.crews
+    pub(super) fn queues(&self) -> &Arc<[RunQueue]> {
+        &self.queues
     }
 
-    /// Offers a pod to the crew that is its n-th choice, or to the first after it that is still there. False if there is
-    /// none.
-    pub(super) fn offer(&self, cell: &Arc<Cell>, choice: usize) -> bool {
-        let count = self.crews.len();
+    /// Asks the thread that is the pod's n-th choice for a worker, or the first after it that is still there. False if there
+    /// is none.
+    pub(super) fn start_worker(&self, cell: &Arc<Cell>, choice: usize) -> bool {
+        let count = self.queues.len();
         let hash = foldhash::fast::FixedState::with_seed(0).hash_one(cell.uid());
         let first = usize::try_from(hash % count.max(1) as u64).unwrap_or(0);
-        (choice..count).any(|choice| self.crews[(first + choice) % count].offer(cell, choice))
+        (choice..count).any(|choice| self.queues[(first + choice) % count].start(cell, choice))
     }
 
     pub(super) fn stop(&self) {
-        // On a thread that is not ours the crew has to see for itself that it has nobody to work for.
-        self.crews.iter().for_each(Crew::rouse);
+        // On a thread that is not ours the scheduler has to see for itself that its engine is gone.
+        self.queues.iter().for_each(RunQueue::wake);
         if let Some(system) = &self.system {
             system.stop();
         }

@@ -1,7 +1,7 @@
 //! The actix actor: takes work from its cell, calls one hook after the other, feeds the outcomes back.
 //!
-//! An idle worker is an entry in its [crew](super::crew)'s table: it has no mailbox, because its work waits in its record;
-//! no task, because its crew gives it its turns; and no timer, because the crew keeps one for all. In its turn it takes
+//! An idle worker is an entry in its [scheduler](super::scheduler)'s table: it has no mailbox, because its work waits in its
+//! record; no task, because the scheduler gives it its turns; and no timer, because there is one for all. In its turn it takes
 //! what is pending and polls the hook right where it is made, so that one which is ready at once never goes through a
 //! queue; a hook that is not is polled again when it wakes the cell.
 
@@ -101,40 +101,40 @@ pub(super) enum Next {
     Ends,
 }
 
-/// An actor with its context, as its crew keeps them.
-pub(super) struct Desk {
-    worker: PodWorker,
+/// An actor with its context, as its scheduler keeps them.
+pub(super) struct Worker {
+    actor: PodWorker,
     context: WorkerContext,
-    /// For when the crew has it entered for a turn, whether or not that is still when it is due.
+    /// For when the scheduler's timer has it, whether or not that is still when it is due.
     pub(super) entered: Option<Time>,
 }
 
-impl Desk {
+impl Worker {
     /// For the actor of a cell, which starts with its first turn.
     pub(super) fn new(cell: Arc<Cell>) -> Self {
-        Desk { worker: PodWorker::new(cell), context: WorkerContext(ActorState::Started), entered: None }
+        Worker { actor: PodWorker::new(cell), context: WorkerContext(ActorState::Started), entered: None }
     }
 
     pub(super) fn cell(&self) -> &Arc<Cell> {
-        &self.worker.cell
+        &self.actor.cell
     }
 
     /// Whether its hook is under way.
     pub(super) fn is_busy(&self) -> bool {
-        self.worker.running.is_some()
+        self.actor.running.is_some()
     }
 
     /// One turn of the actor.
     pub(super) fn turn(&mut self, moment: &mut Moment<'_>) -> Next {
         if self.context.0 == ActorState::Started {
-            self.worker.dice = moment.engine().dice(self.worker.cell.uid());
-            self.worker.started(&mut self.context);
+            self.actor.dice = moment.engine().dice(self.actor.cell.uid());
+            self.actor.started(&mut self.context);
             self.context.0 = ActorState::Running;
         }
-        let next = self.worker.turn(moment, &mut self.context);
-        if self.context.0 == ActorState::Stopping && self.worker.stopping(&mut self.context) == Running::Stop {
+        let next = self.actor.turn(moment, &mut self.context);
+        if self.context.0 == ActorState::Stopping && self.actor.stopping(&mut self.context) == Running::Stop {
             self.context.0 = ActorState::Stopped;
-            self.worker.stopped(&mut self.context);
+            self.actor.stopped(&mut self.context);
         }
         next
     }
@@ -324,17 +324,14 @@ enum Taken {
     End,
 }
 
-/// A number from 0 to 0.5, of eight.
-///
-/// Pods that failed together are tried again in eight groups: spread enough that they do not act in step, and close
-/// enough that a thread is woken once for each group and not once for each pod.
+/// A number from 0 to 0.5.
 fn roll(dice: &mut u64) -> f64 {
     // splitmix64
     *dice = dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *dice;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 61) as f64 / 16.0
+    ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 54) as f64
 }
 
 /// Where the pod went since this was last asked. Updates move a pod too, so every look compares.

@@ -7,7 +7,7 @@ use futures_util::task::ArcWake;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::crew::{Crew, Post};
+use super::scheduler::{RunQueue, WorkerId};
 use super::shown::Shown;
 use super::state::Record;
 use super::tape::Tape;
@@ -15,7 +15,7 @@ use crate::ids::{FullName, PodUid};
 use crate::ports::CallTokens;
 use crate::time::Time;
 
-/// The actor has a turn coming: it stands in its crew's queue, or is not hired yet.
+/// The actor has a turn coming: it stands in its thread's run queue, or is not started yet.
 const QUEUED: u8 = 1;
 /// Somebody rang and the actor has not looked yet: one ring serves a burst.
 const RUNG: u8 = 2;
@@ -43,9 +43,9 @@ struct Front {
     /// When the record moved last, and in the bits of [`STAGE`] to what stage, so that the two are never taken from
     /// different moves.
     since: AtomicU64,
-    /// Where the actor works; [`Post::NOWHERE`] while it has no place.
-    post: AtomicU64,
-    crews: Arc<[Crew]>,
+    /// The [`WorkerId`] of the actor.
+    worker: AtomicU64,
+    queues: Arc<[RunQueue]>,
 }
 
 /// What is in a cell.
@@ -105,8 +105,8 @@ impl Live {
 }
 
 impl Cell {
-    /// Nothing rings through before the actor is hired: its first turn comes by itself.
-    pub(crate) fn new(uid: PodUid, crews: Arc<[Crew]>) -> Self {
+    /// Nothing rings through before the actor is started: its first turn comes by itself.
+    pub(crate) fn new(uid: PodUid, queues: Arc<[RunQueue]>) -> Self {
         Cell {
             slot: Mutex::new(Slot::Unborn),
             signals: AtomicU8::new(QUEUED | RUNG),
@@ -115,8 +115,8 @@ impl Cell {
                 uid,
                 shown: AtomicU8::new(Shown::NONE.to_word()),
                 since: AtomicU64::new(0),
-                post: AtomicU64::new(Post::NOWHERE),
-                crews,
+                worker: AtomicU64::new(WorkerId::NONE.to_word()),
+                queues,
             },
         }
     }
@@ -145,7 +145,11 @@ impl Cell {
 
     /// The same after a move in which the record kept its pod.
     pub(crate) fn show_move(&self, locked: &MutexGuard<'_, Slot>) {
-        self.show_as(locked, |record| self.shown().and_then(record));
+        self.show_as(locked, |record| {
+            let shown = self.shown().and_then(record);
+            debug_assert_eq!(shown, Shown::of(record), "a move gave the record another pod");
+            shown
+        });
     }
 
     fn show_as(&self, locked: &MutexGuard<'_, Slot>, shown: impl FnOnce(&Record) -> Shown) {
@@ -194,7 +198,7 @@ impl Cell {
     /// Gives the actor a turn unless it has one coming.
     fn enqueue(&self) {
         if self.signals.fetch_or(QUEUED, Ordering::AcqRel) & QUEUED == 0 {
-            Post::call(self.front.post.load(Ordering::Acquire), &self.front.crews);
+            WorkerId::from_word(self.front.worker.load(Ordering::Acquire)).schedule(&self.front.queues);
         }
     }
 
@@ -213,9 +217,9 @@ impl Cell {
         self.signals.fetch_and(!RUNG, Ordering::AcqRel);
     }
 
-    /// The actor works there from now on. To be told before its first turn.
-    pub(super) fn settle_at(&self, post: u64) {
-        self.front.post.store(post, Ordering::Release);
+    /// The actor is that worker from now on. To be told before the first turn of it.
+    pub(super) fn runs_as(&self, worker: WorkerId) {
+        self.front.worker.store(worker.to_word(), Ordering::Release);
     }
 
     pub(crate) fn hold(&self) {

@@ -23,6 +23,9 @@ pub const ERROR_BACKOFF: Duration = Duration::from_secs(10);
 /// Delay while the network is not ready (upstream `backOffOnTransientErrorPeriod`).
 pub const NETWORK_BACKOFF: Duration = Duration::from_secs(1);
 
+/// About a millisecond, which is how finely timers tell the time.
+const FINEST_GRID: u64 = 1 << 20;
+
 /// What may happen to a record.
 #[derive(Debug)]
 pub enum Event {
@@ -83,8 +86,18 @@ pub struct Tick {
 }
 
 impl Tick {
+    /// When a delay is over, stretched by the jitter.
+    ///
+    /// The jitter is rounded down to a time that many pods have in common: a multiple of at most a 64th of the delay, or
+    /// of 1 ms. So pods that failed together are tried again in thirty to sixty groups and never before their delay is over,
+    /// and pods whose times are close wake their thread once, which costs more than their turns.
     fn after(&self, delay: Duration) -> Time {
-        self.now + delay + Duration::from_nanos((delay.as_nanos() as f64 * self.jitter) as u64)
+        let earliest = self.now + delay;
+        let grid = u64::try_from(delay.as_nanos() / 64).unwrap_or(u64::MAX).max(FINEST_GRID);
+        let due = earliest + Duration::from_nanos((delay.as_nanos() as f64 * self.jitter) as u64);
+        // A power of two, so that the times of a longer delay are among those of a shorter one.
+        let common = due.as_nanos() & !((1 << grid.ilog2()) - 1);
+        earliest.max(Time::from_nanos(common))
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::time::Time;
 
 /// Tells the time. Never goes back.
+///
+/// It is read while the engine holds locks, so it must answer at once, and must not ask the engine or anything that does.
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Time;

@@ -83,6 +83,56 @@ async fn a_worker_that_is_lost_is_rebuilt_from_its_record() {
     }
 }
 
+/// Goes on by 10 µs with each reading.
+struct Ticking(AtomicUsize);
+
+impl Clock for Ticking {
+    fn now(&self) -> Time {
+        START + Duration::from_micros(10) * self.0.fetch_add(1, Ordering::Relaxed) as u32
+    }
+}
+
+// A hook that always asks to be called again at once has its worker never rest.
+#[actix::test]
+async fn a_pod_that_never_rests_keeps_no_other_from_its_turn() {
+    tokio::time::pause();
+    let hooks = Hooks::new();
+    let config = EngineConfig { threads: Threads::Current, ..EngineConfig::default() };
+    let clock = Arc::new(Ticking(AtomicUsize::new(0)));
+    let parts = EngineParts { config, clock: Some(clock), ..EngineParts::default() };
+    let engine = Engine::build(hooks.clone(), parts).unwrap();
+    let (busy, other) = (pod("busy").build(), pod("other").build());
+    let (asks, created) = (engine.clone(), other.clone());
+    hooks.next(
+        busy.uid(),
+        Hook::Sync,
+        Does::Runs(Box::new(move || {
+            asks.update_pod(Update::create(created));
+            Ok(SyncOutcome::Continue { check_at: Some(START) })
+        })),
+    );
+    const CALLS: usize = 20_000;
+    for _ in 0..CALLS {
+        hooks.next(busy.uid(), Hook::Sync, Does::Continues(Some(START)));
+    }
+    let before = Arc::new(AtomicUsize::new(0));
+    let (seen, made) = (before.clone(), hooks.clone());
+    hooks.next(
+        other.uid(),
+        Hook::Sync,
+        Does::Runs(Box::new(move || {
+            seen.store(made.calls(&"busy".into()).len(), Ordering::Relaxed);
+            Ok(CONTINUES)
+        })),
+    );
+    engine.update_pod(Update::create(busy.clone()));
+    while hooks.calls(busy.uid()).len() < CALLS {
+        tokio::task::yield_now().await;
+    }
+    let before = before.load(Ordering::Relaxed);
+    assert!((1..CALLS / 10).contains(&before), "the other pod had its turn after {before} of {CALLS} calls");
+}
+
 struct Blind;
 
 impl RuntimeView for Blind {
