@@ -6,6 +6,7 @@
 
 mod cells;
 mod config;
+mod effects;
 mod explain;
 mod kill;
 mod names;
@@ -21,15 +22,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::MutexGuard;
-use podwright_metrics::{Metrics, OperationType};
-use tokio_util::sync::CancellationToken;
+use podwright_metrics::Metrics;
 
 use crate::ids::PodUid;
 use crate::pod_worker::actor::Spawn;
 use crate::pod_worker::cell::{Cell, Live, Slot};
-use crate::pod_worker::step::{Effects, Event, Known, NameMove, Outcome, Tick, Worked};
+use crate::pod_worker::step::{Effects, Event, Known, Outcome, Tick};
 use crate::pod_worker::tape::Tape;
-use crate::pod_worker::{KnownPod, Notifier, Update, UpdateKind};
+use crate::pod_worker::{KnownPod, Update};
 use crate::ports::{Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock};
 use crate::recorder::Recorder;
 use crate::time::Time;
@@ -40,6 +40,7 @@ pub use kill::{KillNow, KillPodError};
 pub use pool::StartEngineError;
 
 use cells::Cells;
+use effects::Rest;
 use names::Names;
 use pool::Pool;
 
@@ -275,83 +276,6 @@ impl Inner {
         self.cells.find(uid)
     }
 
-    /// Performs what a step asked for, all but the hook call and what is measured: under the lock what must be seen together
-    /// with the move, the rest after it.
-    pub(crate) fn settle(&self, cell: &Arc<Cell>, guard: MutexGuard<'_, Slot>, effects: Effects) {
-        if let Some(rest) = self.settle_locked(cell, guard, effects) {
-            self.finish(rest);
-        }
-    }
-
-    /// The first half of [`settle`](Self::settle), which may be done under the lock of a shard. Answers with the second.
-    fn settle_locked(&self, cell: &Arc<Cell>, mut guard: MutexGuard<'_, Slot>, effects: Effects) -> Option<Rest> {
-        if effects.is_only_wake() {
-            drop(guard);
-            if effects.wake {
-                cell.ring();
-            }
-            return None;
-        }
-        let Effects { wake, cancel, completed, name, started, end, forget, worked: _, call: _, known: _ } = effects;
-        let mut rest = Rest {
-            cell: cell.clone(),
-            ring: wake || end,
-            forget,
-            cancelled: None,
-            next: None,
-            completed,
-            containers: None,
-            forgotten: None,
-        };
-        if let Slot::Live(live) = &mut *guard {
-            if (forget || name == NameMove::Leave)
-                && let Some(queued) = live.queued.take()
-            {
-                rest.next = self.names.leave(&queued, cell.uid());
-            }
-            if cancel {
-                rest.cancelled = live.end_call();
-            }
-            if started {
-                rest.containers = live.record.active_pod().map(|pod| pod.containers().len());
-            }
-        }
-        if forget {
-            rest.forgotten = Some(Box::new(std::mem::replace(&mut *guard, Slot::Forgotten)));
-            cell.show(&guard);
-        }
-        Some(rest)
-    }
-
-    fn finish(&self, rest: Rest) {
-        if rest.forget {
-            self.cells.remove(&rest.cell);
-        }
-        if let Some(token) = rest.cancelled {
-            token.cancel();
-        }
-        if rest.ring {
-            rest.cell.ring();
-        }
-        if let Some(next) = rest.next.and_then(|uid| self.find(&uid)) {
-            next.ring();
-        }
-        for notifier in rest.completed {
-            notifier.complete();
-        }
-        if let Some(containers) = rest.containers {
-            self.metrics.pod_worker.allowed_to_start(containers);
-        }
-    }
-
-    /// Counts a finished piece of work.
-    pub(crate) fn worked(&self, worked: Option<Worked>, now: Time) {
-        if let Some(Worked { kind, start_time }) = worked {
-            let kind = kind.map_or(OperationType::Terminated, operation);
-            self.metrics.pod_worker.worked(kind, now.since(start_time));
-        }
-    }
-
     /// Steps a record, and records that. A time that was read before another thread moved the record counts as that of the
     /// move, so that a pod's history never goes back.
     #[inline]
@@ -429,31 +353,7 @@ fn known_pod(uid: &PodUid, known: Known) -> KnownPod {
     KnownPod { uid: uid.clone(), lifecycle, orphan, has_config, is_static, since }
 }
 
-/// What a step asked for and must not be done under a lock.
-struct Rest {
-    cell: Arc<Cell>,
-    ring: bool,
-    forget: bool,
-    cancelled: Option<CancellationToken>,
-    /// Who has the full name now.
-    next: Option<PodUid>,
-    completed: Vec<Notifier>,
-    /// How many the pod has, if it was allowed to start.
-    containers: Option<usize>,
-    /// Dropped with the rest: what is in the record may be the host's.
-    forgotten: Option<Box<Slot>>,
-}
-
 pub(crate) type WeakInner = Weak<Inner>;
-
-fn operation(kind: UpdateKind) -> OperationType {
-    match kind {
-        UpdateKind::Create => OperationType::Create,
-        UpdateKind::Update => OperationType::Update,
-        UpdateKind::Sync => OperationType::Sync,
-        UpdateKind::Kill => OperationType::Kill,
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -168,7 +168,9 @@ impl Recorder {
         probes: &ProbeSnapshot,
         plan: &Plan,
     ) {
-        self.notes.lock().planned(at, pod, seen, probes, plan);
+        // Most plans are the ones that were made before, and all pods share this lock: what can be done before it is.
+        let body = planned::body(seen, probes, plan);
+        self.notes.lock().planned(at, pod, &body);
     }
 
     /// Forgets which plans were made for pods of which `keep` says no.

@@ -83,7 +83,6 @@ impl PodSyncer for NodeSyncer {
                 status: &runtime,
                 probes: &self.probes.snapshot(pod.uid()),
                 volumes: &volumes,
-                termination_requested: cx.is_cancelled(),
             })
             .await;
         if done.acted {

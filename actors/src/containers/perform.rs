@@ -177,7 +177,8 @@ pub struct ContainerManager {
 /// What to bring a pod's containers in line with.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncWork<'a> {
-    /// Fires when the call should end early.
+    /// Fires when the call should end early, because the pod is to stop or something newer is to be done: then a sandbox that
+    /// fails is no error.
     pub cancel: &'a CancellationToken,
     /// The pod.
     pub pod: &'a Arc<PodObject>,
@@ -187,8 +188,6 @@ pub struct SyncWork<'a> {
     pub probes: &'a ProbeSnapshot,
     /// Where its volumes are.
     pub volumes: &'a VolumeMounts,
-    /// Whether the pod was asked to stop meanwhile: then a sandbox that fails is no error.
-    pub termination_requested: bool,
 }
 
 /// What [`ContainerManager::sync_containers`] did.

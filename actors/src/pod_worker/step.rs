@@ -88,16 +88,23 @@ pub struct Tick {
 impl Tick {
     /// When a delay is over, stretched by the jitter.
     ///
-    /// The jitter is rounded down to a time that many pods have in common: a multiple of at most a 64th of the delay, or
-    /// of 1 ms. So pods that failed together are tried again in thirty to sixty groups and never before their delay is over,
-    /// and pods whose times are close wake their thread once, which costs more than their turns.
+    /// The jitter is rounded to a time that many pods have in common: a multiple of at most a 64th of the delay, or of 1 ms.
+    /// So pods that failed together are tried again in thirty to sixty groups, and never before their delay is over, and pods
+    /// whose times are close wake their thread once, which costs more than their turns.
     fn after(&self, delay: Duration) -> Time {
         let earliest = self.now + delay;
+        let spread = Duration::from_nanos((delay.as_nanos() as f64 * self.jitter) as u64);
+        if spread.is_zero() {
+            return earliest;
+        }
         let grid = u64::try_from(delay.as_nanos() / 64).unwrap_or(u64::MAX).max(FINEST_GRID);
-        let due = earliest + Duration::from_nanos((delay.as_nanos() as f64 * self.jitter) as u64);
         // A power of two, so that the times of a longer delay are among those of a shorter one.
-        let common = due.as_nanos() & !((1 << grid.ilog2()) - 1);
-        earliest.max(Time::from_nanos(common))
+        let grid = 1 << grid.ilog2();
+        let common = Time::from_nanos((earliest + spread).as_nanos() & !(grid - 1));
+        match common < earliest {
+            true => (common + Duration::from_nanos(grid)).min(earliest + delay / 2),
+            false => common,
+        }
     }
 }
 

@@ -55,6 +55,26 @@ fn a_mirror_is_remembered() {
     }
 }
 
+// S23: a delay is stretched by up to a half, and herds are spread without waking their thread for each pod.
+#[test]
+fn a_herd_is_tried_again_in_groups() {
+    const PODS: u64 = 1_000;
+    let mut groups = std::collections::BTreeSet::new();
+    for place in 0..PODS {
+        // They do not fail at quite the same time.
+        let now = Time::from_secs(1_000) + Duration::from_micros(place);
+        let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(now));
+        let _call = take(now, &mut record);
+        let failed = Event::Done(Outcome::Failed { error: "no".to_owned(), retry: SyncRetry::Backoff });
+        let jitter = place as f64 / PODS as f64 / 2.0;
+        let _effects = step(&mut record, failed, Tick { jitter, ..tick(now) });
+        let due = record.due().unwrap();
+        assert!((10.0..=15.0).contains(&due.since(now).as_secs_f64()), "{jitter}: {due}");
+        groups.insert(due);
+    }
+    assert!((30..=64).contains(&groups.len()), "{} groups", groups.len());
+}
+
 // S23: delays without jitter.
 #[test]
 fn delays_are_bounded_by_the_resync_interval() {

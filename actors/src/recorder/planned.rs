@@ -29,20 +29,19 @@ pub(super) struct Planned {
     hash: u64,
 }
 
+/// What a plan was made from besides the pod, and what it says, as bytes.
+pub(super) fn body(seen: &PodRuntimeStatus, probes: &ProbeSnapshot, plan: &Plan) -> Vec<u8> {
+    let mut body = Vec::new();
+    put_status(&mut body, seen);
+    put_probes(&mut body, probes);
+    body.long_text(&canonical(plan));
+    body
+}
+
 impl Notes {
-    pub(super) fn planned(
-        &mut self,
-        at: Time,
-        pod: &Arc<PodObject>,
-        seen: &PodRuntimeStatus,
-        probes: &ProbeSnapshot,
-        plan: &Plan,
-    ) {
-        let mut body = Vec::new();
-        put_status(&mut body, seen);
-        put_probes(&mut body, probes);
-        body.long_text(&canonical(plan));
-        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(&body);
+    /// Keeps a plan with its [`body`], unless it is the one that was kept last.
+    pub(super) fn planned(&mut self, at: Time, pod: &Arc<PodObject>, body: &[u8]) {
+        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(body);
         let last = self.plans.get(pod.uid());
         let same = last.filter(|last| std::ptr::eq(last.object.as_ptr(), Arc::as_ptr(pod)));
         if same.is_some_and(|last| last.hash == hash) {
@@ -52,14 +51,13 @@ impl Notes {
         let segment = self.ring.segment();
         let known = same.is_some_and(|last| last.segment == segment);
         let json = if known { None } else { serde_json::to_string(pod.pod()).ok() };
-        // One object must not take the place of all else.
-        if json.as_ref().is_some_and(|json| json.len() > self.ring.share()) {
+        if json.as_ref().is_some_and(|json| json.len() > self.ring.most()) {
             return;
         }
         self.ring.frame(PLAN, at, |bytes| {
             bytes.uid(pod.uid());
             bytes.long_text(json.as_deref().unwrap_or_default());
-            bytes.raw(&body);
+            bytes.raw(body);
         });
         self.plans.insert(pod.uid().clone(), Planned { object: Arc::downgrade(pod), segment, hash });
     }

@@ -10,6 +10,8 @@ use super::bytes::Put;
 
 /// In so many parts a ring is dropped.
 const SEGMENTS: usize = 8;
+/// A full segment keeps so much room, in bytes, that its buffer seldom grows when it is used again.
+const SPARE: usize = 4 * 1024;
 /// The length of a frame stands before it in so many bytes.
 pub(super) const LENGTH: usize = 3;
 
@@ -75,7 +77,9 @@ impl Ring {
                 }
             }
             let next = Segment { number: self.open.number.wrapping_add(1).max(1), bytes: spare, ..Segment::default() };
-            let full = std::mem::replace(&mut self.open, next);
+            let mut full = std::mem::replace(&mut self.open, next);
+            // A buffer grows to up to twice what is in it, which no limit would count.
+            full.bytes.shrink_to(share + SPARE);
             self.sealed_bytes += full.bytes.len();
             self.sealed.push_back(Arc::new(full));
         }
@@ -97,8 +101,14 @@ impl Ring {
         result
     }
 
+    /// How many bytes an object may have that is written in one frame: it must not take the place of all else, and the
+    /// length of its frame must be told in [`LENGTH`] bytes.
+    pub(super) fn most(&self) -> usize {
+        self.share().min(1 << (8 * LENGTH - 1))
+    }
+
     /// How many bytes a segment has before the next one begins.
-    pub(super) fn share(&self) -> usize {
+    fn share(&self) -> usize {
         self.size / SEGMENTS
     }
 

@@ -202,7 +202,7 @@ impl Run<'_> {
         let sandbox = match made {
             None => return Err(SyncError::Cancelled),
             Some(Ok(sandbox)) => sandbox,
-            Some(Err(error)) if self.work.termination_requested || cancel.is_cancelled() => {
+            Some(Err(error)) if cancel.is_cancelled() => {
                 tracing::debug!(pod.uid = %pod.uid(), %error, "sandbox failed while the pod is to stop");
                 return Ok(None);
             }

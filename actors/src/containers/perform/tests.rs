@@ -66,7 +66,7 @@ impl World {
     }
 
     async fn sync(&self, pod: &Arc<PodObject>) -> SyncContainersResult {
-        self.sync_with(pod, &CancellationToken::new(), &ProbeSnapshot::new(), false).await
+        self.sync_with(pod, &CancellationToken::new(), &ProbeSnapshot::new()).await
     }
 
     async fn sync_with(
@@ -74,16 +74,8 @@ impl World {
         pod: &Arc<PodObject>,
         cancel: &CancellationToken,
         probes: &ProbeSnapshot,
-        termination_requested: bool,
     ) -> SyncContainersResult {
-        let work = SyncWork {
-            cancel,
-            pod,
-            status: &self.runtime.status(),
-            probes,
-            volumes: &VolumeMounts::new(),
-            termination_requested,
-        };
+        let work = SyncWork { cancel, pod, status: &self.runtime.status(), probes, volumes: &VolumeMounts::new() };
         self.manager.sync_containers(&work).await
     }
 

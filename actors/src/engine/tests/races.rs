@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::ids::FullName;
-use crate::pod_worker::{Completed, Notifier};
+use crate::pod_worker::{Completed, Notifier, UpdateKind};
 use crate::ports::{HookContext, Observed, SyncError, SyncOutcome, SyncPod, TerminatingPod};
 use crate::testing::pod;
 

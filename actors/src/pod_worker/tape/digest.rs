@@ -25,7 +25,8 @@ const BITS: [&str; 13] = [
     "spec known",
 ];
 
-/// A record's state, in short.
+/// A record's state, in short. Since when an update is pending is left out: plain updates are counted without their times,
+/// and no decision depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest {
     /// Lifecycle, then [`BITS`], then pending kind and hook, three bits each.

@@ -119,7 +119,7 @@ async fn starts_wait_for_their_turn_until_they_are_cancelled() {
     let held: Vec<_> = (0..limit).map(|_| world.manager.governor().ask(StartKind::Sandbox)).collect();
     let cancel = CancellationToken::new();
     let (one, probes) = (one(), ProbeSnapshot::new());
-    let mut waiting = Box::pin(world.sync_with(&one, &cancel, &probes, false));
+    let mut waiting = Box::pin(world.sync_with(&one, &cancel, &probes));
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     let doing = world.manager.activities().of(one.uid());
     assert!(matches!(doing[..], [Activity { task: Task::AwaitTurn(StartKind::Sandbox, _), .. }]), "{doing:?}");
@@ -272,7 +272,7 @@ async fn cancellation_reaches_a_pull() {
         tokio::time::sleep(secs(10)).await;
         cancel.cancel();
     };
-    let (result, ()) = tokio::join!(world.sync_with(&pod, &cancel, &probes, false), stop);
+    let (result, ()) = tokio::join!(world.sync_with(&pod, &cancel, &probes), stop);
     assert!(matches!(result.error, Some(SyncError::Cancelled)), "{:?}", result.error);
     assert_eq!(world.clock.now(), Time::from_secs(2_000_010));
     assert_eq!(world.runtime.calls(), ["0: sandbox 0"]);
@@ -291,7 +291,7 @@ async fn cancellation_reaches_a_post_start_hook() {
         tokio::time::sleep(secs(10)).await;
         cancel.cancel();
     };
-    let (result, ()) = tokio::join!(world.sync_with(&pod, &cancel, &probes, false), stop);
+    let (result, ()) = tokio::join!(world.sync_with(&pod, &cancel, &probes), stop);
     assert!(matches!(result.error, Some(SyncError::Cancelled)), "{:?}", result.error);
     assert_eq!(world.clock.now(), Time::from_secs(2_000_010));
 }

@@ -192,7 +192,7 @@ async fn a_liveness_kill_takes_the_probes_grace_and_starts_again() {
     let pod = pod("Always", Vec::new(), vec![container, named("b")]);
     world.settled(&pod).await;
     let probes = probes(&[("a#0", None, Some(ProbeResult::Failure))]);
-    let result = world.sync_with(&pod, &CancellationToken::new(), &probes, false).await;
+    let result = world.sync_with(&pod, &CancellationToken::new(), &probes).await;
     assert!(result.error.is_none() && result.acted);
     assert_eq!(world.runtime.calls(), ["0: stop a 10", "0: create a#1", "0: start a"]);
     assert_eq!(world.reasons(), ["Killing", "Created", "Started"]);

@@ -56,7 +56,7 @@ async fn a_failed_kill_ends_the_run() {
     world.runtime.fail("stop a");
     world.runtime.edit("b#0", |run| run.state = crate::ports::ContainerState::Created);
     let probes = probes(&[("a#0", None, Some(ProbeResult::Failure))]);
-    let result = world.sync_with(&pod, &CancellationToken::new(), &probes, false).await;
+    let result = world.sync_with(&pod, &CancellationToken::new(), &probes).await;
     assert!(result.error.unwrap().to_string().contains("stopping container a"));
     assert_eq!(world.runtime.calls(), ["0: stop a 30"]);
 }
@@ -97,14 +97,15 @@ async fn a_failed_sandbox_is_an_error_unless_the_pod_is_to_stop() {
     world.runtime.fail("sandbox");
     let cancel = CancellationToken::new();
     let probes = ProbeSnapshot::new();
-    let result = world.sync_with(&pod, &cancel, &probes, true).await;
-    assert!(result.error.is_none());
-    assert_eq!(*world.told.counts.lock(), ["sandbox"]);
-    assert!(world.reasons().is_empty());
-
-    let result = world.sync_with(&pod, &cancel, &probes, false).await;
+    let result = world.sync_with(&pod, &cancel, &probes).await;
     assert!(result.error.unwrap().to_string().contains("it broke"));
-    assert_eq!(*world.told.counts.lock(), ["sandbox", "sandbox", "sandbox failed"]);
+    assert_eq!(*world.told.counts.lock(), ["sandbox", "sandbox failed"]);
+    assert_eq!(world.reasons(), ["FailedCreatePodSandBox"]);
+
+    cancel.cancel();
+    let result = world.sync_with(&pod, &cancel, &probes).await;
+    assert!(matches!(result.error, Some(SyncError::Cancelled)));
+    assert_eq!(*world.told.counts.lock(), ["sandbox", "sandbox failed"]);
     assert_eq!(world.reasons(), ["FailedCreatePodSandBox"]);
     assert!(world.runtime.calls().iter().all(|call| call == "0: sandbox 0"));
 }
