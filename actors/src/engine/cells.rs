@@ -2,6 +2,10 @@
 //!
 //! In shards, so that no lock is shared by all pods. A shard's lock is held for reading while its cells are asked or told
 //! something; who holds a cell's lock never asks for a shard's.
+//!
+//! The other maps of this crate are `DashMap`s. This one is looked into by every update and query and walked through by every
+//! pass, and a `DashMap` would keep each UID a second time and count a reference to the shard's lock for each entry of a
+//! pass.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;

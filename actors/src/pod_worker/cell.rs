@@ -50,6 +50,10 @@ struct Front {
 
 /// What is in a cell.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every cell has a record, and a box would be one more thing to fetch"
+)]
 pub(crate) enum Slot {
     /// The cell was made for an update that has not arrived in it yet. Counts as unknown.
     Unborn,

@@ -131,13 +131,11 @@ impl Scheduler {
         match self.workers.with(place, turn) {
             // Meant for a worker that had the place before, or that came to its end before this turn.
             None => {}
-            Some(Ok(Next::Waits(Some(due)))) => {
-                if self.workers.enters_timer(due, place) {
-                    let workers = &self.workers;
-                    self.timer.enter(due, place, workers.len(), |due, place| workers.is_entered(due, place));
-                }
+            Some(Ok(Next::Waits(Some(due)))) if self.workers.enters_timer(due, place) => {
+                let workers = &self.workers;
+                self.timer.enter(due, place, workers.len(), |due, place| workers.is_entered(due, place));
             }
-            Some(Ok(Next::Waits(None))) => {}
+            Some(Ok(Next::Waits(_))) => {}
             Some(Ok(Next::Again)) => self.ready.push(place),
             Some(Ok(Next::Ends)) => drop(self.remove(place)),
             Some(Err(_panic)) => {
