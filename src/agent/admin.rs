@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::explain::unknown;
+use super::explain::{PROBLEM, unknown};
 use super::page::{self, About};
 use super::table;
 use super::view::View;
@@ -196,10 +196,10 @@ async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers
     let mut text = table::explained(&lines, view.now()).join("\n");
     text.push('\n');
     for trouble in view.node.explainer.troubles() {
-        text.push_str(&format!("{}\n", trouble.detail));
+        text.push_str(&format!("{}\n", plain(&trouble.detail, PROBLEM)));
     }
     for problem in view.problems() {
-        text.push_str(&format!("cannot be used: {problem}\n"));
+        text.push_str(&format!("cannot be used: {}\n", plain(&problem.to_string(), PROBLEM)));
     }
     text.into_response()
 }
