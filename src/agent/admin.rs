@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, HOST};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -77,7 +77,27 @@ pub(crate) fn router(view: View, about: About) -> Router {
         .method_not_allowed_fallback(not_allowed)
         .with_state(view)
         .merge(page)
-        .layer(from_fn(local_names_only))
+        .layer(from_fn(ours_only))
+}
+
+/// Tells a page of another site from our own: a browser says which of them asks.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// And whether somebody follows a link, or a page wants to have it for itself.
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+
+/// Refuses what pages of others ask for in a browser of this machine. They could not read the answer, but they could take
+/// every seat of `/watch` and keep the agent busy with recordings; and a page whose own host name points here could read.
+async fn ours_only(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let is = |name: &HeaderName, word: &str| headers.get(name).is_some_and(|value| value == word);
+    let stranger = is(&SEC_FETCH_SITE, "cross-site") || is(&SEC_FETCH_SITE, "same-site");
+    if stranger && !is(&SEC_FETCH_MODE, "navigate") {
+        return (StatusCode::FORBIDDEN, "in a browser only the page at / may ask\n").into_response();
+    }
+    let mut response = local_names_only(request, next).await;
+    // What a pod says is never taken for a page or a script.
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// A page in a browser may make its own host name point here; what it asks then carries that name.
