@@ -225,6 +225,8 @@ async fn the_page_is_sent_once_and_no_other_page_may_ask() {
     let agent = place.start(&[]).await;
     let ask = |path: &str, headers: &str| {
         let mut stream = TcpStream::connect(agent.admin()).unwrap();
+        // Whoever may watch is told without end.
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
