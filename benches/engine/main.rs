@@ -13,6 +13,8 @@
 
 mod args;
 mod bed;
+#[path = "../support/figures.rs"]
+mod figures;
 mod hooks;
 mod housekeeping;
 mod latency;
@@ -39,7 +41,7 @@ use mimalloc::MiMalloc;
 use args::Task;
 use bed::Scale;
 
-/// The agent's allocator, counted.
+/// A fast allocator, so that what the engine does is what shows; counted.
 #[global_allocator]
 static ALLOCATOR: Allocator<MiMalloc> = Allocator::new(MiMalloc);
 

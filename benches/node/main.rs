@@ -30,7 +30,7 @@ use std::process::{Command, ExitCode, Stdio};
 use mimalloc::MiMalloc;
 use serde_json::{Map, Value};
 
-/// The agent's allocator.
+/// A fast allocator, as in the engine's bench.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

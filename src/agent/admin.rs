@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, HOST};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::explain::unknown;
+use super::explain::{PROBLEM, unknown};
 use super::page::{self, About};
 use super::table;
 use super::view::View;
@@ -77,7 +77,27 @@ pub(crate) fn router(view: View, about: About) -> Router {
         .method_not_allowed_fallback(not_allowed)
         .with_state(view)
         .merge(page)
-        .layer(from_fn(local_names_only))
+        .layer(from_fn(ours_only))
+}
+
+/// Tells a page of another site from our own: a browser says which of them asks.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// And whether somebody follows a link, or a page wants to have it for itself.
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+
+/// Refuses what pages of others ask for in a browser of this machine. They could not read the answer, but they could take
+/// every seat of `/watch` and keep the agent busy with recordings; and a page whose own host name points here could read.
+async fn ours_only(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let is = |name: &HeaderName, word: &str| headers.get(name).is_some_and(|value| value == word);
+    let stranger = is(&SEC_FETCH_SITE, "cross-site") || is(&SEC_FETCH_SITE, "same-site");
+    if stranger && !is(&SEC_FETCH_MODE, "navigate") {
+        return (StatusCode::FORBIDDEN, "in a browser only the page at / may ask\n").into_response();
+    }
+    let mut response = local_names_only(request, next).await;
+    // What a pod says is never taken for a page or a script.
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// A page in a browser may make its own host name point here; what it asks then carries that name.
@@ -196,10 +216,10 @@ async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers
     let mut text = table::explained(&lines, view.now()).join("\n");
     text.push('\n');
     for trouble in view.node.explainer.troubles() {
-        text.push_str(&format!("{}\n", trouble.detail));
+        text.push_str(&format!("{}\n", plain(&trouble.detail, PROBLEM)));
     }
     for problem in view.problems() {
-        text.push_str(&format!("cannot be used: {problem}\n"));
+        text.push_str(&format!("cannot be used: {}\n", plain(&problem.to_string(), PROBLEM)));
     }
     text.into_response()
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podwright::actors::text::plain;
 use reqwest::Url;
 use reqwest::header::ACCEPT;
 use reqwest::redirect::Policy;
@@ -12,6 +13,8 @@ use rustls::{ClientConfig, RootCertStore};
 
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// The most bytes of a line of it.
+const LONGEST: usize = 16 << 10;
 
 /// No answer that is of use.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +54,12 @@ async fn get(address: SocketAddr, path: &str, accept: &'static str) -> Result<St
     let response = request.send().await.map_err(failed)?;
     let status = response.status();
     let body = response.text().await.map_err(failed)?;
-    if status.is_success() { Ok(body) } else { Err(AskError::Refused(body.trim_end().to_owned())) }
+    if status.is_success() { Ok(body) } else { Err(AskError::Refused(lines(&body))) }
+}
+
+/// An answer for people, line by line. What answers may be anything.
+pub(crate) fn lines(body: &str) -> String {
+    body.trim_end().lines().map(|line| plain(line, LONGEST)).collect::<Vec<_>>().join("\n")
 }
 
 /// A client that never speaks TLS; the library wants to know how all the same.

@@ -7,6 +7,9 @@ use podwright::actors::text::plain;
 
 use super::admin::ECHO;
 
+/// The most bytes of what is said of one problem: a path, a field and what is wrong with it.
+pub(crate) const PROBLEM: usize = 8192;
+
 /// Why there is no such pod, as far as can be told.
 pub(crate) fn unknown(explainer: &Explainer, wanted: &FullName) -> String {
     let mut why = format!("there is no pod {}\n", plain(&wanted.to_string(), ECHO));
@@ -17,15 +20,17 @@ pub(crate) fn unknown(explainer: &Explainer, wanted: &FullName) -> String {
         .filter(|problem| mentions(problem, wanted.name()) || problem.pods.is_empty())
         .partition(|problem| mentions(problem, wanted.name()));
     for problem in &naming {
-        why.push_str(&format!("a manifest that names it cannot be used: {problem}\n"));
+        let problem = problem.to_string();
+        why.push_str(&format!("a manifest that names it cannot be used: {}\n", plain(&problem, PROBLEM)));
     }
     if naming.is_empty() {
         for problem in &other {
-            why.push_str(&format!("it may be in a manifest that cannot be used: {problem}\n"));
+            let problem = problem.to_string();
+            why.push_str(&format!("it may be in a manifest that cannot be used: {}\n", plain(&problem, PROBLEM)));
         }
     }
     for trouble in explainer.troubles() {
-        why.push_str(&format!("{}\n", trouble.detail));
+        why.push_str(&format!("{}\n", plain(&trouble.detail, PROBLEM)));
     }
     // No name is longer than the echo; to look for what is near to one takes long.
     let short = wanted.as_str().len() <= ECHO;

@@ -10,7 +10,7 @@ use podwright::actors::status::PodSummary;
 use podwright::actors::time::Time;
 
 use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput};
-use super::client::{AskError, ask};
+use super::client::{AskError, ask, lines};
 use super::table;
 
 const JSON: &str = "application/json";
@@ -43,7 +43,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<String, AskError> {
         None => "/explain".to_owned(),
     };
     match args.output {
-        ExplainOutput::Text => ask(address, &path, TEXT).map(|text| text.trim_end().to_owned()),
+        ExplainOutput::Text => ask(address, &path, TEXT).map(|text| lines(&text)),
         ExplainOutput::Json => {
             let body = ask(address, &path, JSON)?;
             pretty(&body).map_err(|_| AskError::Stranger { address })

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use podwright::actors::text::plain;
 use tokio::sync::Notify;
 use tracing::field::Field;
 use tracing::{Event, Subscriber};
@@ -19,6 +20,8 @@ use super::cli::LogFormat;
 
 /// How many lines are kept for the table.
 const KEPT: usize = 200;
+/// The most bytes of a line for people.
+const LONGEST: usize = 16 << 10;
 /// What is logged unless `RUST_LOG` says otherwise.
 const FILTER: &str = "info";
 
@@ -92,7 +95,8 @@ fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fm
     }
 }
 
-/// A line for people: when, how bad, what, and at the end which pod it was about.
+/// A line for people: when, how bad, what, and at the end which pod it was about. What containers and runtimes said in it
+/// neither ends the line nor moves a cursor.
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -101,16 +105,17 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, cx: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        SystemTime.format_time(&mut to)?;
-        write!(to, " {:>5} ", event.metadata().level())?;
-        cx.field_format().format_fields(to.by_ref(), event)?;
+        let mut line = String::new();
+        let mut words = Writer::new(&mut line);
+        cx.field_format().format_fields(words.by_ref(), event)?;
         for span in cx.event_scope().into_iter().flatten() {
             if let Some(fields) = span.extensions().get::<FormattedFields<N>>() {
                 // A space follows each recording.
-                write!(to, "{}", fields.trim_end())?;
+                write!(words, "{}", fields.trim_end())?;
             }
         }
-        writeln!(to)
+        SystemTime.format_time(&mut to)?;
+        writeln!(to, " {:>5} {}", event.metadata().level(), plain(&line, LONGEST))
     }
 }
 
@@ -157,9 +162,11 @@ mod tests {
             span.record("phase", "sync");
             span.in_scope(|| tracing::info!(lifecycle = "terminated", "moved"));
             tracing::warn!(pod = %"a/c", "told");
+            tracing::warn!(error = %"x\x1b[2J", "it said {}", "a\nb");
         });
-        let lines = lines.last(2);
+        let lines = lines.last(3);
         assert!(lines[0].ends_with("  INFO moved lifecycle=\"terminated\" pod=a/b"), "{lines:?}");
         assert!(lines[1].ends_with("  WARN told pod=a/c"), "{lines:?}");
+        assert!(lines[2].ends_with("  WARN it said a\\nb error=x\\u{1b}[2J"), "{lines:?}");
     }
 }

@@ -21,9 +21,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, RETRY_AFTER,
-    X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine as _;
@@ -54,9 +53,6 @@ const SCRIPT: &str = concat!(
 const DOCUMENT: &str = include_str!("page/page.html");
 const STYLE_GOES_HERE: &str = "/* page.css */";
 const SCRIPT_GOES_HERE: &str = "/* page.js */";
-
-/// Tells a page of another site from our own: a browser says which of them asks.
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The document as it is sent, and what is said of it.
 struct Page {
@@ -110,7 +106,6 @@ async fn page(headers: HeaderMap) -> Response {
         (ETAG, page.etag.as_str()),
         (CACHE_CONTROL, "no-cache"),
         (REFERRER_POLICY, "no-referrer"),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     let has = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok()).unwrap_or_default();
     if has.split(',').any(|tag| tag.trim().trim_start_matches("W/") == page.etag) {
@@ -119,11 +114,7 @@ async fn page(headers: HeaderMap) -> Response {
     (told, Html(page.html.as_str())).into_response()
 }
 
-async fn watch(State(watch): State<Arc<Watch>>, headers: HeaderMap) -> Response {
-    // It could not read what comes, but it could take every seat.
-    if headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "cross-site" || site == "same-site") {
-        return (StatusCode::FORBIDDEN, "only the page at / may watch in a browser\n").into_response();
-    }
+async fn watch(State(watch): State<Arc<Watch>>) -> Response {
     let Some(events) = watch.events() else {
         let why = format!("{} others watch already: close a page\n", watch::SEATS);
         return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "10")], why).into_response();

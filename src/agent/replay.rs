@@ -1,13 +1,14 @@
 //! `replay`: runs a recording again, and tells what happened.
 
 use std::fmt::Write;
-use std::fs;
-use std::io;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use podwright::actors::ids::FullName;
 use podwright::actors::pod_worker::Lifecycle;
 use podwright::actors::recorder::{self, Difference, Line, Pick, ReadError, Replay};
+use podwright::actors::text::plain;
 use podwright::actors::time::Time;
 use serde_json::{Value, json};
 
@@ -15,12 +16,17 @@ use super::cli::{ExplainOutput, ReplayArgs};
 use super::explain::nearest;
 use super::root::reason;
 
+/// The most bytes of a line.
+const LONGEST: usize = 16 << 10;
+/// How many bytes tell whether a file is a recording, with some to spare.
+const BEGINNING: u64 = 64;
+
 /// A recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplayError {
     #[error("{} cannot be read ({}): check the path", .0.display(), reason(.1))]
     File(PathBuf, io::Error),
-    #[error("{}: {why}", .file.display())]
+    #[error("{}: {}", .file.display(), plain(&.why.to_string(), LONGEST))]
     Recording { file: PathBuf, why: ReadError },
     #[error("{}: no pod {wanted} is in the recording{near}", .file.display())]
     NoPod { file: PathBuf, wanted: String, near: String },
@@ -40,7 +46,7 @@ pub(crate) struct Told {
 /// [`ReplayError`].
 pub(crate) fn replay(args: &ReplayArgs) -> Result<Told, ReplayError> {
     let file = || args.file.clone();
-    let bytes = fs::read(&args.file).map_err(|error| ReplayError::File(file(), error))?;
+    let bytes = read(&args.file).map_err(|error| ReplayError::File(file(), error))?;
     let pick = args.pod.as_deref().map_or(Pick::Nobody, pick);
     let run = recorder::replay(&bytes, &pick).map_err(|why| ReplayError::Recording { file: file(), why })?;
     if let (Some(wanted), true) = (&args.pod, run.timeline.iter().all(|line| line.uid.is_none())) {
@@ -51,6 +57,17 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<Told, ReplayError> {
         ExplainOutput::Json => format!("{:#}", value(&run)),
     };
     Ok(Told { text, agrees: run.difference.is_none() })
+}
+
+/// A whole file or pipe; of what is no recording, and may have no end, only the beginning.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    (&mut file).take(BEGINNING).read_to_end(&mut bytes)?;
+    if !matches!(recorder::replay(&bytes, &Pick::Nobody), Err(ReadError::Foreign)) {
+        file.read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 fn pick(pod: &str) -> Pick {
@@ -71,7 +88,8 @@ fn near(pick: &Pick, run: &Replay) -> String {
 
 fn list(names: &[FullName]) -> String {
     const MOST: usize = 10;
-    let mut text = names.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let text = names.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut text = plain(&text, LONGEST).into_owned();
     if names.len() > MOST {
         let _infallible = write!(text, " and {} more", names.len() - MOST);
     }
@@ -108,14 +126,15 @@ fn text(run: &Replay) -> String {
     );
     match &run.difference {
         None => push(&mut text, "every state was reached again"),
-        Some(difference) => push(&mut text, &differs(difference)),
+        Some(difference) => differs(difference).iter().for_each(|line| push(&mut text, line)),
     }
     text.truncate(text.trim_end().len());
     text
 }
 
+/// Adds a line. A recording may come from anywhere, and holds what containers and runtimes said.
 fn push(text: &mut String, line: &str) {
-    text.push_str(line);
+    text.push_str(&plain(line, LONGEST));
     text.push('\n');
 }
 
@@ -138,13 +157,14 @@ fn offset(start: Time, at: Time) -> String {
     format!("+{:.3} s", at.since(start).as_secs_f64())
 }
 
-fn differs(difference: &Difference) -> String {
+fn differs(difference: &Difference) -> [String; 3] {
     let Difference { number, offset, at, uid, pod, event, expected, got } = difference;
     let pod = pod.as_ref().map_or_else(|| "a pod".to_owned(), ToString::to_string);
-    format!(
-        "the first difference is event {number}, at {at}, before byte {offset}: {pod} ({uid}), {event}\n  recorded: {expected}\n  \
-         replayed: {got}"
-    )
+    [
+        format!("the first difference is event {number}, at {at}, before byte {offset}: {pod} ({uid}), {event}"),
+        format!("  recorded: {expected}"),
+        format!("  replayed: {got}"),
+    ]
 }
 
 fn value(run: &Replay) -> Value {

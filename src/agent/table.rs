@@ -1,13 +1,18 @@
 //! Tables of pods, as lines of text.
 
+use std::borrow::Cow;
+
 use podwright::actors::explain::{PodFacts, PodLine};
 use podwright::actors::status::short_age;
+use podwright::actors::text::plain;
 use podwright::actors::time::Time;
 
 use super::view::View;
 
 /// Between two columns.
 const GAP: usize = 3;
+/// The most bytes of a cell, the longest name included.
+const CELL: usize = 512;
 
 /// The columns of the live table.
 pub(crate) const COLUMNS: [&str; 7] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITS FOR"];
@@ -42,8 +47,10 @@ pub(crate) fn explained(pods: &[PodLine], now: Time) -> Vec<String> {
     lines(&WAITS, &pods.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Lines up the columns; the last one is not padded.
+/// Lines up the columns; the last one is not padded. A cell may hold what a runtime or a manifest said.
 pub(crate) fn lines(columns: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let rows: Vec<Vec<Cow<'_, str>>> =
+        rows.iter().map(|row| row.iter().map(|cell| plain(cell, CELL)).collect()).collect();
     let widths: Vec<usize> = columns
         .iter()
         .enumerate()
@@ -61,7 +68,7 @@ pub(crate) fn lines(columns: &[&str], rows: &[Vec<String>]) -> Vec<String> {
         line.trim_end().to_owned()
     };
     let header = line(&mut columns.iter().copied());
-    let rows = rows.iter().map(|row| line(&mut row.iter().map(String::as_str)));
+    let rows = rows.iter().map(|row| line(&mut row.iter().map(AsRef::as_ref)));
     std::iter::once(header).chain(rows).collect()
 }
 
@@ -74,5 +81,11 @@ mod tests {
         let rows =
             [vec!["a".to_owned(), "längere".to_owned(), "x".to_owned()], vec!["bbbb".into(), "".into(), "".into()]];
         assert_eq!(lines(&["N", "WHAT", "Z"], &rows), ["N      WHAT      Z", "a      längere   x", "bbbb"]);
+    }
+
+    #[test]
+    fn a_cell_cannot_move_the_cursor_or_end_its_line() {
+        let rows = [vec!["a".to_owned(), "image x\x1b[2J\ny".to_owned()]];
+        assert_eq!(lines(&["N", "WHAT"], &rows), ["N   WHAT", "a   image x\\u{1b}[2J\\ny"]);
     }
 }

@@ -17,10 +17,10 @@ use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, Syn
 const COUNT: &str = "PODWRIGHT_CHURN";
 const DEFAULT_COUNT: usize = 100_000;
 const BATCH: usize = 2_000;
+/// In how many stretches they come. The first warms the allocator, the maps and the channels up and is not counted.
+const STRETCHES: usize = 6;
 /// A leak of this many bytes per pod fails the test.
 const LEAK: usize = 16;
-/// What the second half may take once, however many pods it has: pages that the first half had not touched yet.
-const ONCE: usize = 1 << 20;
 
 struct Nothing;
 
@@ -83,28 +83,32 @@ fn pods_that_came_and_went_leave_nothing_behind() {
     let config = EngineConfig { threads: Threads::Own(NonZeroUsize::MIN), ..EngineConfig::default() };
     let engine = Engine::build(Arc::new(Nothing), EngineParts { config, ..EngineParts::default() }).unwrap();
     let none = HashSet::new();
-    let mut after_warming = 0;
-    // The first half warms the allocator, the maps and the channels up.
-    for first in (0..count).step_by(BATCH) {
-        if first >= count / 2 && after_warming == 0 {
-            after_warming = resident_bytes();
+    let stretch = (count / STRETCHES).next_multiple_of(BATCH);
+    let mut grown = Vec::new();
+    for first in (0..STRETCHES).map(|number| number * stretch) {
+        let before = resident_bytes();
+        for first in (first..first + stretch).step_by(BATCH) {
+            let pods: Vec<_> = (first..first + BATCH).map(pod).collect();
+            for pod in &pods {
+                engine.update_pod(Update::create(pod.clone()));
+            }
+            for pod in &pods {
+                engine.update_pod(Update::kill(pod.clone()));
+            }
+            drop(pods);
+            until("all end", || engine.is_quiescent());
+            engine.sync_known_pods(&none);
+            assert_eq!(engine.known_pods(), 0);
+            assert!(engine.snapshots().is_empty() && engine.unterminated_pods().is_empty());
         }
-        let pods: Vec<_> = (first..first + BATCH).map(pod).collect();
-        for pod in &pods {
-            engine.update_pod(Update::create(pod.clone()));
-        }
-        for pod in &pods {
-            engine.update_pod(Update::kill(pod.clone()));
-        }
-        drop(pods);
-        until("all end", || engine.is_quiescent());
-        engine.sync_known_pods(&none);
-        assert_eq!(engine.known_pods(), 0);
-        assert!(engine.snapshots().is_empty() && engine.unterminated_pods().is_empty());
+        grown.push(resident_bytes().saturating_sub(before));
     }
-    let grown = resident_bytes().saturating_sub(after_warming);
-    let bound = LEAK * count / 2 + ONCE;
-    eprintln!("{grown} of {bound} bytes");
-    assert!(grown < bound, "{grown} bytes more after {} more pods", count / 2);
+    // How far a batch got before the worker's thread took part of it differs, so now and then one needs more pages at a
+    // time than all before it. What stays of every pod makes every stretch grow; such a page does not come in most.
+    eprintln!("{grown:?} bytes in stretches of {stretch} pods");
+    let mut counted = grown.split_off(1);
+    counted.sort_unstable();
+    let usual = counted[counted.len() / 2];
+    assert!(usual < LEAK * stretch, "{usual} bytes more with every {stretch} pods: {counted:?}");
     assert!(!engine.is_pod_known(&PodUid::new("00000000-0000-4000-8000-000000000000")));
 }

@@ -138,6 +138,7 @@ fn cores_are_pure() {
         "actors/src/time.rs",
         "actors/src/ids.rs",
         "src/adapters/simulated/behaviour.rs",
+        "src/adapters/simulated/behaviour",
         "src/adapters/simulated/draw.rs",
         "src/adapters/simulated/table.rs",
         "src/adapters/simulated/table",

@@ -61,7 +61,9 @@ fn wait(pod: &PodFacts, container: &Container, have: &ContainerStatus) -> Option
         let message = waiting.message.as_deref().filter(|message| !message.is_empty());
         let told = message.map(|message| format!(": {message}")).unwrap_or_default();
         let error = pod.start_errors.get(&ContainerName::from(name.as_str()));
-        let next = error.and_then(|error| error.until);
+        // A backoff that is over is noticed when the worker looks again, which chance puts off.
+        let retry = pod.snapshot.as_ref().and_then(|snapshot| snapshot.wait.next);
+        let next = error.and_then(|error| error.until).map(|until| retry.map_or(until, |retry| retry.max(until)));
         return match reason {
             // Told by the init container that runs.
             "PodInitializing" => None,
@@ -82,7 +84,6 @@ fn wait(pod: &PodFacts, container: &Container, have: &ContainerStatus) -> Option
                     ..Wait::new(What::Image, On::new(Subject::Image, image), detail, "the image can be had")
                 };
                 let tries = failure.map_or(0, |failure| failure.tries);
-                let retry = pod.snapshot.as_ref().and_then(|snapshot| snapshot.wait.next);
                 Some(wait.since(failure.map(|failure| failure.since)).tries(tries).next(next.or(retry)))
             }
             "" | "ContainerCreating" => {
@@ -97,7 +98,7 @@ fn wait(pod: &PodFacts, container: &Container, have: &ContainerStatus) -> Option
                 let wait = Wait::of_container(What::ContainerStart, name, detail, released_by);
                 let tries = snapshot.map_or(1, |snapshot| snapshot.wait.tries.max(1));
                 let since = error.map(|error| error.since);
-                Some(wait.since(since).tries(tries).next(next.or(snapshot.and_then(|snapshot| snapshot.wait.next))))
+                Some(wait.since(since).tries(tries).next(next.or(retry)))
             }
         };
     }

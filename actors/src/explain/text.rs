@@ -4,7 +4,12 @@ use std::fmt;
 
 use super::{Explanation, Wait, What};
 use crate::status::short_age;
+use crate::text::plain;
 use crate::time::Time;
+
+/// The most bytes of a line: what a container may say at its end (4 KiB, API field `terminationMessagePath`), and as much
+/// again for its escapes and for what is said around it.
+const LINE: usize = 8192;
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,18 +29,23 @@ impl fmt::Display for Explanation {
         for event in &self.events {
             let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
             let (kind, reason, message) = (event.kind, &event.reason, &event.message);
-            writeln!(f, "  {}  {kind:<7} {reason}{times}: {message}", when(self.at, event.last))?;
+            line(f, &format!("  {}  {kind:<7} {reason}{times}: {message}", when(self.at, event.last)))?;
         }
         if !self.problems.is_empty() {
             writeln!(f, "\nproblems of its source (what runs is the last good version)")?;
         }
-        self.problems.iter().try_for_each(|problem| writeln!(f, "  {problem}"))
+        self.problems.iter().try_for_each(|problem| line(f, &format!("  {problem}")))
     }
+}
+
+/// One line, whatever a container, a runtime or a manifest said in it: it may be read on a terminal.
+fn line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    writeln!(f, "{}", plain(text, LINE))
 }
 
 impl Explanation {
     fn heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}/{}: {}", self.namespace, self.name, self.summary)?;
+        line(f, &format!("{}/{}: {}", self.namespace, self.name, self.summary))?;
         write!(f, "  phase {}", self.phase)?;
         if let Some(stands) = &self.lifecycle {
             write!(f, ", lifecycle {} for {}", stands.state, short_age(self.at.since(stands.since)))?;
@@ -53,8 +63,8 @@ impl Explanation {
             writeln!(f, "  {ready} of {all} ready, {restarts} {times}, age {}", self.age)?;
         }
         match (&self.reason, &self.message) {
-            (Some(reason), Some(message)) => writeln!(f, "  {reason}: {message}")?,
-            (Some(text), None) | (None, Some(text)) => writeln!(f, "  {text}")?,
+            (Some(reason), Some(message)) => line(f, &format!("  {reason}: {message}"))?,
+            (Some(text), None) | (None, Some(text)) => line(f, &format!("  {text}"))?,
             (None, None) => {}
         }
         let source = match self.source.as_deref() {
@@ -63,10 +73,10 @@ impl Explanation {
             Some(_) => "pod from the API server",
             None => "known to the runtime only",
         };
-        writeln!(f, "  {source}, uid {}", self.uid)?;
+        line(f, &format!("  {source}, uid {}", self.uid))?;
         for other in &self.others {
             let stands = other.lifecycle.map(|state| format!(", {state}")).unwrap_or_default();
-            writeln!(f, "  also known under this name: uid {}{stands}", other.uid)?;
+            line(f, &format!("  also known under this name: uid {}{stands}", other.uid))?;
         }
         Ok(())
     }
@@ -76,7 +86,7 @@ impl Explanation {
 fn write_wait(f: &mut fmt::Formatter<'_>, wait: &Wait, now: Time) -> fmt::Result {
     let indent = "  ".repeat(wait.depth + 1);
     let because = if wait.depth > 0 { "because " } else { "" };
-    writeln!(f, "{indent}{because}{}", wait.detail)?;
+    line(f, &format!("{indent}{because}{}", wait.detail))?;
     let mut facts = Vec::new();
     if let Some(since) = wait.since {
         facts.push(format!("for {} (since {})", short_age(now.since(since)), clock(since)));
@@ -95,7 +105,7 @@ fn write_wait(f: &mut fmt::Formatter<'_>, wait: &Wait, now: Time) -> fmt::Result
     if !facts.is_empty() {
         writeln!(f, "{indent}  {}", facts.join(", "))?;
     }
-    writeln!(f, "{indent}  released by: {}", wait.released_by)
+    line(f, &format!("{indent}  released by: {}", wait.released_by))
 }
 
 /// Whether a wait ends by itself when its time comes, and may end before.

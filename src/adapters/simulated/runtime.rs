@@ -125,7 +125,7 @@ impl Inner {
         let (pod, uid) = (&config.pod, config.pod.uid());
         let behaviour = self.behaviour_or_default(pod, "");
         let varies = behaviour.sandbox_latency.varies() || behaviour.sandbox_failures.varies();
-        let attempt = if varies { self.with(|table, now| table.attempt(uid, "", now)) } else { 0 };
+        let attempt = if varies { self.with(|table, now| table.attempts().count(uid, "", now)) } else { 0 };
         let draws = self.draws(uid, "");
         wait(behaviour.sandbox_latency.draw(draws.of(Choice::SandboxLatency, attempt))).await;
         if behaviour.sandbox_failures.befalls(attempt, draws.of(Choice::SandboxFailure, attempt)) {
@@ -152,7 +152,9 @@ impl Inner {
         let uid = pod.uid();
         // With the policy `Never` an image is as if loaded beforehand, unless the pod tried to pull it and it did not come.
         match pull_policy {
-            Some("Never") if self.with(|table, _| table.has_image(uid, image) || !table.has_tried(uid, image)) => {
+            Some("Never")
+                if self.with(|table, _| table.has_image(uid, image) || !table.attempts().has_tried(uid, image)) =>
+            {
                 return Ok(image.to_owned());
             }
             Some("Never") => return Err(ImageError::NeverPull(image.to_owned())),
@@ -164,7 +166,7 @@ impl Inner {
         let first = all.into_iter().find(|container| container.image.as_deref() == Some(image));
         let behaviour = self.behaviour_or_default(pod, first.map_or("", |container| &container.name));
         let varies = behaviour.pull_latency.varies() || behaviour.pull_failures.varies();
-        let attempt = if varies { self.with(|table, now| table.attempt(uid, image, now)) } else { 0 };
+        let attempt = if varies { self.with(|table, now| table.attempts().count(uid, image, now)) } else { 0 };
         let draws = self.draws(uid, image);
         let latency = behaviour.pull_latency.draw(draws.of(Choice::PullLatency, attempt));
         cancel.run_until_cancelled(wait(latency)).await.ok_or(ImageError::Cancelled)?;

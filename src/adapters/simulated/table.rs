@@ -1,5 +1,7 @@
 //! What a simulated runtime holds. Time comes in with each call; nothing here waits.
 
+mod attempts;
+mod life;
 mod view;
 
 use std::cmp;
@@ -12,10 +14,11 @@ use podwright_actors::time::Time;
 
 use super::behaviour::Behaviour;
 
-pub(super) use view::pod_at;
+use attempts::Attempts;
+use life::Life;
 
-/// How many attempts a pod made is forgotten so long after the last one: twice the longest backoff of a pull.
-const ATTEMPTS_FOR: Duration = Duration::from_secs(600);
+pub(super) use life::{End, How};
+pub(super) use view::pod_at;
 
 /// All pods, and when the next container ends.
 ///
@@ -29,9 +32,7 @@ pub(super) struct Table {
     due: BTreeSet<(Time, Key)>,
     /// The images that containers name, each once.
     images: HashSet<Arc<str>>,
-    attempts: HashMap<(PodUid, Box<str>), Attempts>,
-    /// After how many the attempts of long ago are looked for.
-    attempts_limit: usize,
+    attempts: Attempts,
     serial: u64,
     last_created: Time,
     changed: VecDeque<PodUid>,
@@ -83,45 +84,6 @@ struct Container {
     created_at: Time,
     life: Life,
     behaviour: Arc<Behaviour>,
-}
-
-/// Where a run stands.
-#[derive(Clone, Copy, Debug)]
-enum Life {
-    Created,
-    Running {
-        since: Time,
-        /// The end that comes first of those that are due.
-        end: Option<End>,
-    },
-    Ended {
-        since: Option<Time>,
-        end: End,
-    },
-}
-
-/// When and how a run ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct End {
-    pub(super) at: Time,
-    pub(super) how: How,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum How {
-    /// By itself, with this exit code.
-    ByItself(u8),
-    /// Because it was asked to.
-    Asked,
-    Killed,
-    NeverStarted,
-    FailedToStart,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Attempts {
-    count: u32,
-    last: Time,
 }
 
 /// A sandbox to be made.
@@ -194,21 +156,9 @@ impl Table {
         std::mem::take(&mut self.ended)
     }
 
-    /// How often this was attempted before.
-    pub(super) fn attempt(&mut self, uid: &PodUid, what: &str, now: Time) -> u32 {
-        if self.attempts.len() > self.attempts_limit {
-            self.attempts.retain(|_, attempts| now.since(attempts.last) < ATTEMPTS_FOR);
-            self.attempts_limit = self.attempts.len() * 2 + 64;
-        }
-        let attempts = self.attempts.entry((uid.clone(), what.into())).or_insert(Attempts { count: 0, last: now });
-        attempts.last = now;
-        attempts.count += 1;
-        attempts.count - 1
-    }
-
-    /// Whether this was attempted lately.
-    pub(super) fn has_tried(&mut self, uid: &PodUid, what: &str) -> bool {
-        self.attempts.contains_key(&(uid.clone(), what.into()))
+    /// What was tried how often.
+    pub(super) fn attempts(&mut self) -> &mut Attempts {
+        &mut self.attempts
     }
 
     /// Adds a ready sandbox; `None` if no address is left.

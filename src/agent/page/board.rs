@@ -148,7 +148,8 @@ impl Board {
     }
 }
 
-/// Whether a row made of these would be the same: while a call is under way that depends on how long it takes. Objects and statuses are never changed in place.
+/// Whether a row made of these would be the same; while a call is under way that depends on how long it takes. Objects and
+/// statuses are never changed in place.
 fn is_same(a: &PodFacts, b: &PodFacts) -> bool {
     is_one(&a.object, &b.object)
         && is_one(&a.status, &b.status)

@@ -1,9 +1,13 @@
 //! What is on the screen, fitted to its size. Pure.
 
+use podwright::actors::text::plain;
+
 use crate::agent::table;
 
 /// The fewest lines that logs get while there are any.
 const LOGS: usize = 6;
+/// The most bytes of a line, before it is cut to the width: more than the widest terminal shows.
+const LONGEST: usize = 8192;
 /// The most lines that problems get.
 const PROBLEMS: usize = 4;
 
@@ -76,13 +80,13 @@ fn told(all: &[String], most: usize, more: &str) -> Vec<String> {
     some
 }
 
-/// Cut to a width. What a program wrote must not move the cursor, so control characters become spaces.
+/// Cut to a width. What a program wrote must not move the cursor.
 fn fit(text: &str, columns: usize) -> String {
-    let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let text = plain(text, LONGEST);
     if text.chars().count() <= columns {
-        return clean.collect();
+        return text.into_owned();
     }
-    clean.take(columns.saturating_sub(1)).chain(['…']).collect()
+    text.chars().take(columns.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -134,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_a_program_wrote_cannot_move_the_cursor() {
-        assert_eq!(fit("a\x1b[2Jb", 80), "a [2Jb");
+        assert_eq!(fit("a\x1b[2Jb", 80), "a\\u{1b}[2Jb");
         assert_eq!(fit("abcdef", 4), "abc…");
     }
 

@@ -220,11 +220,13 @@ async fn five_thousand_pods_are_shown_searched_and_scrolled() {
 }
 
 #[tokio::test]
-async fn the_page_is_sent_once_and_only_it_may_watch() {
+async fn the_page_is_sent_once_and_no_other_page_may_ask() {
     let place = Place::new();
     let agent = place.start(&[]).await;
     let ask = |path: &str, headers: &str| {
         let mut stream = TcpStream::connect(agent.admin()).unwrap();
+        // Whoever may watch is told without end.
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -236,6 +238,14 @@ async fn the_page_is_sent_once_and_only_it_may_watch() {
     assert!(!head.contains("unsafe"), "{head}");
     let etag = page.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
     assert!(ask("/", &format!("If-None-Match: {etag}\r\n")).starts_with("HTTP/1.0 304"));
-    assert!(ask("/watch", "Sec-Fetch-Site: cross-site\r\n").starts_with("HTTP/1.0 403"));
+    for site in ["cross-site", "same-site"] {
+        for path in ["/watch", "/recording", "/explain"] {
+            assert!(ask(path, &format!("Sec-Fetch-Site: {site}\r\n")).starts_with("HTTP/1.0 403"), "{path}");
+        }
+        let link = format!("Sec-Fetch-Site: {site}\r\nSec-Fetch-Mode: navigate\r\n");
+        assert!(ask("/", &link).starts_with("HTTP/1.0 200"), "a link leads here");
+    }
+    let answer = ask("/explain", "Sec-Fetch-Site: same-origin\r\n");
+    assert!(answer.starts_with("HTTP/1.0 200") && answer.contains("x-content-type-options: nosniff"), "{answer}");
     assert!(ask("/", "Host: evil.example\r\n").starts_with("HTTP/1.0 403"));
 }

@@ -130,27 +130,3 @@ impl Container {
         }
     }
 }
-
-impl How {
-    fn exit_code(self) -> i32 {
-        match self {
-            How::ByItself(code) => code.into(),
-            How::Asked => 0,
-            How::Killed | How::NeverStarted => 137,
-            // As containerd reports a container that it could not start.
-            How::FailedToStart => 128,
-        }
-    }
-}
-
-impl End {
-    /// Reason and message.
-    fn words(self) -> (&'static str, &'static str) {
-        match self.how {
-            How::ByItself(0) | How::Asked => ("Completed", ""),
-            How::ByItself(_) | How::Killed => ("Error", ""),
-            How::NeverStarted => ("Error", "stopped before it was started"),
-            How::FailedToStart => ("StartError", "simulated failure"),
-        }
-    }
-}

@@ -1,0 +1,43 @@
+//! How often pods tried what.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use podwright_actors::ids::PodUid;
+use podwright_actors::time::Time;
+
+/// A pod's attempts are forgotten so long after the last one: twice the longest backoff of a pull.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// The attempts of all pods.
+#[derive(Debug, Default)]
+pub(in super::super) struct Attempts {
+    by_pod: HashMap<(PodUid, Box<str>), Tries>,
+    /// After how many those of long ago are looked for.
+    limit: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tries {
+    count: u32,
+    last: Time,
+}
+
+impl Attempts {
+    /// Counts one more; answers how many there were before.
+    pub(in super::super) fn count(&mut self, uid: &PodUid, what: &str, now: Time) -> u32 {
+        if self.by_pod.len() > self.limit {
+            self.by_pod.retain(|_, tries| now.since(tries.last) < KEPT);
+            self.limit = self.by_pod.len() * 2 + 64;
+        }
+        let tries = self.by_pod.entry((uid.clone(), what.into())).or_insert(Tries { count: 0, last: now });
+        tries.last = now;
+        tries.count += 1;
+        tries.count - 1
+    }
+
+    /// Whether there was one lately.
+    pub(in super::super) fn has_tried(&self, uid: &PodUid, what: &str) -> bool {
+        self.by_pod.contains_key(&(uid.clone(), what.into()))
+    }
+}

@@ -1,0 +1,104 @@
+//! Explanations as people and programs get them.
+
+use podwright_actors::explain::Explanation;
+use podwright_actors::ids::FullName;
+use podwright_actors::ports::Clock;
+use podwright_actors::status::short_age;
+use podwright_actors::time::Time;
+use serde_json::Value;
+
+use crate::support::test_node::TestNode;
+
+pub(super) fn explain(node: &TestNode, name: &str) -> Explanation {
+    let explanation = node.node.explainer.explain(&FullName::new("test", name), &|_| Vec::new());
+    let explanation = explanation.unwrap_or_else(|| panic!("no pod {name}"));
+    assert_shape(&explanation);
+    explanation
+}
+
+/// The heading, and what is below `waits for`.
+pub(super) fn waits(node: &TestNode, name: &str) -> String {
+    let text = explain(node, name).to_string();
+    let (heading, _) = text.split_once('\n').unwrap();
+    let waits = text.split("\nwaits for\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    format!("{heading}\n{}", waits.trim_end_matches('\n'))
+}
+
+/// What the engine says of a pod that it tries again, in the words of an explanation: how long after an error that is
+/// depends on chance.
+pub(super) struct Retry {
+    /// How long it has been failing, since when, and how often it was tried.
+    pub(super) failing: String,
+    /// How long still.
+    pub(super) left: String,
+    /// The same and when that is.
+    pub(super) next: String,
+}
+
+pub(super) fn retry(node: &TestNode, uid: &str) -> Retry {
+    let wait = node.node.engine.snapshot(&uid.into()).unwrap().wait;
+    let (now, next) = (node.clock.now(), wait.next.expect("it is tried again"));
+    let at = |time: Time| time.to_timestamp().strftime("%H:%M:%SZ").to_string();
+    let tries = if wait.tries == 1 { "1 try".to_owned() } else { format!("{} tries", wait.tries) };
+    let left = short_age(next.since(now));
+    Retry {
+        failing: format!("for {} (since {}), {tries}", short_age(now.since(wait.since)), at(wait.since)),
+        next: format!("next in {left} (at {})", at(next)),
+        left,
+    }
+}
+
+#[track_caller]
+pub(super) fn assert_text(found: &str, wanted: &[&str]) {
+    let found: Vec<&str> = found.lines().collect();
+    assert_eq!(found, wanted, "\n{}", found.join("\n"));
+}
+
+/// Every explanation has these fields and no others, whatever the pod waits for.
+fn assert_shape(explanation: &Explanation) {
+    let value = serde_json::to_value(explanation).unwrap();
+    let is = |value: &Value, field: &str, required: &[&str], optional: &[&str]| {
+        let fields: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        let known = |name: &&str| required.contains(name) || optional.contains(name);
+        assert!(fields.iter().all(known), "{field}: {fields:?}");
+        assert!(required.iter().all(|name| fields.contains(name)), "{field}: {fields:?}");
+    };
+    let fields = [
+        "at",
+        "namespace",
+        "name",
+        "uid",
+        "desired",
+        "phase",
+        "state",
+        "summary",
+        "chain",
+        "containers",
+        "transitions",
+        "events",
+        "others",
+        "problems",
+    ];
+    is(&value, "pod", &fields, &["source", "reason", "message", "lifecycle"]);
+    let each = |list: &Value, field: &str, required: &[&str], optional: &[&str]| {
+        list.as_array().unwrap().iter().for_each(|value| is(value, field, required, optional));
+    };
+    let wait = ["depth", "what", "on", "releasedBy", "detail"];
+    let sometimes = ["container", "since", "tries", "next"];
+    each(&value["chain"], "wait", &wait, &sometimes);
+    for wait in value["chain"].as_array().unwrap() {
+        is(&wait["on"], "on", &["kind", "name"], &["uid"]);
+        for time in ["since", "next"].iter().filter_map(|name| wait[*name].as_str()) {
+            assert!(time.ends_with('Z') && time.contains('T'), "{time}");
+        }
+    }
+    let container = ["name", "kind", "state", "ready", "restarts"];
+    each(&value["containers"], "container", &container, &["reason", "run", "last", "waits"]);
+    for container in value["containers"].as_array().unwrap() {
+        for run in ["run", "last"].iter().filter_map(|name| container.get(name)) {
+            is(run, "run", &[], &["startedAt", "finishedAt", "exitCode", "reason"]);
+        }
+    }
+    each(&value["transitions"], "move", &["at", "to", "cause"], &["from"]);
+    assert_eq!(value["chain"][0]["depth"], 0);
+}
