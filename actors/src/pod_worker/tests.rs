@@ -72,7 +72,7 @@ fn a_herd_is_tried_again_in_groups() {
         assert!((10.0..=15.0).contains(&due.since(now).as_secs_f64()), "{jitter}: {due}");
         groups.insert(due);
     }
-    assert!((30..=64).contains(&groups.len()), "{} groups", groups.len());
+    assert!((30..=40).contains(&groups.len()), "{} groups", groups.len());
 }
 
 // S23: delays without jitter.
