@@ -132,7 +132,11 @@ impl Engine {
         let inner = self.inner();
         inner.synced.store(true, Ordering::Release);
         // Collected first: the map is not locked while records are worked on, so no update waits for this pass.
-        let cells: Vec<Arc<Cell>> = inner.cells.iter().map(|entry| entry.value().clone()).collect();
+        let mut cells: Vec<Arc<Cell>> = inner.cells.iter().map(|entry| entry.value().clone()).collect();
+        if inner.config.seed.is_some() {
+            // The map's order differs from run to run.
+            cells.sort_unstable_by(|a, b| a.uid.cmp(&b.uid));
+        }
         let mut known = Vec::with_capacity(cells.len());
         let tick = inner.tick(0.0);
         for cell in cells {

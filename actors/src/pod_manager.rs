@@ -9,10 +9,13 @@ use crate::pod::PodObject;
 /// What the sources want. Mirrors are not pods of their own here: each shows a static pod of the same full name.
 #[derive(Debug, Default)]
 pub struct PodManager {
-    pods: HashMap<PodUid, Arc<PodObject>>,
-    by_name: HashMap<FullName, PodUid>,
-    mirrors: HashMap<FullName, Arc<PodObject>>,
+    pods: Map<PodUid, Arc<PodObject>>,
+    by_name: Map<FullName, PodUid>,
+    mirrors: Map<FullName, Arc<PodObject>>,
 }
+
+/// Its order follows from its history alone, so that a node whose engine has a seed repeats itself.
+type Map<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
 
 impl PodManager {
     /// Adds a pod or a mirror, or replaces the one with its UID or, for mirrors, its full name.
