@@ -12,6 +12,8 @@ mod node;
 mod process_runtime;
 #[cfg(feature = "simulated")]
 mod simulated;
+#[cfg(feature = "simulated")]
+mod simulation;
 #[cfg(feature = "agent")]
 mod sources;
 mod support;
