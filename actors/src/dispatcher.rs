@@ -167,9 +167,10 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an earlier agent admitted the pod: it runs, and this agent has not heard of it.
+    /// Whether an earlier agent admitted the pod: it runs, and this agent has not heard of it. A pod that the runtime lists
+    /// and that cannot be read may run, and what may run is not judged; of any other pod it is known that it does not.
     fn is_adopted(&self, pod: &PodObject) -> bool {
-        !self.engine.is_pod_known(pod.uid()) && self.view.observed(pod.uid()) == Observed::Running
+        !self.engine.is_pod_known(pod.uid()) && self.view.observed(pod.uid()) != Observed::Stopped
     }
 
     fn update(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {

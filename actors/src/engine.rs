@@ -108,7 +108,7 @@ impl Engine {
         let pool = Pool::start(config.threads)?;
         let seed = config.seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0));
         let inner = Arc::new(Inner {
-            cells: Cells::default(),
+            cells: Cells::new(seed),
             names: Names::default(),
             synced: AtomicBool::new(false),
             closing: AtomicBool::new(false),

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
@@ -11,9 +11,9 @@ use crate::pod::PodObject;
 /// What the sources want. Mirrors are not pods of their own here: each shows a static pod of the same full name.
 #[derive(Debug, Default)]
 pub struct PodManager {
-    pods: HashMap<PodUid, Arc<PodObject>, RandomState>,
-    by_name: HashMap<FullName, PodUid, RandomState>,
-    mirrors: HashMap<FullName, Arc<PodObject>, RandomState>,
+    pods: Map<PodUid, Arc<PodObject>>,
+    by_name: Map<FullName, PodUid>,
+    mirrors: Map<FullName, Arc<PodObject>>,
     /// Found without a look at all pods, which housekeeping would take every two seconds.
     marked: Marked,
 }
@@ -23,8 +23,8 @@ pub struct PodManager {
 struct Marked {
     statics: usize,
     ephemeral_containers: usize,
-    with_deadline: HashSet<PodUid, RandomState>,
-    ending: HashSet<PodUid, RandomState>,
+    with_deadline: HashSet<PodUid, FixedState>,
+    ending: HashSet<PodUid, FixedState>,
 }
 
 impl Marked {
@@ -51,6 +51,9 @@ impl Marked {
 fn is_ending(pod: &PodObject) -> bool {
     pod.is_deleting() && pod.phase().is_terminal()
 }
+
+/// Its order follows from its history alone, so that a node whose engine has a seed repeats itself.
+type Map<K, V> = HashMap<K, V, FixedState>;
 
 impl PodManager {
     /// Adds a pod or a mirror, or replaces the one with its UID or, for mirrors, its full name.

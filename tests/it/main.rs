@@ -19,6 +19,8 @@ mod properties;
 mod recordings;
 #[cfg(feature = "simulated")]
 mod simulated;
+#[cfg(feature = "simulated")]
+mod simulation;
 #[cfg(feature = "agent")]
 mod sources;
 mod support;

@@ -10,6 +10,7 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::RwLock;
@@ -29,7 +30,8 @@ const SPARE: usize = 32;
 #[derive(Debug)]
 pub(super) struct Cells {
     shards: Box<[Shard]>,
-    hasher: foldhash::fast::RandomState,
+    /// With the engine's seed, so that the order of the cells repeats with it.
+    hasher: FixedState,
 }
 
 /// On cache lines of its own.
@@ -37,16 +39,11 @@ pub(super) struct Cells {
 #[repr(align(128))]
 struct Shard(RwLock<HashTable<Arc<Cell>>>);
 
-impl Default for Cells {
-    fn default() -> Self {
-        Cells {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            hasher: foldhash::fast::RandomState::default(),
-        }
-    }
-}
-
 impl Cells {
+    pub(super) fn new(seed: u64) -> Self {
+        Cells { shards: (0..SHARDS).map(|_| Shard::default()).collect(), hasher: FixedState::with_seed(seed) }
+    }
+
     /// The hash and its shard. The table uses the lowest and the highest bits of the hash.
     fn place(&self, uid: &PodUid) -> (u64, &RwLock<HashTable<Arc<Cell>>>) {
         let hash = self.hasher.hash_one(uid);

@@ -94,10 +94,8 @@ impl Watch {
                 reads.push(observer.follow(uid, &sink));
             }
             tokio::select! {
-                uid = observer.runtime.next_event(), if with_events => {
-                    self.marked.insert(uid);
-                }
-                Some(uid) = reads.next() => self.was_read(&uid),
+                // In this order, so that a run can be repeated: a flood of events, which come last, holds up nothing else.
+                biased;
                 listed = &mut list => {
                     let wait = match listed {
                         Ok(changed) => {
@@ -122,6 +120,10 @@ impl Watch {
                         list_start = start;
                         list.set(observer.list().fuse());
                     }
+                }
+                Some(uid) = reads.next() => self.was_read(&uid),
+                uid = observer.runtime.next_event(), if with_events => {
+                    self.marked.insert(uid);
                 }
             }
         }

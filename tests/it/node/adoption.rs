@@ -3,6 +3,7 @@
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 
+use crate::support::fake_runtime::Op;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
@@ -52,6 +53,19 @@ async fn a_pod_that_runs_keeps_its_place_although_a_new_one_took_it_meanwhile() 
     node.deliver(&[pod("other").cpu("2")]).await;
     node.deliver(&[pod("other").cpu("2"), old]).await;
     assert_eq!(node.phase("old"), "Running");
+}
+
+#[actix::test]
+async fn a_pod_that_runs_and_cannot_be_read_is_not_judged_again_either() {
+    let old = pod("old").cpu("3");
+    let node = restarted("old", &old).await;
+    node.runtime.fail(Op::Status);
+    node.deliver(&[pod("new").cpu("3"), old.clone()]).await;
+    node.wait(5.0).await;
+    node.runtime.heal();
+    node.wait(30.0).await;
+    assert_eq!((node.phase("old"), node.runtime.calls_of("old")), ("Running".into(), vec![]));
+    assert_eq!((node.phase("new"), node.reason("new")), ("Failed".into(), "OutOfcpu".into()));
 }
 
 #[actix::test]

@@ -6,7 +6,7 @@ use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::ContainerState;
 
-use crate::support::fake_runtime::{Op, Script};
+use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
@@ -86,15 +86,12 @@ async fn what_a_pod_left_that_was_deleted_while_the_agent_was_down_goes() {
 
 // W13
 #[actix::test]
-async fn a_running_pod_that_is_rejected_after_a_restart_is_stopped_by_its_spec() {
-    let setup = Setup::new(true);
-    setup.runtime.plant("r", FullName::new("test", "r"), "main");
-    setup.runtime.script("main", Script::stubborn());
-    // It is judged because nobody can tell yet that it runs.
-    setup.runtime.fail(Op::Status);
-    let node = setup.start();
+async fn a_rejected_pod_that_turns_out_to_run_is_stopped_by_its_spec() {
+    let node = TestNode::start().await;
     node.deliver(&[pod("r").cpu("64").grace(7)]).await;
-    node.runtime.heal();
+    node.runtime.script("main", Script::stubborn());
+    // What an agent before this one asked for took effect late.
+    node.runtime.plant("r", FullName::new("test", "r"), "main");
     node.until(12.0).await;
     assert_eq!(node.runtime.calls_of("r")[0], "stop main 7");
     assert_eq!(node.runtime.running("r"), [""; 0]);

@@ -177,3 +177,17 @@ async fn a_container_that_still_runs_after_its_stop_keeps_the_pod_terminating() 
     assert_eq!(node.lifecycle("b"), Some(Lifecycle::Finished));
     assert_eq!(node.runtime.running("b"), [""; 0]);
 }
+
+// S69, S102
+#[actix::test]
+async fn a_pre_stop_hook_that_panics_does_not_keep_its_pod_from_stopping() {
+    let node = TestNode::start().await;
+    let hook =
+        serde_json::json!([{"name": "main", "image": "img", "lifecycle": {"preStop": {"exec": {"command": ["bye"]}}}}]);
+    let a = pod("a").spec("containers", hook);
+    node.deliver(std::slice::from_ref(&a)).await;
+    node.runtime.panic_in(Op::Exec);
+    node.deliver(&[a.deleting(30)]).await;
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
+    assert!(node.events.has("a", "FailedPreStopHook"));
+}

@@ -56,6 +56,7 @@ pub(crate) enum Op {
     Start,
     Stop,
     Remove,
+    Exec,
 }
 
 impl Op {

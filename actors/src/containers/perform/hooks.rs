@@ -34,6 +34,8 @@ pub(super) enum HookError {
     NoAddress,
     #[error("it has no action")]
     NoAction,
+    #[error("it panicked")]
+    Panicked,
 }
 
 /// A hook with all that it needs to run by itself, however often its caller is cancelled.

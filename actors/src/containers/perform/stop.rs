@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -237,6 +238,12 @@ impl ContainerManager {
     }
 }
 
+/// A panic of a port becomes the hook's failure: kept in the shared future it would come again with every call, and the
+/// container would never be stopped.
+async fn guarded(hook: Hook) -> Result<(), HookError> {
+    AssertUnwindSafe(hook.run()).catch_unwind().await.unwrap_or(Err(HookError::Panicked))
+}
+
 /// A pre-stop hook that may outlive the call that began it.
 type HookRun = Shared<BoxFuture<'static, Result<(), HookError>>>;
 
@@ -263,7 +270,7 @@ impl StopMemory {
     fn pre_stop(&self, uid: &PodUid, id: &ContainerId, hook: impl FnOnce() -> Hook) -> HookRun {
         let mut pods = self.pods.lock();
         let begun = pods.entry(uid.clone()).or_default().entry(id.clone()).or_default();
-        begun.get_or_insert_with(|| hook().run().boxed().shared()).clone()
+        begun.get_or_insert_with(|| guarded(hook()).boxed().shared()).clone()
     }
 
     fn forget(&self, uid: &PodUid, id: &ContainerId) {

@@ -200,7 +200,11 @@ impl ContainerRuntime for FakeRuntime {
     }
 
     fn exec<'a>(&'a self, _: &'a ContainerId, _: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
-        async { Ok(ExecOutput::default()) }.boxed()
+        async {
+            assert!(!self.state.lock().panicking.contains(&Op::Exec), "a command was told to panic");
+            Ok(ExecOutput::default())
+        }
+        .boxed()
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {

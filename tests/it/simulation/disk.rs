@@ -1,0 +1,78 @@
+//! Pods' directories: they outlive the agent.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
+
+use super::faulty::{Failed, NODE};
+use super::scenario::Op;
+use super::world::{About, World};
+
+pub(super) struct Disk {
+    world: Arc<World>,
+    directories: Mutex<BTreeSet<PodUid>>,
+}
+
+impl Failed for StorageError {
+    fn failed(_: bool) -> Self {
+        StorageError::Volume { volume: "data".into(), reason: "simulated".into() }
+    }
+}
+
+impl Disk {
+    pub(super) fn new(world: Arc<World>) -> Self {
+        Disk { world, directories: Mutex::default() }
+    }
+
+    pub(super) fn directories(&self) -> Vec<PodUid> {
+        self.directories.lock().iter().cloned().collect()
+    }
+}
+
+impl PodStorage for Disk {
+    fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>> {
+        let work = async {
+            self.directories.lock().insert(pod.uid().clone());
+            Ok(VolumeMounts::new())
+        };
+        self.world.call(Op::SetUp, pod.uid(), About::Nothing, work).boxed()
+    }
+
+    fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
+        self.world.call(Op::TearDown, uid, About::Nothing, async { Ok(()) }).boxed()
+    }
+
+    fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
+        let work = async move {
+            if unused() {
+                self.directories.lock().remove(uid);
+            }
+            Ok(())
+        };
+        self.world.call(Op::RemoveDirectory, uid, About::Nothing, work).boxed()
+    }
+
+    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>> {
+        self.world.call(Op::ListDirectories, &NODE, About::Nothing, async { Ok(self.directories()) }).boxed()
+    }
+
+    /// The logs of a container are numbered by its restarts, and are there as long as the pod's directory is.
+    fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
+        async move {
+            if !self.directories.lock().contains(pod.uid()) {
+                return None;
+            }
+            self.world.with_runs(|runs| {
+                let of = runs.of(pod.uid()).iter().filter(|run| run.name.as_str() == container);
+                of.map(|run| run.restart_count + 1).max()
+            })
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,133 @@
+//! Pod objects from plans.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use podwright::adapters::simulated::ANNOTATION_PREFIX;
+use podwright_actors::pod::PodObject;
+use serde_json::{Map, Value, json};
+
+use super::scenario::{ContainerPlan, HookPlan, Kind, PodPlan, ProbePlan, Source};
+
+/// How a pod stands in its source.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing<'a> {
+    pub(super) uid: &'a str,
+    pub(super) image: u32,
+    pub(super) label: u32,
+    /// Marked for deletion, with this grace.
+    pub(super) deleting: Option<i64>,
+    pub(super) status: Option<&'a PodStatus>,
+}
+
+pub(super) fn object(plan: &PodPlan, standing: &Standing<'_>) -> Arc<PodObject> {
+    let source = match plan.source {
+        Source::File => "file",
+        Source::Api => "api",
+    };
+    let mut annotations: Map<String, Value> = Map::new();
+    annotations.insert("kubernetes.io/config.source".into(), json!(source));
+    for (key, value) in &plan.settings {
+        annotations.insert(format!("{ANNOTATION_PREFIX}{key}"), json!(value));
+    }
+    for container in &plan.containers {
+        for (key, value) in &container.settings {
+            let part = format!("{}={value}", container.name);
+            let all = annotations.entry(format!("{ANNOTATION_PREFIX}{key}")).or_insert(json!(""));
+            let before = all.as_str().unwrap();
+            *all = if before.is_empty() { json!(part) } else { json!(format!("{before},{part}")) };
+        }
+    }
+    let list = |regular: bool| -> Vec<Value> {
+        let of = plan.containers.iter().filter(|c| (c.kind == Kind::Regular) == regular);
+        of.map(|c| container(c, standing.image)).collect()
+    };
+    let mut spec = json!({"containers": list(true)});
+    let mut set = |key: &str, value: Value| spec[key] = value;
+    if plan.containers.iter().any(|c| c.kind != Kind::Regular) {
+        set("initContainers", json!(list(false)));
+    }
+    if let Some(policy) = plan.policy {
+        set("restartPolicy", json!(policy));
+    }
+    if let Some(grace) = plan.grace {
+        set("terminationGracePeriodSeconds", json!(grace));
+    }
+    if let Some(deadline) = plan.deadline {
+        set("activeDeadlineSeconds", json!(deadline));
+    }
+    if let Some(priority) = plan.priority {
+        set("priority", json!(priority));
+    }
+    if plan.host_network {
+        set("hostNetwork", json!(true));
+    }
+    if let Some(cpu) = plan.cpu {
+        spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+    }
+    let mut metadata = json!({
+        "name": plan.name, "namespace": "sim", "uid": standing.uid, "generation": 1,
+        "labels": {"version": standing.label.to_string()}, "annotations": annotations,
+    });
+    if let Some(grace) = standing.deleting {
+        metadata["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
+        metadata["deletionGracePeriodSeconds"] = json!(grace);
+    }
+    let mut pod: k8s_openapi::api::core::v1::Pod =
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+    pod.status = standing.status.cloned();
+    PodObject::new(pod).unwrap()
+}
+
+/// The image of a pod's containers.
+pub(super) fn image(revision: u32) -> String {
+    format!("img:{revision}")
+}
+
+fn container(plan: &ContainerPlan, revision: u32) -> Value {
+    let mut container = json!({
+        "name": plan.name, "image": image(revision), "imagePullPolicy": "Always",
+        "ports": [{"name": "http", "containerPort": 80}],
+    });
+    let policy = if plan.kind == Kind::Sidecar { Some("Always") } else { plan.policy };
+    if let Some(policy) = policy {
+        container["restartPolicy"] = json!(policy);
+    }
+    if let Some((code, action)) = plan.rule {
+        let codes = json!({"operator": "In", "values": [code]});
+        container["restartPolicyRules"] = json!([{"action": action, "exitCodes": codes}]);
+    }
+    for probe in &plan.probes {
+        container[probe.field] = of_probe(probe);
+    }
+    let hooks = [("postStart", plan.post_start), ("preStop", plan.pre_stop)];
+    for (field, hook) in hooks {
+        if let Some(hook) = hook {
+            container["lifecycle"][field] = of_hook(hook);
+        }
+    }
+    container
+}
+
+fn of_probe(plan: &ProbePlan) -> Value {
+    let mut probe = match plan.exec {
+        true => json!({"exec": {"command": ["probe"]}}),
+        false => json!({"httpGet": {"port": 80, "path": "/"}}),
+    };
+    probe["periodSeconds"] = json!(plan.period);
+    probe["failureThreshold"] = json!(plan.failures);
+    probe["timeoutSeconds"] = json!(1);
+    probe["successThreshold"] = json!(1);
+    if let Some(grace) = plan.grace {
+        probe["terminationGracePeriodSeconds"] = json!(grace);
+    }
+    probe
+}
+
+fn of_hook(plan: HookPlan) -> Value {
+    match plan {
+        HookPlan::Exec => json!({"exec": {"command": ["hook"]}}),
+        HookPlan::Http => json!({"httpGet": {"port": 80, "path": "/"}}),
+        HookPlan::Sleep(seconds) => json!({"sleep": {"seconds": seconds}}),
+    }
+}

@@ -1,0 +1,92 @@
+//! Every run of every container that there was, as the runtime has it and not as the agent sees it.
+
+use std::collections::BTreeMap;
+
+use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
+use podwright_actors::time::Time;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) id: ContainerId,
+    pub(super) name: ContainerName,
+    pub(super) sandbox: SandboxId,
+    pub(super) image: String,
+    pub(super) restart_count: u32,
+    pub(super) created: Time,
+    pub(super) state: ContainerState,
+    pub(super) started: Option<Time>,
+    pub(super) ended: Option<Time>,
+    pub(super) exit_code: i32,
+    /// In which life of the agent it was made.
+    pub(super) life: u32,
+    /// When the record that made it was made.
+    pub(super) record: Option<Time>,
+    /// Stopped while its pod was to run on: its exit is not among those that the next start of it goes by.
+    pub(super) replaced: bool,
+    /// When a call to stop it failed last.
+    pub(super) stop_failed: Option<Time>,
+}
+
+impl Run {
+    pub(super) fn runs(&self) -> bool {
+        self.state == ContainerState::Running
+    }
+}
+
+/// The runs of all pods, each pod's oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Runs(BTreeMap<PodUid, Vec<Run>>);
+
+impl Runs {
+    /// Takes in what the runtime has now.
+    pub(super) fn learn(&mut self, uid: &PodUid, status: &PodRuntimeStatus, life: u32, record: Option<Time>) {
+        if status.containers.is_empty() && !self.0.contains_key(uid) {
+            return;
+        }
+        let known = self.0.entry(uid.clone()).or_default();
+        for now in status.containers.iter().rev() {
+            let run = match known.iter_mut().rfind(|run| run.id == now.id) {
+                Some(run) => run,
+                None => {
+                    known.push(Run {
+                        id: now.id.clone(),
+                        name: now.name.clone(),
+                        sandbox: now.sandbox.clone(),
+                        image: now.image.clone(),
+                        restart_count: now.restart_count,
+                        created: now.created_at,
+                        state: now.state,
+                        started: None,
+                        ended: None,
+                        exit_code: 0,
+                        life,
+                        record,
+                        replaced: false,
+                        stop_failed: None,
+                    });
+                    known.last_mut().unwrap()
+                }
+            };
+            run.state = now.state;
+            run.started = now.started_at;
+            run.ended = now.finished_at;
+            run.exit_code = now.exit_code;
+        }
+    }
+
+    pub(super) fn replaced(&mut self, uid: &PodUid, id: &ContainerId) {
+        let runs = self.0.get_mut(uid).into_iter().flatten();
+        runs.filter(|run| run.id == *id).for_each(|run| run.replaced = true);
+    }
+
+    pub(super) fn stop_failed(&mut self, uid: &PodUid, id: &ContainerId, now: Time) {
+        let runs = self.0.get_mut(uid).into_iter().flatten();
+        runs.filter(|run| run.id == *id).for_each(|run| run.stop_failed = Some(now));
+    }
+
+    pub(super) fn of(&self, uid: &PodUid) -> &[Run] {
+        self.0.get(uid).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,61 @@
+//! What happened, in order: the last of it for people, all of it as one number.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+/// How much is kept to be shown of one run among many.
+pub(super) const KEPT: usize = 250;
+
+#[derive(Debug)]
+pub(super) struct Trace {
+    last: VecDeque<Entry>,
+    kept: usize,
+    hash: u64,
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Since the beginning.
+    at: Duration,
+    life: u32,
+    what: String,
+}
+
+impl Trace {
+    /// Empty; keeps so much to be shown.
+    pub(super) fn keeping(kept: usize) -> Self {
+        Trace { last: VecDeque::new(), kept, hash: 0xcbf2_9ce4_8422_2325, count: 0 }
+    }
+
+    pub(super) fn note(&mut self, at: Duration, life: u32, what: String) {
+        let nanos = u64::try_from(at.as_nanos()).unwrap();
+        for byte in what.bytes().chain(nanos.to_le_bytes()) {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        self.count += 1;
+        if self.last.len() >= self.kept {
+            self.last.pop_front();
+        }
+        self.last.push_back(Entry { at, life, what });
+    }
+
+    /// Equal traces have equal ones.
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Entry { at, life, what } in &self.last {
+            writeln!(f, "{:9.3} life {life} {what}", at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
