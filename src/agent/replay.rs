@@ -5,15 +5,21 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use podwright::actors::ids::FullName;
-use podwright::actors::pod_worker::Lifecycle;
-use podwright::actors::recorder::{self, Difference, Line, Pick, ReadError, Replay};
-use podwright::actors::time::Time;
+use crate::actors::ids::FullName;
+use crate::actors::pod_worker::Lifecycle;
+use crate::actors::recorder::{self, Difference, Line, Pick, ReadError, Replay};
+use crate::actors::text::plain;
+use crate::actors::time::Time;
 use serde_json::{Value, json};
 
 use super::cli::{ExplainOutput, ReplayArgs};
 use super::explain::nearest;
 use super::root::reason;
+
+/// How many bytes of a line are told. The longest are plans of pods with many containers.
+const LONGEST_LINE: usize = 64 * 1024;
+/// How many bytes of a name are told: more than the longest that a pod can have.
+const LONGEST_NAME: usize = 400;
 
 /// A recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +77,8 @@ fn near(pick: &Pick, run: &Replay) -> String {
 
 fn list(names: &[FullName]) -> String {
     const MOST: usize = 10;
-    let mut text = names.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let plain = |name: &FullName| plain(&name.to_string(), LONGEST_NAME).into_owned();
+    let mut text = names.iter().take(MOST).map(plain).collect::<Vec<_>>().join(", ");
     if names.len() > MOST {
         let _infallible = write!(text, " and {} more", names.len() - MOST);
     }
@@ -108,14 +115,15 @@ fn text(run: &Replay) -> String {
     );
     match &run.difference {
         None => push(&mut text, "every state was reached again"),
-        Some(difference) => push(&mut text, &differs(difference)),
+        Some(difference) => differs(difference).iter().for_each(|line| push(&mut text, line)),
     }
     text.truncate(text.trim_end().len());
     text
 }
 
+/// The file may come from anywhere, and a line of it is read on a terminal.
 fn push(text: &mut String, line: &str) {
-    text.push_str(line);
+    text.push_str(&plain(line, LONGEST_LINE));
     text.push('\n');
 }
 
@@ -138,13 +146,14 @@ fn offset(start: Time, at: Time) -> String {
     format!("+{:.3} s", at.since(start).as_secs_f64())
 }
 
-fn differs(difference: &Difference) -> String {
+fn differs(difference: &Difference) -> [String; 3] {
     let Difference { number, offset, at, uid, pod, event, expected, got } = difference;
     let pod = pod.as_ref().map_or_else(|| "a pod".to_owned(), ToString::to_string);
-    format!(
-        "the first difference is event {number}, at {at}, before byte {offset}: {pod} ({uid}), {event}\n  recorded: {expected}\n  \
-         replayed: {got}"
-    )
+    [
+        format!("the first difference is event {number}, at {at}, before byte {offset}: {pod} ({uid}), {event}"),
+        format!("  recorded: {expected}"),
+        format!("  replayed: {got}"),
+    ]
 }
 
 fn value(run: &Replay) -> Value {

@@ -1,8 +1,8 @@
 //! Tables of pods, as lines of text.
 
-use podwright::actors::explain::{PodFacts, PodLine};
-use podwright::actors::status::short_age;
-use podwright::actors::time::Time;
+use crate::actors::explain::{PodFacts, PodLine};
+use crate::actors::status::short_age;
+use crate::actors::time::Time;
 
 use super::view::View;
 
