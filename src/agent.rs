@@ -10,21 +10,72 @@
 //! What people see of a pod, here or in the table, is drawn from [`view`], which reads what the node knows at one instant
 //! and changes nothing.
 
-pub(crate) mod admin;
-pub(crate) mod cli;
-pub(crate) mod client;
-pub(crate) mod events;
-pub(crate) mod explain;
-pub(crate) mod get;
-pub(crate) mod logs;
-pub(crate) mod machine;
-pub(crate) mod page;
-pub(crate) mod replay;
-pub(crate) mod root;
-pub(crate) mod run;
+mod admin;
+mod cli;
+mod client;
+mod events;
+mod explain;
+mod get;
+mod logs;
+mod machine;
+mod page;
+mod replay;
+mod root;
+mod run;
 mod runtime;
-pub(crate) mod screen;
-pub(crate) mod table;
-pub(crate) mod until;
-pub(crate) mod validate;
-pub(crate) mod view;
+mod screen;
+mod table;
+mod until;
+mod validate;
+mod view;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command};
+
+pub use admin::router;
+pub use events::EventLog;
+pub use page::{About, Place};
+pub use view::View;
+
+/// The agent as a program: flags, and what the shell gets back.
+pub fn main() -> ExitCode {
+    match command(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            // With nobody left to read it there is nothing to be done.
+            let _ = writeln!(std::io::stderr(), "podwright: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(args) => return Ok(run::run(args)?),
+        Command::Get(args) => print(&get::get(&args)?),
+        Command::Explain(args) => print(&get::explain(&args)?),
+        Command::Replay(args) => {
+            let told = replay::replay(&args)?;
+            print(&told.text);
+            if !told.agrees {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::Validate(args) => {
+            let findings = validate::validate(&args.paths);
+            print(&findings.lines.join("\n"));
+            if findings.faults > 0 {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// To standard output; a reader that has seen enough (`| head`) is no error.
+fn print(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}

@@ -68,6 +68,10 @@
 //! - No clock in what decides: time comes in with each event, and the same steps can be run again.
 
 pub mod adapters;
+/// What the binary `podwright` is made of, here so that its request handling can be searched for faults. No part of the API.
+#[cfg(feature = "agent")]
+#[doc(hidden)]
+pub mod agent;
 
 pub use podwright_actors as actors;
 pub use podwright_metrics as metrics;

@@ -1,12 +1,6 @@
-//! The admin endpoints of a real node, asked without a socket. The agent is a binary, so its sources are taken in here.
+//! The admin endpoints of a real node, asked without a socket.
 
 #![no_main]
-
-#[path = "../../src"]
-mod sources {
-    #[allow(dead_code, unreachable_pub, unused_imports, reason = "the target uses a part of the agent")]
-    pub(crate) mod agent;
-}
 
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -23,10 +17,10 @@ use podwright::adapters::network::Network;
 use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
 use podwright::adapters::sources::{FileSource, SourceContext};
 use podwright::adapters::storage::FileStorage;
+use podwright::agent::{About, EventLog, View, router};
 use podwright::metrics::Metrics;
 use podwright::{Node, NodeConfig, NodePorts};
 use podwright_fuzz::requests::{Answer, PODS, Request, check};
-use sources::agent;
 use tower_service::Service;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
@@ -57,9 +51,19 @@ fn http(request: &Request) -> Option<axum::http::Request<Body>> {
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
 
-static ROUTER: LazyLock<Mutex<Router>> = LazyLock::new(|| Mutex::new(agent::admin::router(node())));
+static ROUTER: LazyLock<Mutex<Router>> = LazyLock::new(|| Mutex::new(router(node(), about())));
 
-fn node() -> agent::view::View {
+fn about() -> About {
+    About {
+        name: "n1".into(),
+        root: "/var/lib/podwright".into(),
+        started: TokioClock::new().now(),
+        places: vec![],
+        stopping: tokio_util::sync::CancellationToken::new(),
+    }
+}
+
+fn node() -> View {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         actix::System::new().block_on(async move {
@@ -75,14 +79,14 @@ fn node() -> agent::view::View {
     view
 }
 
-async fn view() -> agent::view::View {
+async fn view() -> View {
     let root = std::env::temp_dir().join(format!("podwright-fuzz-{}", std::process::id()));
     std::fs::create_dir_all(&root).unwrap();
     let manifest = root.join("pods.yaml");
     std::fs::write(&manifest, PODS).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let metrics = Metrics::new();
-    let events = Arc::new(agent::events::EventLog::new(clock.clone()));
+    let events = Arc::new(EventLog::new(clock.clone()));
     let engine = EngineConfig::default();
     let config = NodeConfig {
         engine,
@@ -107,5 +111,5 @@ async fn view() -> agent::view::View {
     let mut set = read.recv().await.unwrap();
     set.problems.push(SourceProblem { what: "/manifests/bad.yaml".into(), message: "pod \"bad\": no".into() });
     node.sets.send(set).await.unwrap();
-    agent::view::View { node, events, clock, metrics, resync: engine.resync }
+    View { node, events, clock, metrics, resync: engine.resync }
 }

@@ -3,6 +3,7 @@
 
 pub mod logs;
 pub mod manifest;
+pub mod recording;
 pub mod records;
 pub mod requests;
 

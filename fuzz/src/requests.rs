@@ -67,7 +67,11 @@ pub fn check(request: &Request, answer: &Answer) {
         assert_ne!(*status, 200, "{what}");
     }
     let mut hosts = request.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("host"));
-    if hosts.any(|(_, host)| host.split(':').next().is_some_and(|name| name.ends_with(".example"))) {
+    let foreign = |host: &str| {
+        let (name, port) = host.rsplit_once(':').unwrap_or((host, ""));
+        name.ends_with(".example") || (!host.ends_with(']') && port.bytes().any(|b| !b.is_ascii_digit()))
+    };
+    if hosts.any(|(_, host)| foreign(host)) {
         assert_ne!(*status, 200, "{what} to a stranger's page");
     }
     if request.method == "HEAD" {

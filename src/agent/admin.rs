@@ -5,6 +5,9 @@ mod pods;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::actors::ids::FullName;
+use crate::actors::text::plain;
+use crate::metrics::Format;
 use axum::extract::{Path, Query, Request, State};
 use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
@@ -12,9 +15,6 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use podwright::actors::ids::FullName;
-use podwright::actors::text::plain;
-use podwright::metrics::Format;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -63,7 +63,7 @@ pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: C
     stop.run_until_cancelled(attempts).await;
 }
 
-pub(crate) fn router(view: View, about: About) -> Router {
+pub fn router(view: View, about: About) -> Router {
     let page = page::router(view.clone(), about);
     Router::new()
         .route("/healthz", get(healthz))
@@ -113,12 +113,14 @@ async fn local_names_only(request: Request, next: Next) -> Response {
     }
 }
 
+/// A name or an address, with a port or without (RFC 3986, section 3.2: a port is digits, or nothing behind the colon).
 fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    port && (name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
 async fn healthz(State(view): State<View>) -> Response {
@@ -248,11 +250,14 @@ mod tests {
 
     #[test]
     fn only_loopback_names_are_local() {
-        for host in ["127.0.0.1:10255", "localhost:80", "LOCALHOST", "[::1]:80", "127.1.2.3"] {
+        for host in ["127.0.0.1:10255", "localhost:80", "LOCALHOST", "[::1]:80", "[::1]", "127.1.2.3", "localhost:"] {
             assert!(is_local(host), "{host}");
         }
-        for host in ["evil.example:10255", "", "10.0.0.1", "[fe80::1]:80", "localhost.evil.example", "127.0.0.1.nip.io"]
-        {
+        let foreign =
+            ["evil.example:10255", "", "10.0.0.1", "[fe80::1]:80", "localhost.evil.example", "127.0.0.1.nip.io"];
+        let junk =
+            ["127.0.0.1:junk", "127.0.0.1:80:80", "localhost:80.evil.example", "[::1]80", "[::1", "[::1].evil.example"];
+        for host in foreign.into_iter().chain(junk) {
             assert!(!is_local(host), "{host}");
         }
     }

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::actors::ids::FullName;
+use crate::actors::recorder::Recorder;
+use crate::actors::shutdown::ShutdownConfig;
+use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use podwright::actors::ids::FullName;
-use podwright::actors::recorder::Recorder;
-use podwright::actors::shutdown::ShutdownConfig;
-use podwright::adapters::sources::Origin;
 
 use super::runtime::Runtime;
 #[cfg(feature = "simulated")]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright::actors::text::plain;
+use crate::actors::text::plain;
 use reqwest::Url;
 use reqwest::header::ACCEPT;
 use reqwest::redirect::Policy;

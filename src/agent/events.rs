@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::actors::explain::SeenEvent;
+use crate::actors::ids::PodUid;
+use crate::actors::pod::PodObject;
+use crate::actors::ports::{Clock, EventRecorder, EventType, PodEvent};
+use crate::actors::time::Time;
 use parking_lot::Mutex;
-use podwright::actors::explain::SeenEvent;
-use podwright::actors::ids::PodUid;
-use podwright::actors::pod::PodObject;
-use podwright::actors::ports::{Clock, EventRecorder, EventType, PodEvent};
-use podwright::actors::time::Time;
 
 /// How many different events are kept of a pod.
 const PER_POD: usize = 20;
@@ -16,7 +16,7 @@ const PER_POD: usize = 20;
 const PODS: usize = 20_000;
 
 /// Takes the events.
-pub(crate) struct EventLog {
+pub struct EventLog {
     clock: Arc<dyn Clock>,
     kept: Mutex<Kept>,
 }
@@ -39,7 +39,7 @@ struct OfPod {
 
 impl EventLog {
     /// Nothing recorded yet.
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
         EventLog { clock, kept: Mutex::new(Kept::new(PODS)) }
     }
 

@@ -1,9 +1,9 @@
 //! What is told of a pod that is not there.
 
-use podwright::actors::explain::Explainer;
-use podwright::actors::ids::FullName;
-use podwright::actors::ports::SourceProblem;
-use podwright::actors::text::plain;
+use crate::actors::explain::Explainer;
+use crate::actors::ids::FullName;
+use crate::actors::ports::SourceProblem;
+use crate::actors::text::plain;
 
 use super::admin::ECHO;
 

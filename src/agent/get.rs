@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::actors::pod::PodObject;
+use crate::actors::ports::{Clock, TokioClock};
+use crate::actors::status::PodSummary;
+use crate::actors::time::Time;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
-use podwright::actors::pod::PodObject;
-use podwright::actors::ports::{Clock, TokioClock};
-use podwright::actors::status::PodSummary;
-use podwright::actors::time::Time;
 
 use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput};
 use super::client::{AskError, ask, lines};

@@ -5,8 +5,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 
+use crate::actors::admission::NodeCapacity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use podwright::actors::admission::NodeCapacity;
 
 /// The machine's name as a node's name: lower case, and nothing in it that such a name may not have.
 pub(crate) fn node_name() -> String {

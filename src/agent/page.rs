@@ -29,13 +29,13 @@ use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 
-use podwright::actors::explain::PodFacts;
-use podwright::actors::time::Time;
+use crate::actors::explain::PodFacts;
+use crate::actors::time::Time;
 
 use super::view::View;
 
 use about::Agent;
-pub(crate) use about::{About, Place};
+pub use about::{About, Place};
 use board::RowWait;
 use watch::{Eyes, Seen, Watch};
 

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use podwright::actors::ids::FullName;
-use podwright::actors::pod_worker::Lifecycle;
-use podwright::actors::recorder::{self, Difference, Line, Pick, ReadError, Replay};
-use podwright::actors::text::plain;
-use podwright::actors::time::Time;
+use crate::actors::ids::FullName;
+use crate::actors::pod_worker::Lifecycle;
+use crate::actors::recorder::{self, Difference, Line, Pick, ReadError, Replay};
+use crate::actors::text::plain;
+use crate::actors::time::Time;
 use serde_json::{Value, json};
 
 use super::cli::{ExplainOutput, ReplayArgs};

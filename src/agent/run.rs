@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use podwright::actors::admission::AdmissionHandler;
-use podwright::actors::containers::perform::ContainersConfig;
-use podwright::actors::engine::{EngineConfig, StartEngineError};
-use podwright::actors::node::{Node, NodeConfig, NodePorts};
-use podwright::actors::ports::{Clock, SourceKind, TokioClock};
-use podwright::actors::recorder::{Note, Recorder};
-use podwright::actors::shutdown::ShutdownGate;
-use podwright::actors::status::NodeFacts;
-use podwright::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
-use podwright::adapters::storage::FileStorage;
-use podwright::metrics::Metrics;
+use crate::actors::admission::AdmissionHandler;
+use crate::actors::containers::perform::ContainersConfig;
+use crate::actors::engine::{EngineConfig, StartEngineError};
+use crate::actors::node::{Node, NodeConfig, NodePorts};
+use crate::actors::ports::{Clock, SourceKind, TokioClock};
+use crate::actors::recorder::{Note, Recorder};
+use crate::actors::shutdown::ShutdownGate;
+use crate::actors::status::NodeFacts;
+use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
+use crate::adapters::storage::FileStorage;
+use crate::metrics::Metrics;
 use reqwest::Url;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -126,12 +126,7 @@ impl Origins {
     }
 
     /// Starts the sources.
-    fn deliver(
-        self,
-        cx: &SourceContext,
-        to: &mpsc::Sender<podwright::actors::ports::SourceSet>,
-        stop: &CancellationToken,
-    ) {
+    fn deliver(self, cx: &SourceContext, to: &mpsc::Sender<crate::actors::ports::SourceSet>, stop: &CancellationToken) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
             tracing::warn!(path = %path.display(), "no manifests here yet; pods start when some come");
         }

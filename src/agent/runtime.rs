@@ -5,10 +5,10 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use podwright::actors::admission::NodeCapacity;
-use podwright::actors::ports::{Clock, ContainerRuntime, NetworkClient};
+use crate::actors::admission::NodeCapacity;
+use crate::actors::ports::{Clock, ContainerRuntime, NetworkClient};
 #[cfg(feature = "simulated")]
-use podwright::adapters::simulated::{BadSetting, SimulatedConfig};
+use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 
 use super::cli::RunArgs;
 
@@ -120,10 +120,10 @@ impl FromStr for Simulate {
 pub(crate) enum OpenRuntimeError {
     #[cfg(feature = "process")]
     #[error("cannot open the process runtime")]
-    Process(#[from] podwright::adapters::process::OpenError),
+    Process(#[from] crate::adapters::process::OpenError),
     #[cfg(feature = "process")]
     #[error("cannot make network calls")]
-    Network(#[from] podwright::adapters::network::BuildNetworkError),
+    Network(#[from] crate::adapters::network::BuildNetworkError),
     #[cfg(feature = "simulated")]
     #[error("--simulate is for simulated pods: give --runtime simulated too, or leave it out")]
     NotSimulated,
@@ -158,15 +158,15 @@ impl Machine {
         match args.runtime {
             #[cfg(feature = "process")]
             Runtime::Process => {
-                use podwright::adapters::network::Network;
-                use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
+                use crate::adapters::network::Network;
+                use crate::adapters::process::{ProcessConfig, ProcessRuntime};
                 let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
                 Ok(Machine { runtime, network: Arc::new(Network::new()?) })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
-                use podwright::adapters::simulated::SimulatedRuntime;
+                use crate::adapters::simulated::SimulatedRuntime;
                 let mut config = SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() };
                 args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
                 let runtime = SimulatedRuntime::new(config);

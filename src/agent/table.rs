@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use podwright::actors::explain::{PodFacts, PodLine};
-use podwright::actors::status::short_age;
-use podwright::actors::text::plain;
-use podwright::actors::time::Time;
+use crate::actors::explain::{PodFacts, PodLine};
+use crate::actors::status::short_age;
+use crate::actors::text::plain;
+use crate::actors::time::Time;
 
 use super::view::View;
 

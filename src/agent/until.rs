@@ -1,10 +1,10 @@
 //! Whether everything is finished, for `--until-finished`. Pure.
 
-use podwright::actors::pod::Phase;
-use podwright::actors::pod_worker::Lifecycle;
-use podwright::actors::ports::SourceProblem;
+use crate::actors::pod::Phase;
+use crate::actors::pod_worker::Lifecycle;
+use crate::actors::ports::SourceProblem;
 
-use podwright::actors::explain::PodFacts;
+use crate::actors::explain::PodFacts;
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,11 +68,11 @@ fn tell(pod: &PodFacts) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use crate::actors::engine::PodSnapshot;
+    use crate::actors::ids::{FullName, PodUid};
+    use crate::actors::pod_worker::{Wait, WaitFor};
+    use crate::actors::time::Time;
     use k8s_openapi::api::core::v1::PodStatus;
-    use podwright::actors::engine::PodSnapshot;
-    use podwright::actors::ids::{FullName, PodUid};
-    use podwright::actors::pod_worker::{Wait, WaitFor};
-    use podwright::actors::time::Time;
 
     use super::*;
 

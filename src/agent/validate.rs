@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use podwright::adapters::manifest::{self, Manifest};
-use podwright::adapters::sources;
+use crate::adapters::manifest::{self, Manifest};
+use crate::adapters::sources;
 
 use super::root::reason;
 

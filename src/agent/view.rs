@@ -3,44 +3,44 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright::actors::explain::{Explanation, PodFacts};
-use podwright::actors::ids::FullName;
-use podwright::actors::node::Node;
-use podwright::actors::ports::{Clock, SourceProblem};
-use podwright::actors::time::Time;
-use podwright::metrics::Metrics;
+use crate::actors::explain::{Explanation, PodFacts};
+use crate::actors::ids::FullName;
+use crate::actors::node::Node;
+use crate::actors::ports::{Clock, SourceProblem};
+use crate::actors::time::Time;
+use crate::metrics::Metrics;
 
 use super::events::EventLog;
 
 /// Where to look. Changes nothing.
 #[derive(Clone)]
-pub(crate) struct View {
-    pub(crate) node: Arc<Node>,
-    pub(crate) events: Arc<EventLog>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) metrics: Metrics,
+pub struct View {
+    pub node: Arc<Node>,
+    pub events: Arc<EventLog>,
+    pub clock: Arc<dyn Clock>,
+    pub metrics: Metrics,
     /// How long after a success a pod is looked at again.
-    pub(crate) resync: Duration,
+    pub resync: Duration,
 }
 
 impl View {
     /// The time by which ages are told.
-    pub(crate) fn now(&self) -> Time {
+    pub fn now(&self) -> Time {
         self.clock.now()
     }
 
     /// Every pod that is wanted or still known, by full name; of one name the wanted one first.
-    pub(crate) fn pods(&self) -> Vec<PodFacts> {
+    pub fn pods(&self) -> Vec<PodFacts> {
         self.node.explainer.pods()
     }
 
     /// Why a pod is where it is.
-    pub(crate) fn explain(&self, name: &FullName) -> Option<Explanation> {
+    pub fn explain(&self, name: &FullName) -> Option<Explanation> {
         self.node.explainer.explain(name, &|uid| self.events.of(uid))
     }
 
     /// What the sources cannot use at present.
-    pub(crate) fn problems(&self) -> Vec<SourceProblem> {
+    pub fn problems(&self) -> Vec<SourceProblem> {
         self.node.desired.problems()
     }
 }

@@ -38,3 +38,8 @@ fn records_come_back_as_written_or_are_refused() {
 fn logs_say_what_was_written() {
     run("logs", properties::logs::check);
 }
+
+#[test]
+fn recordings_are_replayed_or_refused_with_a_remedy() {
+    run("recording", properties::recording::check);
+}

@@ -1,5 +1,6 @@
 //! The bytes of a file, and what they hold.
 
+use crate::text::plain;
 use crate::time::Time;
 
 use super::bytes::{Put, Reader, Unreadable};
@@ -115,7 +116,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
     };
     let build = header.text("the version of the build").map(str::to_owned);
     if format != FORMAT {
-        return Err(ReadError::Format { found: format, build: build.unwrap_or_else(|_| "another build".to_owned()) });
+        // Whatever wrote it: this is read on a terminal.
+        let build = build.map_or_else(|_| "another build".to_owned(), |build| plain(&build, 100).into_owned());
+        return Err(ReadError::Format { found: format, build });
     }
     let build = build?;
     let saved_at = Time::from_nanos(header.number("the time of saving")?);

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use podwright::actors::ports::SourceKind;
-use podwright::actors::time::Time;
+use crate::actors::ports::SourceKind;
+use crate::actors::time::Time;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -16,26 +16,26 @@ const PROBLEMS: usize = 50;
 
 /// What stays the same while the agent runs.
 #[derive(Clone, Debug)]
-pub(crate) struct About {
+pub struct About {
     /// The node's name.
-    pub(crate) name: String,
+    pub name: String,
     /// The agent's directory.
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     /// Since when it runs.
-    pub(crate) started: Time,
+    pub started: Time,
     /// Where manifests are read from.
-    pub(crate) places: Vec<Place>,
+    pub places: Vec<Place>,
     /// Cancelled once the agent was asked to end.
-    pub(crate) stopping: CancellationToken,
+    pub stopping: CancellationToken,
 }
 
 /// A place where manifests are read from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Place {
+pub struct Place {
     #[serde(serialize_with = "word")]
-    pub(crate) source: SourceKind,
+    pub source: SourceKind,
     /// A path or a URL, for people.
-    pub(crate) place: String,
+    pub place: String,
 }
 
 fn word<S: serde::Serializer>(kind: &SourceKind, to: S) -> Result<S::Ok, S::Error> {

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::actors::explain::PodFacts;
+use crate::actors::ids::PodUid;
+use crate::actors::pod::Phase;
+use crate::actors::pod_worker::{Lifecycle, WaitFor};
+use crate::actors::status::PodSummary;
+use crate::actors::time::Time;
 use k8s_openapi::api::core::v1::PodStatus;
-use podwright::actors::explain::PodFacts;
-use podwright::actors::ids::PodUid;
-use podwright::actors::pod::Phase;
-use podwright::actors::pod_worker::{Lifecycle, WaitFor};
-use podwright::actors::status::PodSummary;
-use podwright::actors::time::Time;
 use serde::Serialize;
 
 use super::nearest::is_called;

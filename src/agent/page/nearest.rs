@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use podwright::actors::explain::{PodFacts, Wait, What};
-use podwright::actors::pod_worker::{Hook, WaitFor};
-use podwright::actors::time::Time;
+use crate::actors::explain::{PodFacts, Wait, What};
+use crate::actors::pod_worker::{Hook, WaitFor};
+use crate::actors::time::Time;
 
 use super::board::{Millis, RowWait};
 

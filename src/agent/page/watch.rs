@@ -19,8 +19,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use podwright::actors::explain::PodFacts;
-use podwright::actors::time::Time;
+use crate::actors::explain::PodFacts;
+use crate::actors::time::Time;
 use tokio::sync::watch as signal;
 
 use super::about::Agent;

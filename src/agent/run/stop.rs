@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright::actors::ids::PodUid;
-use podwright::actors::pod::PodObject;
-use podwright::actors::shutdown::{ShutdownConfig, ShutdownGate, groups, stop_all};
+use crate::actors::ids::PodUid;
+use crate::actors::pod::PodObject;
+use crate::actors::shutdown::{ShutdownConfig, ShutdownGate, groups, stop_all};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::view::View;

@@ -1,6 +1,6 @@
 //! What is on the screen, fitted to its size. Pure.
 
-use podwright::actors::text::plain;
+use crate::actors::text::plain;
 
 use crate::agent::table;
 

@@ -85,3 +85,11 @@ async fn what_is_no_recording_is_refused_with_the_place_and_the_remedy() {
     assert!(error.contains("nowhere cannot be read (no such file or directory)"), "{error}");
     agent.signal(Signal::TERM);
 }
+
+#[tokio::test]
+async fn a_recording_from_elsewhere_does_not_move_the_cursor() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/recording/hostile-build.podrec");
+    let (code, told, _) = replay(&file, &[]).await;
+    assert_eq!(code, Some(0), "{told:?}");
+    assert!(told.contains("recorded by dev\\u{1b}[2J\\r\\n\\u{202e}live, saved at"), "{told:?}");
+}

@@ -122,6 +122,23 @@ fn each_fault_of_the_pod_is_named() {
 }
 
 #[test]
+fn no_two_items_of_a_volume_are_in_each_others_way() {
+    let item = |path: &str| json!({"path": path, "fieldRef": {"fieldPath": "metadata.name"}});
+    let items = |paths: &[&str]| paths.iter().map(|path| item(path)).collect::<Vec<_>>();
+    for (first, second) in [("a", "a"), ("a", "./a"), ("a", "a/b"), ("a/b", "a"), ("a//b", "a/b/c/d")] {
+        let volume = json!({"volumes": [{"name": "v", "downwardAPI": {"items": items(&["0", first, second])}}]});
+        let problems = validate(&pod(volume, json!({})));
+        assert_eq!(paths(&problems), ["spec.volumes[0].downwardAPI.items[2].path"], "{first} {second}");
+        let parts = [first, second].map(|path| json!({"downwardAPI": {"items": items(&[path])}}));
+        let volume = json!({"volumes": [{"name": "v", "projected": {"sources": parts}}]});
+        let problems = validate(&pod(volume, json!({})));
+        assert_eq!(paths(&problems), ["spec.volumes[0].projected.sources[1].downwardAPI.items[0].path"]);
+    }
+    let apart = json!({"volumes": [{"name": "v", "downwardAPI": {"items": items(&["a/b", "a/c", "ab", "a-"])}}]});
+    assert_eq!(validate(&pod(apart, json!({}))), []);
+}
+
+#[test]
 fn each_fault_of_a_container_is_named() {
     let exec = json!({"command": ["true"]});
     let cases = [

@@ -65,31 +65,44 @@ fn source(path: &str, volume: &Volume, known: &Known<'_>, report: &mut Report) {
     if let Some(downward) = &volume.downward_api {
         let path = format!("{path}.downwardAPI");
         report.mode(format!("{path}.defaultMode"), downward.default_mode);
-        downward_items(&path, downward.items.as_deref(), known, report);
+        downward_items(&path, downward.items.as_deref(), known, &mut BTreeSet::new(), report);
     }
     if let Some(projected) = &volume.projected {
         report.mode(format!("{path}.projected.defaultMode"), projected.default_mode);
+        // The sources write into one directory.
+        let mut files = BTreeSet::new();
         for (i, part) in projected.sources.iter().flatten().enumerate() {
             if let Some(downward) = &part.downward_api {
                 let path = format!("{path}.projected.sources[{i}].downwardAPI");
-                downward_items(&path, downward.items.as_deref(), known, report);
+                downward_items(&path, downward.items.as_deref(), known, &mut files, report);
             }
         }
     }
 }
 
-fn downward_items(path: &str, items: Option<&[DownwardAPIVolumeFile]>, known: &Known<'_>, report: &mut Report) {
-    let mut paths = BTreeSet::new();
+fn downward_items<'a>(
+    path: &str,
+    items: Option<&'a [DownwardAPIVolumeFile]>,
+    known: &Known<'_>,
+    files: &mut BTreeSet<Vec<&'a str>>,
+    report: &mut Report,
+) {
     for (i, item) in items.into_iter().flatten().enumerate() {
         let path = format!("{path}.items[{i}]");
         let file = item.path.as_str();
         let field = format!("{path}.path");
-        if file.split('/').all(|part| ["", "."].contains(&part)) {
+        let parts: Vec<&str> = file.split('/').filter(|part| !["", "."].contains(part)).collect();
+        if parts.is_empty() {
             report.add(field, "is missing", "name the file to make");
         } else if file.starts_with('/') || file.split('/').any(|part| part == "..") || file.starts_with("..") {
             report.add(field, format!("{file:?} leaves the volume"), "use a relative path without '..'");
-        } else if !paths.insert(file) {
+        } else if files.contains(&parts) {
             report.add(field, format!("{file:?} is used twice"), "give each item a path of its own");
+        } else if let Some(other) = in_the_way(files, &parts) {
+            let message = format!("{file:?} and {other:?} would make one of them a file and a directory");
+            report.add(field, message, "rename one of the two");
+        } else {
+            files.insert(parts);
         }
         report.mode(format!("{path}.mode"), item.mode);
         let sources = [("fieldRef", item.field_ref.is_some()), ("resourceFieldRef", item.resource_field_ref.is_some())];
@@ -103,6 +116,14 @@ fn downward_items(path: &str, items: Option<&[DownwardAPIVolumeFile]>, known: &K
             resources::field_ref(&path, field, &known.containers, true, report);
         }
     }
+}
+
+/// The file that would have to be a directory for another one to be made, or the other way round.
+fn in_the_way(files: &BTreeSet<Vec<&str>>, parts: &[&str]) -> Option<String> {
+    let above = (1..parts.len()).find_map(|length| files.get(&parts[..length]));
+    // What lies below a path comes right behind it.
+    let below = || files.range(parts.to_vec()..).next().filter(|other| other.starts_with(parts));
+    above.or_else(below).map(|other| other.join("/"))
 }
 
 /// The sources that a volume sets, as the API names them.

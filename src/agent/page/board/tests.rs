@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
+use crate::actors::engine::PodSnapshot;
+use crate::actors::explain::{On, Subject, Wait, What};
+use crate::actors::ids::FullName;
+use crate::actors::pod::PodObject;
+use crate::actors::pod_worker::{Hook, Wait as PodWait};
 use k8s_openapi::api::core::v1::PodStatus;
-use podwright::actors::engine::PodSnapshot;
-use podwright::actors::explain::{On, Subject, Wait, What};
-use podwright::actors::ids::FullName;
-use podwright::actors::pod::PodObject;
-use podwright::actors::pod_worker::{Hook, Wait as PodWait};
 use serde_json::json;
 
 use super::*;
