@@ -7,7 +7,7 @@
 //!                  └─> signals ──> stop: gate closed, sources stopped, pods stopped by group
 //! ```
 //!
-//! What people see of a pod, here or in the table, is drawn from [`view`], which reads what the node knows at one instant
+//! What people see of a pod, here or in the table, is drawn from `view`, which reads what the node knows at one instant
 //! and changes nothing.
 
 mod admin;
