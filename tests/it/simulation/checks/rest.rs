@@ -72,14 +72,18 @@ fn at_rest(world: &World, agent: &Agent, wanted: &Wanted) -> Verdict {
             if done { Ok(()) } else { Err(format!("is finished, and should run: {:?}", look.snapshot)) }
         }
         Lifecycle::Sync if !wanted.pod.is_deleting() => {
-            let status = status.ok_or("has no status")?;
             let newest = wanted.pod.containers().first().and_then(|container| container.image.clone());
             let active = look.active.as_ref().and_then(|pod| pod.containers().first()?.image.clone());
             if newest != active {
                 return Err(format!("works on {active:?} and not on {newest:?}"));
             }
-            // What ran of a pod before it came back is forgotten here, and the API server still tells of it.
+            // A container that had ended for good before its pod left and came back runs once more, because the node has
+            // forgotten it. The API server has not, so its copy stays, and after a restart of the agent there is no other.
             let lags = wanted.returned;
+            let status = match status {
+                None if lags => return Ok(()),
+                status => status.ok_or("has no status")?,
+            };
             if matches!(look.snapshot.wait.what, WaitFor::HookCall(_))
                 && world.clock.now().since(look.snapshot.wait.since) < SLOW_SETUP
             {
