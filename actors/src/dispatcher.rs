@@ -136,11 +136,11 @@ impl Dispatcher {
     }
 
     fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time) {
-        let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.is_adopted(&pod), pod)).collect();
+        let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.has_place(&pod), pod)).collect();
         // What runs has its place before anything new is given one.
-        pods.sort_by_key(|(adopted, pod)| (!adopted, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
+        pods.sort_by_key(|(placed, pod)| (!placed, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
         let mut others = None;
-        for (adopted, pod) in pods {
+        for (placed, pod) in pods {
             if pod.is_mirror() {
                 desired.pods.put(pod.clone());
                 self.update_static_pod_of(desired, &pod, start);
@@ -148,7 +148,7 @@ impl Dispatcher {
             }
             // A pod that stops, or ended before the agent came up, is not judged: it starts nothing.
             let starts = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
-            if starts && !adopted {
+            if starts && !placed {
                 let others = others.get_or_insert_with(|| self.admitted(desired));
                 if let Err(rejection) = self.admission.iter().try_for_each(|handler| handler.admit(&pod, others)) {
                     desired.pods.put(pod.clone());
@@ -167,10 +167,12 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an earlier agent admitted the pod: it runs, and this agent has not heard of it. A pod that the runtime lists
-    /// and that cannot be read may run, and what may run is not judged; of any other pod it is known that it does not.
-    fn is_adopted(&self, pod: &PodObject) -> bool {
-        !self.engine.is_pod_known(pod.uid()) && self.view.observed(pod.uid()) != Observed::Stopped
+    /// Whether the pod was admitted before. Either by this agent: one that left its source before every source delivered
+    /// was not stopped, and came back. Or by an earlier one: it runs, and this agent has not heard of it. A pod that the
+    /// runtime lists and that cannot be read may run, and what may run is not judged; of any other pod it is known that it
+    /// does not.
+    fn has_place(&self, pod: &PodObject) -> bool {
+        self.engine.is_pod_known(pod.uid()) || self.view.observed(pod.uid()) != Observed::Stopped
     }
 
     fn update(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {

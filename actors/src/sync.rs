@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::containers::activity::Task;
 use crate::containers::perform::{ContainerManager, RunningParts, SyncWork};
+use crate::containers::plan::plan;
 use crate::ids::PodUid;
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
@@ -85,16 +86,18 @@ impl PodSyncer for NodeSyncer {
                 volumes: &volumes,
             })
             .await;
+        let mut again = done.again;
         if done.acted {
             // What was done is seen at once, not at the next event.
             let runtime = self.read_again(cx, pod).await?;
             self.publish(cx, pod, mirror, &runtime, Stage::Running);
+            again |= plan(pod, &runtime, &self.probes.snapshot(pod.uid())).goes_on(pod, &runtime);
         } else if done.error.is_some() {
             self.publish(cx, pod, mirror, &runtime, Stage::Running);
         }
         match done.error {
             Some(error) => Err(error),
-            None if done.again => Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) }),
+            None if again => Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) }),
             None => Ok(SyncOutcome::Continue { check_at }),
         }
     }

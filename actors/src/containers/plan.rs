@@ -77,6 +77,18 @@ pub struct Changes {
     pub regular: Vec<usize>,
 }
 
+impl Plan {
+    /// Whether the plan starts a container that has not been tried in the pod's sandbox yet. Right after another plan was
+    /// carried out this means that initialization may go on at once: a sidecar that runs makes room for what follows it,
+    /// and the runtime need not say anything more about it.
+    pub fn goes_on(&self, pod: &PodObject, status: &PodRuntimeStatus) -> bool {
+        let Plan::Keep(changes) = self else { return false };
+        let tried = |name: &str| status.newest(name).is_some_and(|run| run.sandbox == changes.sandbox);
+        changes.init.iter().any(|place| !tried(&pod.init_containers()[*place].name))
+            || changes.regular.iter().any(|place| !tried(&pod.containers()[*place].name))
+    }
+}
+
 /// What to start in a new sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstStart {

@@ -1,8 +1,10 @@
 //! Which pods may start.
 
+use podwright_actors::ports::SourceKind;
+
 use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
-use crate::support::test_node::TestNode;
+use crate::support::test_node::{Setup, TestNode};
 
 // S100, W1, S93: the removal in a set is handled before its additions.
 #[actix::test]
@@ -47,4 +49,18 @@ async fn pods_of_one_set_count_against_each_other_and_ended_ones_do_not() {
     node.deliver(&[&[done][..], &pods].concat()).await;
     let phases = ["a", "b", "c", "d", "e"].map(|name| node.phase(name));
     assert_eq!(phases, ["Running", "Running", "Running", "Running", "Failed"]);
+}
+
+// Until every source delivered nothing is stopped, so a pod that leaves goes on running; it must not be in its own way.
+#[actix::test]
+async fn a_pod_that_leaves_an_early_set_and_comes_back_keeps_its_place() {
+    let node = Setup::new(true).start();
+    let large = || vec![pod("a").cpu("3").build()];
+    for pods in [large(), Vec::new(), large()] {
+        node.deliver_set(SourceKind::Api, pods, Vec::new()).await;
+        node.settled().await;
+    }
+    node.deliver_set(SourceKind::File, Vec::new(), Vec::new()).await;
+    node.wait(120.0).await;
+    assert_eq!(node.phase("a"), "Running");
 }

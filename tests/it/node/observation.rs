@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{ContainerState, SourceKind};
+use serde_json::json;
 
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
@@ -77,6 +78,16 @@ async fn a_status_that_cannot_be_read_is_read_again_and_its_change_told_then() {
 #[actix::test]
 async fn without_events_a_status_that_cannot_be_read_is_read_again_too() {
     an_unreadable_status(false).await;
+}
+
+// Whoever starts a sidecar is told nothing of it afterwards, and has to go on by itself.
+#[actix::test]
+async fn what_follows_a_sidecar_starts_at_once_whatever_the_runtime_tells() {
+    let node = Setup::new(false).start();
+    node.deliver(&[]).await;
+    let sidecar = |name: &str| json!({"name": name, "image": "img", "restartPolicy": "Always"});
+    node.deliver(&[pod("a").spec("initContainers", json!([sidecar("x"), sidecar("y")]))]).await;
+    assert_eq!(node.phase("a"), "Running");
 }
 
 // S90
