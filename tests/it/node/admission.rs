@@ -1,8 +1,14 @@
 //! Which pods may start.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use podwright_actors::admission::{AdmissionHandler, Admitted, Rejection};
+use podwright_actors::pod::PodObject;
+
 use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
-use crate::support::test_node::TestNode;
+use crate::support::test_node::{Setup, TestNode};
 
 // S100, W1, S93: the removal in a set is handled before its additions.
 #[actix::test]
@@ -47,4 +53,42 @@ async fn pods_of_one_set_count_against_each_other_and_ended_ones_do_not() {
     node.deliver(&[&[done][..], &pods].concat()).await;
     let phases = ["a", "b", "c", "d", "e"].map(|name| node.phase(name));
     assert_eq!(phases, ["Running", "Running", "Running", "Running", "Failed"]);
+}
+
+/// Panics when it is asked about `b`, for as long as it is confused.
+struct Confused(AtomicBool);
+
+impl AdmissionHandler for Confused {
+    fn admit(&self, pod: &PodObject, _: &Admitted) -> Result<(), Rejection> {
+        assert!(pod.uid().to_string() != "b" || !self.0.load(Ordering::Relaxed), "what is b?");
+        Ok(())
+    }
+}
+
+#[actix::test]
+async fn a_pod_whose_judge_panics_is_judged_again_and_no_other_waits_for_it() {
+    let judge = Arc::new(Confused(AtomicBool::new(true)));
+    let setup = Setup { judge: Some(judge.clone()), ..Setup::new(true) };
+    let node = setup.start();
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a"), pod("b"), pod("c")]).await;
+    node.wait(25.0).await;
+    assert_eq!(["a", "b", "c"].map(|uid| node.runtime.running(uid).len()), [1, 0, 1]);
+    assert_eq!(node.metric("podwright_hook_panics_total"), 3.0);
+    // A change does not start it past its judge either.
+    node.deliver(&[pod("a"), pod("b").label("2"), pod("c")]).await;
+    assert_eq!(node.runtime.running("b"), [""; 0]);
+    judge.0.store(false, Ordering::Relaxed);
+    node.wait(11.0).await;
+    assert_eq!(node.runtime.running("b"), ["main"]);
+    // What left meanwhile is not judged any more.
+    judge.0.store(true, Ordering::Relaxed);
+    node.deliver(&[pod("a"), pod("b").label("2")]).await;
+    node.deliver(&[pod("a")]).await;
+    node.wait(10.0).await;
+    node.deliver(&[pod("a"), pod("b")]).await;
+    node.deliver(&[pod("a")]).await;
+    judge.0.store(false, Ordering::Relaxed);
+    node.wait(30.0).await;
+    assert_eq!(node.pod_counts(), ["active_pods{} 1", "desired_pods{} 1", "working_pods{desired,sync,} 1"]);
 }

@@ -52,6 +52,24 @@ async fn only_a_status_that_cannot_be_read_is_told_as_a_failed_sync() {
     assert!(node.events.has("a", "FailedSync"));
 }
 
+// Asked again after 1, 2, 4, 8 and then every 10 seconds; the relist that goes with each finds what was missed.
+#[actix::test]
+async fn a_panic_in_the_events_is_not_the_end_of_the_observer() {
+    let node = Setup::new(true).start();
+    node.runtime.script("main", Script::ends(20.5, 0));
+    node.deliver(&[]).await;
+    node.runtime.panic_in(Op::Events);
+    node.deliver(&[pod("a").policy("Never")]).await;
+    node.until(30.0).await;
+    assert_eq!((node.phase("a"), node.metric("podwright_hook_panics_total")), ("Succeeded".into(), 6.0));
+    node.runtime.heal();
+    node.until(40.0).await;
+    node.runtime.script("main", Script::ends(3.0, 0));
+    node.deliver(&[pod("b").policy("Never")]).await;
+    node.wait(3.5).await;
+    assert_eq!(node.phase("b"), "Succeeded");
+}
+
 async fn an_unreadable_status(with_events: bool) {
     let node = Setup::new(with_events).start();
     node.runtime.script("main", Script::ends(10.5, 0));
