@@ -111,6 +111,25 @@ async fn a_pod_keeps_its_address_when_its_sandbox_ends() {
     assert_eq!(seen.sandboxes[0].ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
 }
 
+// S59
+#[actix::test]
+async fn a_pod_that_loses_its_sandbox_half_started_ends_where_it_may_have_no_other() {
+    let node = Setup::new(true).start();
+    node.runtime.script("two", Script { fails_to_start: true, ..Script::default() });
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a").policy("Never").containers(&["one", "two"])]).await;
+    assert_eq!((node.phase("a"), node.runtime.running("a")), ("Pending".into(), vec!["one".to_owned()]));
+    node.runtime.end_sandbox("a");
+    node.wait(5.0).await;
+    let status = node.status("a");
+    assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "SandboxLost".into()));
+    assert!(status.message.unwrap().contains("before container two was started"));
+    let ended =
+        status.container_statuses.unwrap().into_iter().map(|it| it.state.unwrap().terminated.unwrap().exit_code);
+    assert_eq!(ended.collect::<Vec<_>>(), [137, 137]);
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
+}
+
 #[actix::test]
 async fn nothing_is_dispatched_before_the_runtime_was_seen() {
     let setup = Setup::new(true);
