@@ -79,6 +79,18 @@ impl DesiredState {
         self.sources.values().all(|source| source.config.has_delivered())
     }
 
+    /// Whether a pod that its source wants is among the pods. One of which the judgement was interrupted is not. A mirror
+    /// is never judged.
+    pub fn is_taken_up(&self, pod: &PodObject) -> bool {
+        pod.is_mirror() || self.pods.pod(pod.uid()).is_some()
+    }
+
+    /// What the sources want and is not taken up.
+    pub fn left_out(&self) -> Vec<Arc<PodObject>> {
+        let wanted = self.sources.values().flat_map(|source| source.config.pods());
+        wanted.filter(|pod| !self.is_taken_up(pod)).cloned().collect()
+    }
+
     /// Takes a source's set; answers with what changed and with the problems that are new.
     pub fn apply(&mut self, set: SourceSet) -> (Changes, Vec<SourceProblem>) {
         let source = self.sources.entry(set.source).or_default();

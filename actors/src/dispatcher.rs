@@ -5,11 +5,12 @@
 
 mod actor;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use podwright_metrics::Metrics;
 
-use crate::admission::{AdmissionHandler, Admitted, Standing, is_active};
+use crate::admission::{AdmissionHandler, Admitted, Rejection, Standing, is_active};
 use crate::config::mux::Change;
 use crate::desired::{Desired, DesiredState};
 use crate::engine::Engine;
@@ -44,9 +45,20 @@ pub struct Dispatcher {
     pub metrics: Metrics,
 }
 
+/// Whether every new pod was judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Judged {
+    /// Each was admitted or refused.
+    All,
+    /// An admission handler panicked. Who was to be judged is neither started nor refused, and is to be judged again, by
+    /// [`Dispatcher::judge_again`] or with its next change.
+    Some,
+}
+
 impl Dispatcher {
     /// Handles a source's set.
-    pub fn deliver(&self, set: SourceSet) {
+    pub fn deliver(&self, set: SourceSet) -> Judged {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
         let source = set.source;
@@ -57,17 +69,39 @@ impl Dispatcher {
         for refused in changes.refused {
             self.events.record(&refused.pod, PodEvent::warning("FailedValidation", refused.message));
         }
+        let mut judged = Judged::All;
         for change in changes.changes {
             self.note(start, source, &change);
-            match change {
-                Change::Remove(pods) => pods.iter().for_each(|pod| self.remove(&mut desired, pod, start)),
-                Change::Add(pods) => self.add(&mut desired, pods, start),
-                Change::Update(pods) | Change::Delete(pods) => {
-                    pods.into_iter().for_each(|pod| self.update(&mut desired, pod, start));
+            let new = match change {
+                Change::Remove(pods) => {
+                    pods.iter().for_each(|pod| self.remove(&mut desired, pod, start));
+                    continue;
                 }
-                Change::Reconcile(pods) => pods.into_iter().for_each(|pod| self.reconcile(&mut desired, pod, start)),
+                Change::Add(pods) => pods,
+                Change::Update(pods) | Change::Delete(pods) => {
+                    let (taken_up, new) = pods.into_iter().partition(|pod| desired.is_taken_up(pod));
+                    Vec::into_iter(taken_up).for_each(|pod| self.update(&mut desired, pod, start));
+                    new
+                }
+                Change::Reconcile(pods) => {
+                    let (taken_up, new) = pods.into_iter().partition(|pod| desired.is_taken_up(pod));
+                    Vec::into_iter(taken_up).for_each(|pod| self.reconcile(&mut desired, pod, start));
+                    new
+                }
+            };
+            if self.add(&mut desired, new, start) == Judged::Some {
+                judged = Judged::Some;
             }
         }
+        judged
+    }
+
+    /// Judges the pods that a panic kept from being judged, as far as their sources still want them.
+    pub fn judge_again(&self) -> Judged {
+        let start = self.clock.now();
+        let mut desired = self.desired.lock();
+        let left = desired.left_out();
+        self.add(&mut desired, left, start)
     }
 
     /// Leaves a trace of what a source said.
@@ -135,7 +169,8 @@ impl Dispatcher {
         self.active_pods(desired).into_iter().chain(self.occupying_orphans(desired)).collect()
     }
 
-    fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time) {
+    fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time) -> Judged {
+        let mut judged = Judged::All;
         let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.has_place(&pod), pod)).collect();
         // What runs has its place before anything new is given one.
         pods.sort_by_key(|(placed, pod)| (!placed, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
@@ -150,7 +185,13 @@ impl Dispatcher {
             let starts = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
             if starts && !placed {
                 let others = others.get_or_insert_with(|| self.admitted(desired));
-                if let Err(rejection) = self.admission.iter().try_for_each(|handler| handler.admit(&pod, others)) {
+                let Ok(verdict) = catch_unwind(AssertUnwindSafe(|| self.judge(&pod, others))) else {
+                    self.metrics.actors.hook_panicked();
+                    tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
+                    judged = Judged::Some;
+                    continue;
+                };
+                if let Err(rejection) = verdict {
                     desired.pods.put(pod.clone());
                     self.metrics.admission.rejected(&rejection.reason);
                     // Reason and prefix as programs know them (upstream `rejectPod`, kubelet 1.36).
@@ -165,6 +206,11 @@ impl Dispatcher {
             let mirror = desired.pods.mirror_of(&pod).cloned();
             self.engine.update_pod(Update::create(pod).with_mirror(mirror).with_start_time(start));
         }
+        judged
+    }
+
+    fn judge(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
+        self.admission.iter().try_for_each(|handler| handler.admit(pod, others))
     }
 
     /// Whether the pod was admitted before. Either by this agent: one that left its source before every source delivered

@@ -166,7 +166,7 @@ impl Housekeeping {
             self.dispatcher.engine.sync_known_pods(&wanted) // K3
         };
         seen.known = count(known.len());
-        let listed = guarded(&self.metrics, self.runtime.list_pods()).await.map_err(PassError::List)?; // K4
+        let listed = guarded(&self.metrics, || self.runtime.list_pods()).await.map_err(PassError::List)?; // K4
         seen.listed = count(listed.len());
         self.drop_leftovers(); // K5, K6, K15
         self.settle(&listed, &mut known); // K9 to K12

@@ -44,9 +44,12 @@ impl MeteredRuntime {
 }
 
 /// Makes a panic of the runtime's adapter an error, for callers that serve all pods: hooks of single pods have their own
-/// guard.
-pub(crate) async fn guarded<T>(metrics: &Metrics, call: RuntimeFuture<'_, T>) -> Result<T, RuntimeError> {
-    AssertUnwindSafe(call).catch_unwind().await.unwrap_or_else(|_| {
+/// guard. The adapter may also panic before there is a future.
+pub(crate) async fn guarded<'a, T>(
+    metrics: &Metrics,
+    call: impl FnOnce() -> RuntimeFuture<'a, T>,
+) -> Result<T, RuntimeError> {
+    AssertUnwindSafe(async { call().await }).catch_unwind().await.unwrap_or_else(|_| {
         metrics.actors.hook_panicked();
         Err(RuntimeError::Failed("the runtime's adapter panicked".to_owned()))
     })

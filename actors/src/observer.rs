@@ -110,7 +110,7 @@ impl Observer {
         pass_on: PassOn,
     ) -> Result<(Arc<PodRuntimeStatus>, Vec<RuntimeChange>), RuntimeError> {
         let read = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
-        match guarded(&self.metrics, self.runtime.pod_status(uid)).await {
+        match guarded(&self.metrics, || self.runtime.pod_status(uid)).await {
             Ok(status) => Ok(self.board.keep(uid, read, status, pass_on)),
             Err(error) => {
                 self.board.failed(uid);
@@ -124,7 +124,7 @@ impl Observer {
     /// # Errors
     /// As the runtime says; then nothing is known to have changed.
     async fn list(&self) -> Result<BTreeSet<PodUid>, RuntimeError> {
-        let pods = guarded(&self.metrics, self.runtime.list_pods()).await?;
+        let pods = guarded(&self.metrics, || self.runtime.list_pods()).await?;
         self.count(&pods);
         Ok(self.board.compare(&pods))
     }

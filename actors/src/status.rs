@@ -23,6 +23,7 @@ mod compute;
 mod conditions;
 mod containers;
 mod deadline;
+mod lost;
 mod merge;
 mod normalize;
 mod phase;

@@ -11,6 +11,7 @@
 //! machine unless it was measured beside this; compare ratios. Allocations are counted per thread and cost about a
 //! nanosecond each, which is in all figures.
 
+#[path = "../support/args.rs"]
 mod args;
 mod bed;
 #[path = "../support/figures.rs"]
@@ -38,20 +39,29 @@ use std::process::ExitCode;
 use alloc_tracker::Allocator;
 use mimalloc::MiMalloc;
 
-use args::Task;
+use args::{Offer, Task};
 use bed::Scale;
 
 /// A fast allocator, so that what the engine does is what shows; counted.
 #[global_allocator]
 static ALLOCATOR: Allocator<MiMalloc> = Allocator::new(MiMalloc);
 
+/// Runs of each workload: the figures are medians, and a median of fewer says little.
+const RUNS: usize = 5;
+/// How to call it.
+const USAGE: &str = "\
+usage: cargo bench --bench engine -- [FILTER...] [--quick] [--n N]... [--runs RUNS]
+       FILTER  workloads whose name contains it, such as w3 or lifecycle
+       --quick one run each, up to 10,000 pods";
 /// What a million is divided by where a run is only to show that it runs.
 const TINY: Scale = Scale { n: 16, shrink: 10_000 };
 
 fn main() -> ExitCode {
-    let done = match args::parse(env::args().skip(1)) {
+    let names: Vec<_> = suites::SUITES.iter().map(|suite| suite.name).collect();
+    let offer = Offer { names: &names, sizes: &report::SIZES, runs: RUNS };
+    let done = match args::parse(env::args().skip(1), offer) {
         Ok(task) => perform(task),
-        Err(error) => Err(format!("{error}\n{}", args::USAGE)),
+        Err(error) => Err(format!("{error}\n{USAGE}")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,7 +79,7 @@ fn perform(task: Task) -> Result<(), String> {
             report::write(&plan, &results).map_err(|error| format!("cannot write the results: {error}"))
         }
         Task::RunOne { name, n } => {
-            let suite = suites::suite(&name).ok_or_else(|| format!("no workload {name}"))?;
+            let suite = suites::suite(name).ok_or_else(|| format!("no workload {name}"))?;
             let figures = (suite.run)(Scale { n, shrink: 1 });
             let figures: serde_json::Map<_, _> =
                 figures.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();

@@ -11,6 +11,9 @@
 //! pass looks at all pods for each pod would show it there. Target: at most 3, as for the engine. The table goes to
 //! standard output, all values to `target/podwright-node-bench.json`.
 
+#[path = "../support/args.rs"]
+#[expect(dead_code, reason = "there is one workload, run once")]
+mod args;
 #[path = "../support/figures.rs"]
 mod figures;
 mod marks;
@@ -30,6 +33,8 @@ use std::process::{Command, ExitCode, Stdio};
 use mimalloc::MiMalloc;
 use serde_json::{Map, Value};
 
+use args::{Offer, Task};
+
 /// A fast allocator, as in the engine's bench.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -40,65 +45,54 @@ const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
 const TINY: usize = 20;
 
 fn main() -> ExitCode {
-    match perform(env::args().skip(1)) {
+    let offer = Offer { names: &["node"], sizes: &SIZES, runs: 1 };
+    let done = match args::parse(env::args().skip(1), offer) {
+        Ok(task) => perform(task),
+        Err(error) => Err(format!("{error}\nusage: cargo bench --bench node -- [--quick] [--n N]...")),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}\nusage: cargo bench --bench node -- [--quick] [--n N]...");
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Cargo gives `--bench` for `cargo bench` only; nextest asks for `--list` first and then for one name.
-fn perform(mut args: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut bench, mut quick, mut list, mut ignored, mut run) = (false, false, false, false, false);
-    let mut sizes = Vec::new();
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--bench" => bench = true,
-            "--quick" => quick = true,
-            "--list" => list = true,
-            "--ignored" => ignored = true,
-            "--run" => run = true,
-            "--n" => sizes.push(value()?.parse().map_err(|error| format!("--n: {error}"))?),
-            "--format" | "--color" | "--test-threads" => drop(value()?),
-            flag if flag.starts_with('-') && !["--exact", "--nocapture", "--quiet"].contains(&flag) => {
-                return Err(format!("unknown argument {flag}"));
+fn perform(task: Task) -> Result<(), String> {
+    match task {
+        Task::Measure(plan) => {
+            let mut results = Vec::new();
+            for (name, n) in plan.names.iter().flat_map(|name| plan.sizes.iter().map(move |n| (name, *n))) {
+                results.push((n, apart(name, n)?));
             }
-            _ => {}
+            report::write(&results).map_err(|error| format!("cannot write the results: {error}"))
+        }
+        Task::RunOne { n, .. } => {
+            println!("{}", Value::Object(phases::run(n, phases::IDLE)));
+            Ok(())
+        }
+        Task::Try { names } => {
+            for name in names {
+                phases::run(TINY, phases::IDLE / 50);
+                println!("{name}: ok");
+            }
+            Ok(())
+        }
+        Task::List { names } => {
+            names.iter().for_each(|name| println!("{name}: test"));
+            Ok(())
         }
     }
-    if list || ignored {
-        if !ignored {
-            println!("node: test");
-        }
-        return Ok(());
-    }
-    if run {
-        let n = *sizes.first().ok_or("--run needs --n")?;
-        println!("{}", Value::Object(phases::run(n, phases::IDLE)));
-        return Ok(());
-    }
-    if !bench {
-        phases::run(TINY, phases::IDLE / 50);
-        println!("node: ok");
-        return Ok(());
-    }
-    if sizes.is_empty() {
-        sizes = SIZES.into_iter().filter(|n| !quick || *n <= 10_000).collect();
-    }
-    let results = sizes.iter().map(|n| Ok((*n, apart(*n)?))).collect::<Result<Vec<_>, String>>()?;
-    report::write(&results).map_err(|error| format!("cannot write the results: {error}"))
 }
 
 /// One run in a process of its own.
-fn apart(n: usize) -> Result<Map<String, Value>, String> {
+fn apart(name: &str, n: usize) -> Result<Map<String, Value>, String> {
     eprintln!("{n} pods");
     let what = |error: String| format!("{n} pods: {error}");
     let program = env::current_exe().map_err(|error| what(error.to_string()))?;
     let mut command = Command::new(program);
-    command.args(["--run", "--n", &n.to_string()]).stderr(Stdio::inherit());
+    command.args(["--run", name, "--n", &n.to_string()]).stderr(Stdio::inherit());
     let output = command.output().map_err(|error| what(error.to_string()))?;
     if !output.status.success() {
         return Err(what(output.status.to_string()));

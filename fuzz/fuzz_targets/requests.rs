@@ -12,6 +12,7 @@ use podwright::actors::admission::NodeCapacity;
 use podwright::actors::containers::perform::ContainersConfig;
 use podwright::actors::engine::EngineConfig;
 use podwright::actors::ports::{Clock, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright::actors::recorder::Recorder;
 use podwright::actors::status::NodeFacts;
 use podwright::adapters::network::Network;
 use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
@@ -93,6 +94,7 @@ async fn view() -> View {
         containers: ContainersConfig::default(),
         facts: NodeFacts { name: "n1".into(), host_ips: vec![], runtime_name: "process".into() },
         allocatable: Default::default(),
+        explain_event_after: Duration::from_secs(300),
         sources: vec![SourceKind::File],
     };
     let ports = NodePorts {
@@ -103,13 +105,15 @@ async fn view() -> View {
         clock: clock.clone(),
         admission: vec![Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 })],
         metrics: metrics.clone(),
+        recorder: Some(Arc::new(Recorder::new(64 << 10))),
     };
     let node = Arc::new(Node::start(config, ports).unwrap());
     let (sets, mut read) = tokio::sync::mpsc::channel::<SourceSet>(1);
     let source = FileSource::new([manifest], SourceContext::new("n1", clock.clone()));
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
     let mut set = read.recv().await.unwrap();
-    set.problems.push(SourceProblem { what: "/manifests/bad.yaml".into(), message: "pod \"bad\": no".into() });
+    let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
+    set.problems.push(SourceProblem { what, message, pods: vec![] });
     node.sets.send(set).await.unwrap();
     View { node, events, clock, metrics, resync: engine.resync }
 }

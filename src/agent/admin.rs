@@ -1,6 +1,7 @@
 //! The admin endpoints: read only, on a loopback address.
 
 mod pods;
+mod recording;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use crate::actors::ids::FullName;
 use crate::actors::text::plain;
 use crate::metrics::Format;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
@@ -23,6 +24,7 @@ use super::explain::{PROBLEM, unknown};
 use super::page::{self, About};
 use super::table;
 use super::view::View;
+use recording::Seat;
 
 /// How long until an address that is taken is tried again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -65,6 +67,7 @@ pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: C
 
 pub fn router(view: View, about: About) -> Router {
     let page = page::router(view.clone(), about);
+    let seat = Seat::default();
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -72,7 +75,7 @@ pub fn router(view: View, about: About) -> Router {
         .route("/pods", get(pods::pods))
         .route("/explain", get(explain_all))
         .route("/explain/{namespace}/{name}", get(explain_pod))
-        .route("/recording", get(recording))
+        .route("/recording", get(async move |State(view): State<View>| seat.recording(&view.node.engine).await))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(view)
@@ -183,25 +186,6 @@ async fn explain_pod(
         None => (StatusCode::NOT_FOUND, unknown(&view.node.explainer, &full_name)).into_response(),
         Some(explanation) if json => Json(explanation).into_response(),
         Some(explanation) => explanation.to_string().into_response(),
-    }
-}
-
-/// The flight recorder's memory, as a file.
-async fn recording(State(view): State<View>) -> Response {
-    let engine = view.node.engine.clone();
-    // Sums over megabytes: other requests need not wait for them.
-    let Ok(saved) = tokio::task::spawn_blocking(move || engine.recording()).await else {
-        return (StatusCode::INTERNAL_SERVER_ERROR, "the recording could not be saved: see the log\n").into_response();
-    };
-    match saved {
-        Some(file) => {
-            let name = "attachment; filename=\"podwright.podrec\"";
-            ([(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, name)], file).into_response()
-        }
-        None => {
-            let why = "nothing is recorded: start the agent with a --recording-size other than 0\n";
-            (StatusCode::NOT_FOUND, why).into_response()
-        }
     }
 }
 

@@ -2,13 +2,19 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::prelude::*;
 use podwright_metrics::ActorMetrics;
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
 
-use super::Dispatcher;
+use super::{Dispatcher, Judged};
 use crate::ports::SourceSet;
+
+/// How long until pods are judged again after an admission handler panicked, as with a hook that failed (upstream
+/// `backOffPeriod`).
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Reads the sources. Ends when all of them have.
 pub struct DispatcherActor {
@@ -36,19 +42,37 @@ impl Actor for DispatcherActor {
         let dispatcher = self.dispatcher.clone();
         let metrics = self.metrics.clone();
         let read = async move {
+            let mut judge_again = None;
             loop {
-                let Some(set) = sets.recv().await else { return };
+                let set = tokio::select! {
+                    biased;
+                    set = sets.recv() => match set {
+                        Some(set) => Some(set),
+                        None => return,
+                    },
+                    () = sleep_until(judge_again.unwrap_or_else(Instant::now)), if judge_again.is_some() => None,
+                };
                 // Asked after the set came: it may have been waited for since long before the runtime fell silent.
                 if healthy.wait_for(|healthy| *healthy).await.is_err() {
                     return;
                 }
                 metrics.received();
                 let start = dispatcher.clock.now();
-                let delivered = catch_unwind(AssertUnwindSafe(|| dispatcher.deliver(set)));
-                if delivered.is_err() {
-                    // A handler of the host: pods that were to be added come again with their next change.
+                let is_retry = set.is_none();
+                let judged = catch_unwind(AssertUnwindSafe(|| match set {
+                    Some(set) => dispatcher.deliver(set),
+                    None => dispatcher.judge_again(),
+                }));
+                let judged = judged.unwrap_or_else(|_| {
+                    // A port of the host.
                     dispatcher.metrics.actors.hook_panicked();
                     tracing::error!("handling a source's set panicked");
+                    Judged::Some
+                });
+                match judged {
+                    Judged::All if is_retry => judge_again = None,
+                    Judged::All => {}
+                    Judged::Some => judge_again = Some(Instant::now() + RETRY),
                 }
                 metrics.handled(dispatcher.clock.now().since(start));
             }

@@ -1,6 +1,7 @@
 //! The actix actor: follows the runtime's events, relists, and tells whether the runtime answers.
 
 use std::collections::BTreeSet;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use actix::prelude::*;
 use futures_util::future::{Fuse, FusedFuture, FutureExt};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 
 use super::{ChangeSink, Observer, PARALLEL_READS};
 use crate::explain::Failing;
@@ -21,6 +22,9 @@ use crate::time::Time;
 const RELIST: Duration = Duration::from_secs(1);
 /// How often to relist one that has, as a safety net and for the gauges.
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
+/// How long until events are asked for again after the runtime's adapter panicked, at first; it doubles up to the relist
+/// period.
+const EVENTS_RETRY: Duration = RELIST;
 /// Without a relist for so long the runtime counts as unhealthy (upstream `relistThreshold`).
 const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
 
@@ -71,6 +75,37 @@ struct Watch {
     reachable: bool,
 }
 
+/// The runtime's events, of which a panic is not the end.
+struct Events<'a> {
+    observer: &'a Observer,
+    wait: Duration,
+    ask_at: Option<Instant>,
+}
+
+impl Events<'_> {
+    /// The next one; `None` if the adapter panicked. Cancel safe, as the port is.
+    async fn next(&mut self) -> Option<PodUid> {
+        if let Some(at) = self.ask_at {
+            sleep_until(at).await;
+        }
+        // The adapter may also panic before there is a future.
+        let event = AssertUnwindSafe(async { self.observer.runtime.next_event().await }).catch_unwind().await;
+        match event {
+            Ok(uid) => {
+                (self.wait, self.ask_at) = (EVENTS_RETRY, None);
+                Some(uid)
+            }
+            Err(_) => {
+                self.observer.metrics.actors.hook_panicked();
+                tracing::error!(retry.seconds = self.wait.as_secs(), "the runtime's events panicked");
+                self.ask_at = Some(Instant::now() + self.wait);
+                self.wait = (2 * self.wait).min(RELIST_WITH_EVENTS);
+                None
+            }
+        }
+    }
+}
+
 struct Relist {
     start: Time,
     left: BTreeSet<PodUid>,
@@ -87,6 +122,7 @@ impl Watch {
         let mut list_start = observer.clock.now();
         let mut list = pin!(Fuse::terminated());
         let mut reads = FuturesUnordered::new();
+        let mut events = Events { observer: &observer, wait: EVENTS_RETRY, ask_at: None };
         loop {
             while reads.len() < PARALLEL_READS
                 && let Some(uid) = self.next_read()
@@ -122,9 +158,13 @@ impl Watch {
                     }
                 }
                 Some(uid) = reads.next() => self.was_read(&uid),
-                uid = observer.runtime.next_event(), if with_events => {
-                    self.marked.insert(uid);
-                }
+                event = events.next(), if with_events => match event {
+                    Some(uid) => {
+                        self.marked.insert(uid);
+                    }
+                    // Hints may be lost.
+                    None => next_list = Instant::now(),
+                },
             }
         }
     }

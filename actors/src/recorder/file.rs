@@ -37,6 +37,14 @@ pub enum ReadError {
         /// What should be there.
         what: &'static str,
     },
+    /// It goes on behind its end.
+    #[error("byte {offset}: the recording ends here and {more} bytes follow: something was added; copy it again")]
+    Trailing {
+        /// Where its end is, in bytes from the start.
+        offset: usize,
+        /// How many bytes follow.
+        more: usize,
+    },
     /// A checksum does not match.
     #[error("byte {offset}: the checksum of {what} does not match: the file was changed; copy it again")]
     Checksum {
@@ -152,6 +160,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
     let said = u32::from_le_bytes(cut_off(reader.array("the number of segments"))?);
     if said != count {
         return Err(ReadError::Damaged { offset: reader.offset(), what: "as many segments as there were" });
+    }
+    if !reader.is_empty() {
+        let offset = reader.offset();
+        return Err(ReadError::Trailing { offset, more: bytes.len() - offset });
     }
     Ok(File { build, saved_at, dropped, rings })
 }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 
 use super::conditions::{self, Why, own};
 use super::containers::Containers;
-use super::{deadline, phase, reasons, resources};
+use super::{deadline, lost, phase, reasons, resources};
 use crate::containers::plan::{SandboxNeed, sandbox_need};
 use crate::containers::start_error::StartError;
 use crate::ids::ContainerName;
@@ -54,8 +54,8 @@ pub struct StatusInput<'a> {
 /// Computes a pod's status (upstream `generateAPIPodStatus`, kubelet 1.36).
 ///
 /// A terminal phase that the API server shows, or that was kept before, stays with its reason and message. A passed
-/// active deadline makes the phase Failed even while containers run: holding that back until they stopped is the task of
-/// [`merge_for_api`](super::merge_for_api).
+/// active deadline, or a lost sandbox that may not be replaced, makes the phase Failed even while containers run: holding
+/// that back until they stopped is the task of [`merge_for_api`](super::merge_for_api).
 pub fn compute(input: &StatusInput<'_>) -> PodStatus {
     let pod = input.pod;
     let nothing = PodStatus::default();
@@ -86,6 +86,11 @@ pub fn compute(input: &StatusInput<'_>) -> PodStatus {
     let phase = standing.unwrap_or_else(|| phase::phase(pod, &status, input.is_terminal, has_started_regular(input)));
     set_phase(&mut status, phase, previous, api);
     if standing.is_none() {
+        if let Some(message) = lost::sandbox_lost(input, phase) {
+            status.phase = Some(Phase::Failed.as_str().to_owned());
+            status.reason = Some(reasons::SANDBOX_LOST.to_owned());
+            status.message = Some(message);
+        }
         let start = status.start_time.as_ref().map(|start| Time::from_timestamp(start.0));
         if let Some(exceeded) = deadline::deadline_exceeded(pod, start, input.now) {
             status.phase = Some(Phase::Failed.as_str().to_owned());

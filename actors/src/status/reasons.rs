@@ -48,6 +48,8 @@ pub(super) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
 pub(super) const COMPLETED: &str = "Completed";
 pub(super) const ERROR: &str = "Error";
+/// The reason of a pod that lost its sandbox before all of it was started. The node's own.
+pub(super) const SANDBOX_LOST: &str = "SandboxLost";
 /// The reason of a pod that was active for longer than it may be, in its status and as an event.
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 

@@ -1,5 +1,10 @@
 //! Which pods may start.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use podwright_actors::admission::{AdmissionHandler, Admitted, Rejection};
+use podwright_actors::pod::PodObject;
 use podwright_actors::ports::SourceKind;
 
 use crate::support::fake_runtime::Script;
@@ -63,4 +68,42 @@ async fn a_pod_that_leaves_an_early_set_and_comes_back_keeps_its_place() {
     node.deliver_set(SourceKind::File, Vec::new(), Vec::new()).await;
     node.wait(120.0).await;
     assert_eq!(node.phase("a"), "Running");
+}
+
+/// Panics when it is asked about `b`, for as long as it is confused.
+struct Confused(AtomicBool);
+
+impl AdmissionHandler for Confused {
+    fn admit(&self, pod: &PodObject, _: &Admitted) -> Result<(), Rejection> {
+        assert!(pod.uid().to_string() != "b" || !self.0.load(Ordering::Relaxed), "what is b?");
+        Ok(())
+    }
+}
+
+#[actix::test]
+async fn a_pod_whose_judge_panics_is_judged_again_and_no_other_waits_for_it() {
+    let judge = Arc::new(Confused(AtomicBool::new(true)));
+    let setup = Setup { judge: Some(judge.clone()), ..Setup::new(true) };
+    let node = setup.start();
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a"), pod("b"), pod("c")]).await;
+    node.wait(25.0).await;
+    assert_eq!(["a", "b", "c"].map(|uid| node.runtime.running(uid).len()), [1, 0, 1]);
+    assert_eq!(node.metric("podwright_hook_panics_total"), 3.0);
+    // A change does not start it past its judge either.
+    node.deliver(&[pod("a"), pod("b").label("2"), pod("c")]).await;
+    assert_eq!(node.runtime.running("b"), [""; 0]);
+    judge.0.store(false, Ordering::Relaxed);
+    node.wait(11.0).await;
+    assert_eq!(node.runtime.running("b"), ["main"]);
+    // What left meanwhile is not judged any more.
+    judge.0.store(true, Ordering::Relaxed);
+    node.deliver(&[pod("a"), pod("b").label("2")]).await;
+    node.deliver(&[pod("a")]).await;
+    node.wait(10.0).await;
+    node.deliver(&[pod("a"), pod("b")]).await;
+    node.deliver(&[pod("a")]).await;
+    judge.0.store(false, Ordering::Relaxed);
+    node.wait(30.0).await;
+    assert_eq!(node.pod_counts(), ["active_pods{} 1", "desired_pods{} 1", "working_pods{desired,sync,} 1"]);
 }

@@ -53,6 +53,24 @@ async fn only_a_status_that_cannot_be_read_is_told_as_a_failed_sync() {
     assert!(node.events.has("a", "FailedSync"));
 }
 
+// Asked again after 1, 2, 4, 8 and then every 10 seconds; the relist that goes with each finds what was missed.
+#[actix::test]
+async fn a_panic_in_the_events_is_not_the_end_of_the_observer() {
+    let node = Setup::new(true).start();
+    node.runtime.script("main", Script::ends(20.5, 0));
+    node.deliver(&[]).await;
+    node.runtime.panic_in(Op::Events);
+    node.deliver(&[pod("a").policy("Never")]).await;
+    node.until(30.0).await;
+    assert_eq!((node.phase("a"), node.metric("podwright_hook_panics_total")), ("Succeeded".into(), 6.0));
+    node.runtime.heal();
+    node.until(40.0).await;
+    node.runtime.script("main", Script::ends(3.0, 0));
+    node.deliver(&[pod("b").policy("Never")]).await;
+    node.wait(3.5).await;
+    assert_eq!(node.phase("b"), "Succeeded");
+}
+
 async fn an_unreadable_status(with_events: bool) {
     let node = Setup::new(with_events).start();
     node.runtime.script("main", Script::ends(10.5, 0));
@@ -102,6 +120,25 @@ async fn a_pod_keeps_its_address_when_its_sandbox_ends() {
     assert_eq!(node.status("a").pod_ip.as_deref(), Some("10.0.0.7"));
     let seen = node.node.observer.last(&"a".into()).unwrap();
     assert_eq!(seen.sandboxes[0].ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
+}
+
+// S59
+#[actix::test]
+async fn a_pod_that_loses_its_sandbox_half_started_ends_where_it_may_have_no_other() {
+    let node = Setup::new(true).start();
+    node.runtime.script("two", Script { fails_to_start: true, ..Script::default() });
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a").policy("Never").containers(&["one", "two"])]).await;
+    assert_eq!((node.phase("a"), node.runtime.running("a")), ("Pending".into(), vec!["one".to_owned()]));
+    node.runtime.end_sandbox("a");
+    node.wait(5.0).await;
+    let status = node.status("a");
+    assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "SandboxLost".into()));
+    assert!(status.message.unwrap().contains("before container two was started"));
+    let ended =
+        status.container_statuses.unwrap().into_iter().map(|it| it.state.unwrap().terminated.unwrap().exit_code);
+    assert_eq!(ended.collect::<Vec<_>>(), [137, 137]);
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
 }
 
 #[actix::test]

@@ -57,6 +57,7 @@ pub(crate) enum Op {
     Stop,
     Remove,
     Exec,
+    Events,
 }
 
 impl Op {

@@ -53,6 +53,8 @@ pub(crate) struct Setup {
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
     pub(crate) clock: TokioClock,
+    /// Asked after the gate and the capacity.
+    pub(crate) judge: Option<Arc<dyn AdmissionHandler>>,
     /// Instead of the fakes.
     pub(crate) over: Option<(Arc<dyn ContainerRuntime>, Arc<dyn NetworkClient>)>,
 }
@@ -74,17 +76,19 @@ impl Setup {
             resync: Duration::from_secs(60),
             sources: vec![SourceKind::File, SourceKind::Api],
             clock,
+            judge: None,
             over: None,
         }
     }
 
     pub(crate) fn start(self) -> TestNode {
-        let Setup { runtime, storage, cpu_millis, resync, sources, clock, over } = self;
+        let Setup { runtime, storage, cpu_millis, resync, sources, clock, judge, over } = self;
         let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
         let (below, network) = over.unwrap_or_else(fakes);
         let (events, gate, metrics) = (Arc::new(Events::default()), Arc::new(ShutdownGate::default()), Metrics::new());
         let capacity = NodeCapacity { cpu_millis, memory_bytes: 1 << 30, pods: 500 };
-        let admission: Vec<Arc<dyn AdmissionHandler>> = vec![gate.clone(), Arc::new(capacity)];
+        let mut admission: Vec<Arc<dyn AdmissionHandler>> = vec![gate.clone(), Arc::new(capacity)];
+        admission.extend(judge);
         let engine = EngineConfig { threads: Threads::Current, seed: Some(7), resync, ..EngineConfig::default() };
         let facts = NodeFacts {
             name: "node1".into(),

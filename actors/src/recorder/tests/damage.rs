@@ -85,6 +85,13 @@ fn a_file_that_is_cut_off_says_where() {
 }
 
 #[test]
+fn what_follows_the_end_is_refused() {
+    let (file, length) = (file(), file().len());
+    let error = replay(&[&file[..], &file].concat(), &Pick::Nobody).unwrap_err();
+    assert_eq!(error, ReadError::Trailing { offset: length, more: length });
+}
+
+#[test]
 fn a_changed_byte_is_found() {
     let file = file();
     for place in 0..file.len() {

@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use serde_json::json;
 
-use crate::ports::SandboxState;
+use crate::ports::{ContainerState, ContainerStatus, SandboxState};
 use crate::status::fixtures::*;
 use crate::status::{deadline, rejected, set_condition};
 
@@ -50,6 +50,43 @@ fn a_running_pod_may_fall_back_to_pending() {
     assert_eq!(phase_of(&before), "Running");
     let two = World::new(pod_with("Always", json!([{"name": "i"}]), json!([{"name": "a"}])));
     assert_eq!(phase_of(&two.runs([running("i", 0)]).after(before).status()), "Pending");
+}
+
+// S59
+#[test]
+fn a_pod_that_may_not_have_another_sandbox_fails_with_what_never_ran() {
+    let lost = |policy: &str, runs: &[ContainerStatus]| {
+        let mut world = World::new(pod_with(policy, json!([{"name": "i"}]), json!([{"name": "a"}, {"name": "b"}])));
+        world.runtime.sandboxes[0].state = SandboxState::NotReady;
+        world.runtime.containers = runs.to_vec();
+        world
+    };
+    let told = |world: World| {
+        let status = world.status();
+        (phase_of(&status).to_owned(), status.reason, status.message.unwrap_or_default())
+    };
+    let failed = |container: &str| {
+        let message = format!(
+            "the sandbox ended before container {container} was started, and restartPolicy Never forbids a new one"
+        );
+        ("Failed".to_owned(), Some("SandboxLost".to_owned()), message)
+    };
+    let pending = || ("Pending".to_owned(), None, String::new());
+    assert_eq!(told(lost("Never", &[exited("i", 0, 0)])), failed("a"));
+    assert_eq!(told(lost("Never", &[exited("i", 0, 0), exited("a", 0, 0)])), failed("b"));
+    assert_eq!(told(lost("Never", &[exited("i", 0, 0), run("a", 0, ContainerState::Created)])), failed("a"));
+    // It gets another one: because nothing of it ran, or because it restarts.
+    assert_eq!(told(lost("Never", &[])), pending());
+    assert_eq!(told(lost("OnFailure", &[exited("i", 0, 0), exited("a", 0, 0)])), pending());
+    // What its containers came to says enough.
+    assert_eq!(told(lost("Never", &[exited("i", 0, 1)])).1, None);
+    // Whoever stops a pod ends its sandbox too.
+    let mut stopping = lost("Never", &[exited("i", 0, 0)]);
+    stopping.termination_requested = true;
+    assert_eq!(told(stopping), pending());
+    let mut good = lost("Never", &[exited("i", 0, 0)]);
+    good.runtime.sandboxes[0].state = SandboxState::Ready;
+    assert_eq!(told(good), pending());
 }
 
 // After a restart of the agent the age goes on, and the active deadline does not begin anew.

@@ -101,12 +101,6 @@ fn runs(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus, lags: boo
         let found = statuses.iter().flatten().find(|status| status.name == name)?;
         found.state.as_ref()?.waiting.as_ref()?.reason.clone()
     };
-    // A pod that does not restart and whose sandbox ended before all of it was started stays as it is: nothing may be
-    // started in a new sandbox, and what never ran has no end (upstream `computePodActions` and `getPhase`, kubelet 1.36).
-    let lost = !truth.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::Ready);
-    if lost && pod.spec().restart_policy.as_deref() == Some("Never") && !truth.containers.is_empty() {
-        return Ok(());
-    }
     // An init container that runs on, or a sidecar that keeps ending, holds back all that comes after it.
     let held_back = pod.init_containers().iter().any(|container| {
         let runs = truth.newest(&container.name).is_some_and(|run| run.state == ContainerState::Running);

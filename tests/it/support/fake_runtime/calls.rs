@@ -213,6 +213,7 @@ impl ContainerRuntime for FakeRuntime {
                 let changed = self.changed.notified();
                 let next = {
                     let mut state = self.state.lock();
+                    assert!(!state.panicking.contains(&Op::Events), "events were told to panic");
                     self.settle(&mut state);
                     if let Some(uid) = state.hints.pop_front() {
                         return uid;

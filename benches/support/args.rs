@@ -1,13 +1,18 @@
-//! What the command line asks for.
+//! What the command line of a bench asks for.
 //!
 //! Cargo starts a bench with `--bench` for `cargo bench` and without it for `cargo test --benches`; nextest asks for
 //! `--list` and then runs one name with `--exact`.
 
-use crate::report::SIZES;
-use crate::suites::SUITES;
-
-/// Runs of each workload: the figures are medians, and a median of fewer says little.
-const RUNS: usize = 5;
+/// What a bench has to offer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer<'a> {
+    /// Its workloads.
+    pub(crate) names: &'a [&'static str],
+    /// The numbers of pods that each is measured with.
+    pub(crate) sizes: &'a [usize],
+    /// Runs of each workload and size. Where it is one, `--runs` is not known.
+    pub(crate) runs: usize,
+}
 
 /// What to do.
 #[derive(Debug)]
@@ -15,7 +20,7 @@ pub(crate) enum Task {
     /// Measure: each workload and size so often, in processes of their own.
     Measure(Plan),
     /// One run of one workload in this process, its figures as JSON on the last line of standard output.
-    RunOne { name: String, n: usize },
+    RunOne { name: &'static str, n: usize },
     /// Every workload once, tiny, to see that it runs.
     Try { names: Vec<&'static str> },
     /// Print the names as a test harness would.
@@ -30,17 +35,14 @@ pub(crate) struct Plan {
     pub(crate) runs: usize,
 }
 
-/// How to call it.
-pub(crate) const USAGE: &str = "\
-usage: cargo bench --bench engine -- [FILTER...] [--quick] [--n N]... [--runs RUNS]
-       FILTER  workloads whose name contains it, such as w3 or lifecycle
-       --quick one run each, up to 10,000 pods";
+/// Up to how many pods a quick measurement goes.
+const QUICK: usize = 10_000;
 
 /// Reads the arguments, the program's name aside.
 ///
 /// # Errors
 /// What is wrong with them, for people.
-pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Task, String> {
+pub(crate) fn parse(args: impl Iterator<Item = String>, offer: Offer<'_>) -> Result<Task, String> {
     let mut args = args;
     let mut filters = Vec::new();
     let mut sizes = Vec::new();
@@ -55,7 +57,7 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Task, String> 
             "--exact" => exact = true,
             "--ignored" => ignored = true,
             "--n" => sizes.push(number(&value()?)?),
-            "--runs" => runs = Some(number(&value()?)?),
+            "--runs" if offer.runs > 1 => runs = Some(number(&value()?)?),
             "--run" => run_one = Some(value()?),
             "--format" | "--color" | "--test-threads" => drop(value()?),
             // What the test harness knows and we have no use for.
@@ -64,7 +66,8 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Task, String> 
             filter => filters.push(filter.to_owned()),
         }
     }
-    if let Some(name) = run_one {
+    if let Some(wanted) = run_one {
+        let name = offer.names.iter().find(|name| **name == wanted).ok_or_else(|| format!("no workload {wanted}"))?;
         let n = sizes.first().copied().ok_or("--run needs --n")?;
         return Ok(Task::RunOne { name, n });
     }
@@ -72,7 +75,7 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Task, String> 
         let fits = |filter: &String| if exact { name == filter } else { name.contains(filter.as_str()) };
         filters.is_empty() || filters.iter().any(fits)
     };
-    let names: Vec<&'static str> = SUITES.iter().map(|suite| suite.name).filter(|name| chosen(name)).collect();
+    let names: Vec<&'static str> = offer.names.iter().copied().filter(|name| chosen(name)).collect();
     if ignored {
         return Ok(Task::List { names: Vec::new() });
     }
@@ -83,9 +86,9 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Task, String> 
         return Ok(Task::Try { names });
     }
     if sizes.is_empty() {
-        sizes = SIZES.iter().copied().filter(|n| !quick || *n <= 10_000).collect();
+        sizes = offer.sizes.iter().copied().filter(|n| !quick || *n <= QUICK).collect();
     }
-    Ok(Task::Measure(Plan { names, sizes, runs: runs.unwrap_or(if quick { 1 } else { RUNS }) }))
+    Ok(Task::Measure(Plan { names, sizes, runs: runs.unwrap_or(if quick { 1 } else { offer.runs }) }))
 }
 
 fn number(text: &str) -> Result<usize, String> {
