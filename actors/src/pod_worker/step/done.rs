@@ -67,11 +67,13 @@ fn failed(record: &mut Record, hook: Hook, error: String, retry: SyncRetry, tick
         SyncRetry::Backoff => tick.error_backoff,
     };
     record.due = Some(tick.after(delay));
-    let (count, since) = match &record.failure {
-        Some(failure) if failure.hook == hook => (failure.count.saturating_add(1), failure.since),
-        Some(_) | None => (1, tick.now),
-    };
-    record.failure = Some(Box::new(Failure { hook, error, count, since }));
+    match &mut record.failure {
+        Some(failure) if failure.hook == hook => {
+            failure.count = failure.count.saturating_add(1);
+            failure.error = error;
+        }
+        failure => *failure = Some(Box::new(Failure { hook, error, count: 1, since: tick.now })),
+    }
 }
 
 /// The pod ended by itself: what is left of it is stopped. If somebody asked for a stop meanwhile, that one counts.
