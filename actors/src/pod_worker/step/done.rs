@@ -8,6 +8,7 @@ use crate::pod_worker::update::UpdateKind;
 use crate::ports::SyncRetry;
 use crate::time::Time;
 
+#[inline(never)]
 pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects {
     let Some(running) = record.running.take() else {
         return Effects::default();
@@ -139,6 +140,7 @@ fn again(record: &mut Record, now: Time) {
 }
 
 /// The due time passed: a re-check, a retry, or another try for the full name.
+#[inline(never)]
 pub(super) fn due(record: &mut Record, tick: Tick) -> Effects {
     if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) {
         return Effects::default();
