@@ -230,15 +230,18 @@ impl Inner {
     fn tell(&self, cell: &Arc<Cell>, mut guard: MutexGuard<'_, Slot>, update: &mut Option<Update>) -> Option<Rest> {
         let Slot::Live(live) = &mut *guard else { return None };
         let update = update.take()?;
-        // Most updates move nothing and are not written down. A clock is not read for them: the time of the last move stands
-        // in.
-        let is_written = self.recorder.is_some() && Tape::writes(&live.record, &update);
-        let now = match is_written || live.record.is_moved_by(&update) {
-            true => self.clock.now(),
-            false => live.record.last_move(),
+        // Most updates are another look at the same, and most others move nothing and are not written down. A clock is not
+        // read for them: the time of the last move stands in.
+        let last = live.record.last_move();
+        let effects = if live.tape.is_plain(&live.record, &update) {
+            live.tape.look_again(&mut live.record, update, self.tick(last, 0.0))
+        } else {
+            let needs_time = self.recorder.is_some() || live.record.is_moved_by(&update);
+            let now = if needs_time { self.clock.now() } else { last };
+            let effects = self.drive(cell, live, Event::Update(update), self.tick(now, 0.0));
+            cell.show(&guard);
+            effects
         };
-        let effects = self.drive(cell, live, Event::Update(update), self.tick(now, 0.0));
-        cell.show(&guard);
         self.settle_locked(cell, guard, effects)
     }
 

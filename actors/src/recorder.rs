@@ -15,8 +15,8 @@
 //! The memory is divided into rings, and each ring into segments; the oldest segment goes when a ring is full. The frames of
 //! one pod are all in one ring, in the order of its steps, because they are written under its cell's lock. The first frame
 //! of a pod in a segment is a *keyframe*, its whole record, so that what is left can be replayed whatever was dropped.
-//! Of a pod's object only those facts are kept that the core reads. Plain rounds of a healthy pod (looked at again, taken,
-//! set up well) are counted in its cell and take one frame together.
+//! Of a pod's object only those facts are kept that the core reads. Plain rounds (looked at again, taken,
+//! set up well, or in vain for the same reason as before) are counted in the pod's cell and take one frame together.
 //!
 //! What is deliberately absent: a lock that all pods share (a ring's lock is taken only for events that are written, and a ring
 //! has an eighth of the pods), and input or output: whoever wants a file asks for its bytes.

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::env;
+use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +37,7 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "update_pod_wakes", run: update_wakes },
     Subject { name: "update_pod_merges", run: update_merges },
     Subject { name: "worker_sync", run: worker_sync },
+    Subject { name: "worker_retry", run: worker_retry },
     Subject { name: "lifecycle", run: lifecycle },
     Subject { name: "query", run: query },
 ];
@@ -128,6 +130,14 @@ fn worker_sync() -> usize {
     PODS * ROUNDS
 }
 
+/// What a worker does whose time has come to try again, and whose hook fails as before.
+fn worker_retry() -> usize {
+    let hooks = Arc::new(Hooks { fails: true, ..Hooks::default() });
+    let bed = Bed::with(hooks, Duration::ZERO);
+    // Nobody waits, so more are made than are asked for.
+    (0..ROUNDS).map(|_| counted_region(|| bed.work_off(PODS))).sum()
+}
+
 /// A pod's life: created, set up, killed, stopped, cleaned up, forgotten.
 fn lifecycle() -> usize {
     let bed = Bed::idle();
@@ -174,12 +184,15 @@ struct Bed {
 impl Bed {
     /// Pods that were set up once.
     fn idle() -> Self {
+        Bed::with(Arc::new(Hooks::default()), EngineConfig::default().error_backoff)
+    }
+
+    fn with(hooks: Arc<Hooks>, error_backoff: Duration) -> Self {
         let runner = System::new();
-        let hooks = Arc::new(Hooks::default());
-        let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..EngineConfig::default() };
-        // As an agent has it, unless the environment asks what it costs.
-        let recorder =
-            env::var_os("PODWRIGHT_BENCH_UNRECORDED").is_none().then(|| Arc::new(Recorder::new(Recorder::SMALLEST)));
+        let config =
+            EngineConfig { threads: Threads::Current, seed: Some(1), error_backoff, ..EngineConfig::default() };
+        // As large as an agent has it, unless the environment asks what it costs.
+        let recorder = env::var_os("PODWRIGHT_BENCH_UNRECORDED").is_none().then(|| Arc::new(Recorder::new(16 << 20)));
         let engine = runner
             .block_on(async {
                 let clock: Option<Arc<dyn Clock>> = Some(Arc::new(Still));
@@ -204,18 +217,19 @@ impl Bed {
     }
 
     /// Lets the workers run until so many syncs ran.
-    fn work_off(&self, syncs: usize) {
-        self.run_until(|hooks| &hooks.syncs, syncs);
+    fn work_off(&self, syncs: usize) -> usize {
+        self.run_until(|hooks| &hooks.syncs, syncs)
     }
 
-    fn run_until(&self, counter: fn(&Hooks) -> &AtomicUsize, goal: usize) {
+    /// Answers with how many there were.
+    fn run_until(&self, counter: fn(&Hooks) -> &AtomicUsize, goal: usize) -> usize {
         let counter = counter(&self.hooks);
         self.runner.block_on(async {
             while counter.load(Ordering::Relaxed) < goal {
                 tokio::task::yield_now().await;
             }
         });
-        counter.store(0, Ordering::Relaxed);
+        counter.swap(0, Ordering::Relaxed)
     }
 }
 
@@ -232,11 +246,27 @@ impl Clock for Still {
 struct Hooks {
     syncs: AtomicUsize,
     clean_ups: AtomicUsize,
+    fails: bool,
 }
+
+/// An error without a size, so that making one allocates nothing.
+#[derive(Debug)]
+struct Refused;
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+impl std::error::Error for Refused {}
 
 impl PodSyncer for Hooks {
     async fn sync_pod(&self, _cx: &HookContext, _work: &SyncPod) -> Result<SyncOutcome, SyncError> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
+        if self.fails {
+            return Err(SyncError::failed(Refused));
+        }
         Ok(SyncOutcome::Continue { check_at: None })
     }
 

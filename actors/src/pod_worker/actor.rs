@@ -231,6 +231,7 @@ impl PodWorker {
         let mut guard = self.cell.lock();
         let Slot::Live(live) = &mut *guard else { return Taken::End };
         drop(live.end_call());
+        let turned = live.tape.turns();
         let failed = match &outcome {
             Outcome::Failed { error, .. } if tracing::enabled!(tracing::Level::DEBUG) => Some(error.clone()),
             Outcome::Failed { .. }
@@ -247,7 +248,9 @@ impl PodWorker {
             false => Taken::Nothing(live.record.due()),
         };
         let worked = effects.worked.take();
-        self.cell.show_move(&guard);
+        if !(turned && live.tape.turns()) {
+            self.cell.show_move(&guard);
+        }
         moment.engine().settle(&self.cell, guard, effects);
         moment.engine().worked(worked, tick.now);
         tell(moved, span);
@@ -278,6 +281,7 @@ impl PodWorker {
             observed = Some(engine.observed(self.cell.uid()));
         };
         let Slot::Live(live) = &mut *guard else { return Taken::End };
+        let turned = live.tape.turns();
         if let Some(due) = live.record.due().filter(|_| live.record.is_idle()) {
             if due > moment.now() {
                 return Taken::Nothing(Some(due));
@@ -304,7 +308,9 @@ impl PodWorker {
         }
         let moved = moved(&mut self.told, &live.record);
         let worked = effects.worked.take();
-        self.cell.show(&guard);
+        if !(turned && live.tape.turns()) {
+            self.cell.show(&guard);
+        }
         engine.settle(&self.cell, guard, effects);
         engine.worked(worked, tick.now);
         tell(moved, span);

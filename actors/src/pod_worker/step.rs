@@ -190,6 +190,9 @@ pub enum HookCall {
 }
 
 /// One move. See the module.
+// Where it is called the event is known, so the choice is made there; each kind of move stays a function of its own, because
+// all of them in one would have the small ones pay for the stack and the registers of the large ones.
+#[inline]
 pub fn step(record: &mut Record, event: Event, tick: Tick) -> Effects {
     match event {
         Event::Update(update) => update::update(record, update, tick),

@@ -1,9 +1,13 @@
 //! What a cell keeps for the recorder, and the one way through which every step of a record goes.
 //!
 //! Three kinds of event are told apart before a step. One that cannot move the record leaves no trace. A plain one belongs
-//! to the round that a healthy pod turns in without end: the same object is looked at again, taken, set up well. Its time
-//! and number alone are new, so it is counted here, without a lock or a frame; what the round led to is written before the
-//! next event of another kind. All others are written out.
+//! to a round that a pod may turn in without end: the same object is looked at again, taken, and set up well, or in vain
+//! for the reason it was before. Its time and number alone are new, so it is counted here, without a lock or a frame; what
+//! the round led to is written before the next event of another kind. All others are written out.
+//!
+//! Whether a record turns in such a round is found out after each event that is written, and kept: plain events leave it
+//! so. With it the next event is judged by a glance at what it is, which costs less than what the engine saves by knowing,
+//! so it is known without a recorder too.
 
 mod digest;
 mod event;
@@ -13,7 +17,6 @@ mod quiet;
 
 use std::sync::Arc;
 
-use super::lifecycle::Hook;
 use super::state::{Pending, Record, State};
 use super::step::{Effects, Event, Outcome, Tick, birth, step};
 use super::update::{Config, Target, Update, UpdateKind};
@@ -49,8 +52,22 @@ pub(crate) struct Tape {
     segment: u32,
     /// Twice the plain updates since the last frame; the lowest bit is set once another plain event came.
     updates: u32,
-    /// Setups that went well since then.
+    /// Setups since then: those that went well, or those that failed as the one before, as the round has it.
     syncs: u32,
+    round: Round,
+}
+
+/// In which round a record turns: the pod is set up or being set up, and nothing but another look at what it acts on is
+/// pending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Round {
+    /// In none.
+    #[default]
+    None,
+    /// It does well.
+    Well,
+    /// Its setup fails.
+    Failing,
 }
 
 /// What becomes of an event.
@@ -79,19 +96,36 @@ impl Tape {
         let mut tape = Tape { id: recorder.next_id(), ..Tape::default() };
         let mut ring = recorder.ring(tape.id, &tick);
         tape.segment = ring.segment();
-        let (record, effects) = ring.frame(frame::BIRTH, tick.now, |bytes| {
-            bytes.number(tape.id.into());
-            event::put_birth(bytes, &update, observed, &tick);
-            let (record, effects) = birth(update, observed, tick);
-            Digest::of(&record).put(bytes);
-            (record, effects)
-        });
+        let frame = ring.begin(frame::BIRTH, tick.now);
+        frame.bytes.number(tape.id.into());
+        event::put_birth(frame.bytes, &update, observed, &tick);
+        let (record, effects) = birth(update, observed, tick);
+        Digest::of(&record).put(frame.bytes);
+        frame.end();
         (tape, record, effects)
     }
 
-    /// Whether an update will be written, with its time.
-    pub(crate) fn writes(record: &Record, update: &Update) -> bool {
-        !is_plain_update(record, update)
+    /// Whether the record turns in a round. As long as it does, it shows the same to whoever asks.
+    pub(crate) fn turns(&self) -> bool {
+        self.round != Round::None
+    }
+
+    /// Whether an update belongs to such a round: another look at what is acted on already. Nothing that comes of it depends
+    /// on when it came.
+    #[inline]
+    pub(crate) fn is_plain(&self, record: &Record, update: &Update) -> bool {
+        self.turns()
+            && update.kind == UpdateKind::Sync
+            && update.options.is_none()
+            && update.start_time.is_none()
+            && matches!(&record.state, State::Sync(started) if is_same(&update.target, &started.config))
+    }
+
+    /// Steps a record by a [plain](Self::is_plain) update.
+    #[inline]
+    pub(crate) fn look_again(&mut self, record: &mut Record, update: Update, tick: Tick) -> Effects {
+        self.updates = self.updates.saturating_add(2);
+        step(record, Event::Update(update), tick)
     }
 
     /// Steps a record.
@@ -104,8 +138,8 @@ impl Tape {
         event: Event,
         tick: Tick,
     ) -> Effects {
-        let Some(recorder) = recorder else { return step(record, event, tick) };
-        match trace(record, &event, &tick) {
+        debug_assert_eq!(self.round, round(record), "a step went by another way");
+        match self.trace(record, &event, &tick) {
             Trace::Nothing => step(record, event, tick),
             Trace::Counted => {
                 match &event {
@@ -115,7 +149,38 @@ impl Tape {
                 }
                 step(record, event, tick)
             }
-            Trace::Written => self.write(recorder, uid, record, event, tick),
+            Trace::Written => {
+                let effects = match recorder {
+                    Some(recorder) => self.write(recorder, uid, record, event, tick),
+                    None => step(record, event, tick),
+                };
+                self.round = round(record);
+                effects
+            }
+        }
+    }
+
+    #[inline]
+    fn trace(&self, record: &Record, event: &Event, tick: &Tick) -> Trace {
+        let counted_if = |is_plain: bool| if is_plain { Trace::Counted } else { Trace::Written };
+        match event {
+            Event::Update(update) => counted_if(self.is_plain(record, update)),
+            Event::Take { .. } if record.running.is_some() || record.pending.is_none() => Trace::Nothing,
+            Event::Take { .. } => counted_if(self.turns()),
+            Event::Done(_) if record.running.is_none() => Trace::Nothing,
+            Event::Done(outcome) => counted_if(match (self.round, outcome) {
+                (Round::Well, Outcome::Continues { check_at: None }) => true,
+                (Round::Failing, Outcome::Failed { error, .. }) => {
+                    self.syncs < Quiet::MOST_FAILED && record.failure.as_ref().is_some_and(|last| last.error == *error)
+                }
+                (Round::None | Round::Well | Round::Failing, _) => false,
+            }),
+            Event::Due if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) => Trace::Nothing,
+            Event::Due => counted_if(self.turns() && record.pending.is_none()),
+            Event::Known { desired: true } if !(record.is_finished() && record.flags().restart_requested) => {
+                Trace::Nothing
+            }
+            Event::Known { .. } => Trace::Written,
         }
     }
 
@@ -123,13 +188,13 @@ impl Tape {
     fn write(&mut self, recorder: &Recorder, uid: &PodUid, record: &mut Record, event: Event, tick: Tick) -> Effects {
         let mut ring = recorder.ring(self.id, &tick);
         self.catch_up(&mut ring, uid, record, &tick);
-        ring.frame(frame::EVENT, tick.now, |bytes| {
-            bytes.number(self.id.into());
-            event::put(bytes, record, &event, &tick);
-            let effects = step(record, event, tick);
-            Digest::of(record).put(bytes);
-            effects
-        })
+        let frame = ring.begin(frame::EVENT, tick.now);
+        frame.bytes.number(self.id.into());
+        event::put(frame.bytes, record, &event, &tick);
+        let effects = step(record, event, tick);
+        Digest::of(record).put(frame.bytes);
+        frame.end();
+        effects
     }
 
     /// Writes what was only counted, if anything, and where a record stands of which no frame is left.
@@ -158,62 +223,22 @@ impl Tape {
                 Digest::of(record).put(bytes);
             });
         }
-        *self = Tape { id: self.id, segment, updates: 0, syncs: 0 };
+        *self = Tape { segment, updates: 0, syncs: 0, ..*self };
     }
 }
 
-fn trace(record: &Record, event: &Event, tick: &Tick) -> Trace {
-    match event {
-        Event::Update(update) => match is_plain_update(record, update) {
-            true => Trace::Counted,
-            false => Trace::Written,
-        },
-        Event::Take { .. } => match (&record.running, &record.pending) {
-            (Some(_), _) | (_, None) => Trace::Nothing,
-            (None, Some(pending)) => match well(record) {
-                Some(config) if is_plain(pending, config) => Trace::Counted,
-                Some(_) | None => Trace::Written,
-            },
-        },
-        Event::Done(outcome) => match (&record.running, outcome) {
-            (None, _) => Trace::Nothing,
-            (Some(running), Outcome::Continues { check_at: None })
-                if running.hook == Hook::Sync && well(record).is_some() =>
-            {
-                Trace::Counted
-            }
-            (Some(_), _) => Trace::Written,
-        },
-        Event::Due if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) => Trace::Nothing,
-        Event::Due if record.pending.is_none() && well(record).is_some() => Trace::Counted,
-        Event::Due => Trace::Written,
-        Event::Known { desired: true } if !(record.is_finished() && record.flags().restart_requested) => Trace::Nothing,
-        Event::Known { .. } => Trace::Written,
+/// In which round a record turns. What is set up is not being deleted, and has no terminal phase: that would have stopped it
+/// when it came.
+fn round(record: &Record) -> Round {
+    let State::Sync(started) = &record.state else { return Round::None };
+    let is_plain = |pending: &Pending| {
+        pending.kind == UpdateKind::Sync && pending.start_time.is_none() && is_same(&pending.target, &started.config)
+    };
+    match (record.pending.as_ref().is_none_or(is_plain), &record.failure) {
+        (false, _) => Round::None,
+        (true, None) => Round::Well,
+        (true, Some(_)) => Round::Failing,
     }
-}
-
-/// What a pod acts on that is set up and does well.
-fn well(record: &Record) -> Option<&Config> {
-    match &record.state {
-        State::Sync(started) if record.failure.is_none() => Some(&started.config),
-        State::Sync(_) | State::Waiting(_) | State::Terminating(_) | State::Terminated(_) | State::Finished(_) => None,
-    }
-}
-
-/// Another look at what is acted on already, while nothing else is pending.
-fn is_plain_update(record: &Record, update: &Update) -> bool {
-    let Some(config) = well(record) else { return false };
-    update.kind == UpdateKind::Sync
-        && update.options.is_none()
-        && update.start_time.is_none()
-        && is_same(&update.target, config)
-        && !config.pod.is_deleting()
-        && !config.pod.phase().is_terminal()
-        && record.pending.as_ref().is_none_or(|pending| is_plain(pending, config))
-}
-
-fn is_plain(pending: &Pending, config: &Config) -> bool {
-    pending.kind == UpdateKind::Sync && pending.start_time.is_none() && is_same(&pending.target, config)
 }
 
 fn is_same(target: &Target, config: &Config) -> bool {

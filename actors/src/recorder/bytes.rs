@@ -78,8 +78,7 @@ pub(crate) trait Put {
     }
 
     fn full_name(&mut self, name: &FullName) {
-        self.text(name.namespace());
-        self.text(name.name());
+        self.text(name.as_str());
     }
 }
 
@@ -214,7 +213,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn full_name(&mut self, what: &'static str) -> Read<FullName> {
-        let namespace = self.text(what)?;
-        Ok(FullName::new(namespace, self.text(what)?))
+        let Some((name, namespace)) = self.text(what)?.split_once('_') else { return self.missing(what) };
+        Ok(FullName::new(namespace, name))
     }
 }

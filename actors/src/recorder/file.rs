@@ -7,7 +7,7 @@ use super::bytes::{Put, Reader, Unreadable};
 use super::ring::{LENGTH, Saved};
 
 /// The version of the format that this build writes and reads.
-pub const FORMAT: u16 = 1;
+pub const FORMAT: u16 = 2;
 
 const MAGIC: &[u8; 8] = b"podrec\r\n";
 const END: u16 = u16::MAX;

@@ -10,7 +10,7 @@ use super::bytes::Put;
 
 /// In so many parts a ring is dropped.
 const SEGMENTS: usize = 8;
-/// A full segment keeps so much room, in bytes, that its buffer seldom grows when it is used again.
+/// A segment has so much room beyond its share, in bytes, that its buffer seldom grows.
 const SPARE: usize = 4 * 1024;
 /// The length of a frame stands before it in so many bytes.
 pub(super) const LENGTH: usize = 3;
@@ -40,13 +40,8 @@ pub(crate) struct Segment {
 
 impl Ring {
     pub(super) fn new(size: usize) -> Self {
-        Ring {
-            size,
-            sealed: VecDeque::new(),
-            sealed_bytes: 0,
-            open: Segment { number: 1, ..Segment::default() },
-            dropped: 0,
-        }
+        let open = Segment { number: 1, bytes: Vec::with_capacity(size / SEGMENTS + SPARE), ..Segment::default() };
+        Ring { size, sealed: VecDeque::new(), sealed_bytes: 0, open, dropped: 0 }
     }
 
     /// The number of the segment that the next frame goes into.
@@ -64,7 +59,7 @@ impl Ring {
     pub(super) fn turn(&mut self) -> bool {
         let share = self.share();
         if self.open.bytes.len() >= share {
-            let mut spare = Vec::new();
+            let mut spare = None;
             while self.sealed_bytes + self.open.bytes.len() + share > self.size
                 && let Some(oldest) = self.sealed.pop_front()
             {
@@ -72,13 +67,15 @@ impl Ring {
                 self.dropped += u64::from(oldest.frames);
                 // The buffer is used again, unless somebody is saving it at this moment.
                 if let Ok(segment) = Arc::try_unwrap(oldest) {
-                    spare = segment.bytes;
-                    spare.clear();
+                    spare = Some(segment.bytes);
                 }
             }
-            let next = Segment { number: self.open.number.wrapping_add(1).max(1), bytes: spare, ..Segment::default() };
+            // All of its room at once: it is not in memory before it is written to, and growing would copy it.
+            let mut bytes = spare.unwrap_or_else(|| Vec::with_capacity(share + SPARE));
+            bytes.clear();
+            let next = Segment { number: self.open.number.wrapping_add(1).max(1), bytes, ..Segment::default() };
             let mut full = std::mem::replace(&mut self.open, next);
-            // A buffer grows to up to twice what is in it, which no limit would count.
+            // A buffer that did grow has up to twice of what is in it, which no limit would count.
             full.bytes.shrink_to(share + SPARE);
             self.sealed_bytes += full.bytes.len();
             self.sealed.push_back(Arc::new(full));
@@ -86,19 +83,23 @@ impl Ring {
         self.open.frames == 0
     }
 
-    /// Appends one frame. `write` is given the buffer behind kind and time.
-    pub(crate) fn frame<T>(&mut self, kind: u8, at: Time, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    /// Begins a frame. What it says is appended behind kind and time.
+    #[inline]
+    pub(crate) fn begin(&mut self, kind: u8, at: Time) -> Frame<'_> {
         let Segment { bytes, last, frames, .. } = &mut self.open;
         let start = bytes.len();
-        bytes.raw(&[0; LENGTH]);
-        bytes.byte(kind);
+        bytes.raw(&[0, 0, 0, kind]);
         bytes.time(*last, at);
         *last = at;
-        let result = write(bytes);
-        let length = (bytes.len() - start - LENGTH).to_le_bytes();
-        bytes[start..start + LENGTH].copy_from_slice(&length[..LENGTH]);
         *frames += 1;
-        result
+        Frame { bytes, start }
+    }
+
+    /// Appends one frame. `write` is given the buffer behind kind and time.
+    pub(crate) fn frame(&mut self, kind: u8, at: Time, write: impl FnOnce(&mut Vec<u8>)) {
+        let frame = self.begin(kind, at);
+        write(frame.bytes);
+        frame.end();
     }
 
     /// How many bytes an object may have that is written in one frame: it must not take the place of all else, and the
@@ -121,6 +122,25 @@ impl Ring {
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.sealed_bytes + self.open.bytes.len()
+    }
+}
+
+/// A frame that is being written.
+#[must_use]
+pub(crate) struct Frame<'a> {
+    pub(crate) bytes: &'a mut Vec<u8>,
+    start: usize,
+}
+
+impl Frame<'_> {
+    /// All of it is there.
+    #[inline]
+    pub(crate) fn end(self) {
+        let Frame { bytes, start } = self;
+        let length = (bytes.len() - start - LENGTH).to_le_bytes();
+        if let Some(place) = bytes.get_mut(start..start + LENGTH) {
+            place.copy_from_slice(&length[..LENGTH]);
+        }
     }
 }
 

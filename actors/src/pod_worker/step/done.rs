@@ -8,6 +8,7 @@ use crate::pod_worker::update::UpdateKind;
 use crate::ports::SyncRetry;
 use crate::time::Time;
 
+#[inline(never)]
 pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects {
     let Some(running) = record.running.take() else {
         return Effects::default();
@@ -67,11 +68,13 @@ fn failed(record: &mut Record, hook: Hook, error: String, retry: SyncRetry, tick
         SyncRetry::Backoff => tick.error_backoff,
     };
     record.due = Some(tick.after(delay));
-    let (count, since) = match &record.failure {
-        Some(failure) if failure.hook == hook => (failure.count.saturating_add(1), failure.since),
-        Some(_) | None => (1, tick.now),
-    };
-    record.failure = Some(Box::new(Failure { hook, error, count, since }));
+    match &mut record.failure {
+        Some(failure) if failure.hook == hook => {
+            failure.count = failure.count.saturating_add(1);
+            failure.error = error;
+        }
+        failure => *failure = Some(Box::new(Failure { hook, error, count: 1, since: tick.now })),
+    }
 }
 
 /// The pod ended by itself: what is left of it is stopped. If somebody asked for a stop meanwhile, that one counts.
@@ -137,6 +140,7 @@ fn again(record: &mut Record, now: Time) {
 }
 
 /// The due time passed: a re-check, a retry, or another try for the full name.
+#[inline(never)]
 pub(super) fn due(record: &mut Record, tick: Tick) -> Effects {
     if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) {
         return Effects::default();

@@ -8,6 +8,7 @@ use crate::pod_worker::state::{Flags, Pending, Record, State, Stop};
 use crate::pod_worker::update::{Target, UpdateKind};
 use crate::time::Time;
 
+#[inline(never)]
 pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
     if desired {
         return match Known::of_wanted(Shown::of(record), record.last_move()) {

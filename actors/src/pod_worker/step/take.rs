@@ -22,6 +22,7 @@ impl Record {
     }
 }
 
+#[inline(never)]
 pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tick: Tick) -> Effects {
     if record.running.is_some() {
         return Effects::default();

@@ -49,6 +49,7 @@ impl Record {
     }
 }
 
+#[inline(never)]
 pub(super) fn update(record: &mut Record, update: Update, tick: Tick) -> Effects {
     if record.is_termination_requested() && update.kind == UpdateKind::Create {
         return restart_later(record, update); // U5

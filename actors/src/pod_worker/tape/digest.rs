@@ -3,13 +3,13 @@
 use std::fmt;
 
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
-use crate::pod_worker::state::{Record, State, Stop};
+use crate::pod_worker::state::{Flags, Record, State, Stop};
 use crate::pod_worker::update::{Target, UpdateKind};
 use crate::recorder::{Put, Read, Reader};
 use crate::time::Time;
 
 /// Names of the single bits, in order; the lowest three bits are the lifecycle.
-const BITS: [&str; 13] = [
+const BITS: [&str; 14] = [
     "deleted",
     "evicted",
     "restart requested",
@@ -23,92 +23,116 @@ const BITS: [&str; 13] = [
     "runtime only",
     "pending of the runtime",
     "spec known",
+    "due",
 ];
+const WORKING: u32 = 1 << 6;
+const BLOCKED: u32 = 1 << 7;
+const FAILING: u32 = 1 << 8;
+const FORCED: u32 = 1 << 9;
+const NOTICED: u32 = 1 << 10;
+const SEEN: u32 = 1 << 11;
+const STARTED: u32 = 1 << 12;
+const RUNTIME_ONLY: u32 = 1 << 13;
+const PENDING_RUNTIME: u32 = 1 << 14;
+const CONFIG: u32 = 1 << 15;
+const DUE: u32 = 1 << 16;
+/// Behind [`BITS`]: the kind of what is pending, the hook that runs, three bits each.
+const PENDING: usize = 3 + BITS.len();
+const RUNNING: usize = PENDING + 3;
 
 /// A record's state, in short. Since when an update is pending is left out: plain updates are counted without their times,
 /// and no decision depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest {
-    /// Lifecycle, then [`BITS`], then pending kind and hook, three bits each.
     bits: u32,
-    /// Zero where none is decided.
-    grace: u32,
     /// Over the times and counts.
     check: u32,
+    /// Zero where none is decided.
+    grace: u32,
 }
 
 impl Digest {
     pub(crate) fn of(record: &Record) -> Self {
-        let flags = record.flags();
-        let (mut forced, mut noticed, mut seen, mut started, mut runtime) = (false, false, false, false, false);
-        let (mut notifiers, mut edits, mut blocked_since) = (0, false, None);
-        match &record.state {
-            State::Waiting(waiting) => blocked_since = waiting.blocked_since,
-            State::Terminating(t) => {
-                forced = t.forced;
-                notifiers = t.notifiers.len();
-                edits = t.status_fn.is_some();
-                match &t.stop {
-                    Stop::Unstarted { observed_runtime } => seen = *observed_runtime,
-                    Stop::Started { noticed: called, .. } => (started, noticed) = (true, *called),
-                    Stop::Runtime { .. } => runtime = true,
-                }
-            }
-            State::Sync(_) | State::Terminated(_) | State::Finished(_) => {}
-        }
-        let of_runtime = record.pending.as_ref().is_some_and(|pending| matches!(pending.target, Target::Runtime(_)));
-        let bits = [
-            flags.deleted,
-            flags.evicted,
-            flags.restart_requested,
-            record.is_working(),
-            record.is_blocked(),
-            record.failure.is_some(),
-            forced,
-            noticed,
-            seen,
-            started,
-            runtime,
-            of_runtime,
-            record.config().is_some(),
-        ];
-        let mut packed = record.lifecycle() as u32;
-        for (place, bit) in bits.into_iter().enumerate() {
-            packed |= u32::from(bit) << (3 + place);
-        }
-        packed |= record.pending.as_ref().map_or(0, |pending| kind(pending.kind)) << (3 + BITS.len());
-        packed |= record.running.map_or(0, |running| hook(running.hook)) << (6 + BITS.len());
-
         let mut check = Check(0);
-        check.time(record.due);
-        check.time(blocked_since);
-        check.time(record.pending.as_ref().and_then(|pending| pending.start_time));
+        let mut grace = 0;
+        let mut bits = record.lifecycle() as u32;
+        match &record.state {
+            State::Waiting(waiting) => {
+                if waiting.refused {
+                    bits |= BLOCKED;
+                }
+                check.time(waiting.blocked_since);
+            }
+            State::Sync(_) => bits |= CONFIG,
+            State::Terminating(t) => {
+                grace = t.grace.seconds();
+                bits |= flags(t.flags) | bit(FORCED, t.forced);
+                bits |= match &t.stop {
+                    Stop::Unstarted { observed_runtime } => bit(SEEN, *observed_runtime),
+                    Stop::Started { noticed, .. } => CONFIG | STARTED | bit(NOTICED, *noticed),
+                    Stop::Runtime { .. } => RUNTIME_ONLY,
+                };
+                let notifiers = t.notifiers.len().min(usize::from(u16::MAX)) as u64;
+                check.add(notifiers << 1 | u64::from(t.status_fn.is_some()));
+            }
+            State::Terminated(t) => bits |= flags(t.flags) | bit(CONFIG, t.config.is_some()),
+            State::Finished(finished) => bits |= flags(finished.flags),
+        }
+        if let Some(pending) = &record.pending {
+            bits |= kind(pending.kind) << PENDING | bit(WORKING, bits & BLOCKED == 0);
+            bits |= match &pending.target {
+                Target::Config(_) => CONFIG,
+                Target::Runtime(_) => PENDING_RUNTIME,
+            };
+            check.time(pending.start_time);
+        }
         if let Some(running) = record.running {
+            bits |= hook(running.hook) << RUNNING | WORKING;
             check.time(Some(running.since));
         }
         if let Some(failure) = &record.failure {
+            bits |= FAILING;
             check.time(Some(failure.since));
             check.add(failure.count.into());
         }
-        check.add(notifiers.min(usize::from(u16::MAX)) as u64);
-        check.add(edits.into());
+        if let Some(due) = record.due {
+            bits |= DUE;
+            check.time(Some(due));
+        }
         check.time(Some(record.last_move()));
-        Digest { bits: packed, grace: record.grace().map_or(0, |grace| grace.seconds()), check: check.folded() }
+        Digest { bits, check: check.folded(), grace }
     }
 
     pub(crate) fn put(self, bytes: &mut Vec<u8>) {
-        bytes.number(self.bits.into());
-        bytes.number(self.grace.into());
-        bytes.raw(&self.check.to_le_bytes());
+        // At once: this is done for every event.
+        bytes.raw(&(u64::from(self.bits) | u64::from(self.check) << 32).to_le_bytes());
+        if self.has_grace() {
+            bytes.number(self.grace.into());
+        }
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Read<Self> {
-        Ok(Digest {
-            bits: reader.small("a state")?,
-            grace: reader.small("a grace")?,
-            check: u32::from_le_bytes(reader.array("a check of times")?),
+        let bits = u32::from_le_bytes(reader.array("a state")?);
+        let check = u32::from_le_bytes(reader.array("a check of times")?);
+        let digest = Digest { bits, check, grace: 0 };
+        Ok(match digest.has_grace() {
+            true => Digest { grace: reader.small("a grace")?, ..digest },
+            false => digest,
         })
     }
+
+    fn has_grace(self) -> bool {
+        self.bits & 7 == Lifecycle::Terminating as u32
+    }
+}
+
+fn bit(bit: u32, is_set: bool) -> u32 {
+    if is_set { bit } else { 0 }
+}
+
+fn flags(flags: Flags) -> u32 {
+    let Flags { deleted, evicted, restart_requested } = flags;
+    u32::from(deleted) << 3 | u32::from(evicted) << 4 | u32::from(restart_requested) << 5
 }
 
 /// For people, all but the times.
@@ -123,7 +147,7 @@ impl fmt::Display for Digest {
                 write!(f, ", {name}")?;
             }
         }
-        match self.bits >> (3 + BITS.len()) & 7 {
+        match self.bits >> PENDING & 7 {
             0 => {}
             1 => f.write_str(", create pending")?,
             2 => f.write_str(", update pending")?,
@@ -131,7 +155,7 @@ impl fmt::Display for Digest {
             _ => f.write_str(", kill pending")?,
         }
         let running = [Hook::Sync, Hook::Terminating, Hook::TerminatingRuntime, Hook::Terminated];
-        if let Some(called) = running.into_iter().find(|called| hook(*called) == self.bits >> (6 + BITS.len())) {
+        if let Some(called) = running.into_iter().find(|called| hook(*called) == self.bits >> RUNNING) {
             write!(f, ", {} runs", called.as_str())?;
         }
         if self.grace > 0 {
@@ -163,10 +187,12 @@ pub(super) fn hook(hook: Hook) -> u32 {
 struct Check(u64);
 
 impl Check {
+    #[inline]
     fn add(&mut self, value: u64) {
         self.0 = (self.0.rotate_left(23) ^ value).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     }
 
+    #[inline]
     fn time(&mut self, time: Option<Time>) {
         self.add(time.map_or(u64::MAX, Time::as_nanos));
     }

@@ -3,7 +3,7 @@
 use crate::pod_worker::state::{Record, State};
 use crate::pod_worker::step::{Event, Outcome, Tick, step};
 use crate::pod_worker::update::{Target, Update, UpdateKind};
-use crate::ports::Observed;
+use crate::ports::{Observed, SyncRetry};
 use crate::recorder::{Put, Read, Reader};
 use crate::time::Time;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) struct Quiet {
     /// Updates that asked for another look.
     pub(crate) updates: u32,
-    /// Setups that went well.
+    /// Setups that went well; of a pod that fails, those that failed as the one before.
     pub(crate) syncs: u32,
 }
 
@@ -27,6 +27,9 @@ pub(crate) struct Rest {
 }
 
 impl Quiet {
+    /// So many failed setups may be counted before something is written: each is turned again by a replay.
+    pub(super) const MOST_FAILED: u32 = 1 << 16;
+
     pub(super) fn put_counts(self, bytes: &mut Vec<u8>) {
         bytes.number(self.updates.into());
         bytes.number(self.syncs.into());
@@ -53,24 +56,32 @@ impl Quiet {
         Ok((counts, rest))
     }
 
-    /// Takes a record to where plain events left it, by way of `step`. Every round of them ends where it began, but for its
-    /// times; so the first round and the last say all, and those between them are not turned again.
+    /// Takes a record to where plain events left it, by way of `step`. Every round of a healthy pod ends where it began, but
+    /// for its times; so the first round and the last say all, and those between them are not turned again. A failed one
+    /// adds to the count of failures, so each is turned again.
     pub(crate) fn replay(self, record: &mut Record, rest: Rest, settings: Tick) {
         let now = settings.now;
         let drive = |record: &mut Record, event: Event, tick: Tick| drop(step(record, event, tick));
-        let take = Event::Take { may_start: true, observed: Observed::Never };
-        for _ in 0..self.syncs.min(2) {
+        let take = || Event::Take { may_start: true, observed: Observed::Never };
+        let error = record.failure.as_ref().map(|failure| failure.error.clone());
+        let rounds = self.syncs.min(if error.is_some() { Quiet::MOST_FAILED } else { 2 });
+        for _ in 0..rounds {
             if record.running.is_none() {
                 look(record, settings);
-                drive(record, Event::Take { may_start: true, observed: Observed::Never }, settings);
+                drive(record, take(), settings);
             }
-            // The jitter of a plain setup is not kept, but what came of it is.
-            let tick = Tick { now: rest.due.unwrap_or(now), jitter: 0.0, resync: Duration::ZERO, ..settings };
-            drive(record, Event::Done(Outcome::Continues { check_at: None }), tick);
+            // The jitter and the delay are not kept, but what came of them is.
+            let (resync, error_backoff) = (Duration::ZERO, Duration::ZERO);
+            let tick = Tick { now: rest.due.unwrap_or(now), jitter: 0.0, resync, error_backoff };
+            let outcome = match &error {
+                Some(error) => Outcome::Failed { error: error.clone(), retry: SyncRetry::Backoff },
+                None => Outcome::Continues { check_at: None },
+            };
+            drive(record, Event::Done(outcome), tick);
         }
         if let (Some(since), None) = (rest.running, record.running) {
             look(record, settings);
-            drive(record, take, Tick { now: since, ..settings });
+            drive(record, take(), Tick { now: since, ..settings });
         }
         if let (true, None, Some(due)) = (rest.pending, rest.due, record.due) {
             drive(record, Event::Due, Tick { now: due, ..settings });

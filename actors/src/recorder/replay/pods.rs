@@ -73,7 +73,7 @@ impl Pods {
         let differs = reached.filter(|reached| !moved && *reached != digest);
         let event = match (before, moved) {
             (None, _) => "as it stood when the oldest event that is kept came".to_owned(),
-            (Some(_), true) => said(counts),
+            (Some(_), true) => said(counts, record),
             (Some(_), false) if differs.is_some() => "as it stands".to_owned(),
             (Some(_), false) => return Ok(None),
         };
@@ -87,7 +87,8 @@ impl Pods {
         let before = record.lifecycle();
         counts.replay(record, rest, tick);
         let differs = compare(record, reader)?;
-        Ok(Told { before: Some(before), differs, counts: counts.events(), ..told(uid, record, said(counts)) })
+        let event = said(counts, record);
+        Ok(Told { before: Some(before), differs, counts: counts.events(), ..told(uid, record, event) })
     }
 
     fn birth(&mut self, key: (usize, u32), tick: Tick, reader: &mut Reader<'_>) -> Read<Told> {
@@ -149,16 +150,19 @@ fn compare(record: &Record, reader: &mut Reader<'_>) -> Read<Option<(String, Str
     Ok((expected != got).then(|| (expected.to_string(), got.to_string())))
 }
 
-fn said(Quiet { updates, syncs }: Quiet) -> String {
+/// What plain events did, to a record that fails or does well after them as it did before.
+fn said(Quiet { updates, syncs }: Quiet, record: &Record) -> String {
     let asked = match updates {
         0 => String::new(),
         1 => ", asked to once".to_owned(),
         more => format!(", asked to {more} times"),
     };
-    match syncs {
-        0 => format!("looked at again{asked}"),
-        1 => format!("looked at again{asked}: all is well"),
-        more => format!("looked at again{asked}; {more} times all was well"),
+    match (syncs, record.failure()) {
+        (0, _) => format!("looked at again{asked}"),
+        (1, None) => format!("looked at again{asked}: all is well"),
+        (more, None) => format!("looked at again{asked}; {more} times all was well"),
+        (1, Some(failure)) => format!("looked at again{asked}: failed as before: {}", failure.error),
+        (more, Some(failure)) => format!("looked at again{asked}; {more} times it failed as before: {}", failure.error),
     }
 }
 

@@ -105,9 +105,9 @@ fn a_changed_byte_is_found() {
 #[test]
 fn another_format_and_another_kind_of_file_are_told() {
     let mut newer = file();
-    newer[8] = 2;
+    newer[8] = 3;
     let error = replay(&newer, &Pick::Nobody).unwrap_err().to_string();
-    assert!(error.contains("has format 2, which podwright 0.1.0 wrote; this build reads format 1"), "{error}");
+    assert!(error.contains("has format 3, which podwright 0.1.0 wrote; this build reads format 2"), "{error}");
     for foreign in [&b""[..], b"{\"kind\":\"Pod\"}", &[0; 100]] {
         assert_eq!(replay(foreign, &Pick::Nobody).unwrap_err(), ReadError::Foreign);
     }

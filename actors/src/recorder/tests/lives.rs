@@ -20,8 +20,8 @@ const PODS: usize = 5;
 /// What may happen to one of the pods.
 #[derive(Clone, Debug)]
 enum Op {
-    /// Twenty rounds of a healthy pod.
-    Rounds(u8),
+    /// So many rounds that end so.
+    Rounds(u8, u8),
     Look,
     Update {
         kind: u8,
@@ -50,7 +50,7 @@ fn op() -> impl Strategy<Value = Op> {
     let observed = prop_oneof![Just(Observed::Never), Just(Observed::Running), Just(Observed::Stopped)];
     let seconds = || proptest::option::weighted(0.3, 0i64..40);
     prop_oneof![
-        2 => (1u8..20).prop_map(Op::Rounds),
+        2 => (1u8..20, prop_oneof![Just(0u8), Just(7u8)]).prop_map(|(count, end)| Op::Rounds(count, end)),
         4 => Just(Op::Look),
         3 => (0u8..3, any::<bool>(), any::<bool>(), any::<bool>())
             .prop_map(|(kind, fresh, mirror, started)| Op::Update { kind, fresh, mirror, started }),
@@ -100,11 +100,11 @@ impl World {
 
     fn apply(&mut self, place: usize, op: &Op) {
         match op {
-            Op::Rounds(count) => {
+            Op::Rounds(count, end) => {
                 for round in 0..*count {
                     self.apply(place, if round % 3 == 0 { &Op::Due(200) } else { &Op::Look });
                     self.apply(place, &Op::Take { may_start: true, observed: Observed::Never });
-                    self.apply(place, &Op::Done(0));
+                    self.apply(place, &Op::Done(*end));
                 }
             }
             Op::Look => self.update(place, Update::sync(self.pods[place].object.clone())),
@@ -285,12 +285,34 @@ fn plain_rounds_are_told_in_one_line() {
     assert!(last.waits.as_ref().unwrap().starts_with("the next look, at the latest at 2023-11-14T22:14:"), "{last:?}");
 }
 
+// Nor does a failing one flood the memory.
+#[test]
+fn retries_that_fail_as_before_are_told_in_one_line() {
+    let mut world = World::new(64 * 1024, 1);
+    let take = Op::Take { may_start: true, observed: Observed::Never };
+    world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
+    world.apply(0, &take);
+    world.apply(0, &Op::Done(7));
+    let before = world.save().len();
+    for _ in 0..1_000 {
+        world.apply(0, &Op::Due(20));
+        world.apply(0, &take);
+        world.apply(0, &Op::Done(7));
+    }
+    let file = world.save();
+    assert!(file.len() < before + 60, "{before} {}", file.len());
+    let run = replay(&file, &Pick::Named(FullName::new("test", "p0"))).unwrap();
+    assert_eq!(run.difference, None);
+    let last = run.timeline.last().unwrap();
+    assert!(last.event.starts_with("looked at again; 1000 times it failed as before: üü"), "{last:?}");
+    assert!(last.waits.as_ref().unwrap().ends_with("failed so far: 1001"), "{last:?}");
+}
+
 // A core that decides otherwise is found out at the first event that shows it.
 #[test]
 fn the_first_difference_is_told() {
     let mut world = World::new(64 * 1024, 1);
     world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
-    world.apply(0, &Op::Take { may_start: true, observed: Observed::Never });
     // The record is changed behind the recorder's back.
     let (_, record) = world.pods[0].record.as_mut().unwrap();
     let tick = Tick {
@@ -301,10 +323,10 @@ fn the_first_difference_is_told() {
     };
     let kill = Update::kill(world.pods[0].object.clone());
     let _effects = crate::pod_worker::step::step(record, Event::Update(kill), tick);
-    world.apply(0, &Op::Done(0));
     world.apply(0, &Op::Take { may_start: true, observed: Observed::Never });
+    world.apply(0, &Op::Done(0));
     let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
-    assert_eq!((found.number, found.pod.unwrap().name()), (3, "p0"));
+    assert_eq!((found.number, found.pod.unwrap().name()), (2, "p0"));
     assert!(found.expected.starts_with("terminating, "), "{}", found.expected);
     assert!(found.got.starts_with("sync, "), "{}", found.got);
 }
