@@ -46,8 +46,8 @@ struct Entry {
     written: Option<Arc<PodStatus>>,
     object: Option<Arc<PodObject>>,
     killed: bool,
-    /// It left its source and may come back.
-    returned: bool,
+    /// It was stopped, or left its source, and may come back.
+    was_stopped: bool,
     /// Its source told of it.
     told: bool,
 }
@@ -66,8 +66,8 @@ pub(super) struct Wanted {
     pub(super) uid: PodUid,
     pub(super) pod: Arc<PodObject>,
     pub(super) killed: bool,
-    /// It had left its source, was stopped, and came back.
-    pub(super) returned: bool,
+    /// It was stopped before, maybe because it had left its source, and is to run again.
+    pub(super) was_stopped: bool,
 }
 
 impl Entry {
@@ -109,7 +109,7 @@ impl Outside {
             uid: entry.uid(plan),
             pod: entry.object(plan).clone(),
             killed: entry.killed,
-            returned: entry.returned,
+            was_stopped: entry.was_stopped,
         });
         wanted.collect()
     }
@@ -131,7 +131,7 @@ impl Outside {
     pub(super) fn remove(&mut self, which: Which) {
         self.change(which, |entry| {
             entry.present = false;
-            entry.returned = true;
+            entry.was_stopped = true;
         });
     }
 
@@ -164,6 +164,7 @@ impl Outside {
     pub(super) fn kill(&mut self, which: Which) -> Option<Arc<PodObject>> {
         let entry = self.pods.get_mut(which).filter(|entry| entry.present)?;
         entry.killed = true;
+        entry.was_stopped = true;
         let pod = entry.object(&self.scenario.pods[which]).clone();
         self.doomed.insert(pod.uid().clone());
         Some(pod)
@@ -171,6 +172,10 @@ impl Outside {
 
     /// The same for every pod of a node that goes down; the next agent starts what is still wanted.
     pub(super) fn doom(&mut self, uid: &PodUid) {
+        let mut all = self.pods.iter_mut().zip(&self.scenario.pods);
+        if let Some((entry, _)) = all.find(|(entry, plan)| entry.uid(plan) == *uid) {
+            entry.was_stopped = true;
+        }
         self.doomed.insert(uid.clone());
     }
 
@@ -231,7 +236,7 @@ impl Outside {
                 pods.push(entry.object(plan).clone());
                 entry.told = true;
             } else {
-                entry.returned |= entry.told;
+                entry.was_stopped |= entry.told;
                 self.doomed.insert(uid);
             }
             // Whatever had the name before is wanted no more.

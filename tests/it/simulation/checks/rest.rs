@@ -77,9 +77,10 @@ fn at_rest(world: &World, agent: &Agent, wanted: &Wanted) -> Verdict {
             if newest != active {
                 return Err(format!("works on {active:?} and not on {newest:?}"));
             }
-            // A container that had ended for good before its pod left and came back runs once more, because the node has
-            // forgotten it. The API server has not, so its copy stays, and after a restart of the agent there is no other.
-            let lags = wanted.returned;
+            // A container that had ended for good when its pod was stopped runs once more if the pod comes back, or if the
+            // agent went down before anybody knew the pod's end. The API server still tells of that end, so its copy stays,
+            // and after a restart of the agent there is no other.
+            let lags = wanted.was_stopped;
             let status = match status {
                 None if lags => return Ok(()),
                 status => status.ok_or("has no status")?,
@@ -124,7 +125,7 @@ fn runs(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus, lags: boo
             }
             Some((ContainerState::Exited, run))
                 if on_exit(pod.spec(), container, run.exit_code, false) == OnExit::Stay => {}
-            _ if held_back || reason.as_deref().is_some_and(|reason| NAMED_WAITS.contains(&reason)) => {}
+            _ if lags || held_back || reason.as_deref().is_some_and(|reason| NAMED_WAITS.contains(&reason)) => {}
             _ => {
                 // Until there is a sandbox no container can say anything.
                 let ready = truth.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::Ready);

@@ -90,7 +90,7 @@ fn has_reason(moment: &Moment<'_>, look: &Look, run: &Run) -> Verdict {
         || container.post_start.is_some()
         || !fits
         || restarts_all(plan)
-        || (container.kind != Kind::Regular && !regular_runs(moment, plan));
+        || (container.kind != Kind::Regular && !regular_stays(moment, plan));
     if reasons { Ok(()) } else { Err("although it runs as it should".into()) }
 }
 
@@ -98,8 +98,10 @@ fn restarts_all(plan: &PodPlan) -> bool {
     plan.containers.iter().any(|c| c.rule.is_some_and(|(_, action)| action == "RestartAllContainers"))
 }
 
-fn regular_runs(moment: &Moment<'_>, plan: &PodPlan) -> bool {
-    plan.of(Kind::Regular).any(|c| moment.runs.iter().any(|run| run.name.as_str() == c.name && run.runs()))
+/// Whether a regular container runs that nobody asked to stop.
+fn regular_stays(moment: &Moment<'_>, plan: &PodPlan) -> bool {
+    let stays = |name: &str| moment.runs.iter().any(|run| run.name.as_str() == name && run.runs() && !run.replaced);
+    plan.of(Kind::Regular).any(|container| stays(&container.name))
 }
 
 /// Probes and hooks reach into no pod that is over.
