@@ -1,5 +1,7 @@
 //! The rim: what implements the engine's ports with real I/O, each behind a cargo feature.
 
+#[cfg(feature = "cri")]
+pub mod cri;
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(feature = "agent")]
