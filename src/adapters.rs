@@ -2,10 +2,14 @@
 
 #[cfg(feature = "cri")]
 pub mod cri;
+#[cfg(any(feature = "cri", feature = "process"))]
+mod log;
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(feature = "agent")]
 pub mod network;
+#[cfg(any(feature = "cri", feature = "process"))]
+mod news;
 #[cfg(feature = "process")]
 pub mod process;
 #[cfg(feature = "simulated")]
@@ -14,5 +18,7 @@ pub mod simulated;
 pub mod sources;
 #[cfg(any(feature = "agent", feature = "process"))]
 pub mod storage;
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
+mod sub_path;
+#[cfg(any(feature = "agent", feature = "process", feature = "cri"))]
 mod tree;
