@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+#[cfg(feature = "cri")]
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -44,9 +46,14 @@ pub(crate) struct RunArgs {
     /// /etc/kubernetes/manifests as root, else podwright/manifests in the user's configuration directory].
     #[arg(long, value_name = "DIR|FILE|URL")]
     pub(crate) manifests: Vec<Origin>,
-    /// What runs containers: process (processes of this machine) or simulated (nothing; pods live in memory).
-    #[arg(long, default_value = "process")]
+    /// What runs containers: process (processes of this machine), cri=ENDPOINT (a container runtime, like
+    /// cri=unix:///run/containerd/containerd.sock) or simulated (nothing; pods live in memory).
+    #[arg(long, value_name = "RUNTIME", default_value = "process")]
     pub(crate) runtime: Runtime,
+    /// How many images a container runtime pulls at once.
+    #[cfg(feature = "cri")]
+    #[arg(long, value_name = "COUNT", default_value = "5")]
+    pub(crate) max_parallel_image_pulls: NonZeroUsize,
     /// What simulated pods do unless their annotations simulated.podwright.dev/KEY say otherwise, like run-for=5s..10s; may
     /// be given several times. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
     /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code, and seed.
