@@ -16,6 +16,9 @@ fn cri() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={FOLDER}/runtime.proto");
     let files = protox::compile(["runtime.proto"], [FOLDER])?;
     // The server's half is what tests talk to.
-    tonic_prost_build::configure().server_mod_attribute(".", "#[cfg(test)]").compile_fds(files)?;
+    tonic_prost_build::configure()
+        .server_mod_attribute(".", "#[cfg(test)]")
+        .generate_default_stubs(true)
+        .compile_fds(files)?;
     Ok(())
 }

@@ -38,6 +38,8 @@ mod read;
 mod runtime;
 mod sandbox_config;
 mod stop;
+#[cfg(test)]
+mod tests;
 mod v1;
 
 use std::num::NonZeroUsize;

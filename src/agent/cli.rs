@@ -82,7 +82,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole_seconds)]
     pub(crate) explain_event_after: Duration,
     /// How long pods have to stop when the agent is asked to end, and how much of that is kept for critical ones; 0
-    /// leaves them running for the next agent.
+    /// leaves them running for the next agent, as those of a container runtime always are.
     #[arg(long, value_name = "SECONDS[,CRITICAL]", default_value_t)]
     pub(crate) shutdown_grace: ShutdownGrace,
     /// How much memory the flight recorder may take, such as 16Mi; 0 turns it off. Get the recording at /recording.
