@@ -3,6 +3,7 @@
 #[cfg(feature = "cri")]
 pub mod cri;
 #[cfg(any(feature = "cri", feature = "process"))]
+#[cfg_attr(not(feature = "process"), expect(unreachable_pub, reason = "the process runtime shows it to others"))]
 mod log;
 #[cfg(feature = "agent")]
 pub mod manifest;
@@ -20,5 +21,5 @@ pub mod sources;
 pub mod storage;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod sub_path;
-#[cfg(any(feature = "agent", feature = "process", feature = "cri"))]
+#[cfg(any(feature = "agent", feature = "process"))]
 mod tree;
