@@ -19,6 +19,8 @@
 //! leaves pods as they are meanwhile.
 
 mod client;
+#[allow(dead_code, unused_imports, reason = "the runtime that asks for it is built beside it")]
+mod config;
 mod container_config;
 mod create;
 mod dns;

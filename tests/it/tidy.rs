@@ -137,6 +137,8 @@ fn cores_are_pure() {
         "actors/src/text.rs",
         "actors/src/time.rs",
         "actors/src/ids.rs",
+        "src/adapters/cri/config",
+        "src/adapters/cri/config.rs",
         "src/adapters/cri/container_config.rs",
         "src/adapters/cri/dns.rs",
         "src/adapters/cri/facts.rs",
