@@ -6,8 +6,9 @@
 //!                                   │  stop      the shortest grace counts; goes on when the caller goes away
 //!                                   │  images    one pull of each image, a few at once
 //!                                   │  read      what the runtime says, as the port has it     } pure
-//!                                   │  *_config  what a pod asks for, as the interface has it  }
-//!                                   └─ files     logs, links to them, /etc/hosts, termination messages
+//!                                   │  config    what a pod asks for, as the interface has it  }
+//!                                   ├─ node_facts  what the machine and the runtime can do
+//!                                   └─ files, cgroups  logs, links to them, /etc/hosts, termination messages; what is left of pods
 //! ```
 //!
 //! Nothing is remembered here that the runtime does not know too: whose a sandbox or container is, which run it is, and of
@@ -18,27 +19,21 @@
 //! [`RuntimeError::Unreachable`](podwright_actors::ports::RuntimeError::Unreachable) until it is back, and the engine
 //! leaves pods as they are meanwhile.
 
+mod cgroups;
 mod client;
-#[allow(dead_code, unused_imports, reason = "the runtime that asks for it is built beside it")]
 mod config;
-mod container_config;
 mod create;
-mod dns;
 mod endpoint;
 mod events;
-mod facts;
 mod files;
-#[cfg(test)]
-mod fixtures;
 mod flights;
-mod hosts;
 mod image_name;
 mod images;
 mod inner;
-mod labels;
+mod layout;
+mod node_facts;
 mod read;
 mod runtime;
-mod sandbox_config;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -46,19 +41,20 @@ mod v1;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use podwright_actors::ports::RuntimeName;
+use podwright_actors::ports::{EventRecorder, RuntimeName};
 use podwright_metrics::Metrics;
 
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use runtime::CriRuntime;
 
 /// Settings of the runtime.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CriConfig {
     /// Where the runtime listens.
     pub endpoint: Endpoint,
-    /// The agent's directory; what pods see goes to `pods/`.
+    /// The agent's directory; what pods see goes to `pods/`, and `seccomp/` has the profiles that they may name.
     pub root: PathBuf,
     /// Where pods log: `/var/log/pods` on any node.
     pub logs: PathBuf,
@@ -70,6 +66,8 @@ pub struct CriConfig {
     pub name: RuntimeName,
     /// Where calls and pulls are counted.
     pub metrics: Metrics,
+    /// Learns what a pod asks for and does not get, and runs without.
+    pub events: Arc<dyn EventRecorder>,
 }
 
 /// The runtime cannot be used.

@@ -237,6 +237,7 @@ async fn node(
         clock: &clock,
         name: &runtime_name,
         metrics: &metrics,
+        events: &events,
     };
     let Machine { runtime, network } = Machine::open(args, for_runtime).await?;
     let storage = FileStorage::new(root.path(), allocatable);

@@ -15,6 +15,7 @@ use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 use crate::metrics::Metrics;
 
 use super::cli::RunArgs;
+use super::events::EventLog;
 
 /// A simulated node has a million cores and an exbibyte: more than any number of pods asks for.
 #[cfg(feature = "simulated")]
@@ -180,6 +181,7 @@ pub(crate) struct MachineConfig<'a> {
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) name: &'a RuntimeName,
     pub(crate) metrics: &'a Metrics,
+    pub(crate) events: &'a Arc<EventLog>,
 }
 
 /// What containers run on, and what reaches them.
@@ -194,9 +196,9 @@ impl Machine {
     /// # Errors
     /// [`OpenRuntimeError`], by runtime.
     pub(crate) async fn open(args: &RunArgs, node: MachineConfig<'_>) -> Result<Self, OpenRuntimeError> {
-        let MachineConfig { root, logs, addresses, clock, name, metrics } = node;
+        let MachineConfig { root, logs, addresses, clock, name, metrics, events } = node;
         // Not every runtime takes all of it.
-        let _ = (root, logs, &addresses, clock, name, metrics);
+        let _ = (root, logs, &addresses, clock, name, metrics, events);
         #[cfg(feature = "simulated")]
         if args.runtime != Runtime::Simulated && !args.simulate.is_empty() {
             return Err(OpenRuntimeError::NotSimulated);
@@ -214,6 +216,7 @@ impl Machine {
                     parallel_pulls: args.max_parallel_image_pulls,
                     name: name.clone(),
                     metrics: metrics.clone(),
+                    events: events.clone(),
                 })?;
                 Ok(Machine { runtime: Arc::new(runtime), network: Arc::new(Network::new()?) })
             }

@@ -1,5 +1,6 @@
 //! Pods as containers of a real containerd, which the tests start themselves.
 
+mod config;
 mod containerd;
 mod image;
 mod life;

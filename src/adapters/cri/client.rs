@@ -78,6 +78,7 @@ impl Client {
     calls! {
         runtime.version(VersionRequest) -> VersionResponse, Version within LIMIT;
         runtime.status(StatusRequest) -> StatusResponse, Status within LIMIT;
+        runtime.runtime_config(RuntimeConfigRequest) -> RuntimeConfigResponse, RuntimeConfig within LIMIT;
         runtime.run_pod_sandbox(RunPodSandboxRequest) -> RunPodSandboxResponse, RunPodSandbox within RUN_SANDBOX_LIMIT;
         runtime.stop_pod_sandbox(StopPodSandboxRequest) -> StopPodSandboxResponse, StopPodSandbox within LIMIT;
         runtime.remove_pod_sandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse, RemovePodSandbox within LIMIT;

@@ -35,7 +35,6 @@ mod tests;
 pub(super) use cgroup::{Cgroups, Driver, Version};
 pub(super) use container::{ImageUser, Seen, container_config};
 pub(super) use dns::{ClusterDns, DnsWarning, Resolver, dns_warnings};
-pub(super) use error::ConfigError;
 pub(super) use facts::{Facts, Layout};
 pub(super) use hosts::hosts;
 pub(super) use namespaces::target_name;

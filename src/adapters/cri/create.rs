@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use podwright_actors::ids::{ContainerId, SandboxId};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{ContainerConfig, RuntimeError, SandboxConfig};
+use podwright_actors::ports::{ContainerConfig, PodEvent, RuntimeError, SandboxConfig};
 
 use super::client::is_name_taken;
-use super::container_config::container_config;
+use super::config::{
+    DnsWarning, Facts, ImageUser, Seen, container_config, dns_warnings, labels, sandbox_config, target_name,
+};
 use super::inner::{Inner, blocking};
-use super::sandbox_config::sandbox_config;
-use super::{files, labels, read, v1};
+use super::{files, read, v1};
 
 /// How many names are tried.
 const NAMES: u32 = 4;
@@ -38,11 +39,14 @@ pub(super) async fn sandbox(inner: Arc<Inner>, config: SandboxConfig) -> Result<
     let mut attempt = config.attempt;
     for _ in 0..NAMES {
         let request = v1::RunPodSandboxRequest {
-            config: Some(sandbox_config(&facts, &pod, attempt)),
+            config: Some(sandbox_config(&facts, &pod, attempt)?),
             runtime_handler: runtime_handler.clone(),
         };
         let error = match inner.client.run_pod_sandbox(request).await {
-            Ok(made) => return Ok(made.pod_sandbox_id.into()),
+            Ok(made) => {
+                tell_warnings(&inner, &facts, &pod);
+                return Ok(made.pod_sandbox_id.into());
+            }
             Err(error) if !may_have_happened(&error) => return Err(error),
             Err(error) => error,
         };
@@ -67,6 +71,17 @@ pub(super) async fn sandbox(inner: Arc<Inner>, config: SandboxConfig) -> Result<
     )))
 }
 
+/// Tells what a sandbox that was made does not do for its pod: once, and not with each try to make it.
+fn tell_warnings(inner: &Inner, facts: &Facts, pod: &Arc<PodObject>) {
+    for warning in dns_warnings(facts, pod) {
+        let reason = match warning {
+            DnsWarning::NoClusterDns => "MissingClusterDNS",
+            DnsWarning::Servers(_) | DnsWarning::Searches(_) => "DNSConfigForming",
+        };
+        inner.events.record(pod, PodEvent::warning(reason, warning.to_string()));
+    }
+}
+
 /// The sandbox of one attempt, and whether it is ready.
 async fn find_sandbox(inner: &Inner, pod: &PodObject, attempt: u32) -> Result<Option<(SandboxId, bool)>, RuntimeError> {
     let of_attempt = |sandbox: &v1::PodSandbox| sandbox.metadata.as_ref().is_some_and(|it| it.attempt == attempt);
@@ -87,11 +102,12 @@ pub(super) async fn container(inner: Arc<Inner>, config: ContainerConfig) -> Res
     let facts = inner.facts().await?;
 
     let config = Arc::new(config);
-    let (layout, of, ips) = (facts.layout.clone(), Arc::clone(&config), sandbox.ips);
-    blocking(move || files::prepare(&layout, &of, &ips)).await?;
+    let seen = seen(&inner, &config).await?;
+    let mut wanted = container_config(&facts, &config, &seen)?;
+    let sandbox_config = sandbox_config(&facts, &config.pod, sandbox.attempt)?;
+    let (known, of, ips) = (Arc::clone(&facts), Arc::clone(&config), sandbox.ips);
+    blocking(move || files::prepare(&known, &of, &ips)).await?;
     let made = |id: String| -> Made { (id.into(), config.spec_hash) };
-    let mut wanted = container_config(&facts, &config);
-    let sandbox_config = sandbox_config(&facts, &config.pod, sandbox.attempt);
     for name in 0..NAMES {
         let attempt = config.restart_count + name;
         wanted.metadata.get_or_insert_default().attempt = attempt;
@@ -129,6 +145,31 @@ pub(super) async fn container(inner: Arc<Inner>, config: ContainerConfig) -> Res
         "the runtime holds the names of {NAMES} runs of container {} and shows none of them: see its log",
         config.name
     )))
+}
+
+/// What the translation has to know of the image and of other containers.
+async fn seen(inner: &Inner, config: &ContainerConfig) -> Result<Seen, RuntimeError> {
+    let image = v1::ImageSpec { image: config.image_id.clone(), ..Default::default() };
+    let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
+    let image = inner.client.image_status(request).await?.image;
+    // The creation of a container without an image fails, so nothing runs as root that should not.
+    let user = image.as_ref().map_or(ImageUser::Id(0), ImageUser::of);
+    let target = match target_name(config) {
+        Some(name) => running(inner, config, name).await?,
+        None => None,
+    };
+    Ok(Seen { user, target })
+}
+
+/// The running container of this name in the same sandbox.
+async fn running(inner: &Inner, config: &ContainerConfig, name: &str) -> Result<Option<ContainerId>, RuntimeError> {
+    let containers = inner.containers(Some(&config.pod.uid().to_string())).await?;
+    let is_it = |container: &v1::Container| {
+        container.pod_sandbox_id == config.sandbox.as_str()
+            && container.state() == v1::ContainerState::ContainerRunning
+            && container.metadata.as_ref().is_some_and(|metadata| metadata.name == name)
+    };
+    Ok(containers.into_iter().find(is_it).map(|container| container.id.into()))
 }
 
 /// Made from the same definition as the same run, and not started.

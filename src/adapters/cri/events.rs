@@ -9,7 +9,9 @@ use podwright_actors::ports::{RuntimeError, RuntimeName};
 use tonic::Streaming;
 
 use super::client::Client;
-use super::{labels, v1};
+use super::config::labels;
+use super::inner::Inner;
+use super::v1;
 use crate::adapters::news::News;
 
 /// How long until the runtime is asked again, at first and at the most: whoever needs it now finds out by his own calls.
@@ -21,6 +23,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// Tells of the runtime's version, and follows its events where it has some.
 pub(super) struct Events {
     pub(super) client: Client,
+    /// What was read of the runtime before is forgotten when another may answer.
+    pub(super) inner: Arc<Inner>,
     pub(super) name: RuntimeName,
     pub(super) news: Arc<News>,
     /// Whether the present stream has shown that it brings something: some runtimes open one and stay silent.
@@ -35,6 +39,7 @@ impl Events {
         loop {
             // Whoever lists pods says that nobody answers.
             if let Ok(version) = self.client.greet(&self.name).await {
+                self.inner.forget_facts();
                 let version = format!("{} {}", version.runtime_name, version.runtime_version);
                 if without_events != version {
                     self.tell(&version).await;

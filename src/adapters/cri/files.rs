@@ -10,30 +10,16 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
-use super::facts::Layout;
-use super::hosts::hosts;
-use super::labels;
+use super::config::{Facts, Layout, hosts, labels};
 use super::v1;
 use crate::adapters::log::end_of_log;
 use crate::adapters::sub_path;
 
 /// Where a node keeps what its pods inherit.
 const NODE_HOSTS: &str = "/etc/hosts";
-const NODE_RESOLV_CONF: &str = "/etc/resolv.conf";
-/// Where systemd-resolved tells the servers that it asks itself: its own address does not lead anywhere from a pod.
-const RESOLVED_RESOLV_CONF: &str = "/run/systemd/resolve/resolv.conf";
 
 /// How much of a termination message is read (upstream `MaxContainerTerminationMessageLength`, kubelet 1.36).
 const MAX_MESSAGE: u64 = 4096;
-
-/// How the node resolves names, as far as a pod can do the same.
-pub(super) fn resolv_conf() -> String {
-    let own = fs::read_to_string(NODE_RESOLV_CONF).unwrap_or_default();
-    match own.contains("nameserver 127.0.0.53") {
-        true => fs::read_to_string(RESOLVED_RESOLV_CONF).unwrap_or(own),
-        false => own,
-    }
-}
 
 /// Makes the directory that a sandbox's containers log to.
 pub(super) fn make_log_dir(layout: &Layout, pod: &PodObject) -> Result<(), RuntimeError> {
@@ -42,7 +28,8 @@ pub(super) fn make_log_dir(layout: &Layout, pod: &PodObject) -> Result<(), Runti
 
 /// Makes what a container's mounts and its log need: its log's directory, the pod's `/etc/hosts`, an empty file for the
 /// termination message, and what is missing of a `subPath`.
-pub(super) fn prepare(layout: &Layout, config: &ContainerConfig, ips: &[IpAddr]) -> Result<(), RuntimeError> {
+pub(super) fn prepare(facts: &Facts, config: &ContainerConfig, ips: &[IpAddr]) -> Result<(), RuntimeError> {
+    let layout = &facts.layout;
     let (pod, name) = (&*config.pod, config.name.as_str());
     let uid = pod.uid().to_string();
     make_dir(&layout.log_dir(pod).join(name))?;
@@ -51,7 +38,7 @@ pub(super) fn prepare(layout: &Layout, config: &ContainerConfig, ips: &[IpAddr])
     path.parent().map_or(Ok(()), make_dir)?;
     let of_node =
         if pod.is_host_network() { fs::read_to_string(NODE_HOSTS).unwrap_or_default() } else { String::new() };
-    write(&path, &hosts(pod, ips, &of_node), 0o644)?;
+    write(&path, &hosts(facts, pod, ips, &of_node)?, 0o644)?;
 
     make_dir(&layout.messages(&uid, name))?;
     // Whoever the container runs as may write it.

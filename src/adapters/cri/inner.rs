@@ -1,24 +1,48 @@
 //! What the parts of the runtime share: the client, where things are, and the lookups that several need.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use podwright_actors::ids::SandboxId;
-use podwright_actors::ports::RuntimeError;
+use podwright_actors::ports::{EventRecorder, RuntimeError};
 
 use super::client::Client;
-use super::dns::Resolver;
-use super::facts::{Facts, Layout};
-use super::{files, labels, v1};
+use super::config::{Facts, Layout, labels};
+use super::{node_facts, v1};
 
 /// Client and layout.
 pub(super) struct Inner {
     pub(super) client: Client,
     pub(super) layout: Layout,
+    pub(super) seccomp_profiles: PathBuf,
+    pub(super) events: Arc<dyn EventRecorder>,
+    /// What is known of node and runtime.
+    pub(super) facts: Mutex<Option<Facts>>,
 }
 
 impl Inner {
-    /// The node as it is now: its name servers may change.
-    pub(super) async fn facts(&self) -> Result<Facts, RuntimeError> {
-        let text = blocking(|| Ok(files::resolv_conf())).await?;
-        Ok(Facts { layout: self.layout.clone(), resolver: Resolver::parse(&text) })
+    /// Node and runtime, as they were when the connection was made; the name servers as they are now.
+    pub(super) async fn facts(&self) -> Result<Arc<Facts>, RuntimeError> {
+        let known = self.facts.lock().clone();
+        let facts = match known {
+            Some(known) => {
+                let resolver = blocking(|| Ok(node_facts::resolver())).await?;
+                Facts { resolver, ..known }
+            }
+            None => {
+                let (layout, profiles) = (self.layout.clone(), self.seccomp_profiles.clone());
+                let facts = node_facts::read_facts(&self.client, layout, profiles).await?;
+                *self.facts.lock() = Some(facts.clone());
+                facts
+            }
+        };
+        Ok(Arc::new(facts))
+    }
+
+    /// Lets node and runtime be looked at again when they are needed next.
+    pub(super) fn forget_facts(&self) {
+        self.facts.lock().take();
     }
 
     /// The sandboxes of one pod, or all.

@@ -10,7 +10,8 @@ use podwright_actors::ports::{
 };
 use podwright_actors::time::Time;
 
-use super::{labels, v1};
+use super::config::labels;
+use super::v1;
 
 /// Sandboxes and containers by pod. What carries no pod's UID is nobody's here: other tools may use the same runtime.
 pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container>) -> Vec<RuntimePod> {
@@ -130,18 +131,19 @@ fn container_state(state: v1::ContainerState) -> ContainerState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::cri::container_config::container_config;
-    use crate::adapters::cri::fixtures::{self, facts};
+    use crate::adapters::cri::config::fixtures::{self, facts, seen};
+    use crate::adapters::cri::config::{container_config, sandbox_config};
 
     #[test]
     fn only_what_carries_a_pods_names_is_listed() {
-        let labels = labels::of_sandbox(&fixtures::pod(serde_json::json!({"containers": []})));
+        let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
+        let labels = sandbox_config(&facts(), &pod, 0).unwrap().labels;
         let ours = v1::PodSandbox { id: "s".into(), labels, state: 1, ..Default::default() };
         let other = v1::PodSandbox { id: "x".into(), ..Default::default() };
         let container = v1::Container {
             id: "c".into(),
             pod_sandbox_id: "s".into(),
-            labels: labels::of_container(&fixtures::pod(serde_json::json!({"containers": []})), "a"),
+            labels: container_config(&facts(), &fixtures::container(&pod, "a", 0), &seen()).unwrap().labels,
             state: 1,
             created_at: 5,
             ..Default::default()
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn what_was_written_on_a_container_is_read_back() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
-        let config = container_config(&facts(), &fixtures::container(&pod, "a", 7));
+        let config = container_config(&facts(), &fixtures::container(&pod, "a", 7), &seen()).unwrap();
         let status = v1::ContainerStatus {
             id: "c".into(),
             labels: config.labels,

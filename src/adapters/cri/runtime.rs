@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, try_join};
+use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
@@ -18,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::client::Client;
+use super::config::{Layout, labels};
 use super::create::{self, Made};
 use super::events::Events;
-use super::facts::Layout;
 use super::flights::Flights;
 use super::images::Images;
 use super::inner::{Inner, blocking, gone_is_fine};
 use super::stop::Stops;
-use super::{CriConfig, OpenError, files, labels, read, v1};
+use super::{CriConfig, OpenError, cgroups, files, read, v1};
 use crate::adapters::news::News;
 
 /// How much of a command's output is kept ([`ExecOutput`]).
@@ -62,10 +63,17 @@ impl CriRuntime {
         let handle = Handle::current();
         let client = Client::new(config.endpoint, config.metrics.clone())?;
         let layout = Layout { pods: config.root.join("pods"), logs: config.logs, links: config.log_links };
-        let inner = Arc::new(Inner { client: client.clone(), layout });
+        let inner = Arc::new(Inner {
+            client: client.clone(),
+            layout,
+            seccomp_profiles: config.root.join("seccomp"),
+            events: config.events,
+            facts: Mutex::default(),
+        });
         let (news, flowing) = (Arc::new(News::default()), Arc::new(AtomicBool::new(false)));
         let events = Events {
             client: client.clone(),
+            inner: Arc::clone(&inner),
             name: config.name.clone(),
             news: Arc::clone(&news),
             flowing: Arc::clone(&flowing),
@@ -128,13 +136,15 @@ impl CriRuntime {
             answer => answer?.status.unwrap_or_default(),
         };
         self.inner.remove_sandbox(id).await?;
-        let layout = self.inner.layout.clone();
+        let facts = self.inner.facts().await?;
         blocking(move || {
+            let layout = &facts.layout;
             let label = |name: &str| status.labels.get(name).map(String::as_str);
             if let (Some(uid), Some(namespace), Some(pod)) =
                 (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME))
             {
-                files::remove_log_dir(&layout, uid, namespace, pod);
+                files::remove_log_dir(layout, uid, namespace, pod);
+                cgroups::remove(&facts.cgroups, uid);
             }
             Ok(())
         })

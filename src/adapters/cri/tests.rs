@@ -5,13 +5,14 @@ mod fake;
 use std::time::Duration;
 
 use podwright_actors::ids::SandboxId;
-use podwright_actors::ports::{ContainerRuntime, ImageError, RuntimeError, SandboxConfig};
+use podwright_actors::pod::ContainerKind;
+use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ImageError, RuntimeError, SandboxConfig};
 use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::fixtures::{container, pod};
+use super::config::fixtures::{container, pod};
 use super::v1;
 use fake::{Answer, Fake};
 
@@ -140,7 +141,7 @@ async fn an_absent_image_is_not_pulled_against_its_policy() {
 async fn events_are_followed_while_the_runtime_has_them() {
     let fake = Fake::start(1).await;
     assert!(!fake.runtime.has_events());
-    let labels = super::labels::selector("u-1");
+    let labels = super::config::labels::selector("u-1");
     let sandbox = v1::PodSandboxStatus { labels, ..Default::default() };
     fake.tell(v1::ContainerEventResponse { pod_sandbox_status: Some(sandbox), ..Default::default() }).await;
     let told = timeout(Duration::from_secs(10), fake.runtime.next_event()).await.unwrap();
@@ -153,4 +154,40 @@ async fn events_are_followed_while_the_runtime_has_them() {
         }
     };
     timeout(Duration::from_secs(10), ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_pod_does_not_get_is_told_once_when_its_sandbox_is_there() {
+    let fake = Fake::start(1).await;
+    fake.script([Answer::Refused(Status::unknown("no network"))]);
+    assert!(run(&fake).await.is_err());
+    assert_eq!(fake.told.reasons(), [""; 0]);
+    run(&fake).await.unwrap();
+    assert_eq!(fake.told.reasons(), ["MissingClusterDNS"]);
+}
+
+#[tokio::test]
+async fn what_the_node_cannot_do_is_refused_with_a_remedy() {
+    let fake = Fake::start(1).await;
+    let strict = json!({"containers": [{"name": "a"}], "securityContext": {"supplementalGroupsPolicy": "Strict"}});
+    let strict = SandboxConfig { pod: pod(strict), attempt: 0 };
+    let refused = fake.runtime.run_sandbox(strict.clone()).await;
+    assert!(matches!(&refused, Err(RuntimeError::Config(why)) if why.contains("use a newer runtime")), "{refused:?}");
+
+    // The one that answers from now on can do it.
+    fake.renew(v1::RuntimeFeatures { supplemental_groups_policy: true });
+    fake.end_events();
+    let again = async {
+        while fake.runtime.run_sandbox(strict.clone()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(10), again).await.unwrap();
+
+    let target = json!({"name": "debug", "targetContainerName": "a"});
+    let pod = pod(json!({"containers": [{"name": "a"}], "ephemeralContainers": [target]}));
+    let config = ContainerConfig { kind: ContainerKind::Ephemeral, ..container(&pod, "debug", 0) };
+    let sandbox = fake.runtime.run_sandbox(SandboxConfig { pod, attempt: 0 }).await.unwrap();
+    let refused = fake.runtime.create_container(ContainerConfig { sandbox, ..config }).await;
+    assert!(matches!(&refused, Err(RuntimeError::Config(why)) if why.contains("does not run")), "{refused:?}");
 }

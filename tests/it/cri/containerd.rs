@@ -19,6 +19,7 @@ use tokio::net::UnixStream;
 
 use super::image;
 use crate::agent::harness::{Agent, Place, eventually};
+use crate::support::fake_ports::Events;
 
 /// What has to be installed.
 const BUSYBOX: &str = "/bin/busybox";
@@ -78,6 +79,7 @@ impl Containerd {
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
+            events: Arc::new(Events::default()),
         };
         CriRuntime::open(config).unwrap()
     }

@@ -69,9 +69,18 @@ impl Cgroups {
     /// The path of a pod's cgroup, below which the runtime makes those of its containers (upstream `GetPodCgroupParent`,
     /// kubelet 1.36).
     pub(super) fn of_pod(&self, pod: &PodObject) -> String {
-        let of_pod = format!("pod{}", pod.uid());
+        self.path(Qos::of(pod), &pod.uid().to_string())
+    }
+
+    /// Where the cgroup of a pod may be whose spec is gone: in that of any class.
+    pub(crate) fn of_uid(&self, uid: &str) -> [String; 3] {
+        [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort].map(|qos| self.path(qos, uid))
+    }
+
+    fn path(&self, qos: Qos, uid: &str) -> String {
+        let of_pod = format!("pod{uid}");
         let parts = self.root.split('/').filter(|part| !part.is_empty()).chain(["kubepods"]);
-        let parts: Vec<&str> = parts.chain(Qos::of(pod).cgroup()).chain([of_pod.as_str()]).collect();
+        let parts: Vec<&str> = parts.chain(qos.cgroup()).chain([of_pod.as_str()]).collect();
         match self.driver {
             Driver::Cgroupfs => format!("/{}", parts.join("/")),
             Driver::Systemd => slices(&parts),

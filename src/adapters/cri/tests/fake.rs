@@ -6,7 +6,8 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use parking_lot::Mutex;
-use podwright_actors::ports::RuntimeName;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{EventRecorder, PodEvent, RuntimeName};
 use podwright_metrics::Metrics;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -39,6 +40,7 @@ struct State {
     images: Vec<String>,
     pulls: usize,
     ended_early: usize,
+    features: v1::RuntimeFeatures,
 }
 
 #[derive(Clone)]
@@ -48,10 +50,27 @@ struct Service {
     events: Arc<Mutex<Option<mpsc::Receiver<v1::ContainerEventResponse>>>>,
 }
 
+/// The reasons of events, as they came.
+#[derive(Default)]
+pub(super) struct Told(Mutex<Vec<String>>);
+
+impl Told {
+    pub(super) fn reasons(&self) -> Vec<String> {
+        self.0.lock().clone()
+    }
+}
+
+impl EventRecorder for Told {
+    fn record(&self, _: &Arc<PodObject>, event: PodEvent) {
+        self.0.lock().push(event.reason.into_owned());
+    }
+}
+
 /// The server and a runtime that talks to it.
 pub(super) struct Fake {
     pub(super) runtime: CriRuntime,
     service: Service,
+    pub(super) told: Arc<Told>,
     events: Mutex<Option<mpsc::Sender<v1::ContainerEventResponse>>>,
     _root: TempDir,
 }
@@ -72,6 +91,7 @@ impl Fake {
             .add_service(RuntimeServiceServer::new(service.clone()))
             .add_service(ImageServiceServer::new(service.clone()));
         tokio::spawn(server.serve_with_incoming(incoming));
+        let told = Arc::new(Told::default());
         let runtime = CriRuntime::open(CriConfig {
             endpoint: socket.to_str().unwrap().parse().unwrap(),
             root: root.path().to_owned(),
@@ -80,9 +100,10 @@ impl Fake {
             parallel_pulls: parallel_pulls.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
+            events: told.clone(),
         })
         .unwrap();
-        Fake { runtime, service, events: Mutex::new(Some(events)), _root: root }
+        Fake { runtime, service, told, events: Mutex::new(Some(events)), _root: root }
     }
 
     pub(super) fn script(&self, answers: impl IntoIterator<Item = Answer>) {
@@ -118,6 +139,11 @@ impl Fake {
     pub(super) async fn tell(&self, event: v1::ContainerEventResponse) {
         let events = self.events.lock().clone().unwrap();
         events.send(event).await.unwrap();
+    }
+
+    /// Lets a runtime answer that can do this.
+    pub(super) fn renew(&self, features: v1::RuntimeFeatures) {
+        self.service.change(|state| state.features = features);
     }
 
     pub(super) fn end_events(&self) {
@@ -174,6 +200,11 @@ impl RuntimeService for Service {
     async fn version(&self, _: Request<v1::VersionRequest>) -> Result<Response<v1::VersionResponse>, Status> {
         let version = v1::VersionResponse { runtime_name: "fake".into(), ..Default::default() };
         Ok(Response::new(version))
+    }
+
+    async fn status(&self, _: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
+        let features = Some(self.state.lock().features);
+        Ok(Response::new(v1::StatusResponse { features, ..Default::default() }))
     }
 
     async fn run_pod_sandbox(

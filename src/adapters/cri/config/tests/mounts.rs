@@ -3,8 +3,9 @@
 use podwright_actors::ports::Mount;
 use serde_json::{Value, json};
 
+use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, mount, pod, seen};
-use super::super::{ConfigError, Facts, container_config};
+use super::super::{Facts, container_config};
 use crate::adapters::cri::v1::{self, MountPropagation};
 
 fn mounts(facts: &Facts, volume: Value, definition: Value, given: Vec<Mount>) -> Result<Vec<v1::Mount>, ConfigError> {

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use podwright_actors::pod::ContainerKind;
 use serde_json::json;
 
+use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, pod, pod_with, seen};
-use super::super::{ClusterDns, ConfigError, Facts, container_config, hosts, labels, sandbox_config};
+use super::super::{ClusterDns, Facts, container_config, hosts, labels, sandbox_config};
 
 #[test]
 fn a_sandbox_carries_the_pods_labels_and_its_identity() {

@@ -3,8 +3,9 @@
 use podwright_actors::ports::RuntimeError;
 use serde_json::{Value, json};
 
+use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, pod, pod_with, seen};
-use super::super::{ConfigError, Facts, ImageUser, Seen, container_config, sandbox_config};
+use super::super::{Facts, ImageUser, Seen, container_config, sandbox_config};
 use crate::adapters::cri::v1;
 use v1::security_profile::ProfileType;
 
