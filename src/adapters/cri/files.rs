@@ -1,5 +1,6 @@
 //! The files beside the runtime's: logs and links to them, `/etc/hosts`, termination messages. Everything here blocks.
 
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::net::IpAddr;
@@ -113,9 +114,14 @@ pub(super) fn remove_log(layout: &Layout, status: &v1::ContainerStatus) {
     let _ = fs::remove_dir(dir);
 }
 
-/// Removes a pod's log directory, unless a log was kept in it.
-pub(super) fn remove_log_dir(layout: &Layout, uid: &str, namespace: &str, pod: &str) {
-    let _ = fs::remove_dir(layout.logs.join(format!("{namespace}_{pod}_{uid}")));
+/// Removes the log directory of a pod that is gone, with the logs that were kept in it.
+pub(super) fn remove_log_dir(layout: &Layout, labels: &HashMap<String, String>) {
+    let label = |name: &str| labels.get(name).filter(|text| !text.is_empty() && !text.contains('/'));
+    if let (Some(uid), Some(namespace), Some(pod)) =
+        (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME))
+    {
+        let _ = fs::remove_dir_all(layout.logs.join(format!("{namespace}_{pod}_{uid}")));
+    }
 }
 
 fn remove_file(path: &Path) -> io::Result<()> {

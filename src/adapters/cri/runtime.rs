@@ -136,16 +136,15 @@ impl CriRuntime {
             answer => answer?.status.unwrap_or_default(),
         };
         self.inner.remove_sandbox(id).await?;
+        // Other sandboxes of the pod may have logs of theirs there.
+        let Some(uid) = status.labels.get(labels::POD_UID).cloned() else { return Ok(()) };
+        if !self.inner.sandboxes(Some(&uid)).await?.is_empty() {
+            return Ok(());
+        }
         let facts = self.inner.facts().await?;
         blocking(move || {
-            let layout = &facts.layout;
-            let label = |name: &str| status.labels.get(name).map(String::as_str);
-            if let (Some(uid), Some(namespace), Some(pod)) =
-                (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME))
-            {
-                files::remove_log_dir(layout, uid, namespace, pod);
-                cgroups::remove(&facts.cgroups, uid);
-            }
+            files::remove_log_dir(&facts.layout, &status.labels);
+            cgroups::remove(&facts.cgroups, &uid);
             Ok(())
         })
         .await

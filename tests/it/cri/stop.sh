@@ -17,8 +17,11 @@ pids() {
 }
 
 end() {
+    groups=
     if [ -S "$base/c.sock" ]; then
         ctl="timeout 10 ctr --address $base/c.sock --namespace k8s.io"
+        # Below which cgroups it runs them: a pod's own stays behind with whoever is killed.
+        groups=$($ctl tasks ls | while read -r _ pid _; do cat "/proc/$pid/cgroup"; done | cut -d : -f 3 | sort -u)
         for task in $($ctl tasks ls -q 2>/dev/null); do
             $ctl tasks kill -s KILL "$task"
         done
@@ -27,6 +30,12 @@ end() {
     for pid in $(pids); do
         for child in $(cat "/proc/$pid/task/$pid/children"); do kill -KILL "$child"; done
         kill -KILL "$pid"
+    done
+    for group in $groups; do
+        rmdir "/sys/fs/cgroup$group" /sys/fs/cgroup/*"$group"
+        case ${group%/*} in
+            */kubepods/*pod*) rmdir "/sys/fs/cgroup${group%/*}" /sys/fs/cgroup/*"${group%/*}" ;;
+        esac
     done
     # What a mount hides comes to light once it is gone, so the last one goes first.
     for mount in $(awk -v base="$base/" 'index($5, base) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
