@@ -12,7 +12,7 @@ use super::inner::blocking;
 use super::{cgroups, v1};
 
 /// What `statfs(2)` says of the one tree of version 2 (`linux/magic.h`).
-const CGROUP2_MAGIC: i64 = 0x6367_7270;
+const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
 
 /// Where a node keeps how it resolves names.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -86,8 +86,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 fn cgroup_version() -> Version {
-    let magic = rustix::fs::statfs(cgroups::ROOT).map(|stat| i64::from(stat.f_type));
-    match magic {
+    match rustix::fs::statfs(cgroups::ROOT).map(|stat| stat.f_type) {
         Ok(CGROUP2_MAGIC) => {
             // The root of the tree has no limits, so the kernel's choice shows in the agent's own cgroup.
             let own = read("/proc/self/cgroup");
