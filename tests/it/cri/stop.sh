@@ -20,8 +20,9 @@ end() {
     groups=
     if [ -S "$base/c.sock" ]; then
         ctl="timeout 10 ctr --address $base/c.sock --namespace k8s.io"
-        # Below which cgroups it runs them: a pod's own stays behind with whoever is killed.
-        groups=$($ctl tasks ls | while read -r _ pid _; do cat "/proc/$pid/cgroup"; done | cut -d : -f 3 | sort -u)
+        # A pod's own cgroup stays behind with whoever is killed, or ended before.
+        groups=$(for id in $($ctl containers ls -q); do $ctl containers info "$id"; done |
+            sed -n 's/.*"cgroupsPath": "\(.*\)".*/\1/p')
         for task in $($ctl tasks ls -q 2>/dev/null); do
             $ctl tasks kill -s KILL "$task"
         done
