@@ -8,14 +8,14 @@ DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
 # The page is tested in a browser, where one is installed or may be.
 BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
-.PHONY: run test browser lint bench instructions
+.PHONY: run test browser containers lint bench instructions
 
 # The pods of examples/, in a live table. State is kept in the default root directory.
 run:
 	$(CARGO) build --release --bin podwright
 	target/release/podwright run $(RUN_ARGS)
 
-test: browser
+test: browser containers
 ifeq ($(NEXTEST),yes)
 	$(CARGO) nextest run --workspace
 else
@@ -40,6 +40,14 @@ ifeq ($(DENY),yes)
 else
 	@echo "cargo-deny is not installed: licences and advisories were not checked"
 endif
+
+# Pods are run as containers by a containerd that the tests start themselves, where it is installed or may be.
+containers:
+	@{ command -v containerd && command -v runc && [ -x /bin/busybox ] && [ -d /usr/lib/cni ]; } >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y \
+			--no-install-recommends containerd runc containernetworking-plugins busybox-static; } >/dev/null 2>&1 \
+		|| echo "containerd is not installed (as root: containerd runc containernetworking-plugins busybox-static): \
+	pods are not run as containers"
 
 bench:
 	$(CARGO) bench --workspace

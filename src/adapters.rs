@@ -1,9 +1,16 @@
 //! The rim: what implements the engine's ports with real I/O, each behind a cargo feature.
 
+#[cfg(feature = "cri")]
+pub mod cri;
+#[cfg(any(feature = "cri", feature = "process"))]
+#[cfg_attr(not(feature = "process"), expect(unreachable_pub, reason = "the process runtime shows it to others"))]
+mod log;
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(feature = "agent")]
 pub mod network;
+#[cfg(any(feature = "cri", feature = "process"))]
+mod news;
 #[cfg(feature = "process")]
 pub mod process;
 #[cfg(feature = "simulated")]
@@ -12,5 +19,7 @@ pub mod simulated;
 pub mod sources;
 #[cfg(any(feature = "agent", feature = "process"))]
 pub mod storage;
+#[cfg(any(feature = "cri", feature = "process"))]
+mod sub_path;
 #[cfg(any(feature = "agent", feature = "process"))]
 mod tree;

@@ -42,9 +42,9 @@
 //!   need. [`actors::node::Node`] puts all of it together over a
 //!   [`ContainerRuntime`](actors::ports::ContainerRuntime).
 //! - [`metrics`]: what is counted, by the names that node dashboards know.
-//! - [`adapters`]: the ports on a real machine, each behind a cargo feature: `process` (pods as process groups),
-//!   `simulated` (pods in memory), `agent` (manifests from files and URLs, network calls of probes, and the binary
-//!   `podwright`). Without features this crate is the engine and its ports.
+//! - [`adapters`]: the ports on a real machine, each behind a cargo feature: `process` (pods as process groups), `cri`
+//!   (pods as containers of containerd or CRI-O), `simulated` (pods in memory), `agent` (manifests from files and URLs,
+//!   network calls of probes, and the binary `podwright`). Without features this crate is the engine and its ports.
 //!
 //! # What always holds
 //!

@@ -16,8 +16,8 @@ pub use events::{EventRecorder, EventType, PodEvent};
 pub use network::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
 pub use runtime::{
     ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError, Mount,
-    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, RuntimePodContainer, RuntimePodSandbox, RuntimeVersion,
-    SandboxConfig, SandboxState, SandboxStatus,
+    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
+    RuntimeVersion, SandboxConfig, SandboxState, SandboxStatus,
 };
 pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};

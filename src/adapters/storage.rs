@@ -62,6 +62,8 @@ pub struct FileStorage {
 #[derive(Debug)]
 struct Disk {
     pods: PathBuf,
+    /// Where pods log if not in their own directories.
+    logs: Option<PathBuf>,
     allocatable: BTreeMap<String, Quantity>,
 }
 
@@ -69,7 +71,17 @@ impl FileStorage {
     /// Storage below `root`, which is made when it is needed. `allocatable` is what containers without limits are told
     /// to have.
     pub fn new(root: &Path, allocatable: BTreeMap<String, Quantity>) -> Self {
-        FileStorage { disk: Arc::new(Disk { pods: root.join("pods"), allocatable }), locks: Locks::default() }
+        FileStorage {
+            disk: Arc::new(Disk { pods: root.join("pods"), logs: None, allocatable }),
+            locks: Locks::default(),
+        }
+    }
+
+    /// The same for pods that log below `logs`, each in a directory `NAMESPACE_NAME_UID`.
+    pub fn with_logs(self, logs: PathBuf) -> Self {
+        let Disk { pods, allocatable, .. } = &*self.disk;
+        let disk = Disk { pods: pods.clone(), logs: Some(logs), allocatable: allocatable.clone() };
+        FileStorage { disk: Arc::new(disk), locks: self.locks }
     }
 
     /// The directory of a pod.
@@ -131,8 +143,14 @@ impl PodStorage for FileStorage {
 
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
         let container = container.to_owned();
-        let runs = self.run(pod.uid(), move |_, dir| {
-            let runs = entries(&dir.join("logs").join(component(&container)?))?;
+        let name = pod.full_name();
+        let of_pod = format!("{}_{}_{}", name.namespace(), name.name(), pod.uid());
+        let runs = self.run(pod.uid(), move |disk, dir| {
+            let logs = match &disk.logs {
+                Some(logs) => logs.join(component(&of_pod)?),
+                None => dir.join("logs"),
+            };
+            let runs = entries(&logs.join(component(&container)?))?;
             // A rotated log carries a suffix behind `.log`.
             let number = |path: PathBuf| path.file_name()?.to_str()?.split_once(".log")?.0.parse::<u32>().ok();
             Ok(runs.into_iter().filter_map(number).max())

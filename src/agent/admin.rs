@@ -138,8 +138,12 @@ async fn healthz(State(view): State<View>) -> Response {
 async fn readyz(State(view): State<View>) -> Response {
     let mut missing: Vec<String> =
         view.node.desired.missing_sources().iter().map(|source| format!("source {source} has not delivered")).collect();
-    if !*view.node.healthy.borrow() {
-        missing.push("the container runtime does not answer".to_owned());
+    match view.node.observer.outage() {
+        Some(outage) => {
+            missing.push(format!("the container runtime does not answer: {}", plain(&outage.error, PROBLEM)))
+        }
+        None if !*view.node.healthy.borrow() => missing.push("the container runtime was not listed yet".to_owned()),
+        None => {}
     }
     if missing.is_empty() {
         return "ok\n".into_response();

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+#[cfg(feature = "cri")]
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -44,9 +46,14 @@ pub(crate) struct RunArgs {
     /// /etc/kubernetes/manifests as root, else podwright/manifests in the user's configuration directory].
     #[arg(long, value_name = "DIR|FILE|URL")]
     pub(crate) manifests: Vec<Origin>,
-    /// What runs containers: process (processes of this machine) or simulated (nothing; pods live in memory).
-    #[arg(long, default_value = "process")]
+    /// What runs containers: process (processes of this machine), cri=ENDPOINT (a container runtime, like
+    /// cri=unix:///run/containerd/containerd.sock) or simulated (nothing; pods live in memory).
+    #[arg(long, value_name = "RUNTIME", default_value = "process")]
     pub(crate) runtime: Runtime,
+    /// How many images a container runtime pulls at once.
+    #[cfg(feature = "cri")]
+    #[arg(long, value_name = "COUNT", default_value = "5")]
+    pub(crate) max_parallel_image_pulls: NonZeroUsize,
     /// What simulated pods do unless their annotations simulated.podwright.dev/KEY say otherwise, like run-for=5s..10s; may
     /// be given several times. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
     /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code, and seed.
@@ -75,7 +82,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole_seconds)]
     pub(crate) explain_event_after: Duration,
     /// How long pods have to stop when the agent is asked to end, and how much of that is kept for critical ones; 0
-    /// leaves them running for the next agent.
+    /// leaves them running for the next agent, as those of a container runtime always are.
     #[arg(long, value_name = "SECONDS[,CRITICAL]", default_value_t)]
     pub(crate) shutdown_grace: ShutdownGrace,
     /// How much memory the flight recorder may take, such as 16Mi; 0 turns it off. Get the recording at /recording.

@@ -13,6 +13,9 @@ const SYSTEM_ROOT: &str = "/var/lib/podwright";
 /// Where manifests are as root: where they are on any node.
 const SYSTEM_MANIFESTS: &str = "/etc/kubernetes/manifests";
 
+/// Where the logs of a node's containers are.
+const SYSTEM_LOGS: &str = "/var/log";
+
 /// How long an agent that was killed may take to let go of its directory: it does so once its memory is torn down.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -73,6 +76,12 @@ impl Root {
     /// Where it is, absolute.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Where containers log that are run elsewhere: where they do on any node, unless the directory is not the usual one of
+    /// a node.
+    pub(crate) fn logs(&self) -> PathBuf {
+        if self.path == Path::new(SYSTEM_ROOT) { SYSTEM_LOGS.into() } else { self.path.join("log") }
     }
 }
 

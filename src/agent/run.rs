@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::actors::admission::AdmissionHandler;
 use crate::actors::containers::perform::ContainersConfig;
@@ -14,7 +15,7 @@ use crate::actors::engine::{EngineConfig, StartEngineError};
 use crate::actors::node::{Node, NodeConfig, NodePorts};
 use crate::actors::ports::{Clock, SourceKind, TokioClock};
 use crate::actors::recorder::{Note, Recorder};
-use crate::actors::shutdown::ShutdownGate;
+use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
 use crate::actors::status::NodeFacts;
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
 use crate::adapters::storage::FileStorage;
@@ -30,7 +31,7 @@ use super::logs::{self, Lines};
 use super::machine;
 use super::page::{About, Place};
 use super::root::{Defaults, Root, RootError};
-use super::runtime::{Machine, OpenRuntimeError};
+use super::runtime::{Machine, MachineConfig, OpenRuntimeError};
 use super::screen::{Screen, Terminal};
 use super::until::{Verdict, verdict};
 use super::view::View;
@@ -170,6 +171,10 @@ async fn serve(
         actix::spawn(screen.run(stop.clone()))
     });
 
+    let shutdown = match args.runtime.outlives_agent() {
+        true => ShutdownConfig { total: Duration::ZERO, critical: Duration::ZERO },
+        false => args.shutdown_grace.0,
+    };
     let code = tokio::select! {
         signal = signals.next() => {
             if let Some(recorder) = view.node.engine.recorder() {
@@ -177,7 +182,7 @@ async fn serve(
             }
             tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
             tokio::select! {
-                () = stop::stop(&view, &gate, &sources, args.shutdown_grace.0) => ExitCode::SUCCESS,
+                () = stop::stop(&view, &gate, &sources, shutdown) => ExitCode::SUCCESS,
                 second = signals.insists() => {
                     if let Some(terminal) = &terminal {
                         terminal.leave();
@@ -215,23 +220,31 @@ async fn node(
     let events = Arc::new(EventLog::new(clock.clone()));
     let engine = EngineConfig::default();
     let allocatable = machine::allocatable(&capacity);
+    let runtime_name = args.runtime.name();
+    let logs = root.logs();
     let config = NodeConfig {
         engine,
         containers: ContainersConfig::default(),
-        facts: NodeFacts {
-            name: name.to_owned(),
-            host_ips: host_ips.clone(),
-            runtime_name: args.runtime.name().to_owned(),
-        },
+        facts: NodeFacts { name: name.to_owned(), host_ips: host_ips.clone(), runtime_name: runtime_name.clone() },
         allocatable: allocatable.clone(),
         explain_event_after: args.explain_event_after,
         sources: origins.kinds(),
     };
-    let Machine { runtime, network } = Machine::open(args, root.path(), host_ips, &clock).await?;
+    let for_runtime = MachineConfig {
+        root: root.path(),
+        logs: &logs,
+        addresses: host_ips,
+        clock: &clock,
+        name: &runtime_name,
+        metrics: &metrics,
+        events: &events,
+    };
+    let Machine { runtime, network } = Machine::open(args, for_runtime).await?;
+    let storage = FileStorage::new(root.path(), allocatable);
     let ports = NodePorts {
         runtime,
         network,
-        storage: Arc::new(FileStorage::new(root.path(), allocatable)),
+        storage: Arc::new(if args.runtime.outlives_agent() { storage.with_logs(logs.join("pods")) } else { storage }),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],
@@ -255,8 +268,8 @@ async fn finished(view: &View) -> Verdict {
         }
         // A cleanup that ends changes a status just before the record is finished; nothing tells of that.
         tokio::select! {
-            _ = changes.changed() => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
-            () = tokio::time::sleep(std::time::Duration::from_millis(500)) => {}
+            _ = changes.changed() => tokio::time::sleep(Duration::from_millis(20)).await,
+            () = tokio::time::sleep(Duration::from_millis(500)) => {}
         }
     }
 }

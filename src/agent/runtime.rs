@@ -6,11 +6,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::actors::admission::NodeCapacity;
-use crate::actors::ports::{Clock, ContainerRuntime, NetworkClient};
+use crate::actors::ports::{Clock, ContainerRuntime, NetworkClient, RuntimeName};
+#[cfg(feature = "cri")]
+use crate::adapters::cri::{Endpoint, ParseEndpointError};
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 
+use crate::metrics::Metrics;
+
 use super::cli::RunArgs;
+use super::events::EventLog;
 
 /// A simulated node has a million cores and an exbibyte: more than any number of pods asks for.
 #[cfg(feature = "simulated")]
@@ -19,34 +24,41 @@ const SIMULATED_CPU_MILLIS: i64 = 1_000_000_000;
 const SIMULATED_MEMORY: i64 = 1 << 60;
 
 /// What runs containers: those of this build, which may have none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     /// Processes of this machine.
     #[cfg(feature = "process")]
     Process,
+    /// Containers of the runtime that listens there.
+    #[cfg(feature = "cri")]
+    Cri(Endpoint),
     /// Nothing.
     #[cfg(feature = "simulated")]
     Simulated,
 }
 
-impl Runtime {
-    /// Those of this build.
-    const ALL: &[Runtime] = &[
-        #[cfg(feature = "process")]
-        Runtime::Process,
-        #[cfg(feature = "simulated")]
-        Runtime::Simulated,
-    ];
+/// How those of this build are written.
+const HERE: &[&str] = &[
+    #[cfg(feature = "process")]
+    "process",
+    #[cfg(feature = "cri")]
+    "cri=unix:///PATH",
+    #[cfg(feature = "simulated")]
+    "simulated",
+];
 
+impl Runtime {
     /// What pods can have of what the machine has. Simulated ones use nothing and must not be refused for want of it.
     #[cfg_attr(
-        not(any(feature = "process", feature = "simulated")),
+        not(any(feature = "process", feature = "cri", feature = "simulated")),
         expect(unused_variables, reason = "there is no runtime")
     )]
-    pub(crate) fn capacity(self, machine: NodeCapacity) -> NodeCapacity {
-        match self {
+    pub(crate) fn capacity(&self, machine: NodeCapacity) -> NodeCapacity {
+        match *self {
             #[cfg(feature = "process")]
             Runtime::Process => machine,
+            #[cfg(feature = "cri")]
+            Runtime::Cri(_) => machine,
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
                 NodeCapacity { cpu_millis: SIMULATED_CPU_MILLIS, memory_bytes: SIMULATED_MEMORY, ..machine }
@@ -54,13 +66,27 @@ impl Runtime {
         }
     }
 
-    /// Its name in flags and statuses.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
+    /// Its name in statuses; a container runtime tells its own.
+    pub(crate) fn name(&self) -> RuntimeName {
+        match *self {
             #[cfg(feature = "process")]
-            Runtime::Process => "process",
+            Runtime::Process => "process".into(),
+            #[cfg(feature = "cri")]
+            Runtime::Cri(_) => RuntimeName::default(),
             #[cfg(feature = "simulated")]
-            Runtime::Simulated => "simulated",
+            Runtime::Simulated => "simulated".into(),
+        }
+    }
+
+    /// Whether its containers go on without the agent, as those of a node do: then the agent's end stops none.
+    pub(crate) fn outlives_agent(&self) -> bool {
+        match *self {
+            #[cfg(feature = "process")]
+            Runtime::Process => false,
+            #[cfg(feature = "cri")]
+            Runtime::Cri(_) => true,
+            #[cfg(feature = "simulated")]
+            Runtime::Simulated => false,
         }
     }
 }
@@ -69,15 +95,26 @@ impl FromStr for Runtime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some(runtime) = Runtime::ALL.iter().find(|runtime| runtime.name() == text) {
-            return Ok(*runtime);
+        #[cfg(feature = "cri")]
+        if text == "cri" {
+            return Err("say where it listens: cri=unix:///run/containerd/containerd.sock".to_owned());
         }
-        let here = Runtime::ALL.iter().map(|runtime| format!("`{}`", runtime.name())).collect::<Vec<_>>();
-        let here = if here.is_empty() { "none".to_owned() } else { here.join(" and ") };
-        Err(match text {
-            "process" | "simulated" => format!("this build has {here}: build it with the feature `{text}`"),
-            _ if text == "cri" || text.starts_with("cri=") => {
-                format!("this build cannot talk to a CRI runtime yet: it has {here}")
+        #[cfg(feature = "cri")]
+        if let Some(endpoint) = text.strip_prefix("cri=") {
+            return endpoint.parse().map(Runtime::Cri).map_err(|error: ParseEndpointError| error.to_string());
+        }
+        match text {
+            #[cfg(feature = "process")]
+            "process" => return Ok(Runtime::Process),
+            #[cfg(feature = "simulated")]
+            "simulated" => return Ok(Runtime::Simulated),
+            _ => {}
+        }
+        let here = HERE.iter().map(|runtime| format!("`{runtime}`")).collect::<Vec<_>>();
+        let here = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
+        Err(match text.split('=').next().unwrap_or_default() {
+            kind @ ("process" | "cri" | "simulated") if !HERE.iter().any(|here| here.starts_with(kind)) => {
+                format!("this build has {here}: build it with the feature `{kind}`")
             }
             _ => format!("there is no such runtime: this build has {here}"),
         })
@@ -121,7 +158,10 @@ pub(crate) enum OpenRuntimeError {
     #[cfg(feature = "process")]
     #[error("cannot open the process runtime")]
     Process(#[from] crate::adapters::process::OpenError),
-    #[cfg(feature = "process")]
+    #[cfg(feature = "cri")]
+    #[error("cannot use the container runtime")]
+    Cri(#[from] crate::adapters::cri::OpenError),
+    #[cfg(any(feature = "process", feature = "cri"))]
     #[error("cannot make network calls")]
     Network(#[from] crate::adapters::network::BuildNetworkError),
     #[cfg(feature = "simulated")]
@@ -130,6 +170,18 @@ pub(crate) enum OpenRuntimeError {
     #[cfg(feature = "simulated")]
     #[error("--simulate")]
     Simulate(#[from] BadSetting),
+}
+
+/// What the agent has for a runtime.
+pub(crate) struct MachineConfig<'a> {
+    pub(crate) root: &'a Path,
+    /// Where the logs of containers go that have a place of their own.
+    pub(crate) logs: &'a Path,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    pub(crate) name: &'a RuntimeName,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) events: &'a Arc<EventLog>,
 }
 
 /// What containers run on, and what reaches them.
@@ -143,19 +195,31 @@ impl Machine {
     ///
     /// # Errors
     /// [`OpenRuntimeError`], by runtime.
-    pub(crate) async fn open(
-        args: &RunArgs,
-        root: &Path,
-        addresses: Vec<IpAddr>,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<Self, OpenRuntimeError> {
+    pub(crate) async fn open(args: &RunArgs, node: MachineConfig<'_>) -> Result<Self, OpenRuntimeError> {
+        let MachineConfig { root, logs, addresses, clock, name, metrics, events } = node;
         // Not every runtime takes all of it.
-        let _ = (root, &addresses, clock);
+        let _ = (root, logs, &addresses, clock, name, metrics, events);
         #[cfg(feature = "simulated")]
         if args.runtime != Runtime::Simulated && !args.simulate.is_empty() {
             return Err(OpenRuntimeError::NotSimulated);
         }
-        match args.runtime {
+        match &args.runtime {
+            #[cfg(feature = "cri")]
+            Runtime::Cri(endpoint) => {
+                use crate::adapters::cri::{CriConfig, CriRuntime};
+                use crate::adapters::network::Network;
+                let runtime = CriRuntime::open(CriConfig {
+                    endpoint: endpoint.clone(),
+                    root: root.to_owned(),
+                    logs: logs.join("pods"),
+                    log_links: logs.join("containers"),
+                    parallel_pulls: args.max_parallel_image_pulls,
+                    name: name.clone(),
+                    metrics: metrics.clone(),
+                    events: events.clone(),
+                })?;
+                Ok(Machine { runtime: Arc::new(runtime), network: Arc::new(Network::new()?) })
+            }
             #[cfg(feature = "process")]
             Runtime::Process => {
                 use crate::adapters::network::Network;
@@ -182,12 +246,21 @@ mod tests {
 
     #[test]
     fn a_runtime_that_is_not_there_is_refused_with_what_is() {
-        for text in ["cri=unix:///run/containerd/containerd.sock", "docker"] {
+        for text in ["docker", "", "process=x"] {
             let error = text.parse::<Runtime>().unwrap_err();
-            assert!(Runtime::ALL.iter().all(|runtime| error.contains(&format!("`{}`", runtime.name()))), "{error}");
+            assert!(HERE.iter().all(|runtime| error.contains(&format!("`{runtime}`"))), "{error}");
         }
-        for runtime in Runtime::ALL {
-            assert_eq!(runtime.name().parse(), Ok(*runtime));
+        for text in HERE {
+            assert!(text.parse::<Runtime>().is_ok(), "{text}");
+        }
+    }
+
+    #[cfg(feature = "cri")]
+    #[test]
+    fn an_endpoint_that_is_none_is_refused_with_how_one_is_written() {
+        for text in ["cri", "cri=", "cri=/", "cri=containerd", "cri=tcp://127.0.0.1:1234"] {
+            let error = text.parse::<Runtime>().unwrap_err();
+            assert!(error.contains("unix:///run/containerd/containerd.sock"), "{text}: {error}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! The agent as people run it: the real binary, real manifests, real processes, asked by its admin endpoints.
 
 mod bad_input;
-mod harness;
+pub(crate) mod harness;
 mod life;
 mod page;
 mod recording;

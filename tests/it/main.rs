@@ -5,6 +5,8 @@
 #[cfg(all(feature = "agent", feature = "process"))]
 mod agent;
 mod churn;
+#[cfg(all(feature = "agent", feature = "cri", feature = "process"))]
+mod cri;
 #[cfg(all(feature = "agent", feature = "process"))]
 mod fuzz_corpora;
 #[cfg(feature = "agent")]

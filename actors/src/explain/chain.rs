@@ -112,6 +112,8 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
         WaitFor::Retry { hook, error } => retry(cx, pod, snapshot, *hook, error),
         WaitFor::Resync => {
             let chain = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
+            // Nothing may be new of it because nothing can be known.
+            let chain: Vec<_> = chain.into_iter().chain(cx.node.runtime.as_ref().map(|_| runtime(cx))).collect();
             if !chain.is_empty() {
                 return chain;
             }

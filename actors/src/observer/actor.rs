@@ -114,16 +114,16 @@ struct Relist {
 impl Watch {
     async fn run(mut self) {
         let (observer, sink) = (self.observer.clone(), self.sink.clone());
-        let with_events = observer.runtime.has_events();
-        let period = if with_events { RELIST_WITH_EVENTS } else { RELIST };
         let mut tick = tokio::time::interval(RELIST);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_list = Instant::now();
+        let mut list_end = None;
         let mut list_start = observer.clock.now();
         let mut list = pin!(Fuse::terminated());
         let mut reads = FuturesUnordered::new();
         let mut events = Events { observer: &observer, wait: EVENTS_RETRY, ask_at: None };
         loop {
+            // They may come and go with the runtime.
+            let with_events = observer.runtime.has_events();
             while reads.len() < PARALLEL_READS
                 && let Some(uid) = self.next_read()
             {
@@ -133,22 +133,18 @@ impl Watch {
                 // In this order, so that a run can be repeated: a flood of events, which come last, holds up nothing else.
                 biased;
                 listed = &mut list => {
-                    let wait = match listed {
-                        Ok(changed) => {
-                            self.listed(list_start, changed);
-                            period
-                        }
-                        Err(error) => {
-                            self.unreachable(&error);
-                            RELIST
-                        }
-                    };
-                    next_list = Instant::now() + wait;
+                    list_end = Some(Instant::now());
+                    match listed {
+                        Ok(changed) => self.listed(list_start, changed),
+                        Err(error) => self.unreachable(&error),
+                    }
                 }
                 _ = tick.tick() => {
                     self.marked.extend(observer.board.unread());
                     self.judge_health();
-                    if list.is_terminated() && Instant::now() >= next_list {
+                    let period = if with_events && self.reachable { RELIST_WITH_EVENTS } else { RELIST };
+                    let due = list_end.is_none_or(|end: Instant| end.elapsed() >= period);
+                    if list.is_terminated() && due {
                         let start = observer.clock.now();
                         if self.last_list.is_some() {
                             observer.metrics.pleg.relist_interval(start.since(list_start));

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -85,8 +85,43 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// Cancel safe: no hint is lost when the future is dropped.
     fn next_event(&self) -> BoxFuture<'_, PodUid>;
 
-    /// Whether [`next_event`](ContainerRuntime::next_event) reports every exit, so that relists may be rare.
+    /// Whether [`next_event`](ContainerRuntime::next_event) reports every exit at present, so that relists may be rare.
     fn has_events(&self) -> bool;
+
+    /// Whether it counts its own calls by the names of `kubelet_runtime_operations_*`: one whose calls are made of several,
+    /// of which each counts. Then nobody else does.
+    fn counts_its_calls(&self) -> bool {
+        false
+    }
+}
+
+/// What container ids in statuses start with. A runtime that is asked for its name sets it before it first lists anything;
+/// clones are told with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeName(Arc<OnceLock<String>>);
+
+impl RuntimeName {
+    /// Sets the name, unless it is known already.
+    pub fn learn(&self, name: &str) {
+        self.0.get_or_init(|| name.to_owned());
+    }
+
+    /// Whether it is known.
+    pub fn is_known(&self) -> bool {
+        self.0.get().is_some()
+    }
+}
+
+impl From<&str> for RuntimeName {
+    fn from(name: &str) -> Self {
+        RuntimeName(Arc::new(OnceLock::from(name.to_owned())))
+    }
+}
+
+impl fmt::Display for RuntimeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.get().map_or("unknown", String::as_str))
+    }
 }
 
 /// Who runs the containers.

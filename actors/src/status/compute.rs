@@ -13,7 +13,7 @@ use crate::containers::plan::{SandboxNeed, sandbox_need};
 use crate::containers::start_error::StartError;
 use crate::ids::ContainerName;
 use crate::pod::{Phase, PodObject};
-use crate::ports::{ContainerState, PodRuntimeStatus, SandboxState};
+use crate::ports::{ContainerState, PodRuntimeStatus, RuntimeName, SandboxState};
 use crate::probes::ProbeSnapshot;
 use crate::time::Time;
 
@@ -25,7 +25,7 @@ pub struct NodeFacts {
     /// Its addresses, the primary one first; the family of that one comes first in pods too.
     pub host_ips: Vec<IpAddr>,
     /// The runtime's name, which container ids start with (`containerd`).
-    pub runtime_name: String,
+    pub runtime_name: RuntimeName,
 }
 
 /// All that a status is computed from.

@@ -55,27 +55,56 @@ fn positive(quantities: Option<&Quantities>, name: &str) -> Option<Total> {
     Total::parse(quantities?.get(name)?).filter(|amount| !amount.is_zero())
 }
 
-/// Requests and limits of the pod as a whole: the sum of what runs side by side or, where that is more, of what runs
-/// while it is initialised; plus its overhead. Values for the whole pod in the spec win.
+/// Requests and limits of the pod as a whole: those of what runs in it, plus its overhead.
 pub(super) fn of_pod(spec: &PodSpec) -> ResourceRequirements {
-    let mut requests = total(spec, |resources| {
-        let mut requests = amounts(resources.requests.as_ref());
-        for (name, limit) in amounts(resources.limits.as_ref()) {
-            requests.entry(name).or_insert(limit);
-        }
-        requests
-    });
-    let mut limits = total(spec, |resources| amounts(resources.limits.as_ref()));
+    let [mut requests, mut limits] = whole(spec);
     // What the pod's sandbox needs is requested too, but it bounds only what is bounded already.
     let mut overhead = amounts(spec.overhead.as_ref());
     add(&mut requests, overhead.clone());
     overhead.retain(|name, _| limits.get(name).is_some_and(|limit| !limit.is_zero()));
     add(&mut limits, overhead);
+    requirements([requests, limits])
+}
+
+/// Requests and limits of what runs in the pod, without its overhead. Values for the whole pod in the spec win over those
+/// of its containers (KEP-2837).
+pub fn resources_without_overhead(spec: &PodSpec) -> ResourceRequirements {
+    requirements(whole(spec))
+}
+
+/// Requests and limits of a pod's containers: the sum of what runs side by side or, where that is more, of what runs while
+/// the pod is initialised.
+pub fn resources_of_containers(spec: &PodSpec) -> ResourceRequirements {
+    requirements([total(spec, requested), total(spec, limited)])
+}
+
+fn whole(spec: &PodSpec) -> [Totals; 2] {
+    [requested, limited].map(|of| {
+        let mut totals = total(spec, of);
+        totals.extend(spec.resources.as_ref().map(of).unwrap_or_default());
+        totals
+    })
+}
+
+fn requirements([requests, limits]: [Totals; 2]) -> ResourceRequirements {
     ResourceRequirements { claims: None, limits: quantities(limits), requests: quantities(requests) }
 }
 
-fn total(spec: &PodSpec, of: impl Fn(&ResourceRequirements) -> Totals) -> Totals {
-    let of_container = |container: &Container| container.resources.as_ref().map(&of).unwrap_or_default();
+/// What is requested; who only has a limit asks for that much.
+fn requested(resources: &ResourceRequirements) -> Totals {
+    let mut requests = amounts(resources.requests.as_ref());
+    for (name, limit) in limited(resources) {
+        requests.entry(name).or_insert(limit);
+    }
+    requests
+}
+
+fn limited(resources: &ResourceRequirements) -> Totals {
+    amounts(resources.limits.as_ref())
+}
+
+fn total(spec: &PodSpec, of: fn(&ResourceRequirements) -> Totals) -> Totals {
+    let of_container = |container: &Container| container.resources.as_ref().map(of).unwrap_or_default();
     let mut side_by_side = Totals::new();
     for container in &spec.containers {
         add(&mut side_by_side, of_container(container));
@@ -96,9 +125,6 @@ fn total(spec: &PodSpec, of: impl Fn(&ResourceRequirements) -> Totals) -> Totals
         raise(&mut initialising, peak);
     }
     raise(&mut side_by_side, initialising);
-    if let Some(pod) = &spec.resources {
-        side_by_side.extend(of(pod));
-    }
     side_by_side
 }
 

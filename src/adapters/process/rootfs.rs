@@ -7,8 +7,8 @@ use std::os::unix::fs::{OpenOptionsExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use podwright_actors::ports::{Mount, RuntimeError};
-use rustix::fs::{CWD, Mode, OFlags, fchmod, fstat, mkdirat, openat};
-use rustix::io::Errno;
+
+use crate::adapters::sub_path;
 
 use super::files::make_dir;
 use super::record::{RunRecord, User};
@@ -63,7 +63,7 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
     for link in links {
         let at = run.rootfs.join(&link.at);
         make_parent(&at)?;
-        make_sub_path(link)?;
+        sub_path::make(&link.to, &link.sub_path)?;
         symlink(&link.to, &at)?;
     }
     // A mount that covers it would make us write into the volume.
@@ -79,32 +79,6 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
         Some(User { uid, gid, .. }) => chown(&run.rootfs, Some(uid), Some(gid)),
         None => Ok(()),
     }
-}
-
-/// Makes what is missing of a mount's `subPath`, with the mode of the volume (upstream `SafeMakeDir`, kubelet 1.36). No
-/// link is followed on the way: another container may have made it, to have directories made where only we may.
-fn make_sub_path(link: &Link) -> io::Result<()> {
-    if link.sub_path.as_os_str().is_empty() || fs::exists(&link.to)? {
-        return Ok(());
-    }
-    let names = link.sub_path.components().filter(|part| matches!(part, Component::Normal(_)));
-    let Some(volume) = link.to.ancestors().nth(names.clone().count()) else { return Ok(()) };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let named = |error: Errno| io::Error::other(format!("subPath {}: {error}", link.sub_path.display()));
-    let mut dir =
-        openat(CWD, volume, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(named)?;
-    let mode = Mode::from_raw_mode(fstat(&dir).map_err(named)?.st_mode);
-    for name in names {
-        let made = mkdirat(&dir, name.as_os_str(), mode);
-        dir = openat(&dir, name.as_os_str(), flags, Mode::empty()).map_err(named)?;
-        match made {
-            // Past the process's mask.
-            Ok(()) => fchmod(&dir, mode).map_err(named)?,
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(named(error)),
-        }
-    }
-    Ok(())
 }
 
 /// Removes the directory and those above it that are empty then, up to the pod's.
@@ -143,8 +117,6 @@ fn make_parent(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     fn mount(path: &str) -> Mount {
@@ -172,31 +144,6 @@ mod tests {
             assert!(matches!(links("c", &mounts), Err(RuntimeError::Config(_))), "{paths:?}");
         }
         assert!(links("c", &[mount("/a"), mount("/ab")]).is_ok());
-    }
-
-    #[test]
-    fn a_missing_sub_path_is_made_with_the_volumes_mode_and_through_no_link() {
-        let root = tempfile::tempdir().unwrap();
-        let (volume, secret) = (root.path().join("volume"), root.path().join("secret"));
-        for dir in [&volume, &secret] {
-            fs::create_dir(dir).unwrap();
-        }
-        fs::set_permissions(&volume, fs::Permissions::from_mode(0o777)).unwrap();
-        fs::write(volume.join("file"), "kept").unwrap();
-        symlink(&secret, volume.join("way")).unwrap();
-        let make = |sub: &str| make_sub_path(&Link { at: "x".into(), to: volume.join(sub), sub_path: sub.into() });
-
-        for sub in ["", "a/b", "a/b", "a/./c/", "file", "way"] {
-            make(sub).unwrap();
-        }
-        for dir in ["a", "a/b", "a/c"] {
-            assert_eq!(fs::metadata(volume.join(dir)).unwrap().permissions().mode() & 0o7777, 0o777, "{dir}");
-        }
-        assert_eq!(fs::read_to_string(volume.join("file")).unwrap(), "kept");
-        for sub in ["way/new", "file/new", "way/new/below"] {
-            assert!(make(sub).is_err(), "{sub}");
-        }
-        assert_eq!(fs::read_dir(&secret).unwrap().count(), 0);
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! What the runtime knows, in memory: pods, their sandboxes and containers, and which pods changed.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
 use podwright_actors::ports::{PodRuntimeStatus, RuntimePod, RuntimePodSandbox, SandboxState, SandboxStatus};
 use podwright_actors::time::Time;
-use tokio::sync::Notify;
+
+use crate::adapters::news::News;
 
 use super::entry::Entry;
 use super::record::SandboxRecord;
@@ -16,8 +17,7 @@ use super::record::SandboxRecord;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     maps: Mutex<Maps>,
-    dirty: Mutex<Dirty>,
-    news: Notify,
+    news: News,
 }
 
 #[derive(Debug, Default)]
@@ -34,12 +34,6 @@ struct Pod {
     full_name: FullName,
     sandboxes: Vec<SandboxRecord>,
     containers: Vec<Arc<Entry>>,
-}
-
-#[derive(Debug, Default)]
-struct Dirty {
-    set: HashSet<PodUid>,
-    order: VecDeque<PodUid>,
 }
 
 impl Table {
@@ -137,36 +131,12 @@ impl Table {
 
     /// Remembers that a pod changed. Any number of changes before the next look are one.
     pub(super) fn mark(&self, uid: &PodUid) {
-        let mut dirty = self.dirty.lock();
-        if dirty.set.insert(uid.clone()) {
-            dirty.order.push_back(uid.clone());
-            drop(dirty);
-            self.news.notify_one();
-        }
+        self.news.mark(uid);
     }
 
     /// The pod that changed longest ago. Cancel safe.
     pub(super) async fn next_dirty(&self) -> PodUid {
-        loop {
-            if let Some(uid) = self.take_dirty() {
-                return uid;
-            }
-            // A mark between the look and this wait left a permit.
-            self.news.notified().await;
-        }
-    }
-
-    fn take_dirty(&self) -> Option<PodUid> {
-        let mut dirty = self.dirty.lock();
-        let uid = dirty.order.pop_front()?;
-        dirty.set.remove(&uid);
-        let more = !dirty.order.is_empty();
-        drop(dirty);
-        if more {
-            // Two that wait must both wake although marks leave one permit only.
-            self.news.notify_one();
-        }
-        Some(uid)
+        self.news.next().await
     }
 }
 

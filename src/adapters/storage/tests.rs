@@ -256,6 +256,15 @@ async fn a_log_directory_tells_how_often_a_container_ran() {
     }
     assert_eq!(node.storage.restarts_by_log(&pod, "c").await, Some(11));
     assert_eq!(node.storage.restarts_by_log(&pod, "..").await, None);
+
+    let elsewhere = node.root.path().join("log");
+    let storage = node.storage.clone().with_logs(elsewhere.clone());
+    assert_eq!(storage.restarts_by_log(&pod, "c").await, None);
+    let name = pod.full_name();
+    let logs = elsewhere.join(format!("{}_{}_{}/c", name.namespace(), name.name(), pod.uid()));
+    fs::create_dir_all(&logs).unwrap();
+    fs::write(logs.join("2.log"), "").unwrap();
+    assert_eq!(storage.restarts_by_log(&pod, "c").await, Some(3));
 }
 
 #[tokio::test]

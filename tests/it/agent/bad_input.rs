@@ -67,7 +67,7 @@ async fn a_directory_that_cannot_be_listed_is_named_and_others_count() {
 #[tokio::test]
 async fn flags_that_cannot_be_are_refused_with_what_can_be() {
     for (args, says) in [
-        (["--runtime", "cri=unix:///run/x.sock"], "`process`"),
+        (["--runtime", "cri=containerd"], "unix:///run/containerd/containerd.sock"),
         (["--runtime", "docker"], "there is no such runtime"),
         (["--admin", "0.0.0.0:10255"], "TLS and a token"),
         (["--admin", "nowhere"], "127.0.0.1:10255"),

@@ -19,38 +19,38 @@ use crate::support::processes::{PATIENCE, Root, kill};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Where an agent keeps its things and finds its manifests. What runs there is killed when the test ends.
-pub(super) struct Place {
+pub(crate) struct Place {
     root: Root,
 }
 
 impl Place {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Place { root: Root::new() };
         fs::create_dir(place.manifests()).unwrap();
         place
     }
 
-    pub(super) fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         self.root.path()
     }
 
-    pub(super) fn manifests(&self) -> PathBuf {
+    pub(crate) fn manifests(&self) -> PathBuf {
         self.root.path().join("manifests")
     }
 
     /// Writes a manifest in one step, as an editor should.
-    pub(super) fn put(&self, name: &str, text: &str) {
+    pub(crate) fn put(&self, name: &str, text: &str) {
         let written = self.root.path().join("written");
         fs::write(&written, text).unwrap();
         fs::rename(written, self.manifests().join(name)).unwrap();
     }
 
-    pub(super) fn remove(&self, name: &str) {
+    pub(crate) fn remove(&self, name: &str) {
         fs::remove_file(self.manifests().join(name)).unwrap();
     }
 
     /// How an agent is started here.
-    pub(super) fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
         command.arg("run").arg("--root").arg(self.root()).args(["--node-name", "n1"]);
         if !args.contains(&"--manifests") {
@@ -64,7 +64,7 @@ impl Place {
     }
 
     /// Starts an agent and waits until it can be asked.
-    pub(super) async fn start(&self, args: &[&str]) -> Agent {
+    pub(crate) async fn start(&self, args: &[&str]) -> Agent {
         let mut agent = self.start_unasked(args);
         let says = "admin endpoints are served address=";
         let line = eventually("the agent answers", || async { agent.line(says) }).await;
@@ -74,19 +74,19 @@ impl Place {
     }
 
     /// Starts an agent.
-    pub(super) fn start_unasked(&self, args: &[&str]) -> Agent {
+    pub(crate) fn start_unasked(&self, args: &[&str]) -> Agent {
         let log = (0..).map(|n| self.root().join(format!("log-{n}"))).find(|path| !path.exists()).unwrap();
         let child = self.command(args).stdout(File::create(&log).unwrap()).spawn().unwrap();
         Agent { child, log, admin: None }
     }
 
     /// Runs an agent to its end.
-    pub(super) async fn run(&self, args: &[&str]) -> Output {
+    pub(crate) async fn run(&self, args: &[&str]) -> Output {
         timeout(PATIENCE, self.command(args).output()).await.expect("the agent does not end").unwrap()
     }
 
     /// Command lines of processes that have to do with this place, the agent aside.
-    pub(super) fn processes(&self) -> Vec<String> {
+    pub(crate) fn processes(&self) -> Vec<String> {
         let root = self.root().to_str().unwrap().as_bytes();
         let has = |bytes: &[u8]| bytes.windows(root.len()).any(|window| window == root);
         let mut found = Vec::new();
@@ -102,48 +102,48 @@ impl Place {
 }
 
 /// A running agent. Killed when dropped; its pods go on.
-pub(super) struct Agent {
+pub(crate) struct Agent {
     child: Child,
     log: PathBuf,
     admin: Option<SocketAddr>,
 }
 
 impl Agent {
-    pub(super) fn admin(&self) -> SocketAddr {
+    pub(crate) fn admin(&self) -> SocketAddr {
         self.admin.expect("started to be asked")
     }
 
     /// Everything it logged so far.
-    pub(super) fn logged(&self) -> String {
+    pub(crate) fn logged(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
     /// The first line that says this.
-    pub(super) fn line(&self, says: &str) -> Option<String> {
+    pub(crate) fn line(&self, says: &str) -> Option<String> {
         self.logged().lines().find(|line| line.contains(says)).map(str::to_owned)
     }
 
     /// Waits for a line.
-    pub(super) async fn says(&self, says: &str) -> String {
+    pub(crate) async fn says(&self, says: &str) -> String {
         eventually(says, || async { self.line(says) }).await
     }
 
-    pub(super) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(self.child.id().expect("it runs"), signal);
     }
 
     /// Its exit code, once it has ended.
-    pub(super) async fn ended(&mut self) -> Option<i32> {
+    pub(crate) async fn ended(&mut self) -> Option<i32> {
         timeout(PATIENCE, self.child.wait()).await.expect("the agent does not end").unwrap().code()
     }
 
     /// Kills it as a crash would.
-    pub(super) async fn crash(mut self) {
+    pub(crate) async fn crash(mut self) {
         self.child.kill().await.unwrap();
     }
 
     /// Answers with status code and body.
-    pub(super) fn get(&self, path: &str, headers: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str, headers: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
         let mut answer = String::new();
@@ -153,7 +153,7 @@ impl Agent {
     }
 
     /// The body of an answer that is no text.
-    pub(super) fn fetch(&self, path: &str) -> Vec<u8> {
+    pub(crate) fn fetch(&self, path: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.admin()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = Vec::new();
@@ -164,47 +164,47 @@ impl Agent {
     }
 
     /// The pods that it lists.
-    pub(super) fn pods(&self) -> Vec<Pod> {
+    pub(crate) fn pods(&self) -> Vec<Pod> {
         let (code, body) = self.get("/pods", "");
         assert_eq!(code, 200, "{body}");
         serde_json::from_str::<List<Pod>>(&body).unwrap().items
     }
 
     /// The pods of a name, which are several while one of them stops.
-    pub(super) fn named(&self, name: &str) -> Vec<Pod> {
+    pub(crate) fn named(&self, name: &str) -> Vec<Pod> {
         self.pods().into_iter().filter(|pod| pod.metadata.name.as_deref() == Some(name)).collect()
     }
 
     /// Waits until a pod of this name is as wanted, and answers with it.
-    pub(super) async fn until(&self, name: &str, what: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
+    pub(crate) async fn until(&self, name: &str, what: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
         eventually(&format!("{name} {what}"), || async { self.named(name).into_iter().find(&wanted) }).await
     }
 
     /// Waits until a pod of this name runs and is ready.
-    pub(super) async fn ready(&self, name: &str) -> Pod {
+    pub(crate) async fn ready(&self, name: &str) -> Pod {
         self.until(name, "is ready", is_ready).await
     }
 
-    pub(super) fn explain(&self, name: &str) -> String {
+    pub(crate) fn explain(&self, name: &str) -> String {
         let (code, body) = self.get(&format!("/explain/default/{name}"), "");
         assert_eq!(code, 200, "{body}");
         body
     }
 
     /// Runs another command of the binary against this agent.
-    pub(super) async fn ask(&self, args: &[&str]) -> Output {
+    pub(crate) async fn ask(&self, args: &[&str]) -> Output {
         podwright(&[args, &["--admin", &self.admin().to_string()]].concat()).await
     }
 }
 
 /// Runs a command of the binary to its end.
-pub(super) async fn podwright(args: &[&str]) -> Output {
+pub(crate) async fn podwright(args: &[&str]) -> Output {
     let run = Command::new(env!("CARGO_BIN_EXE_podwright")).args(args).output();
     timeout(PATIENCE, run).await.expect("the command does not end").unwrap()
 }
 
 /// Looks until there is something.
-pub(super) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look().await {
@@ -216,26 +216,26 @@ pub(super) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, loo
 }
 
 /// A pod with one container, `main`, that runs a shell script.
-pub(super) fn manifest(name: &str, script: &str, spec: &str) -> String {
+pub(crate) fn manifest(name: &str, script: &str, spec: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  {spec}\n  containers:\n  - name: main\n    image: i\n    command: [/bin/sh, -c, {script:?}]\n"
     )
 }
 
 /// The status of the pod's first container, if it has one.
-pub(super) fn container(pod: &Pod) -> Option<&ContainerStatus> {
+pub(crate) fn container(pod: &Pod) -> Option<&ContainerStatus> {
     pod.status.as_ref()?.container_statuses.as_ref()?.first()
 }
 
-pub(super) fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-pub(super) fn phase(pod: &Pod) -> &str {
+pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-pub(super) fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

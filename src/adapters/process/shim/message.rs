@@ -1,12 +1,12 @@
 //! A container's termination message.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use super::super::record::RunRecord;
-use super::log::{tail, tail_window};
+use crate::adapters::log::end_of_log;
 
 /// The message of a container that ended: what it wrote to its termination log, else, if it failed and asked for that,
 /// the end of its log (limits of `kubelet/container/runtime.go`, kubelet 1.36: 4096 bytes, 2048 bytes, 80 lines).
@@ -16,7 +16,7 @@ pub(super) fn termination_message(run: &RunRecord, exit_code: i32) -> String {
         let _ = file.take(4096).read_to_end(&mut bytes);
     }
     if bytes.is_empty() && run.message_from_log && exit_code != 0 {
-        bytes = end_of_log(run);
+        bytes = end_of_log(&run.log);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -29,17 +29,3 @@ fn open_inside(run: &RunRecord) -> rustix::io::Result<File> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     Ok(File::from(openat2(dir, &run.termination_log, flags, Mode::empty(), inside)?))
 }
-
-fn end_of_log(run: &RunRecord) -> Vec<u8> {
-    let mut raw = Vec::new();
-    let read = File::open(&run.log).and_then(|mut file| {
-        let start = file.metadata()?.len().saturating_sub(tail_window(MAX_RECORDS, MAX_BYTES) as u64);
-        file.seek(SeekFrom::Start(start))?;
-        file.read_to_end(&mut raw)?;
-        Ok(start > 0)
-    });
-    read.map_or_else(|_| Vec::new(), |cut| tail(&raw, cut, MAX_RECORDS, MAX_BYTES))
-}
-
-const MAX_BYTES: usize = 2048;
-const MAX_RECORDS: usize = 80;

@@ -1,0 +1,71 @@
+//! Pods and a node for the tests of the translation.
+
+use std::sync::Arc;
+
+use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::ports::{ContainerConfig, Mount};
+use serde_json::{Value, json};
+
+use super::{Cgroups, ClusterDns, Driver, Facts, ImageUser, Layout, Resolver, Seen, Version};
+
+/// `shop/web` with UID `u-1`.
+pub(crate) fn pod(spec: Value) -> Arc<PodObject> {
+    pod_with(json!({"labels": {"app": "a"}}), spec)
+}
+
+/// The same with more metadata.
+pub(crate) fn pod_with(more: Value, spec: Value) -> Arc<PodObject> {
+    let mut metadata = json!({"name": "web", "namespace": "shop", "uid": "u-1"});
+    metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    PodObject::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()).unwrap()
+}
+
+/// A machine with 4 GiB, cgroups of version 2 as directories, and no cluster.
+pub(crate) fn facts() -> Facts {
+    Facts {
+        layout: Layout { pods: "/r/pods".into(), logs: "/var/log/pods".into(), links: "/var/log/containers".into() },
+        resolver: Resolver::default(),
+        cluster_dns: ClusterDns::default(),
+        cgroups: Cgroups { version: Version::V2 { swap: true }, driver: Driver::Cgroupfs, root: "/".into() },
+        memory: 4 << 30,
+        huge_pages: vec![],
+        seccomp_profiles: "/r/seccomp".into(),
+        selinux: false,
+        masked_paths: vec![],
+        recursive_read_only: Default::default(),
+        groups_policy: false,
+    }
+}
+
+/// An image that says nothing of its user.
+pub(crate) fn seen() -> Seen {
+    Seen { user: ImageUser::Id(0), target: None }
+}
+
+/// A run of a regular container.
+pub(crate) fn container(pod: &Arc<PodObject>, name: &str, restart_count: u32) -> ContainerConfig {
+    ContainerConfig {
+        pod: Arc::clone(pod),
+        sandbox: "s".into(),
+        kind: ContainerKind::Regular,
+        name: name.into(),
+        restart_count,
+        image_id: "sha256:1".into(),
+        spec_hash: 42,
+        command: vec![],
+        args: vec![],
+        env: vec![],
+        mounts: vec![],
+    }
+}
+
+/// The volume `v`, seen at a path.
+pub(crate) fn mount(path: &str) -> Mount {
+    Mount {
+        volume: "v".into(),
+        host_path: "/host".into(),
+        sub_path: "".into(),
+        container_path: path.into(),
+        read_only: false,
+    }
+}

@@ -1,0 +1,105 @@
+//! From a pod to the sandbox that it asks for.
+
+use std::collections::{HashMap, HashSet};
+
+use k8s_openapi::api::core::v1::{Container, ContainerPort};
+use podwright_actors::pod::{PodObject, is_sidecar};
+
+use super::error::ConfigError;
+use super::facts::Facts;
+use super::{dns, hosts, labels, resources, security};
+use crate::adapters::cri::v1;
+
+/// The sandbox of a pod, of which there were `attempt` before.
+///
+/// # Errors
+/// [`ConfigError`] for the first thing that cannot be had.
+pub(crate) fn sandbox_config(
+    facts: &Facts,
+    pod: &PodObject,
+    attempt: u32,
+) -> Result<v1::PodSandboxConfig, ConfigError> {
+    let name = pod.full_name();
+    let (resources, overhead) = resources::of_sandbox(facts, pod)?;
+    Ok(v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: name.name().to_owned(),
+            uid: pod.uid().to_string(),
+            namespace: name.namespace().to_owned(),
+            attempt,
+        }),
+        hostname: hosts::hostname(facts, pod)?,
+        log_directory: facts.layout.log_dir(pod).display().to_string(),
+        dns_config: Some(dns::of_pod(facts, pod).0),
+        port_mappings: if pod.is_host_network() { vec![] } else { ports(pod)? },
+        labels: labels::of_sandbox(pod),
+        annotations: labels::annotations_of_sandbox(pod),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            cgroup_parent: facts.cgroups.of_pod(pod),
+            security_context: Some(security::of_sandbox(facts, pod)?),
+            sysctls: sysctls(pod),
+            overhead: Some(overhead),
+            resources: Some(resources),
+        }),
+    })
+}
+
+/// The ports of what runs as long as the pod does. A container that says the same twice means it once (upstream
+/// `MakePortMappings`, kubelet 1.36).
+fn ports(pod: &PodObject) -> Result<Vec<v1::PortMapping>, ConfigError> {
+    let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
+    let mut mappings = vec![];
+    for container in pod.containers().iter().chain(sidecars) {
+        let mut seen = HashSet::new();
+        for port in container.ports.iter().flatten() {
+            let mapping = port_mapping(container, port)?;
+            let known = match port.name.as_deref() {
+                Some(name) if !name.is_empty() => name.to_owned(),
+                _ => format!("{mapping:?}"),
+            };
+            if seen.insert(known) {
+                mappings.push(mapping);
+            }
+        }
+    }
+    Ok(mappings)
+}
+
+fn port_mapping(container: &Container, port: &ContainerPort) -> Result<v1::PortMapping, ConfigError> {
+    let protocol = match port.protocol.as_deref() {
+        None | Some("" | "TCP") => v1::Protocol::Tcp,
+        Some("UDP") => v1::Protocol::Udp,
+        Some("SCTP") => v1::Protocol::Sctp,
+        Some(other) => {
+            return Err(ConfigError::Value {
+                field: format!("container {:?}: protocol of port {}", container.name, port.container_port),
+                value: other.to_owned(),
+                allowed: "TCP, UDP, SCTP",
+            });
+        }
+    };
+    Ok(v1::PortMapping {
+        protocol: protocol.into(),
+        container_port: port.container_port,
+        host_port: port.host_port.unwrap_or_default(),
+        host_ip: port.host_ip.clone().unwrap_or_default(),
+    })
+}
+
+/// The kernel parameters of the pod, by names with dots, which is the one form that runtimes check: in names with slashes
+/// the two change places (sysctl.d(5)). Which of them a pod may set is admission's business.
+fn sysctls(pod: &PodObject) -> HashMap<String, String> {
+    let wanted = pod.spec().security_context.as_ref().and_then(|context| context.sysctls.as_ref());
+    let dotted = |name: &str| match name.find(['.', '/']) {
+        Some(first) if name[first..].starts_with('/') => {
+            let swap = |c| match c {
+                '.' => '/',
+                '/' => '.',
+                other => other,
+            };
+            name.chars().map(swap).collect()
+        }
+        _ => name.to_owned(),
+    };
+    wanted.into_iter().flatten().map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
+}

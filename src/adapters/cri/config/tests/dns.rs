@@ -1,0 +1,86 @@
+//! Policies of name resolution.
+
+use serde_json::{Value, json};
+
+use super::super::fixtures::{facts, pod};
+use super::super::{ClusterDns, DnsWarning, Facts, Resolver, dns_warnings, sandbox_config};
+use crate::adapters::cri::v1;
+
+fn node() -> Facts {
+    let text = "# c\nsearch old\nsearch a.example. b.example\nnameserver 10.0.0.1\noptions ndots:1 edns0\n";
+    let cluster_dns = ClusterDns { servers: vec!["10.96.0.10".parse().unwrap()], domain: "cluster.local".into() };
+    Facts { resolver: Resolver::parse(text), cluster_dns, ..facts() }
+}
+
+fn dns(facts: &Facts, mut spec: Value) -> (v1::DnsConfig, Vec<DnsWarning>) {
+    spec["containers"] = json!([]);
+    let pod = pod(spec);
+    (sandbox_config(facts, &pod, 0).unwrap().dns_config.unwrap(), dns_warnings(facts, &pod))
+}
+
+#[test]
+fn the_policy_decides_whose_servers_are_asked() {
+    let cluster = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "a.example", "b.example"];
+    let of_node = ["a.example", "b.example"];
+    type Case<'a> = (Value, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
+    let cases: [Case<'_>; 7] = [
+        (json!({}), &["10.96.0.10"], &cluster, &["ndots:5"]),
+        (json!({"dnsPolicy": "ClusterFirst"}), &["10.96.0.10"], &cluster, &["ndots:5"]),
+        (json!({"dnsPolicy": "Default"}), &["10.0.0.1"], &of_node, &["ndots:1", "edns0"]),
+        (json!({"dnsPolicy": "ClusterFirst", "hostNetwork": true}), &["10.0.0.1"], &of_node, &["ndots:1", "edns0"]),
+        (json!({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": true}), &["10.96.0.10"], &cluster, &["ndots:5"]),
+        (json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"]}}), &["1.1.1.1"], &[], &[]),
+        (
+            json!({"dnsPolicy": "Default", "dnsConfig": {
+                "nameservers": ["10.0.0.1", "1.1.1.1"], "searches": ["b.example.", "c.example"],
+                "options": [{"name": "ndots", "value": "5"}, {"name": "rotate"}],
+            }}),
+            &["10.0.0.1", "1.1.1.1"],
+            &["a.example", "b.example", "c.example"],
+            &["ndots:5", "edns0", "rotate"],
+        ),
+    ];
+    for (spec, servers, searches, options) in cases {
+        let (config, warnings) = dns(&node(), spec.clone());
+        assert_eq!(config.servers, servers, "{spec}");
+        assert_eq!(config.searches, searches, "{spec}");
+        assert_eq!(config.options, options, "{spec}");
+        assert_eq!(warnings, [], "{spec}");
+    }
+}
+
+#[test]
+fn without_a_server_of_the_cluster_the_nodes_are_asked_and_it_is_said() {
+    let node = Facts { cluster_dns: ClusterDns::default(), ..node() };
+    let (config, warnings) = dns(&node, json!({"dnsPolicy": "ClusterFirst"}));
+    assert_eq!((config.servers, warnings), (vec!["10.0.0.1".into()], vec![DnsWarning::NoClusterDns]));
+    assert_eq!(dns(&node, json!({"dnsPolicy": "Default"})).1, []);
+}
+
+#[test]
+fn what_resolvers_cannot_use_is_left_out_and_it_is_said() {
+    let (config, warnings) = dns(
+        &node(),
+        json!({"dnsPolicy": "None", "dnsConfig": {
+            "nameservers": ["1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4"],
+        }}),
+    );
+    assert_eq!(config.servers, ["1.1.1.1", "1.1.1.2", "1.1.1.3"]);
+    assert!(matches!(&*warnings, [DnsWarning::Servers(_)]), "{warnings:?}");
+
+    let searches = |searches: Vec<String>| {
+        let (config, warnings) = dns(&node(), json!({"dnsPolicy": "None", "dnsConfig": {"searches": searches}}));
+        (config.searches.len(), warnings.len())
+    };
+    let domains = |count: usize, bytes: usize| (0..count).map(|i| format!("{i:0>bytes$}")).collect::<Vec<_>>();
+    assert_eq!(searches(domains(32, 63)), (32, 0), "32 of 63 bytes and 31 spaces are 2047 bytes");
+    assert_eq!(searches(domains(33, 63)), (32, 1));
+    assert_eq!(searches(domains(32, 64)), (31, 1), "32 of 64 bytes and 31 spaces are 2079 bytes");
+    assert_eq!(searches([domains(1, 253), domains(1, 254)].concat()), (1, 1));
+}
+
+#[test]
+fn a_resolver_without_domains_stays_without() {
+    assert_eq!(Resolver::parse("search .\n").searches, ["."]);
+    assert_eq!(Resolver::parse("nameserver\noptions a ; b\n; nameserver 1.1.1.1\noptions c").options, ["a", "c"]);
+}

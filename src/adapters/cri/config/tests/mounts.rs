@@ -1,0 +1,89 @@
+//! What a container sees of the node's files.
+
+use podwright_actors::ports::Mount;
+use serde_json::{Value, json};
+
+use super::super::error::ConfigError;
+use super::super::fixtures::{container, facts, mount, pod, seen};
+use super::super::{Facts, container_config};
+use crate::adapters::cri::v1::{self, MountPropagation};
+
+fn mounts(facts: &Facts, volume: Value, definition: Value, given: Vec<Mount>) -> Result<Vec<v1::Mount>, ConfigError> {
+    let mut definition = definition;
+    definition["name"] = json!("a");
+    let mut volume = volume;
+    volume["name"] = json!("v");
+    let pod = pod(json!({"volumes": [volume], "containers": [definition]}));
+    let mut wanted = container(&pod, "a", 2);
+    wanted.mounts = given;
+    Ok(container_config(facts, &wanted, &seen())?.mounts)
+}
+
+#[test]
+fn a_container_finds_the_pods_names_and_a_file_for_its_last_words() {
+    let found = |definition, given: &[&str]| {
+        let given = given.iter().map(|path| mount(path)).collect();
+        let found = mounts(&facts(), json!({}), definition, given).unwrap();
+        found.into_iter().map(|mount| (mount.container_path, mount.host_path)).collect::<Vec<_>>()
+    };
+    let pair = |at: &str, on: &str| (at.to_owned(), on.to_owned());
+    let (hosts, message) = ("/r/pods/u-1/etc-hosts", "/r/pods/u-1/containers/a/2.message");
+    assert_eq!(
+        found(json!({}), &["data"]),
+        [pair("/data", "/host"), pair("/etc/hosts", hosts), pair("/dev/termination-log", message)]
+    );
+    assert_eq!(
+        found(json!({"terminationMessagePath": "last/words"}), &[]),
+        [pair("/etc/hosts", hosts), pair("/last/words", message)]
+    );
+    let own = found(json!({}), &["/etc/hosts/", "/dev/termination-log"]);
+    assert!(own.iter().all(|(_, on)| on == "/host") && own.len() == 2, "{own:?}");
+}
+
+#[test]
+fn a_mount_is_as_the_spec_says() {
+    let of = |facts: &Facts, volume: Value, more: Value, read_only: bool| {
+        let mut wanted = json!({"name": "v", "mountPath": "data"});
+        wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let given = Mount { read_only, ..mount("/data") };
+        Ok::<_, ConfigError>(mounts(facts, volume, json!({"volumeMounts": [wanted]}), vec![given])?.remove(0))
+    };
+    let empty = || json!({"emptyDir": {}});
+    let plain = of(&facts(), empty(), json!({}), false).unwrap();
+    assert!(!plain.readonly && !plain.selinux_relabel && !plain.recursive_read_only);
+    assert_eq!(plain.propagation(), MountPropagation::PropagationPrivate);
+    for (mode, propagation) in [
+        ("None", MountPropagation::PropagationPrivate),
+        ("HostToContainer", MountPropagation::PropagationHostToContainer),
+        ("Bidirectional", MountPropagation::PropagationBidirectional),
+    ] {
+        let mount = of(&facts(), empty(), json!({"mountPropagation": mode}), false).unwrap();
+        assert_eq!(mount.propagation(), propagation, "{mode}");
+    }
+    assert!(of(&facts(), empty(), json!({"mountPropagation": "Both"}), false).is_err());
+
+    let able = Facts { recursive_read_only: [String::new()].into(), ..facts() };
+    for (node, mode, expected) in [
+        (&able, "Enabled", Some(true)),
+        (&able, "IfPossible", Some(true)),
+        (&able, "Disabled", Some(false)),
+        (&facts(), "IfPossible", Some(false)),
+        (&facts(), "Enabled", None),
+        (&able, "Maybe", None),
+    ] {
+        let mount = of(node, empty(), json!({"recursiveReadOnly": mode}), true);
+        assert_eq!(mount.map(|mount| mount.recursive_read_only).ok(), expected, "{mode}");
+    }
+
+    // The labels of the node's own files stay as they are.
+    let labelled = Facts { selinux: true, ..facts() };
+    assert!(of(&labelled, empty(), json!({}), false).unwrap().selinux_relabel);
+    assert!(!of(&labelled, json!({"hostPath": {"path": "/x"}}), json!({}), false).unwrap().selinux_relabel);
+}
+
+#[test]
+fn a_block_volume_is_refused() {
+    let definition = json!({"volumeDevices": [{"name": "v", "devicePath": "/dev/x"}]});
+    let error = mounts(&facts(), json!({}), definition, vec![]).unwrap_err();
+    assert!(error.to_string().contains("volumeDevices \"v\" is a block volume"), "{error}");
+}

@@ -1,0 +1,164 @@
+//! Labels, annotations, log files, host names and `/etc/hosts`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use podwright_actors::pod::ContainerKind;
+use serde_json::json;
+
+use super::super::error::ConfigError;
+use super::super::fixtures::{container, facts, pod, pod_with, seen};
+use super::super::{ClusterDns, Facts, container_config, hosts, labels, sandbox_config};
+
+#[test]
+fn a_sandbox_carries_the_pods_labels_and_its_identity() {
+    let pod = pod_with(
+        json!({"labels": {"app": "a", labels::POD_UID: "forged"}, "annotations": {"note": "n"}}),
+        json!({"containers": []}),
+    );
+    let config = sandbox_config(&facts(), &pod, 3).unwrap();
+    let metadata = config.metadata.unwrap();
+    assert_eq!((&*metadata.name, &*metadata.namespace, &*metadata.uid), ("web", "shop", "u-1"));
+    assert_eq!(metadata.attempt, 3);
+    assert_eq!(config.log_directory, "/var/log/pods/shop_web_u-1");
+    let expected = [
+        ("app", "a"),
+        ("io.kubernetes.pod.name", "web"),
+        ("io.kubernetes.pod.namespace", "shop"),
+        ("io.kubernetes.pod.uid", "u-1"),
+    ];
+    assert_eq!(config.labels, expected.map(|(k, v)| (k.into(), v.into())).into());
+    assert_eq!(config.annotations, [("note".into(), "n".into())].into());
+}
+
+#[test]
+fn a_container_carries_its_identity_and_what_stopping_it_needs() {
+    let pod = pod_with(
+        json!({"labels": {"app": "a"}, "annotations": {"note": "n"}, "deletionGracePeriodSeconds": 5}),
+        json!({"terminationGracePeriodSeconds": 30, "containers": [{
+            "name": "a", "image": "busybox", "workingDir": "/w", "tty": true, "stdin": true,
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+            "ports": [{"containerPort": 80}],
+        }]}),
+    );
+    let mut wanted = container(&pod, "a", 2);
+    wanted.env = vec![("K".into(), "v".into())];
+    wanted.command = vec!["run".into()];
+    let config = container_config(&facts(), &wanted, &seen()).unwrap();
+    assert_eq!(config.metadata.unwrap().attempt, 2);
+    assert_eq!(config.log_path, "a/2.log");
+    assert_eq!((&*config.working_dir, config.tty, config.stdin, config.stdin_once), ("/w", true, true, false));
+    assert_eq!((&*config.envs[0].key, &*config.envs[0].value), ("K", "v"));
+    assert_eq!(config.command, ["run"]);
+    let image = config.image.unwrap();
+    assert_eq!((&*image.image, &*image.user_specified_image), ("sha256:1", "busybox"));
+    let sorted = |map: std::collections::HashMap<String, String>| map.into_iter().collect::<BTreeMap<_, _>>();
+    let expected = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+    assert_eq!(
+        sorted(config.labels),
+        expected(&[
+            ("io.kubernetes.container.name", "a"),
+            ("io.kubernetes.pod.name", "web"),
+            ("io.kubernetes.pod.namespace", "shop"),
+            ("io.kubernetes.pod.uid", "u-1"),
+        ])
+    );
+    assert_eq!(
+        sorted(config.annotations),
+        expected(&[
+            ("io.kubernetes.container.hash", "2a"),
+            ("io.kubernetes.container.ports", r#"[{"containerPort":80}]"#),
+            ("io.kubernetes.container.preStopHandler", r#"{"exec":{"command":["x"]}}"#),
+            ("io.kubernetes.container.restartCount", "2"),
+            ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log"),
+            ("io.kubernetes.container.terminationMessagePolicy", "FallbackToLogsOnError"),
+            ("io.kubernetes.pod.deletionGracePeriod", "5"),
+            ("io.kubernetes.pod.terminationGracePeriod", "30"),
+        ])
+    );
+}
+
+#[test]
+fn a_container_is_found_in_its_own_list() {
+    let pod = pod(json!({
+        "containers": [{"name": "a", "image": "of-regular"}],
+        "initContainers": [{"name": "i", "image": "of-init"}],
+        "ephemeralContainers": [{"name": "e", "image": "of-ephemeral", "workingDir": "/e"}],
+    }));
+    let image = |name: &str, kind| {
+        let mut wanted = container(&pod, name, 0);
+        wanted.kind = kind;
+        Ok::<_, ConfigError>(container_config(&facts(), &wanted, &seen())?.image.unwrap().user_specified_image)
+    };
+    assert_eq!(image("a", ContainerKind::Regular).unwrap(), "of-regular");
+    assert_eq!(image("i", ContainerKind::Init).unwrap(), "of-init");
+    assert_eq!(image("e", ContainerKind::Ephemeral).unwrap(), "of-ephemeral");
+    assert_eq!(image("a", ContainerKind::Init), Err(ConfigError::NoContainer("a".into())));
+}
+
+fn in_cluster() -> Facts {
+    Facts { cluster_dns: ClusterDns { servers: vec![], domain: "cluster.local".into() }, ..facts() }
+}
+
+#[test]
+fn a_pod_is_called_by_its_spec() {
+    let long = "a".repeat(62);
+    let cases = [
+        (json!({}), Ok("web".to_owned())),
+        (json!({"hostname": "me"}), Ok("me".to_owned())),
+        (json!({"hostname": "me", "subdomain": "sub"}), Ok("me".to_owned())),
+        (
+            json!({"hostname": "me", "subdomain": "sub", "setHostnameAsFQDN": true}),
+            Ok("me.sub.shop.svc.cluster.local".to_owned()),
+        ),
+        (json!({"setHostnameAsFQDN": true}), Ok("web".to_owned())),
+        (json!({"hostname": format!("{long}-b")}), Ok(long.clone())),
+        (json!({"hostname": "me", "subdomain": "sub", "hostnameOverride": "x.example"}), Ok("x.example".to_owned())),
+        (json!({"hostNetwork": true, "hostname": "me"}), Ok(String::new())),
+        (json!({"hostname": "m".repeat(41), "subdomain": "s", "setHostnameAsFQDN": true}), Err("setHostnameAsFQDN")),
+        (json!({"hostnameOverride": "x".repeat(65)}), Err("spec.hostnameOverride")),
+    ];
+    for (mut spec, expected) in cases {
+        spec["containers"] = json!([]);
+        let hostname = sandbox_config(&in_cluster(), &pod(spec.clone()), 0).map(|config| config.hostname);
+        match expected {
+            Ok(name) => assert_eq!(hostname.as_deref(), Ok(&*name), "{spec}"),
+            Err(field) => assert!(hostname.unwrap_err().to_string().contains(field), "{spec}"),
+        }
+    }
+    // Just as long as the kernel takes.
+    let fits = pod(json!({"hostname": "m".repeat(39), "subdomain": "s", "setHostnameAsFQDN": true, "containers": []}));
+    assert_eq!(sandbox_config(&in_cluster(), &fits, 0).unwrap().hostname.len(), 64);
+}
+
+#[test]
+fn a_pod_finds_itself_and_its_aliases() {
+    let ips: [IpAddr; 2] = ["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()];
+    let aliases = json!([{"ip": "10.1.2.3", "hostnames": ["foo", "bar"]}]);
+    let own = pod(json!({"hostname": "me", "subdomain": "sub", "hostAliases": aliases, "containers": []}));
+    let text = hosts(&in_cluster(), &own, &ips, "10.9.9.9 other").unwrap();
+    assert_eq!(
+        text.lines().filter(|line| !line.starts_with("fe00::")).collect::<Vec<_>>(),
+        [
+            "# Kubernetes-managed hosts file.",
+            "127.0.0.1\tlocalhost",
+            "::1\tlocalhost ip6-localhost ip6-loopback",
+            "10.0.0.9\tme.sub.shop.svc.cluster.local\tme",
+            "fd00::9\tme.sub.shop.svc.cluster.local\tme",
+            "",
+            "# From hostAliases of the pod.",
+            "10.1.2.3\tfoo\tbar",
+        ]
+    );
+    let plain = hosts(&in_cluster(), &pod(json!({"containers": []})), &ips[..1], "").unwrap();
+    assert!(plain.ends_with("\n10.0.0.9\tweb\n"), "{plain}");
+
+    let of_node = pod(json!({"hostNetwork": true, "hostAliases": aliases, "containers": []}));
+    let text = hosts(&in_cluster(), &of_node, &ips, "10.9.9.9 other").unwrap();
+    assert_eq!(
+        text,
+        "# Kubernetes-managed hosts file (host network).\n10.9.9.9 other\n\n# From hostAliases of the pod.\n\
+         10.1.2.3\tfoo\tbar\n"
+    );
+}

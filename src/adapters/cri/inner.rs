@@ -1,0 +1,97 @@
+//! What the parts of the runtime share: the client, where things are, and the lookups that several need.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use podwright_actors::ids::SandboxId;
+use podwright_actors::ports::{EventRecorder, RuntimeError};
+
+use super::client::Client;
+use super::config::{Facts, Layout, labels};
+use super::{node_facts, v1};
+
+/// Client and layout.
+pub(super) struct Inner {
+    pub(super) client: Client,
+    pub(super) layout: Layout,
+    pub(super) seccomp_profiles: PathBuf,
+    pub(super) events: Arc<dyn EventRecorder>,
+    /// What is known of node and runtime.
+    pub(super) facts: Mutex<Option<Facts>>,
+}
+
+impl Inner {
+    /// Node and runtime, as they were when the connection was made; the name servers as they are now.
+    pub(super) async fn facts(&self) -> Result<Arc<Facts>, RuntimeError> {
+        let known = self.facts.lock().clone();
+        let facts = match known {
+            Some(known) => {
+                let resolver = blocking(|| Ok(node_facts::resolver())).await?;
+                Facts { resolver, ..known }
+            }
+            None => {
+                let (layout, profiles) = (self.layout.clone(), self.seccomp_profiles.clone());
+                let facts = node_facts::read_facts(&self.client, layout, profiles).await?;
+                *self.facts.lock() = Some(facts.clone());
+                facts
+            }
+        };
+        Ok(Arc::new(facts))
+    }
+
+    /// Lets node and runtime be looked at again when they are needed next.
+    pub(super) fn forget_facts(&self) {
+        self.facts.lock().take();
+    }
+
+    /// The sandboxes of one pod, or all.
+    pub(super) async fn sandboxes(&self, uid: Option<&str>) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        let label_selector = uid.map(labels::selector).unwrap_or_default();
+        let filter = Some(v1::PodSandboxFilter { label_selector, ..Default::default() });
+        Ok(self.client.list_pod_sandbox(v1::ListPodSandboxRequest { filter }).await?.items)
+    }
+
+    /// The containers of one pod, or all.
+    pub(super) async fn containers(&self, uid: Option<&str>) -> Result<Vec<v1::Container>, RuntimeError> {
+        let label_selector = uid.map(labels::selector).unwrap_or_default();
+        let filter = Some(v1::ContainerFilter { label_selector, ..Default::default() });
+        Ok(self.client.list_containers(v1::ListContainersRequest { filter }).await?.containers)
+    }
+
+    /// Stops a sandbox, which may be gone.
+    pub(super) async fn stop_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
+        gone_is_fine(self.client.stop_pod_sandbox(request).await.map(|_| ()))
+    }
+
+    /// Stops and removes a sandbox with all that is in it.
+    pub(super) async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        // Only what was stopped gave its network back.
+        self.stop_sandbox(id).await?;
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.as_str().to_owned() };
+        gone_is_fine(self.client.remove_pod_sandbox(request).await.map(|_| ()))
+    }
+
+    /// Removes a container, which may be gone.
+    pub(super) async fn remove_container(&self, container_id: String) -> Result<(), RuntimeError> {
+        let request = v1::RemoveContainerRequest { container_id };
+        gone_is_fine(self.client.remove_container(request).await.map(|_| ()))
+    }
+}
+
+/// Does what blocks apart from everything else.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RuntimeError> + Send + 'static,
+) -> Result<T, RuntimeError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(RuntimeError::Failed(format!("the work was lost: {error}"))))
+}
+
+/// Makes that something is gone already a success.
+pub(super) fn gone_is_fine(result: Result<(), RuntimeError>) -> Result<(), RuntimeError> {
+    match result {
+        Err(RuntimeError::NotFound(_)) => Ok(()),
+        result => result,
+    }
+}

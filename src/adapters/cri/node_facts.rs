@@ -1,0 +1,140 @@
+//! What the translation has to know of the node, read from the machine and asked of the runtime. Reading blocks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use podwright_actors::ports::RuntimeError;
+
+use super::client::Client;
+use super::config::{Cgroups, ClusterDns, Driver, Facts, Layout, Resolver, Version};
+use super::inner::blocking;
+use super::{cgroups, v1};
+
+/// What `statfs(2)` says of the one tree of version 2 (`linux/magic.h`).
+const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+
+/// Where a node keeps how it resolves names.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// Where systemd-resolved tells the servers that it asks itself: its own address does not lead anywhere from a pod.
+const RESOLVED_RESOLV_CONF: &str = "/run/systemd/resolve/resolv.conf";
+
+/// How the node resolves names, as far as a pod can do the same.
+pub(super) fn resolver() -> Resolver {
+    let own = read(RESOLV_CONF);
+    let text = match own.contains("nameserver 127.0.0.53") {
+        true => fs::read_to_string(RESOLVED_RESOLV_CONF).unwrap_or(own),
+        false => own,
+    };
+    Resolver::parse(&text)
+}
+
+/// The node as it is now, with what the runtime that answers can do.
+///
+/// # Errors
+/// Those of a runtime that does not answer. One that does not know a question has the defaults.
+pub(super) async fn read_facts(
+    client: &Client,
+    layout: Layout,
+    seccomp_profiles: PathBuf,
+) -> Result<Facts, RuntimeError> {
+    let status = known(client.status(v1::StatusRequest { verbose: false }).await)?.unwrap_or_default();
+    let config = known(client.runtime_config(v1::RuntimeConfigRequest {}).await)?.unwrap_or_default();
+    // Who cannot be asked (containerd before 2.0) makes directories unless it was told otherwise.
+    let driver = match config.linux.map(|linux| linux.cgroup_driver()) {
+        Some(v1::CgroupDriver::Systemd) => Driver::Systemd,
+        Some(v1::CgroupDriver::Cgroupfs) | None => Driver::Cgroupfs,
+    };
+    let deep =
+        |handler: &v1::RuntimeHandler| handler.features.is_some_and(|features| features.recursive_read_only_mounts);
+    let recursive_read_only: BTreeSet<String> =
+        status.runtime_handlers.iter().filter(|handler| deep(handler)).map(|handler| handler.name.clone()).collect();
+    let groups_policy = status.features.is_some_and(|features| features.supplemental_groups_policy);
+    blocking(move || {
+        let version = cgroup_version();
+        Ok(Facts {
+            layout,
+            resolver: resolver(),
+            cluster_dns: ClusterDns::default(),
+            cgroups: Cgroups { version, driver, root: "/".to_owned() },
+            memory: memory(&read("/proc/meminfo")),
+            huge_pages: huge_pages(version),
+            seccomp_profiles,
+            selinux: Path::new("/sys/fs/selinux/enforce").exists(),
+            masked_paths: thermal_throttles(),
+            recursive_read_only,
+            groups_policy,
+        })
+    })
+    .await
+}
+
+/// An answer, or `None` where the runtime says that it has none.
+fn known<T>(answer: Result<T, RuntimeError>) -> Result<Option<T>, RuntimeError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(RuntimeError::Failed(why)) => {
+            tracing::debug!(why, "runtime does not tell what it can do");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn cgroup_version() -> Version {
+    match rustix::fs::statfs(cgroups::ROOT).map(|stat| stat.f_type) {
+        Ok(CGROUP2_MAGIC) => {
+            // The root of the tree has no limits, so the kernel's choice shows in the agent's own cgroup.
+            let own = read("/proc/self/cgroup");
+            let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+            Version::V2 { swap: Path::new(cgroups::ROOT).join(own).join("memory.swap.max").exists() }
+        }
+        _ => Version::V1 { swap: Path::new(cgroups::ROOT).join("memory/memory.memsw.limit_in_bytes").exists() },
+    }
+}
+
+/// Memory of the machine in bytes, of what `/proc/meminfo` says in units of 1024.
+fn memory(meminfo: &str) -> i64 {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<i64>().ok());
+    kibibytes.unwrap_or(0).saturating_mul(1024)
+}
+
+/// Sizes of huge pages in bytes that the kernel can give out and count, smallest first.
+fn huge_pages(version: Version) -> Vec<u64> {
+    let counted = match version {
+        Version::V1 { .. } => Path::new(cgroups::ROOT).join("hugetlb").is_dir(),
+        Version::V2 { .. } => {
+            read(Path::new(cgroups::ROOT).join("cgroup.controllers")).split_whitespace().any(|name| name == "hugetlb")
+        }
+    };
+    if !counted {
+        return vec![];
+    }
+    let size = |name: &str| name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse::<u64>().ok();
+    let mut sizes: Vec<u64> =
+        names("/sys/kernel/mm/hugepages").iter().filter_map(|name| Some(size(name)? * 1024)).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+/// Files that tell of the machine's heat, by which containers could tell what others do.
+fn thermal_throttles() -> Vec<String> {
+    const CPUS: &str = "/sys/devices/system/cpu";
+    let is_cpu = |name: &&String| name.strip_prefix("cpu").is_some_and(|n| n.parse::<u32>().is_ok());
+    let names = names(CPUS);
+    let mut paths: Vec<String> =
+        names.iter().filter(is_cpu).map(|cpu| format!("{CPUS}/{cpu}/thermal_throttle")).collect();
+    paths.retain(|path| Path::new(path).exists());
+    paths.sort_unstable();
+    paths
+}
+
+fn names(dir: &str) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}

@@ -1,0 +1,186 @@
+//! From what the runtime says to what the engine asks for. Pure.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use podwright_actors::ids::{FullName, PodUid, SandboxId};
+use podwright_actors::ports::{
+    ContainerState, ContainerStatus, PodRuntimeStatus, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
+    SandboxState, SandboxStatus,
+};
+use podwright_actors::time::Time;
+
+use super::config::labels;
+use super::v1;
+
+/// Sandboxes and containers by pod. What carries no pod's UID is nobody's here: other tools may use the same runtime.
+pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container>) -> Vec<RuntimePod> {
+    let mut pods = BTreeMap::new();
+    for sandbox in sandboxes {
+        let Some(pod) = pod_of(&mut pods, &sandbox.labels) else { continue };
+        let (state, created_at) = (sandbox_state(sandbox.state()), time(sandbox.created_at));
+        pod.sandboxes.push(RuntimePodSandbox { id: sandbox.id.into(), state, created_at });
+    }
+    for container in containers {
+        let Some(pod) = pod_of(&mut pods, &container.labels) else { continue };
+        let name = name(&container.labels, container.metadata.as_ref());
+        let (state, created_at) = (container_state(container.state()), time(container.created_at));
+        pod.containers.push(RuntimePodContainer {
+            id: container.id.into(),
+            sandbox: container.pod_sandbox_id.into(),
+            name: name.into(),
+            state,
+            created_at,
+        });
+    }
+    pods.into_values().collect()
+}
+
+fn pod_of<'a>(
+    pods: &'a mut BTreeMap<PodUid, RuntimePod>,
+    labels: &HashMap<String, String>,
+) -> Option<&'a mut RuntimePod> {
+    let label = |name: &str| labels.get(name).map(String::as_str).filter(|text| !text.is_empty());
+    let uid = PodUid::new(label(labels::POD_UID)?);
+    let full_name = FullName::new(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?);
+    Some(pods.entry(uid.clone()).or_insert_with(|| RuntimePod {
+        uid,
+        full_name,
+        sandboxes: vec![],
+        containers: vec![],
+    }))
+}
+
+/// All of one pod, the newest first.
+pub(super) fn status(mut sandboxes: Vec<SandboxStatus>, mut containers: Vec<ContainerStatus>) -> PodRuntimeStatus {
+    // Of two that were made in the same instant the later attempt is the newer one.
+    sandboxes.sort_by_key(|sandbox| Reverse((sandbox.created_at, sandbox.attempt)));
+    containers.sort_by_key(|container| Reverse((container.created_at, container.restart_count)));
+    PodRuntimeStatus { sandboxes, containers }
+}
+
+/// One sandbox.
+pub(super) fn sandbox(status: &v1::PodSandboxStatus) -> SandboxStatus {
+    let options = status.linux.as_ref().and_then(|linux| linux.namespaces.as_ref()?.options.as_ref());
+    let host_network = options.is_some_and(|options| options.network() == v1::NamespaceMode::Node);
+    let ips = status.network.iter().flat_map(|network| {
+        let more = network.additional_ips.iter().map(|more| more.ip.as_str());
+        std::iter::once(network.ip.as_str()).chain(more)
+    });
+    SandboxStatus {
+        id: status.id.as_str().into(),
+        attempt: status.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
+        state: sandbox_state(status.state()),
+        created_at: time(status.created_at),
+        host_network,
+        // On the node's network it has none of its own, whatever the runtime says.
+        ips: ips.filter(|_| !host_network).filter_map(|ip| ip.parse().ok()).collect(),
+    }
+}
+
+/// One run of a container, which is in `sandbox`.
+pub(super) fn container(status: &v1::ContainerStatus, sandbox: SandboxId) -> ContainerStatus {
+    let annotation = |name: &str| status.annotations.get(name).map(String::as_str);
+    let attempt = status.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
+    let at = |nanos: i64| (nanos > 0).then(|| time(nanos));
+    ContainerStatus {
+        id: status.id.as_str().into(),
+        sandbox,
+        name: name(&status.labels, status.metadata.as_ref()).into(),
+        restart_count: annotation(labels::RESTART_COUNT).and_then(|count| count.parse().ok()).unwrap_or(attempt),
+        state: container_state(status.state()),
+        created_at: time(status.created_at),
+        started_at: at(status.started_at),
+        finished_at: at(status.finished_at),
+        exit_code: status.exit_code,
+        signal: None,
+        reason: status.reason.clone(),
+        message: status.message.clone(),
+        // One that cannot be read is no definition's: a container that runs is replaced.
+        spec_hash: annotation(labels::HASH).and_then(|hash| u64::from_str_radix(hash, 16).ok()).unwrap_or(0),
+        image: status.image.as_ref().map(|image| image.image.clone()).unwrap_or_default(),
+        image_id: status.image_ref.clone(),
+    }
+}
+
+fn name(labels: &HashMap<String, String>, metadata: Option<&v1::ContainerMetadata>) -> String {
+    let label = labels.get(labels::CONTAINER_NAME).cloned();
+    label.or_else(|| Some(metadata?.name.clone())).unwrap_or_default()
+}
+
+fn time(nanos: i64) -> Time {
+    Time::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+fn sandbox_state(state: v1::PodSandboxState) -> SandboxState {
+    match state {
+        v1::PodSandboxState::SandboxReady => SandboxState::Ready,
+        v1::PodSandboxState::SandboxNotready => SandboxState::NotReady,
+    }
+}
+
+fn container_state(state: v1::ContainerState) -> ContainerState {
+    match state {
+        v1::ContainerState::ContainerCreated => ContainerState::Created,
+        v1::ContainerState::ContainerRunning => ContainerState::Running,
+        v1::ContainerState::ContainerExited => ContainerState::Exited,
+        v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::cri::config::fixtures::{self, facts, seen};
+    use crate::adapters::cri::config::{container_config, sandbox_config};
+
+    #[test]
+    fn only_what_carries_a_pods_names_is_listed() {
+        let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
+        let labels = sandbox_config(&facts(), &pod, 0).unwrap().labels;
+        let ours = v1::PodSandbox { id: "s".into(), labels, state: 1, ..Default::default() };
+        let other = v1::PodSandbox { id: "x".into(), ..Default::default() };
+        let container = v1::Container {
+            id: "c".into(),
+            pod_sandbox_id: "s".into(),
+            labels: container_config(&facts(), &fixtures::container(&pod, "a", 0), &seen()).unwrap().labels,
+            state: 1,
+            created_at: 5,
+            ..Default::default()
+        };
+        let [pod] = &pods(vec![other, ours], vec![container])[..] else { panic!("one pod") };
+        assert_eq!((pod.uid.to_string().as_str(), pod.full_name.as_str()), ("u-1", "web_shop"));
+        assert_eq!(pod.sandboxes[0].state, SandboxState::NotReady);
+        assert_eq!((pod.containers[0].name.as_str(), pod.containers[0].state), ("a", ContainerState::Running));
+    }
+
+    #[test]
+    fn what_was_written_on_a_container_is_read_back() {
+        let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
+        let config = container_config(&facts(), &fixtures::container(&pod, "a", 7), &seen()).unwrap();
+        let status = v1::ContainerStatus {
+            id: "c".into(),
+            labels: config.labels,
+            annotations: config.annotations,
+            started_at: 0,
+            finished_at: 9,
+            ..Default::default()
+        };
+        let run = container(&status, "s".into());
+        assert_eq!((run.restart_count, run.spec_hash, run.name.as_str()), (7, 42, "a"));
+        assert_eq!((run.started_at, run.finished_at), (None, Some(Time::from_nanos(9))));
+    }
+
+    #[test]
+    fn a_sandbox_on_the_nodes_network_has_no_address_of_its_own() {
+        let network = v1::PodSandboxNetworkStatus {
+            ip: "10.0.0.1".into(),
+            additional_ips: vec![v1::PodIp { ip: "fd00::1".into() }, v1::PodIp { ip: "".into() }],
+        };
+        let mut status = v1::PodSandboxStatus { network: Some(network), ..Default::default() };
+        assert_eq!(sandbox(&status).ips.len(), 2);
+        let options = v1::NamespaceOption { network: v1::NamespaceMode::Node.into(), ..Default::default() };
+        status.linux = Some(v1::LinuxPodSandboxStatus { namespaces: Some(v1::Namespace { options: Some(options) }) });
+        assert!(sandbox(&status).host_network && sandbox(&status).ips.is_empty());
+    }
+}

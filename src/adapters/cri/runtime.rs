@@ -1,0 +1,280 @@
+//! The runtime itself: the port's calls.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all, try_join};
+use parking_lot::Mutex;
+use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{
+    ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError, PodRuntimeStatus,
+    RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimeVersion, SandboxConfig, SandboxStatus,
+};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::client::Client;
+use super::config::{Layout, labels};
+use super::create::{self, Made};
+use super::events::Events;
+use super::flights::Flights;
+use super::images::Images;
+use super::inner::{Inner, blocking, gone_is_fine};
+use super::stop::Stops;
+use super::{CriConfig, OpenError, cgroups, files, read, v1};
+use crate::adapters::news::News;
+
+/// How much of a command's output is kept ([`ExecOutput`]).
+const MAX_OUTPUT: usize = 10 << 10;
+
+/// Containers by a container runtime; see the [module](super). Dropping it stops nothing: what runs goes on, and the next
+/// one finds it by its labels.
+pub struct CriRuntime {
+    inner: Arc<Inner>,
+    name: RuntimeName,
+    /// By pod: whichever attempt it is, a pod has one sandbox.
+    sandboxes: Flights<PodUid, SandboxId>,
+    containers: Flights<(SandboxId, ContainerName), Made>,
+    stops: Stops,
+    images: Images,
+    news: Arc<News>,
+    flowing: Arc<AtomicBool>,
+    _events: AbortOnDropHandle<()>,
+}
+
+impl fmt::Debug for CriRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CriRuntime").field(&self.inner.client).finish()
+    }
+}
+
+impl CriRuntime {
+    /// A runtime at an endpoint, where nobody needs to listen yet. Must be called on a tokio runtime with I/O and time; its
+    /// own work stays on that one.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the endpoint cannot be used at all.
+    pub fn open(config: CriConfig) -> Result<Self, OpenError> {
+        let handle = Handle::current();
+        let client = Client::new(config.endpoint, config.metrics.clone())?;
+        let layout = Layout { pods: config.root.join("pods"), logs: config.logs, links: config.log_links };
+        let inner = Arc::new(Inner {
+            client: client.clone(),
+            layout,
+            seccomp_profiles: config.root.join("seccomp"),
+            events: config.events,
+            facts: Mutex::default(),
+        });
+        let (news, flowing) = (Arc::new(News::default()), Arc::new(AtomicBool::new(false)));
+        let events = Events {
+            client: client.clone(),
+            inner: Arc::clone(&inner),
+            name: config.name.clone(),
+            news: Arc::clone(&news),
+            flowing: Arc::clone(&flowing),
+        };
+        Ok(CriRuntime {
+            name: config.name,
+            sandboxes: Flights::new(handle.clone()),
+            containers: Flights::new(handle.clone()),
+            stops: Stops::new(client.clone(), handle.clone()),
+            images: Images::new(client, config.metrics, config.parallel_pulls, handle.clone()),
+            news,
+            flowing,
+            _events: AbortOnDropHandle::new(handle.spawn(events.run())),
+            inner,
+        })
+    }
+
+    async fn list(&self) -> Result<Vec<RuntimePod>, RuntimeError> {
+        // Nothing is told of containers before the name of who runs them is known.
+        if !self.name.is_known() {
+            self.inner.client.greet(&self.name).await?;
+        }
+        let (sandboxes, containers) = try_join(self.inner.sandboxes(None), self.inner.containers(None)).await?;
+        Ok(read::pods(sandboxes, containers))
+    }
+
+    async fn status(&self, uid: &PodUid) -> Result<PodRuntimeStatus, RuntimeError> {
+        let uid = uid.to_string();
+        let listed = try_join(self.inner.sandboxes(Some(&uid)), self.inner.containers(Some(&uid)));
+        let (sandboxes, containers) = listed.await?;
+        let sandboxes = join_all(sandboxes.into_iter().map(|sandbox| self.sandbox_status(sandbox.id)));
+        let containers = join_all(containers.into_iter().map(|container| self.container_status(container)));
+        let (sandboxes, containers) = futures_util::future::join(sandboxes, containers).await;
+        Ok(read::status(present(sandboxes)?, present(containers)?))
+    }
+
+    async fn sandbox_status(&self, pod_sandbox_id: String) -> Result<Option<SandboxStatus>, RuntimeError> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id, verbose: false };
+        Ok(self.inner.client.pod_sandbox_status(request).await?.status.as_ref().map(read::sandbox))
+    }
+
+    async fn container_status(&self, listed: v1::Container) -> Result<Option<ContainerStatus>, RuntimeError> {
+        let request = v1::ContainerStatusRequest { container_id: listed.id, verbose: false };
+        let Some(status) = self.inner.client.container_status(request).await?.status else { return Ok(None) };
+        let mut run = read::container(&status, listed.pod_sandbox_id.into());
+        if run.state == ContainerState::Exited {
+            let layout = self.inner.layout.clone();
+            if let Some(words) = blocking(move || Ok(files::last_words(&layout, &status))).await? {
+                // What the runtime says comes first, as upstream has it.
+                run.message = if run.message.is_empty() { words } else { format!("{}: {words}", run.message) };
+            }
+        }
+        Ok(Some(run))
+    }
+
+    async fn remove_sandbox_with_logs(&self, id: &SandboxId) -> Result<(), RuntimeError> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.as_str().to_owned(), verbose: false };
+        let status = match self.inner.client.pod_sandbox_status(request).await {
+            Err(RuntimeError::NotFound(_)) => return Ok(()),
+            answer => answer?.status.unwrap_or_default(),
+        };
+        self.inner.remove_sandbox(id).await?;
+        // Other sandboxes of the pod may have logs of theirs there.
+        let Some(uid) = status.labels.get(labels::POD_UID).cloned() else { return Ok(()) };
+        if !self.inner.sandboxes(Some(&uid)).await?.is_empty() {
+            return Ok(());
+        }
+        let facts = self.inner.facts().await?;
+        blocking(move || {
+            files::remove_log_dir(&facts.layout, &status.labels);
+            cgroups::remove(&facts.cgroups, &uid);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn remove_ended(&self, id: &ContainerId, keep_log: bool) -> Result<(), RuntimeError> {
+        let request = v1::ContainerStatusRequest { container_id: id.as_str().to_owned(), verbose: false };
+        let status = match self.inner.client.container_status(request).await {
+            Err(RuntimeError::NotFound(_)) => return Ok(()),
+            answer => answer?.status.unwrap_or_default(),
+        };
+        // The runtime would kill it.
+        if status.state() == v1::ContainerState::ContainerRunning {
+            return Err(RuntimeError::Failed(format!("container {id} runs: stop it first")));
+        }
+        self.inner.remove_container(id.as_str().to_owned()).await?;
+        if keep_log {
+            return Ok(());
+        }
+        let layout = self.inner.layout.clone();
+        blocking(move || {
+            files::remove_log(&layout, &status);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Two that differ in their definition are never mixed up: the one that is not wanted any more is removed.
+    async fn create(&self, config: ContainerConfig) -> Result<ContainerId, RuntimeError> {
+        let key = (config.sandbox.clone(), config.name.clone());
+        loop {
+            let made = create::container(Arc::clone(&self.inner), config.clone());
+            let (id, hash) = self.containers.join(key.clone(), made).await?;
+            if hash == config.spec_hash {
+                return Ok(id);
+            }
+            self.inner.remove_container(id.as_str().to_owned()).await?;
+        }
+    }
+}
+
+/// What went away between a list and a look is not there.
+fn present<T>(looks: Vec<Result<Option<T>, RuntimeError>>) -> Result<Vec<T>, RuntimeError> {
+    let looks = looks.into_iter().map(|look| match look {
+        Err(RuntimeError::NotFound(_)) => Ok(None),
+        look => look,
+    });
+    looks.filter_map(Result::transpose).collect()
+}
+
+impl ContainerRuntime for CriRuntime {
+    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
+        async {
+            let version = self.inner.client.greet(&self.name).await?;
+            Ok(RuntimeVersion { name: version.runtime_name, version: version.runtime_version })
+        }
+        .boxed()
+    }
+
+    fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
+        self.list().boxed()
+    }
+
+    fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
+        self.status(uid).boxed()
+    }
+
+    fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
+        let uid = config.pod.uid().clone();
+        self.sandboxes.join(uid, create::sandbox(Arc::clone(&self.inner), config)).boxed()
+    }
+
+    fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        self.inner.stop_sandbox(id).boxed()
+    }
+
+    fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
+        self.remove_sandbox_with_logs(id).boxed()
+    }
+
+    fn ensure_image<'a>(
+        &'a self,
+        _: &'a Arc<PodObject>,
+        image: &'a str,
+        pull_policy: Option<&'a str>,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, Result<String, ImageError>> {
+        self.images.ensure(image, pull_policy, cancel).boxed()
+    }
+
+    fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
+        self.create(config).boxed()
+    }
+
+    fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        let request = v1::StartContainerRequest { container_id: id.as_str().to_owned() };
+        async move { self.inner.client.start_container(request).await.map(|_| ()) }.boxed()
+    }
+
+    fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
+        async move { gone_is_fine(self.stops.stop(id, grace).await) }.boxed()
+    }
+
+    fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {
+        self.remove_ended(id, keep_log).boxed()
+    }
+
+    fn exec<'a>(
+        &'a self,
+        id: &'a ContainerId,
+        command: &'a [String],
+        timeout: Duration,
+    ) -> RuntimeFuture<'a, ExecOutput> {
+        async move {
+            let answer = self.inner.client.exec(id.as_str().to_owned(), command.to_vec(), timeout).await?;
+            let output: Vec<u8> = answer.stdout.into_iter().chain(answer.stderr).take(MAX_OUTPUT).collect();
+            Ok(ExecOutput { exit_code: answer.exit_code, output })
+        }
+        .boxed()
+    }
+
+    fn next_event(&self) -> BoxFuture<'_, PodUid> {
+        self.news.next().boxed()
+    }
+
+    fn has_events(&self) -> bool {
+        self.flowing.load(Ordering::Relaxed)
+    }
+
+    fn counts_its_calls(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,332 @@
+//! A container runtime's end of the interface, which does as it is told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use parking_lot::Mutex;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{EventRecorder, PodEvent, RuntimeName};
+use podwright_metrics::Metrics;
+use tempfile::TempDir;
+use tokio::net::UnixListener;
+use tokio::sync::{Notify, mpsc};
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::super::v1::image_service_server::{ImageService, ImageServiceServer};
+use super::super::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use super::super::{CriConfig, CriRuntime, v1};
+
+/// What becomes of a creation. Where nothing is told, it is made.
+pub(super) enum Answer {
+    Made,
+    /// It is made, and the answer says otherwise.
+    MadeBut(Status),
+    /// It is made and does not work, and the answer says otherwise.
+    BrokenBut(Status),
+    Refused(Status),
+}
+
+#[derive(Default)]
+struct State {
+    script: VecDeque<Answer>,
+    attempts: Vec<u32>,
+    sandboxes: Vec<v1::PodSandbox>,
+    containers: Vec<v1::Container>,
+    made: usize,
+    removed: Vec<String>,
+    images: Vec<String>,
+    pulls: usize,
+    ended_early: usize,
+    features: v1::RuntimeFeatures,
+}
+
+#[derive(Clone)]
+struct Service {
+    state: Arc<Mutex<State>>,
+    news: Arc<Notify>,
+    events: Arc<Mutex<Option<mpsc::Receiver<v1::ContainerEventResponse>>>>,
+}
+
+/// The reasons of events, as they came.
+#[derive(Default)]
+pub(super) struct Told(Mutex<Vec<String>>);
+
+impl Told {
+    pub(super) fn reasons(&self) -> Vec<String> {
+        self.0.lock().clone()
+    }
+}
+
+impl EventRecorder for Told {
+    fn record(&self, _: &Arc<PodObject>, event: PodEvent) {
+        self.0.lock().push(event.reason.into_owned());
+    }
+}
+
+/// The server and a runtime that talks to it.
+pub(super) struct Fake {
+    pub(super) runtime: CriRuntime,
+    service: Service,
+    pub(super) told: Arc<Told>,
+    events: Mutex<Option<mpsc::Sender<v1::ContainerEventResponse>>>,
+    _root: TempDir,
+}
+
+impl Fake {
+    pub(super) async fn start(parallel_pulls: usize) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let socket = root.path().join("c.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (events, receiver) = mpsc::channel(1);
+        let service =
+            Service { state: Arc::default(), news: Arc::default(), events: Arc::new(Mutex::new(Some(receiver))) };
+        let incoming = stream::unfold(listener, |listener| async {
+            let accepted = listener.accept().await.map(|(connection, _)| connection);
+            Some((accepted, listener))
+        });
+        let server = Server::builder()
+            .add_service(RuntimeServiceServer::new(service.clone()))
+            .add_service(ImageServiceServer::new(service.clone()));
+        tokio::spawn(server.serve_with_incoming(incoming));
+        let told = Arc::new(Told::default());
+        let runtime = CriRuntime::open(CriConfig {
+            endpoint: socket.to_str().unwrap().parse().unwrap(),
+            root: root.path().to_owned(),
+            logs: root.path().join("log"),
+            log_links: root.path().join("links"),
+            parallel_pulls: parallel_pulls.try_into().unwrap(),
+            name: RuntimeName::default(),
+            metrics: Metrics::new(),
+            events: told.clone(),
+        })
+        .unwrap();
+        Fake { runtime, service, told, events: Mutex::new(Some(events)), _root: root }
+    }
+
+    pub(super) fn script(&self, answers: impl IntoIterator<Item = Answer>) {
+        self.service.state.lock().script = answers.into_iter().collect();
+    }
+
+    pub(super) fn attempts(&self) -> Vec<u32> {
+        self.service.state.lock().attempts.clone()
+    }
+
+    pub(super) fn removed(&self) -> Vec<String> {
+        self.service.state.lock().removed.clone()
+    }
+
+    pub(super) fn pull_count(&self) -> usize {
+        self.service.state.lock().pulls
+    }
+
+    pub(super) fn ended_early(&self) -> usize {
+        self.service.state.lock().ended_early
+    }
+
+    /// Waits until so many pulls have begun.
+    pub(super) async fn pulls(&self, count: usize) {
+        self.service.until(|state| state.pulls >= count).await;
+    }
+
+    /// Lets an image be there.
+    pub(super) fn pulled(&self, image: &str) {
+        self.service.change(|state| state.images.push(image.to_owned()));
+    }
+
+    pub(super) async fn tell(&self, event: v1::ContainerEventResponse) {
+        let events = self.events.lock().clone().unwrap();
+        events.send(event).await.unwrap();
+    }
+
+    /// Lets a runtime answer that can do this.
+    pub(super) fn renew(&self, features: v1::RuntimeFeatures) {
+        self.service.change(|state| state.features = features);
+    }
+
+    pub(super) fn end_events(&self) {
+        self.events.lock().take();
+    }
+}
+
+impl Service {
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.state.lock());
+        self.news.notify_waiters();
+        changed
+    }
+
+    async fn until(&self, wanted: impl Fn(&State) -> bool) {
+        loop {
+            let news = self.news.notified();
+            if wanted(&self.state.lock()) {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    /// What becomes of the next creation: its id, and whether it works.
+    fn answer(&self, kind: &str) -> (Option<(String, bool)>, Option<Status>) {
+        self.change(|state| {
+            let id = || format!("{kind}{}", state.made);
+            let answer = match state.script.pop_front().unwrap_or(Answer::Made) {
+                Answer::Made => (Some((id(), true)), None),
+                Answer::MadeBut(status) => (Some((id(), true)), Some(status)),
+                Answer::BrokenBut(status) => (Some((id(), false)), Some(status)),
+                Answer::Refused(status) => (None, Some(status)),
+            };
+            state.made += 1;
+            answer
+        })
+    }
+}
+
+/// Notes that a pull was given up.
+struct EndsEarly(Option<Service>);
+
+impl Drop for EndsEarly {
+    fn drop(&mut self) {
+        if let Some(service) = self.0.take() {
+            service.change(|state| state.ended_early += 1);
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl RuntimeService for Service {
+    async fn version(&self, _: Request<v1::VersionRequest>) -> Result<Response<v1::VersionResponse>, Status> {
+        let version = v1::VersionResponse { runtime_name: "fake".into(), ..Default::default() };
+        Ok(Response::new(version))
+    }
+
+    async fn status(&self, _: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
+        let features = Some(self.state.lock().features);
+        Ok(Response::new(v1::StatusResponse { features, ..Default::default() }))
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        request: Request<v1::RunPodSandboxRequest>,
+    ) -> Result<Response<v1::RunPodSandboxResponse>, Status> {
+        let config = request.into_inner().config.unwrap();
+        let metadata = config.metadata.unwrap();
+        self.change(|state| state.attempts.push(metadata.attempt));
+        let (made, status) = self.answer("s");
+        let id = made.as_ref().map(|(id, _)| id.clone()).unwrap_or_default();
+        if let Some((id, works)) = made {
+            let state = i32::from(!works);
+            let sandbox =
+                v1::PodSandbox { id, metadata: Some(metadata), state, labels: config.labels, ..Default::default() };
+            self.change(|state| state.sandboxes.push(sandbox));
+        }
+        status.map_or(Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id: id })), Err)
+    }
+
+    async fn list_pod_sandbox(
+        &self,
+        _: Request<v1::ListPodSandboxRequest>,
+    ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
+        Ok(Response::new(v1::ListPodSandboxResponse { items: self.state.lock().sandboxes.clone() }))
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        _: Request<v1::PodSandboxStatusRequest>,
+    ) -> Result<Response<v1::PodSandboxStatusResponse>, Status> {
+        let status = Some(v1::PodSandboxStatus::default());
+        Ok(Response::new(v1::PodSandboxStatusResponse { status, ..Default::default() }))
+    }
+
+    async fn stop_pod_sandbox(
+        &self,
+        _: Request<v1::StopPodSandboxRequest>,
+    ) -> Result<Response<v1::StopPodSandboxResponse>, Status> {
+        Ok(Response::new(v1::StopPodSandboxResponse {}))
+    }
+
+    async fn remove_pod_sandbox(
+        &self,
+        request: Request<v1::RemovePodSandboxRequest>,
+    ) -> Result<Response<v1::RemovePodSandboxResponse>, Status> {
+        self.change(|state| state.removed.push(request.into_inner().pod_sandbox_id));
+        Ok(Response::new(v1::RemovePodSandboxResponse {}))
+    }
+
+    async fn create_container(
+        &self,
+        request: Request<v1::CreateContainerRequest>,
+    ) -> Result<Response<v1::CreateContainerResponse>, Status> {
+        let request = request.into_inner();
+        let (made, status) = self.answer("c");
+        let config = request.config.unwrap();
+        let id = made.as_ref().map(|(id, _)| id.clone()).unwrap_or_default();
+        if made.is_some() {
+            let container = v1::Container {
+                id: id.clone(),
+                pod_sandbox_id: request.pod_sandbox_id,
+                metadata: config.metadata,
+                annotations: config.annotations,
+                labels: config.labels,
+                ..Default::default()
+            };
+            self.change(|state| state.containers.push(container));
+        }
+        status.map_or(Ok(Response::new(v1::CreateContainerResponse { container_id: id })), Err)
+    }
+
+    async fn list_containers(
+        &self,
+        _: Request<v1::ListContainersRequest>,
+    ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        Ok(Response::new(v1::ListContainersResponse { containers: self.state.lock().containers.clone() }))
+    }
+
+    async fn remove_container(
+        &self,
+        request: Request<v1::RemoveContainerRequest>,
+    ) -> Result<Response<v1::RemoveContainerResponse>, Status> {
+        let id = request.into_inner().container_id;
+        self.change(|state| {
+            state.containers.retain(|container| container.id != id);
+            state.removed.push(id);
+        });
+        Ok(Response::new(v1::RemoveContainerResponse {}))
+    }
+
+    async fn get_container_events(
+        &self,
+        _: Request<v1::GetEventsRequest>,
+    ) -> Result<Response<BoxStream<'static, Result<v1::ContainerEventResponse, Status>>>, Status> {
+        let Some(events) = self.events.lock().take() else { return Err(Status::unimplemented("no more")) };
+        let events = stream::unfold(events, |mut events| async { Some((Ok(events.recv().await?), events)) });
+        Ok(Response::new(events.boxed()))
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for Service {
+    async fn image_status(
+        &self,
+        request: Request<v1::ImageStatusRequest>,
+    ) -> Result<Response<v1::ImageStatusResponse>, Status> {
+        let name = request.into_inner().image.unwrap().image;
+        let image = v1::Image { id: "sha256:1".into(), ..Default::default() };
+        let image = self.state.lock().images.contains(&name).then_some(image);
+        Ok(Response::new(v1::ImageStatusResponse { image, ..Default::default() }))
+    }
+
+    async fn pull_image(
+        &self,
+        request: Request<v1::PullImageRequest>,
+    ) -> Result<Response<v1::PullImageResponse>, Status> {
+        let name = request.into_inner().image.unwrap().image;
+        let mut early = EndsEarly(Some(self.clone()));
+        self.change(|state| state.pulls += 1);
+        self.until(|state| state.images.contains(&name)).await;
+        early.0 = None;
+        Ok(Response::new(v1::PullImageResponse { image_ref: "sha256:1".into() }))
+    }
+}

@@ -1,0 +1,9 @@
+//! Pods as containers of a real containerd, which the tests start themselves.
+
+mod config;
+mod containerd;
+mod image;
+mod life;
+mod names;
+mod outages;
+mod stops;

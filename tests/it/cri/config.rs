@@ -1,0 +1,89 @@
+//! What pods ask for beyond an image and a command, as their containers see it.
+
+use std::fs;
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::containerd::Containerd;
+use super::image::BUSYBOX;
+use crate::agent::harness::{Agent, Place, container, eventually, phase};
+
+/// A pod that runs a script once; what the script says is its termination message, read from a path of its own.
+fn manifest(name: &str, spec: &str, of_container: &str, script: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  restartPolicy: Never\n  {spec}\n  containers:\n  \
+         - name: main\n    image: {BUSYBOX}\n    terminationMessagePath: /last/words\n    {of_container}\n    \
+         command: [/bin/sh, -c, {:?}]\n",
+        format!("{{ {script}; }} > /last/words 2>&1")
+    )
+}
+
+/// What the script of a pod said.
+async fn said(agent: &Agent, name: &str) -> String {
+    let pod = agent.until(name, "ends", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
+    container(&pod).unwrap().state.as_ref().unwrap().terminated.clone().unwrap().message.unwrap_or_default()
+}
+
+/// Cgroups of a pod, in whichever tree and class.
+fn cgroups(uid: &str) -> Vec<String> {
+    fn walk(dir: &Path, depth: u32, wanted: &str, found: &mut Vec<String>) {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_str() == Some(wanted) {
+                found.push(entry.path().display().to_string());
+            } else if depth > 0 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                walk(&entry.path(), depth - 1, wanted, found);
+            }
+        }
+    }
+    let mut found = vec![];
+    walk(Path::new("/sys/fs/cgroup"), 3, &format!("pod{uid}"), &mut found);
+    found
+}
+
+#[tokio::test]
+async fn containers_run_as_their_pods_say() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    let spec = "shareProcessNamespace: true\n  hostAliases: [{ip: 10.1.2.3, hostnames: [foo, bar]}]\n  \
+                securityContext: {runAsUser: 1000, runAsGroup: 1001, fsGroup: 2000}";
+    let limits = "resources: {limits: {cpu: 500m, memory: 64Mi}}\n    \
+                  securityContext: {readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}";
+    let script = "id -u; id -g; id -G; grep -E 'CapBnd|NoNewPrivs' /proc/self/status; touch /new || echo read-only; \
+                  cut -d ' ' -f 1 /proc/1/comm; grep foo /etc/hosts; cat /proc/self/oom_score_adj; \
+                  cd /sys/fs/cgroup; cat memory.max cpu.max memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us 2> /dev/null";
+    place.put("limits.yaml", &manifest("limits", spec, limits, script));
+    let own = std::process::id();
+    place.put("node.yaml", &manifest("node", "hostPID: true", "stdin: false", &format!("cat /proc/{own}/comm")));
+    place.put("root.yaml", &manifest("root", "securityContext: {runAsNonRoot: true}", "stdin: false", "id -u"));
+    let agent = containerd.agent(&place).await;
+
+    let refused = |pod: &Pod| {
+        let waiting = container(pod).and_then(|it| it.state.as_ref()?.waiting.clone()).unwrap_or_default();
+        waiting.reason.as_deref() == Some("CreateContainerConfigError")
+            && waiting.message.unwrap_or_default().contains("set runAsUser")
+    };
+    agent.until("root-n1", "is refused with a remedy", refused).await;
+    let comm = fs::read_to_string("/proc/self/comm").unwrap();
+    assert_eq!(said(&agent, "node-n1").await, comm, "it sees the processes of the node");
+
+    let text = said(&agent, "limits-n1").await;
+    for line in ["1000", "1001", "1001 2000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "read-only", "sleep"] {
+        assert!(text.lines().any(|said| said == line), "{line}: {text}");
+    }
+    assert!(text.contains("10.1.2.3\tfoo\tbar\n") && text.contains("67108864\n"), "{text}");
+    assert!(text.contains("50000\n") || text.contains("50000 100000\n"), "{text}");
+    assert!(agent.logged().contains("MissingClusterDNS"), "a node without a cluster says so");
+
+    let pods = agent.pods();
+    let uid = |name: &str| {
+        pods.iter()
+            .find_map(|pod| (pod.metadata.name.as_deref() == Some(name)).then(|| pod.metadata.uid.clone())?)
+            .unwrap()
+    };
+    let of_pod = [uid("limits-n1"), uid("root-n1")];
+    ["limits.yaml", "node.yaml", "root.yaml"].iter().for_each(|file| place.remove(file));
+    eventually("they are gone", || async { agent.pods().is_empty().then_some(()) }).await;
+    let left = || async { of_pod.iter().all(|uid| cgroups(uid).is_empty()).then_some(()) };
+    eventually("nothing is left of their cgroups", left).await;
+}

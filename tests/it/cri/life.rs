@@ -1,0 +1,119 @@
+//! Pods of each kind, from their start to their end.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+use super::containerd::Containerd;
+use crate::agent::harness::{Place, container, phase};
+
+fn named<'a>(pod: &'a Pod, name: &str) -> &'a ContainerStatus {
+    let status = pod.status.as_ref().unwrap();
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    all.into_iter().find(|status| status.name == name).unwrap()
+}
+
+fn waiting(pod: &Pod) -> Option<&str> {
+    container(pod)?.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
+}
+
+#[tokio::test]
+async fn the_examples_run_as_containers() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let agent = place.start(&[&containerd.runtime(), "--manifests", examples]).await;
+
+    for name in ["hello-n1", "hooks-n1", "probes-n1", "stubborn-n1", "volumes-n1"] {
+        let pod = agent.ready(name).await;
+        let status = pod.status.unwrap();
+        assert!(status.pod_ip.is_some(), "{name} has an address of its own");
+        let run = &status.container_statuses.unwrap()[0];
+        assert!(run.container_id.as_ref().unwrap().starts_with("containerd://"), "{run:?}");
+        assert!(run.image_id.contains("sha256:"), "{run:?}");
+        assert_eq!(run.restart_count, 0, "{name}");
+    }
+    let pod = agent.until("job-once-n1", "succeeds", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(container(&pod).unwrap().restart_count, 0);
+    let crashing = |pod: &Pod| named(pod, "crashes").restart_count > 0 && named(pod, "steady").restart_count == 0;
+    agent.until("crashloop-n1", "is restarted", crashing).await;
+
+    let running = |pod: &Pod| phase(pod) == "Running" && named(pod, "work").state.as_ref().unwrap().running.is_some();
+    let pod = agent.until("init-sidecar-n1", "works", running).await;
+    let prepared = named(&pod, "prepare").state.as_ref().unwrap().terminated.clone().unwrap();
+    let since =
+        |name: &str| named(&pod, name).state.as_ref().unwrap().running.as_ref().unwrap().started_at.clone().unwrap();
+    assert_eq!(prepared.exit_code, 0);
+    assert!(prepared.finished_at.unwrap() <= since("helper") && since("helper") <= since("work"));
+    let retried = agent.until("job-retry-n1", "succeeds", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(container(&retried).unwrap().restart_count, 2, "an emptyDir lives as long as its pod");
+}
+
+#[tokio::test]
+async fn what_cannot_run_says_why() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    let pod = |name: &str, container: &str| {
+        let head = "apiVersion: v1\nkind: Pod\nmetadata:";
+        place.put(
+            &format!("{name}.yaml"),
+            &format!("{head}\n  name: {name}\nspec:\n  restartPolicy: Never\n  containers:\n  - name: main\n    {container}\n"),
+        );
+    };
+    let image = super::image::BUSYBOX;
+    let said = "[/bin/sh, -c, \"echo said; echo written > /dev/termination-log; exit 3\"]";
+    let fallback = "terminationMessagePolicy: FallbackToLogsOnError";
+    pod("never", "image: podwright.test/absent:1\n    imagePullPolicy: Never");
+    pod("invalid", "image: podwright.test/ABSENT:1");
+    pod("absent", "image: 127.0.0.1:1/absent:1");
+    pod("bad-command", &format!("image: {image}\n    command: [/no/such/command]"));
+    pod("writes", &format!("image: {image}\n    command: {said}\n    {fallback}"));
+    pod("logs", &format!("image: {image}\n    command: [/bin/sh, -c, \"echo one; echo two; exit 3\"]\n    {fallback}"));
+    pod("silent", &format!("image: {image}\n    command: [/bin/sh, -c, \"echo one; exit 3\"]"));
+    let agent = containerd.agent(&place).await;
+
+    agent.until("never-n1", "is never pulled", |pod| waiting(pod) == Some("ErrImageNeverPull")).await;
+    agent.until("invalid-n1", "has no valid image", |pod| waiting(pod) == Some("InvalidImageName")).await;
+    let pulled = |pod: &Pod| matches!(waiting(pod), Some("ErrImagePull" | "ImagePullBackOff"));
+    agent.until("absent-n1", "cannot be pulled", pulled).await;
+    for (name, reason, code, message) in [
+        ("bad-command-n1", "StartError", 128, "/no/such/command"),
+        ("writes-n1", "Error", 3, "written\n"),
+        ("logs-n1", "Error", 3, "one\ntwo\n"),
+        ("silent-n1", "Error", 3, ""),
+    ] {
+        let pod = agent.until(name, "fails", |pod| phase(pod) == "Failed").await;
+        let end = container(&pod).unwrap().state.as_ref().unwrap().terminated.clone().unwrap();
+        assert_eq!((end.reason.as_deref(), end.exit_code), (Some(reason), code), "{name}");
+        let said = end.message.unwrap_or_default();
+        assert!(said.contains(message) && (!message.is_empty() || said.is_empty()), "{name}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn probes_reach_containers_by_command_and_network() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    let serve = "mkdir /www; echo hi > /www/index.html; sleep 1; exec httpd -f -p 8080 -h /www";
+    let probes = "startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 30}\n    \
+                  readinessProbe: {httpGet: {port: 8080, path: /index.html}, periodSeconds: 1}\n    \
+                  livenessProbe: {exec: {command: [test, -e, /www/index.html]}, periodSeconds: 1, failureThreshold: 1}";
+    place.put(
+        "web.yaml",
+        &format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: {}\n    command: [/bin/sh, -c, {serve:?}]\n    {probes}\n",
+            super::image::BUSYBOX
+        ),
+    );
+    let agent = containerd.agent(&place).await;
+    let pod = agent.ready("web-n1").await;
+    assert_eq!(container(&pod).unwrap().restart_count, 0);
+
+    // What the liveness probe looks for is taken away, from outside.
+    let id = container(&pod).unwrap().container_id.clone().unwrap();
+    let id = id.strip_prefix("containerd://").unwrap();
+    containerd.ctr(&["tasks", "exec", "--exec-id", "x", id, "rm", "/www/index.html"]);
+    let again =
+        agent.until("web-n1", "is restarted", |pod| container(pod).is_some_and(|it| it.restart_count == 1)).await;
+    let before = container(&again).unwrap().last_state.as_ref().unwrap().terminated.clone().unwrap();
+    assert_eq!(before.container_id, container(&pod).unwrap().container_id);
+    agent.ready("web-n1").await;
+}

@@ -1,0 +1,61 @@
+#!/bin/sh
+# Ends a containerd of these tests with all that it runs, once no test holds its turn. Needs nothing of the tests, so that
+# a run that was killed leaves nothing behind either. Only processes and mounts that name the directory are touched.
+# Usage: stop.sh DIRECTORY [now]
+base=$1
+
+pids() {
+    for file in /proc/[0-9]*/cmdline; do
+        # Split by NULs, so that the directory is a whole word or the beginning of one.
+        if tr '\0' '\n' < "$file" 2>/dev/null | grep -q "^$base/" && [ "${file#/proc/$$/}" = "$file" ]; then
+            pid=${file#/proc/}
+            case $(tr '\0' ' ' < "$file") in
+                containerd*"$base"/*|*/containerd-shim*"$base"/*) echo "${pid%/cmdline}" ;;
+            esac
+        fi
+    done
+}
+
+end() {
+    groups=
+    if [ -S "$base/c.sock" ]; then
+        ctl="timeout 10 ctr --address $base/c.sock --namespace k8s.io"
+        # A pod's own cgroup stays behind with whoever is killed, or ended before.
+        groups=$(for id in $($ctl containers ls -q); do $ctl containers info "$id"; done |
+            sed -n 's/.*"cgroupsPath": "\(.*\)".*/\1/p')
+        for task in $($ctl tasks ls -q 2>/dev/null); do
+            $ctl tasks kill -s KILL "$task"
+        done
+    fi
+    # A shim takes in what its containers leave behind, so what they run are its children.
+    for pid in $(pids); do
+        for child in $(cat "/proc/$pid/task/$pid/children"); do kill -KILL "$child"; done
+        kill -KILL "$pid"
+    done
+    for group in $groups; do
+        rmdir "/sys/fs/cgroup$group" /sys/fs/cgroup/*"$group"
+        case ${group%/*} in
+            */kubepods/*pod*) rmdir "/sys/fs/cgroup${group%/*}" /sys/fs/cgroup/*"${group%/*}" ;;
+        esac
+    done
+    # What a mount hides comes to light once it is gone, so the last one goes first.
+    for mount in $(awk -v base="$base/" 'index($5, base) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
+        umount -l "$mount"
+    done
+    rm -rf "${base:?}/run"
+} >/dev/null 2>&1
+
+if [ "$2" = now ]; then
+    end
+    exit
+fi
+while :; do
+    # The next test may be about to come.
+    sleep 3
+    exec 9>>"$base.turn"
+    if flock -n 9; then
+        end
+        exit
+    fi
+    exec 9>&-
+done

@@ -1,0 +1,87 @@
+//! How containers end that are asked to.
+
+use std::fs;
+use std::time::Duration;
+
+use podwright_actors::pod::{ContainerKind, PodObject};
+use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState, SandboxConfig};
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::containerd::Containerd;
+use super::image::BUSYBOX;
+use crate::agent::harness::{Place, eventually, manifest};
+
+const STUBBORN: &str = "trap 'echo no' TERM; while true; do sleep 0.1; done";
+
+#[tokio::test]
+async fn a_stubborn_container_is_killed_after_its_grace() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    let text = manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 3");
+    place.put("stubborn.yaml", &text.replace("image: i", &format!("image: {BUSYBOX}")));
+    let agent = containerd.agent(&place).await;
+    let pod = agent.ready("stubborn-n1").await;
+    let log = place.root().join("log/pods").join(format!("default_stubborn-n1_{}", pod.metadata.uid.unwrap()));
+    let asked = Instant::now();
+    place.remove("stubborn.yaml");
+    let said = || async { fs::read_to_string(log.join("main/0.log")).unwrap_or_default().contains("no").then_some(()) };
+    eventually("it is asked first", said).await;
+    eventually("it is gone", || async { agent.pods().is_empty().then_some(()) }).await;
+    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn a_shorter_grace_takes_effect_at_once_and_creations_are_not_doubled() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let root = tempfile::tempdir().unwrap();
+    let runtime = containerd.open(root.path());
+    let containers = json!([{"name": "main", "image": BUSYBOX}]);
+    let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": containers}});
+    let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
+
+    // Whoever went away did not stop it, and whoever comes again gets what was made.
+    let wanted = || SandboxConfig { pod: pod.clone(), attempt: 0 };
+    assert!(timeout(Duration::from_millis(1), runtime.run_sandbox(wanted())).await.is_err());
+    let sandbox = runtime.run_sandbox(wanted()).await.unwrap();
+    let again = containerd.open(root.path());
+    assert_eq!(again.run_sandbox(wanted()).await.unwrap(), sandbox, "asked by an agent that knows of none");
+
+    let never = CancellationToken::new();
+    let image_id = runtime.ensure_image(&pod, BUSYBOX, None, &never).await.unwrap();
+    let config = || ContainerConfig {
+        pod: pod.clone(),
+        sandbox: sandbox.clone(),
+        kind: ContainerKind::Regular,
+        name: "main".into(),
+        restart_count: 0,
+        image_id: image_id.clone(),
+        spec_hash: 1,
+        command: ["/bin/sh", "-c", STUBBORN].map(str::to_owned).to_vec(),
+        args: vec![],
+        env: vec![],
+        mounts: vec![],
+    };
+    let id = runtime.create_container(config()).await.unwrap();
+    assert_eq!(again.create_container(config()).await.unwrap(), id);
+    let changed = again.create_container(ContainerConfig { spec_hash: 2, ..config() }).await.unwrap();
+    assert_ne!(changed, id, "one of another definition is replaced");
+    runtime.start_container(&changed).await.unwrap();
+    assert!(runtime.remove_container(&changed, false).await.is_err(), "what runs is not removed");
+    let late = runtime.exec(&changed, &["sleep".into(), "100".into()], Duration::from_secs(1)).await;
+    assert!(matches!(late, Err(podwright_actors::ports::RuntimeError::Timeout { .. })), "{late:?}");
+
+    let asked = Instant::now();
+    let slow = runtime.stop_container(&changed, Duration::from_secs(50));
+    let fast = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        runtime.stop_container(&changed, Duration::from_secs(1)).await
+    };
+    let (slow, fast) = tokio::join!(slow, fast);
+    assert_eq!((slow, fast), (Ok(()), Ok(())));
+    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    let status = runtime.pod_status(pod.uid()).await.unwrap();
+    assert_eq!(status.containers.len(), 1);
+    assert_eq!((status.containers[0].state, status.containers[0].exit_code), (ContainerState::Exited, 137));
+}
