@@ -158,8 +158,8 @@ impl Watch {
                     Some(uid) => {
                         self.marked.insert(uid);
                     }
-                    // Hints may be lost.
-                    None => next_list = Instant::now(),
+                    // Hints may be lost: the next tick lists.
+                    None => list_end = None,
                 },
             }
         }
