@@ -239,11 +239,17 @@ async fn the_page_is_sent_once_and_no_other_page_may_ask() {
     let etag = page.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
     assert!(ask("/", &format!("If-None-Match: {etag}\r\n")).starts_with("HTTP/1.0 304"));
     for site in ["cross-site", "same-site"] {
-        for path in ["/watch", "/recording", "/explain"] {
-            assert!(ask(path, &format!("Sec-Fetch-Site: {site}\r\n")).starts_with("HTTP/1.0 403"), "{path}");
+        let script = format!("Sec-Fetch-Site: {site}\r\n");
+        let link = format!("{script}Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n");
+        let frame = format!("{script}Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n");
+        // A window that a page opens says what a link says.
+        for path in ["/recording", "/watch", "/explain"] {
+            for how in [&script, &link, &frame] {
+                assert!(ask(path, how).starts_with("HTTP/1.0 403"), "{path} {how}");
+            }
         }
-        let link = format!("Sec-Fetch-Site: {site}\r\nSec-Fetch-Mode: navigate\r\n");
         assert!(ask("/", &link).starts_with("HTTP/1.0 200"), "a link leads here");
+        assert!(ask("/", &frame).starts_with("HTTP/1.0 403"), "it is in no other page");
     }
     let answer = ask("/explain", "Sec-Fetch-Site: same-origin\r\n");
     assert!(answer.starts_with("HTTP/1.0 200") && answer.contains("x-content-type-options: nosniff"), "{answer}");
