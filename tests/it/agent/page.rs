@@ -125,7 +125,18 @@ async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
     agent.crash().await;
     browser.until("it says that it is cut off", "!document.querySelector('#lost').hidden").await;
     fits(&mut browser).await;
+    let hide = |hidden: bool| {
+        format!(
+            "{{ Object.defineProperty(document, 'hidden', {{ configurable: true, value: {hidden} }}); \
+             document.dispatchEvent(new Event('visibilitychange')); window.mark = performance.now(); }}"
+        )
+    };
+    browser.eval(&hide(true)).await;
     let mut agent = place.start(&["--admin", &address]).await;
+    browser.until("it would have tried again", "performance.now() > window.mark + 5000").await;
+    let lost = browser.eval("!document.querySelector('#lost').hidden").await;
+    assert_eq!(lost, true, "a page that nobody sees asks for nothing");
+    browser.eval(&hide(false)).await;
     browser.until("it finds back", "document.querySelector('#lost').hidden").await;
     browser.until("it is told anew", &row(&["web-n1", "Running"])).await;
 
