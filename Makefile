@@ -22,6 +22,7 @@ else
 	$(CARGO) test --workspace --lib --bins --tests
 endif
 	$(CARGO) test --workspace --doc
+	$(CARGO) test --workspace --bench '*'
 
 browser:
 ifeq ($(BROWSER),)
@@ -31,6 +32,7 @@ endif
 
 lint:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace --all-targets --no-default-features -- -D warnings
 	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --locked --no-default-features -- -D warnings
@@ -50,7 +52,8 @@ containers:
 	pods are not run as containers"
 
 bench:
-	$(CARGO) bench --workspace
+	$(CARGO) bench --bench engine
+	$(CARGO) bench --bench node
 
 # What the hot paths execute, beside the committed counts. As root, valgrind is installed where it is missing.
 instructions:

@@ -1,6 +1,5 @@
 //! Hooks that cost nothing, so that what is measured is the engine.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
@@ -8,6 +7,8 @@ use std::time::Instant;
 
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
+
+use crate::refused::Refused;
 
 /// Counts, and wakes who made it once a goal is reached. Nobody polls it, so that waiting costs no CPU time.
 pub(crate) struct Counter {
@@ -139,18 +140,6 @@ impl Failing {
         Arc::new(Failing { syncs: Counter::new() })
     }
 }
-
-/// An error without a size, so that making one allocates nothing.
-#[derive(Debug)]
-struct Refused;
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("refused")
-    }
-}
-
-impl std::error::Error for Refused {}
 
 impl PodSyncer for Failing {
     async fn sync_pod(&self, _cx: &HookContext, _work: &SyncPod) -> Result<SyncOutcome, SyncError> {

@@ -13,7 +13,8 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::pod_worker::Update;
 
 use crate::bed::{Bed, Scale, scattered};
-use crate::measure::{RunDelay, Samples, Sorted, median, pause};
+use crate::measure::{RunDelay, Samples, median, pause};
+use crate::queries::ask;
 use crate::suites::Figures;
 
 /// Between two calls of the prober: it must sleep most of the time, or it would slow the passes that it looks at.
@@ -57,51 +58,85 @@ pub(crate) fn none_desired(scale: Scale) -> Figures {
     vec![("call_us", call.as_secs_f64() * 1e6), ("finished_us", finished.as_secs_f64() * 1e6)]
 }
 
-/// Passes back to back, while somebody else updates and asks.
-pub(crate) fn waits(scale: Scale) -> Figures {
+/// Passes back to back that find nothing to do, while somebody else updates and asks.
+pub(crate) fn waits_all(scale: Scale) -> Figures {
     let bed = Bed::idle(scale.n);
     let desired = all(&bed);
-    let over = AtomicBool::new(false);
-    let (updates, queries) = thread::scope(|scope| {
-        let prober = scope.spawn(|| probe(&bed, &over));
+    let mut waits = Waits::none_yet();
+    waits.during(&bed, || {
         let end = Instant::now() + scale.lasting(PROBED);
         let mut made = 0;
         while made < passes(scale) || Instant::now() < end {
             black_box(bed.engine.sync_known_pods(&desired));
             made += 1;
         }
-        over.store(true, Ordering::Release);
-        prober.join().expect("the prober does not panic")
     });
-    vec![
-        ("update_p999_us", updates.micros_at(0.999)),
-        ("update_max_us", updates.max_micros()),
-        ("query_p999_us", queries.micros_at(0.999)),
-        ("query_max_us", queries.max_micros()),
-    ]
+    waits.figures()
 }
 
-fn probe(bed: &Bed, over: &AtomicBool) -> (Sorted, Sorted) {
-    let delay = RunDelay::of_this_thread();
-    let mut updates = Samples::with_room(0);
-    let mut queries = Samples::with_room(0);
-    for pod in scattered(&bed.pods) {
-        if over.load(Ordering::Acquire) {
-            break;
-        }
-        pause(PROBE_PAUSE);
-        let before = delay.nanos();
-        let start = Instant::now();
-        bed.engine.update_pod(Update::sync(pod.clone()));
-        let updated = start.elapsed();
-        let between = delay.nanos();
-        let start = Instant::now();
-        black_box(bed.engine.could_have_running_containers(pod.uid()));
-        let asked = start.elapsed();
-        updates.push(waited(updated, between - before));
-        queries.push(waited(asked, delay.nanos() - between));
+/// Passes that stop all pods, and what follows, while somebody else updates and asks. Each needs idle pods, and so an engine.
+pub(crate) fn waits_none(scale: Scale) -> Figures {
+    let mut waits = Waits::none_yet();
+    for _ in 0..scale.of((100_000 / scale.n).clamp(3, 50)) {
+        let bed = Bed::idle(scale.n);
+        waits.during(&bed, || {
+            black_box(bed.engine.sync_known_pods(&HashSet::<PodUid>::new()));
+            bed.hooks.clean_ups.wait_for(scale.n as u64);
+        });
     }
-    (updates.sorted(), queries.sorted())
+    waits.figures()
+}
+
+/// What calls took that somebody made beside the passes.
+struct Waits {
+    updates: Samples,
+    queries: Samples,
+}
+
+impl Waits {
+    fn none_yet() -> Self {
+        Waits { updates: Samples::with_room(0), queries: Samples::with_room(0) }
+    }
+
+    /// Makes calls from the beginning of `passes` to its end, at least one.
+    fn during(&mut self, bed: &Bed, passes: impl FnOnce()) {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| self.probe(bed, &over));
+            passes();
+            over.store(true, Ordering::Release);
+        });
+    }
+
+    fn probe(&mut self, bed: &Bed, over: &AtomicBool) {
+        let delay = RunDelay::of_this_thread();
+        for (turn, pod) in scattered(&bed.pods).enumerate() {
+            let before = delay.nanos();
+            let start = Instant::now();
+            bed.engine.update_pod(Update::sync(pod.clone()));
+            let updated = start.elapsed();
+            let between = delay.nanos();
+            let start = Instant::now();
+            black_box(ask(bed, turn, pod));
+            let asked = start.elapsed();
+            self.updates.push(waited(updated, between - before));
+            self.queries.push(waited(asked, delay.nanos() - between));
+            if over.load(Ordering::Acquire) {
+                break;
+            }
+            pause(PROBE_PAUSE);
+        }
+    }
+
+    fn figures(self) -> Figures {
+        let (updates, queries) = (self.updates.sorted(), self.queries.sorted());
+        vec![
+            ("update_p999_us", updates.micros_at(0.999)),
+            ("update_max_us", updates.max_micros()),
+            ("query_p999_us", queries.micros_at(0.999)),
+            ("query_max_us", queries.max_micros()),
+        ]
+    }
 }
 
 /// What a call took, less the time for which it had no core.

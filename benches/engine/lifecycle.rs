@@ -49,7 +49,7 @@ pub(crate) fn memory(scale: Scale) -> Figures {
     for _ in 0..scale.of(FILLING / FEW) {
         live_once(&bed, FEW.min(scale.n));
     }
-    let pods_alone = resident();
+    let pods_and_recorder = resident();
     reset_peak();
     for _ in 0..=rounds(scale) {
         live_once(&bed, scale.n);
@@ -62,8 +62,8 @@ pub(crate) fn memory(scale: Scale) -> Figures {
         pause(scale.lasting(Duration::from_millis(100)));
     }
     let kept = resident();
-    let over_pods = |bytes: u64| bytes as f64 - pods_alone as f64;
-    vec![("peak_mib", over_pods(peak) / f64::from(1 << 20)), ("kept_bytes_per_pod", over_pods(kept) / scale.n as f64)]
+    let more = |bytes: u64| bytes as f64 - pods_and_recorder as f64;
+    vec![("peak_mib", more(peak) / f64::from(1 << 20)), ("kept_bytes_per_pod", more(kept) / scale.n as f64)]
 }
 
 /// A few pods, as a node has them between waves.

@@ -8,9 +8,13 @@
 //! ```
 //!
 //! The table goes to standard output, all values to `target/podwright-bench.json`. Upstream's figures are from another
-//! machine unless it was measured beside this; compare ratios. Allocations are counted per thread and cost about a
+//! machine unless it was measured beside this; compare ratios. Not criterion, which repeats a closure in one process and knows
+//! only its time: a workload here is a run of its own with memory, CPU time and tails, and is compared with upstream's
+//! figures instead of its own last ones. Allocations are counted per thread and cost about a
 //! nanosecond each, which is in all figures.
 
+#[path = "../support/apart.rs"]
+mod apart;
 #[path = "../support/args.rs"]
 mod args;
 mod bed;
@@ -27,6 +31,8 @@ mod pods;
 #[path = "../support/process.rs"]
 mod process;
 mod queries;
+#[path = "../support/refused.rs"]
+mod refused;
 mod report;
 mod retry;
 mod runs;

@@ -78,7 +78,7 @@ fn read(bed: &Bed, scale: Scale) -> Figures {
 }
 
 /// The four that other components ask most.
-fn ask(bed: &Bed, turn: usize, pod: &Arc<PodObject>) -> bool {
+pub(crate) fn ask(bed: &Bed, turn: usize, pod: &Arc<PodObject>) -> bool {
     let (engine, uid) = (&bed.engine, pod.uid());
     match turn % 4 {
         0 => engine.is_pod_known_terminated(uid),

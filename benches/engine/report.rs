@@ -2,13 +2,12 @@
 
 mod lines;
 
-use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde_json::{Value, json};
 
 use crate::args::Plan;
-use crate::figures::{grouped, machine, number};
+use crate::figures::{file, grouped, machine, number};
 use crate::runs::Results;
 use lines::{LINES, Line, Target};
 
@@ -42,15 +41,10 @@ pub(crate) fn write(plan: &Plan, results: &Results) -> io::Result<()> {
     let (met, missed): (Vec<bool>, Vec<bool>) = met.partition(|met| *met);
     println!("\n{} targets met, {} missed", met.len(), missed.len());
 
-    let path = file();
+    let path = file("podwright-bench.json");
     fs::write(&path, format!("{:#}\n", document(plan, results, &cells, &checks)))?;
     println!("{}", path.display());
     Ok(())
-}
-
-fn file() -> PathBuf {
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    scratch.parent().unwrap_or(scratch).join("podwright-bench.json")
 }
 
 /// One figure at one size.

@@ -1,9 +1,8 @@
 //! Runs in processes of their own, and what they found.
 
 use std::collections::BTreeMap;
-use std::env;
-use std::process::{Command, Stdio};
 
+use crate::apart::apart;
 use crate::args::Plan;
 use crate::measure::median;
 
@@ -37,7 +36,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results, String> {
             for n in &plan.sizes {
                 done += 1;
                 eprint!("\r[{done}/{total}] {name} n={n}\x1b[K");
-                for (figure, value) in run_apart(name, *n)? {
+                for (figure, value) in apart::<BTreeMap<String, f64>>(name, *n)? {
                     results.0.entry(((*name).to_owned(), figure, *n)).or_default().push(value);
                 }
             }
@@ -45,20 +44,4 @@ pub(crate) fn measure(plan: &Plan) -> Result<Results, String> {
     }
     eprintln!("\r{done} runs\x1b[K");
     Ok(results)
-}
-
-fn run_apart(name: &str, n: usize) -> Result<BTreeMap<String, f64>, String> {
-    let what = |error: String| format!("{name} with {n} pods: {error}");
-    let program = env::current_exe().map_err(|error| what(error.to_string()))?;
-    let output = Command::new(program)
-        .args(["--run", name, "--n", &n.to_string()])
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| what(error.to_string()))?;
-    if !output.status.success() {
-        return Err(what(output.status.to_string()));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().last().unwrap_or_default();
-    serde_json::from_str(line).map_err(|error| what(format!("{line:?}: {error}")))
 }

@@ -67,31 +67,42 @@ pub(crate) fn write(counts: &BTreeMap<String, f64>) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints the counts beside the baseline. Counts that other tools made are not judged.
+/// Prints the counts beside the baseline. Counts that other tools made are not judged; which there are always is.
 ///
 /// # Errors
-/// The baseline cannot be read, or a count is too far from it.
+/// The baseline cannot be read, has other names, or a count is too far from it.
 pub(crate) fn compare(counts: &BTreeMap<String, f64>) -> Result<(), String> {
     let path = file();
     let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let baseline: Baseline = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     println!("{:<24} {:>12} {:>12} {:>8}", "instructions per call", "now", "committed", "change");
+    let gone = baseline.counts.keys().filter(|name| !counts.contains_key(*name));
+    let mut unknown: Vec<&str> = gone.map(String::as_str).collect();
     let mut moved = Vec::new();
+    for name in &unknown {
+        println!("{name:<24} {:>12} {:>12}", "-", baseline.counts[*name]);
+    }
     for (name, count) in counts {
         let Some(committed) = baseline.counts.get(name).map(|count| *count as f64) else {
             println!("{name:<24} {count:>12.0} {:>12}", "-");
-            moved.push(name.as_str());
+            unknown.push(name);
             continue;
         };
         let change = count / committed - 1.0;
         println!("{name:<24} {count:>12.0} {committed:>12.0} {:>+7.1}%", change * 100.0);
         if change.abs() > TOLERANCE {
-            moved.push(name);
+            moved.push(name.as_str());
         }
+    }
+    if !unknown.is_empty() {
+        return Err(format!(
+            "{} stand on one side only: commit the counts as they are now (--bless)",
+            unknown.join(", ")
+        ));
     }
     let tools = Tools::present();
     if tools != baseline.tools {
-        println!("not judged: the committed counts were made by {}, these by {tools}", baseline.tools);
+        println!("NOT JUDGED: the committed counts were made by {}, these by {tools}", baseline.tools);
         return Ok(());
     }
     if moved.is_empty() {

@@ -8,12 +8,15 @@
 //!
 //! Why: `step` and `update_pod` are on the path of every change of every pod. Target: within 2 % of the committed counts;
 //! fewer is to be blessed too, so that it is not lost again. With another compiler, C library or valgrind than those that
-//! made the committed counts, they are shown and not judged; the new ones are blessed in a commit of their own. Where
+//! made the committed counts, they are shown and not judged; the new ones are blessed in a commit of their own. A subject
+//! without a committed count, or the other way round, is a failure on any machine. Where
 //! valgrind is absent nothing is counted.
 
 mod baseline;
 #[path = "../support/pods.rs"]
 mod pods;
+#[path = "../support/refused.rs"]
+mod refused;
 mod subjects;
 mod valgrind;
 
@@ -23,7 +26,7 @@ use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-use subjects::{SUBJECTS, Subject};
+use subjects::{SUBJECTS, Subject, UNRECORDED};
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
@@ -66,6 +69,11 @@ fn count(bless: bool) -> Result<(), String> {
     if !valgrind::is_there() {
         println!("valgrind is not installed: no instructions counted");
         return Ok(());
+    }
+    if bless && env::var_os(UNRECORDED).is_some() {
+        return Err(format!(
+            "{UNRECORDED} is set, and the committed counts are those with a recorder: bless without it"
+        ));
     }
     let mut counts = BTreeMap::new();
     for subject in SUBJECTS {

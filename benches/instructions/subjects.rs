@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::env;
-use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +21,7 @@ use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 
 use crate::pods::{pod, pods};
+use crate::refused::Refused;
 
 /// One thing to count.
 pub(crate) struct Subject {
@@ -41,6 +41,9 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "lifecycle", run: lifecycle },
     Subject { name: "query", run: query },
 ];
+
+/// Set in the environment to see what the recorder costs.
+pub(crate) const UNRECORDED: &str = "PODWRIGHT_BENCH_UNRECORDED";
 
 const CALLS: usize = 1_000;
 const PODS: usize = 250;
@@ -191,8 +194,8 @@ impl Bed {
         let runner = System::new();
         let config =
             EngineConfig { threads: Threads::Current, seed: Some(1), error_backoff, ..EngineConfig::default() };
-        // As large as an agent has it, unless the environment asks what it costs.
-        let recorder = env::var_os("PODWRIGHT_BENCH_UNRECORDED").is_none().then(|| Arc::new(Recorder::new(16 << 20)));
+        // As large as an agent has it.
+        let recorder = env::var_os(UNRECORDED).is_none().then(|| Arc::new(Recorder::new(16 << 20)));
         let engine = runner
             .block_on(async {
                 let clock: Option<Arc<dyn Clock>> = Some(Arc::new(Still));
@@ -248,18 +251,6 @@ struct Hooks {
     clean_ups: AtomicUsize,
     fails: bool,
 }
-
-/// An error without a size, so that making one allocates nothing.
-#[derive(Debug)]
-struct Refused;
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("refused")
-    }
-}
-
-impl std::error::Error for Refused {}
 
 impl PodSyncer for Hooks {
     async fn sync_pod(&self, _cx: &HookContext, _work: &SyncPod) -> Result<SyncOutcome, SyncError> {

@@ -11,6 +11,8 @@
 //! pass looks at all pods for each pod would show it there. Target: at most 3, as for the engine. The table goes to
 //! standard output, all values to `target/podwright-node-bench.json`.
 
+#[path = "../support/apart.rs"]
+mod apart;
 #[path = "../support/args.rs"]
 #[expect(dead_code, reason = "there is one workload, run once")]
 mod args;
@@ -28,11 +30,12 @@ mod process;
 mod report;
 
 use std::env;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use apart::apart;
 use args::{Offer, Task};
 
 /// A fast allocator, as in the engine's bench.
@@ -64,6 +67,7 @@ fn perform(task: Task) -> Result<(), String> {
         Task::Measure(plan) => {
             let mut results = Vec::new();
             for (name, n) in plan.names.iter().flat_map(|name| plan.sizes.iter().map(move |n| (name, *n))) {
+                eprintln!("{n} pods");
                 results.push((n, apart(name, n)?));
             }
             report::write(&results).map_err(|error| format!("cannot write the results: {error}"))
@@ -84,20 +88,4 @@ fn perform(task: Task) -> Result<(), String> {
             Ok(())
         }
     }
-}
-
-/// One run in a process of its own.
-fn apart(name: &str, n: usize) -> Result<Map<String, Value>, String> {
-    eprintln!("{n} pods");
-    let what = |error: String| format!("{n} pods: {error}");
-    let program = env::current_exe().map_err(|error| what(error.to_string()))?;
-    let mut command = Command::new(program);
-    command.args(["--run", name, "--n", &n.to_string()]).stderr(Stdio::inherit());
-    let output = command.output().map_err(|error| what(error.to_string()))?;
-    if !output.status.success() {
-        return Err(what(output.status.to_string()));
-    }
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().last().unwrap_or_default();
-    serde_json::from_str(line).map_err(|error| what(format!("{line:?}: {error}")))
 }

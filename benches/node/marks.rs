@@ -40,6 +40,8 @@ impl Marks {
 
     /// Waits for a mark of `count` pods from now on.
     pub(crate) fn wait_for(&self, mark: Mark, count: usize) {
+        // What still comes of the phase before is noted no more.
+        self.waits_for.store(Mark::Nothing as u8, Ordering::Release);
         self.at.iter().for_each(|at| at.store(0, Ordering::Relaxed));
         self.left.store(count, Ordering::Release);
         self.waits_for.store(mark as u8, Ordering::Release);

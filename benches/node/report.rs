@@ -1,11 +1,10 @@
 //! The table and the file.
 
-use std::path::Path;
 use std::{fs, io};
 
 use serde_json::{Map, Value, json};
 
-use crate::figures::{grouped, machine, number};
+use crate::figures::{file, grouped, machine, number};
 
 /// Growth of a cost per pod from the smallest size to the largest that is still linear: caches miss more often.
 const LINEAR: f64 = 3.0;
@@ -62,8 +61,7 @@ pub(crate) fn write(results: &[(usize, Map<String, Value>)]) -> io::Result<()> {
             _ => println!(),
         }
     }
-    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let path = scratch.parent().unwrap_or(scratch).join("podwright-node-bench.json");
+    let path = file("podwright-node-bench.json");
     let values: Vec<Value> = results.iter().map(|(n, figures)| json!({"pods": n, "figures": figures})).collect();
     fs::write(&path, format!("{:#}\n", json!({"machine": machine(), "values": values})))?;
     println!("\n{}", path.display());

@@ -1,6 +1,13 @@
 //! How figures are shown.
 
+use std::path::{Path, PathBuf};
 use std::{fs, thread};
+
+/// The file of all values, in the target directory.
+pub(crate) fn file(name: &str) -> PathBuf {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    scratch.parent().unwrap_or(scratch).join(name)
+}
 
 /// What the figures depend on besides the code.
 pub(crate) fn machine() -> String {

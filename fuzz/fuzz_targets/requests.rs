@@ -2,11 +2,14 @@
 
 #![no_main]
 
+use std::future::poll_fn;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use libfuzzer_sys::Corpus;
 use podwright::actors::admission::NodeCapacity;
 use podwright::actors::containers::perform::ContainersConfig;
@@ -21,7 +24,8 @@ use podwright::adapters::storage::FileStorage;
 use podwright::agent::{About, EventLog, View, router};
 use podwright::metrics::Metrics;
 use podwright::{Node, NodeConfig, NodePorts};
-use podwright_fuzz::requests::{Answer, PODS, Request, check};
+use podwright_fuzz::requests::{Answer, EVENTS, PODS, Request, check};
+use tempfile::TempDir;
 use tower_service::Service;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
@@ -31,15 +35,24 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
         let mut router = ROUTER.lock().unwrap().clone();
         let answer = router.call(asked).await.unwrap();
         let content_type = answer.headers().get("content-type").map(|it| it.to_str().unwrap().to_owned());
-        Answer {
-            status: answer.status().as_u16(),
-            content_type: content_type.unwrap_or_default(),
-            body: axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap().into(),
-        }
+        let (status, content_type) = (answer.status().as_u16(), content_type.unwrap_or_default());
+        let body = if content_type == EVENTS {
+            first(answer.into_body()).await
+        } else {
+            axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap().into()
+        };
+        Answer { status, content_type, body }
     });
     check(&request, &answer);
     Corpus::Keep
 });
+
+/// The first event of a stream that has no end; nothing for a request by which there is no body.
+async fn first(body: Body) -> Vec<u8> {
+    let mut body = pin!(body);
+    let frame = poll_fn(|cx| body.as_mut().poll_frame(cx)).await;
+    frame.map(|frame| frame.unwrap().into_data().unwrap_or_default().into()).unwrap_or_default()
+}
 
 fn http(request: &Request) -> Option<axum::http::Request<Body>> {
     let mut builder = axum::http::Request::builder().method(request.method.as_str()).uri(&request.target);
@@ -51,6 +64,11 @@ fn http(request: &Request) -> Option<axum::http::Request<Body>> {
 
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
+
+thread_local! {
+    /// Where the node lives. It goes with the thread that fuzzes: `exit`, by which libFuzzer ends, drops what that has.
+    static ROOT: TempDir = tempfile::Builder::new().prefix("podwright-fuzz-").tempdir().unwrap();
+}
 
 static ROUTER: LazyLock<Mutex<Router>> = LazyLock::new(|| Mutex::new(router(node(), about())));
 
@@ -65,10 +83,11 @@ fn about() -> About {
 }
 
 fn node() -> View {
+    let root: PathBuf = ROOT.with(|root| root.path().to_owned());
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         actix::System::new().block_on(async move {
-            let view = view().await;
+            let view = view(&root).await;
             tell.send(view).unwrap();
             std::future::pending::<()>().await;
         });
@@ -80,9 +99,7 @@ fn node() -> View {
     view
 }
 
-async fn view() -> View {
-    let root = std::env::temp_dir().join(format!("podwright-fuzz-{}", std::process::id()));
-    std::fs::create_dir_all(&root).unwrap();
+async fn view(root: &Path) -> View {
     let manifest = root.join("pods.yaml");
     std::fs::write(&manifest, PODS).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
@@ -98,9 +115,9 @@ async fn view() -> View {
         sources: vec![SourceKind::File],
     };
     let ports = NodePorts {
-        runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(&root)).await.unwrap()),
+        runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap()),
         network: Arc::new(Network::new().unwrap()),
-        storage: Arc::new(FileStorage::new(&root, Default::default())),
+        storage: Arc::new(FileStorage::new(root, Default::default())),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 })],

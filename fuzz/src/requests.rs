@@ -12,6 +12,9 @@ metadata: {name: other, namespace: shop}
 spec: {initContainers: [{name: a, image: i}], containers: [{name: b, image: i}]}
 ";
 
+/// The content type of a stream of events, which has no end: of such a body the first event is enough.
+pub const EVENTS: &str = "text/event-stream";
+
 /// What is asked.
 pub struct Request {
     /// `GET`, or whatever else.
@@ -61,7 +64,13 @@ pub fn check(request: &Request, answer: &Answer) {
     let Answer { status, content_type, body } = answer;
     let path = request.target.split(['?', '#']).next().unwrap_or_default();
     let what = format!("{} {} answers {status}", request.method, request.target);
-    let expected = [200, 400, 403, 404, 405, 406, 414, 431].contains(status) || (*status == 503 && path == "/readyz");
+    let expected = match *status {
+        200 | 400 | 403 | 404 | 405 | 406 | 414 | 431 => true,
+        304 => path == "/",
+        429 => path == "/recording",
+        503 => ["/readyz", "/watch"].contains(&path),
+        _ => false,
+    };
     assert!(expected, "{what}");
     if !["GET", "HEAD"].contains(&request.method.as_str()) {
         assert_ne!(*status, 200, "{what}");
@@ -74,12 +83,20 @@ pub fn check(request: &Request, answer: &Answer) {
     if hosts.any(|(_, host)| foreign(host)) {
         assert_ne!(*status, 200, "{what} to a stranger's page");
     }
+    let site = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("sec-fetch-site"));
+    if path != "/" && site.is_some_and(|(_, site)| ["cross-site", "same-site"].contains(&site.as_str())) {
+        assert_ne!(*status, 200, "{what} to another site");
+    }
     if request.method == "HEAD" {
         // The body is cut off behind the router.
         return;
     }
     if content_type.starts_with("application/json") {
         serde_json::from_slice::<serde_json::Value>(body).expect(&what);
+    } else if content_type == EVENTS {
+        let event = std::str::from_utf8(body).expect(&what).strip_prefix("event: ").expect(&what);
+        let (_, data) = event.split_once("\ndata: ").expect(&what);
+        serde_json::from_str::<serde_json::Value>(data.strip_suffix("\n\n").expect(&what)).expect(&what);
     } else if content_type.starts_with("text/plain") {
         let text = std::str::from_utf8(body).expect(&what);
         text.lines().for_each(|line| super::assert_plain(line, 4000));

@@ -85,16 +85,20 @@ pub fn router(view: View, about: About) -> Router {
 
 /// Tells a page of another site from our own: a browser says which of them asks.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// And whether somebody follows a link, or a page wants to have it for itself.
+/// And whether somebody goes somewhere, or a page wants to have it for itself.
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+/// And where it is to be shown: `document` is a tab or a window, which a frame within another page is not.
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Refuses what pages of others ask for in a browser of this machine. They could not read the answer, but they could take
-/// every seat of `/watch` and keep the agent busy with recordings; and a page whose own host name points here could read.
+/// every seat of `/watch` and the one of `/recording`; and a page whose own host name points here could read. Links lead to
+/// the page at `/` alone, because frames and windows that a page opens are links too (W3C Fetch Metadata).
 async fn ours_only(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let is = |name: &HeaderName, word: &str| headers.get(name).is_some_and(|value| value == word);
     let stranger = is(&SEC_FETCH_SITE, "cross-site") || is(&SEC_FETCH_SITE, "same-site");
-    if stranger && !is(&SEC_FETCH_MODE, "navigate") {
+    let link = is(&SEC_FETCH_MODE, "navigate") && is(&SEC_FETCH_DEST, "document");
+    if stranger && !(link && request.uri().path() == "/") {
         return (StatusCode::FORBIDDEN, "in a browser only the page at / may ask\n").into_response();
     }
     let mut response = local_names_only(request, next).await;

@@ -238,6 +238,11 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordingSize(pub(crate) usize);
 
+impl RecordingSize {
+    /// Half of what `replay` reads, because segments and what is told of idle pods go over the size.
+    pub(crate) const LARGEST: Self = RecordingSize(512 << 20);
+}
+
 impl Default for RecordingSize {
     fn default() -> Self {
         RecordingSize(16 << 20)
@@ -277,6 +282,9 @@ impl FromStr for RecordingSize {
                 "too small to hold much: give {} or more, or 0 for none",
                 RecordingSize(Recorder::SMALLEST)
             ));
+        }
+        if bytes > RecordingSize::LARGEST.0 {
+            return Err(format!("more than replay reads: give {} or less", RecordingSize::LARGEST));
         }
         Ok(RecordingSize(bytes))
     }
@@ -362,13 +370,25 @@ mod tests {
     #[test]
     fn a_recording_has_a_size_with_a_unit() {
         let parse = |text: &str| text.parse::<RecordingSize>().map(|RecordingSize(bytes)| bytes);
-        for (text, bytes) in [("16Mi", 16 << 20), ("0", 0), ("65536", 65_536), ("64KiB", 65_536), ("1M", 1_000_000)] {
+        for (text, bytes) in [
+            ("16Mi", 16 << 20),
+            ("512Mi", 512 << 20),
+            ("0", 0),
+            ("65536", 65_536),
+            ("64KiB", 65_536),
+            ("1M", 1_000_000),
+        ] {
             assert_eq!(parse(text), Ok(bytes), "{text}");
         }
         assert_eq!(RecordingSize::default().to_string(), "16Mi");
-        for (bad, says) in
-            [("63Ki", "64Ki"), ("16MI", "unit"), ("much", "unit"), ("", "not a size"), ("-1", "not a size")]
-        {
+        for (bad, says) in [
+            ("63Ki", "64Ki"),
+            ("513Mi", "512Mi"),
+            ("16MI", "unit"),
+            ("much", "unit"),
+            ("", "not a size"),
+            ("-1", "not a size"),
+        ] {
             let error = parse(bad).unwrap_err();
             assert!(error.contains(says), "{bad}: {error}");
         }

@@ -12,12 +12,14 @@ use crate::actors::text::plain;
 use crate::actors::time::Time;
 use serde_json::{Value, json};
 
-use super::cli::{ExplainOutput, ReplayArgs};
+use super::cli::{ExplainOutput, RecordingSize, ReplayArgs};
 use super::explain::nearest;
 use super::root::reason;
 
 /// The most bytes of a line.
 const LONGEST: usize = 16 << 10;
+/// The most bytes of a recording that are read, 1 GiB: a pipe may have no end.
+const MOST: u64 = 2 * RecordingSize::LARGEST.0 as u64;
 /// How many bytes tell whether a file is a recording, with some to spare.
 const BEGINNING: u64 = 64;
 
@@ -26,6 +28,8 @@ const BEGINNING: u64 = 64;
 pub(crate) enum ReplayError {
     #[error("{} cannot be read ({}): check the path", .0.display(), reason(.1))]
     File(PathBuf, io::Error),
+    #[error("{} has more than {} MiB, which no recording has: check the path", .file.display(), .most >> 20)]
+    TooLarge { file: PathBuf, most: u64 },
     #[error("{}: {}", .file.display(), plain(&.why.to_string(), LONGEST))]
     Recording { file: PathBuf, why: ReadError },
     #[error("{}: no pod {wanted} is in the recording{near}", .file.display())]
@@ -46,7 +50,7 @@ pub(crate) struct Told {
 /// [`ReplayError`].
 pub(crate) fn replay(args: &ReplayArgs) -> Result<Told, ReplayError> {
     let file = || args.file.clone();
-    let bytes = read(&args.file).map_err(|error| ReplayError::File(file(), error))?;
+    let bytes = read(&args.file, MOST)?;
     let pick = args.pod.as_deref().map_or(Pick::Nobody, pick);
     let run = recorder::replay(&bytes, &pick).map_err(|why| ReplayError::Recording { file: file(), why })?;
     if let (Some(wanted), true) = (&args.pod, run.timeline.iter().all(|line| line.uid.is_none())) {
@@ -60,12 +64,17 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<Told, ReplayError> {
 }
 
 /// A whole file or pipe; of what is no recording, and may have no end, only the beginning.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+fn read(path: &Path, most: u64) -> Result<Vec<u8>, ReplayError> {
+    let failed = |error| ReplayError::File(path.to_owned(), error);
+    let mut file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    (&mut file).take(BEGINNING).read_to_end(&mut bytes)?;
+    (&mut file).take(BEGINNING).read_to_end(&mut bytes).map_err(failed)?;
     if !matches!(recorder::replay(&bytes, &Pick::Nobody), Err(ReadError::Foreign)) {
-        file.read_to_end(&mut bytes)?;
+        // One more than may be, to see that there is more.
+        file.take(most + 1 - BEGINNING.min(most)).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    if bytes.len() as u64 > most {
+        return Err(ReplayError::TooLarge { file: path.to_owned(), most });
     }
     Ok(bytes)
 }
@@ -203,4 +212,20 @@ fn value(run: &Replay) -> Value {
         })),
         "timeline": timeline.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_without_end_is_not_read_for_ever() {
+        let recording = tempfile::NamedTempFile::new().unwrap();
+        let bytes: Vec<u8> = b"podrec\r\n".iter().copied().chain(std::iter::repeat_n(0, 2_000)).collect();
+        std::fs::write(&recording, &bytes).unwrap();
+        let whole = |most| read(recording.path(), most);
+        assert_eq!(whole(2_008).unwrap(), bytes);
+        let told = whole(2_007).unwrap_err().to_string();
+        assert!(told.contains("has more than"), "{told}");
+    }
 }

@@ -8,6 +8,9 @@
 //! faults end, everything settles; everything leaves its source, nothing remains
 //! ```
 //!
+//! A run is twelve minutes at most: seven in which things happen, three to settle, two until nothing is left. At the end of
+//! each life of the agent its recording is replayed and has to lead to the same states.
+//!
 //! A seed that fails is printed with the command that repeats it. `PODWRIGHT_SIM_SEED=n` runs one seed and shows its
 //! whole trace if it fails; `PODWRIGHT_SIM_SEEDS=n` runs so many, from `PODWRIGHT_SIM_FROM=n` on. A plain
 //! run takes 500 that nobody has seen before, and those that failed once.
@@ -33,7 +36,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use run::run;
+use run::{Report, run};
 use scenario::Scenario;
 use shrink::shrink;
 use trace::KEPT;
@@ -47,8 +50,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a whole number"))
 }
 
-/// Runs seeds on all cores; answers with the first that fails.
-fn hunt(seeds: &[u64]) -> Option<Arc<Scenario>> {
+/// Runs seeds on all cores; answers with the first that fails, and how.
+fn hunt(seeds: &[u64]) -> Option<(Arc<Scenario>, Report)> {
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(None);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -57,9 +60,10 @@ fn hunt(seeds: &[u64]) -> Option<Arc<Scenario>> {
             scope.spawn(|| {
                 while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let scenario = Arc::new(plan::plan(*seed));
-                    if run(&scenario, KEPT).violation.is_some() {
+                    let report = run(&scenario, KEPT);
+                    if report.violation.is_some() {
                         next.store(seeds.len(), Ordering::Relaxed);
-                        failed.lock().get_or_insert(scenario);
+                        failed.lock().get_or_insert((scenario, report));
                     }
                 }
             });
@@ -68,12 +72,20 @@ fn hunt(seeds: &[u64]) -> Option<Arc<Scenario>> {
     failed.into_inner()
 }
 
-/// Fails with all that is needed to understand a scenario that fails, made as small as it goes.
-fn judge(scenario: &Arc<Scenario>, kept: usize) {
-    let report = run(scenario, kept);
+/// Fails if a run did, with all that is needed to understand it: the scenario made as small as it goes, unless the whole
+/// was asked for.
+fn judge(scenario: &Arc<Scenario>, report: Report, shrunk: bool) {
     let Some(violation) = report.violation.clone() else { return };
+    let again = run(scenario, KEPT);
+    if again.hash != report.hash || again.violation != report.violation {
+        panic!(
+            "{violation}\n\nSeed {} does not repeat: another run says {:?}. What differs is not drawn from the seed, so there is \
+             something to mend there as well.\n\n{}",
+            scenario.seed, again.violation, report.trace,
+        );
+    }
     let whole = scenario.steps.len();
-    let (small, report) = if kept > KEPT { (scenario.clone(), report) } else { shrink(scenario.clone(), report) };
+    let (small, report) = if shrunk { shrink(scenario.clone(), report) } else { (scenario.clone(), report) };
     panic!(
         "{violation}\n\nThis repeats it with its whole trace:\n    {SEED}={} cargo test --test it simulation::random_lives\n\n\
          {} of {whole} steps are enough:\n{small}\n{}\n{}",
@@ -100,15 +112,17 @@ fn failed_before() -> Vec<u64> {
 #[test]
 fn random_lives_of_a_node_keep_every_promise() {
     if let Some(seed) = number(SEED) {
-        judge(&Arc::new(plan::plan(seed)), usize::MAX);
+        let scenario = Arc::new(plan::plan(seed));
+        let report = run(&scenario, usize::MAX);
+        judge(&scenario, report, false);
         return;
     }
     let count = number(SEEDS).unwrap_or(DEFAULT_SEEDS);
     let first = number(FROM).unwrap_or_else(fresh);
     let seeds: Vec<u64> = failed_before().into_iter().chain(first..first + count).collect();
     let begin = Instant::now();
-    if let Some(scenario) = hunt(&seeds) {
-        judge(&scenario, KEPT);
+    if let Some((scenario, report)) = hunt(&seeds) {
+        judge(&scenario, report, true);
     }
     eprintln!("{} seeds, {count} of them from {first}: {:.1?}", seeds.len(), begin.elapsed());
 }
@@ -120,4 +134,12 @@ fn a_seed_repeats_every_step() {
         assert_eq!(reports[0].hash, reports[1].hash, "seed {seed}");
         assert!(reports[0].length > 100, "seed {seed}");
     }
+}
+
+#[test]
+#[should_panic(expected = "does not repeat")]
+fn a_failure_that_does_not_repeat_is_a_failure() {
+    let scenario = Arc::new(plan::plan(0));
+    let seen = Report { violation: Some("seen once".to_owned()), ..run(&scenario, KEPT) };
+    judge(&scenario, seen, true);
 }

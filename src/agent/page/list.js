@@ -38,7 +38,7 @@ function blank() {
 
 const hashOf = (row) => `#${encodeURIComponent(row.namespace)}/${encodeURIComponent(row.name)}`;
 
-function fill(element, pod, index) {
+function fill(element, pod, index, cursor) {
   const { row } = pod, { parts } = element, now = clock.now();
   if (element.pod !== pod) {
     element.pod = pod;
@@ -61,7 +61,7 @@ function fill(element, pod, index) {
   element.ariaRowIndex = String(index + 2);
   const selected = String(pod.key === chosen);
   if (element.ariaSelected !== selected) element.ariaSelected = selected;
-  element.tabIndex = index === cursorIndex() ? 0 : -1;
+  element.tabIndex = index === cursor ? 0 : -1;
   element.style.transform = `translateY(${index * list.height}px)`;
 }
 
@@ -93,6 +93,7 @@ function window_() {
     element.remove();
     list.spare.push(element);
   }
+  const cursor = cursorIndex();
   for (const [uid, index] of want) {
     let element = list.drawn.get(uid);
     if (!element) {
@@ -101,7 +102,7 @@ function window_() {
       list.drawn.set(uid, element);
       rows.append(element);
     }
-    fill(element, list.shown[index], index);
+    fill(element, list.shown[index], index, cursor);
     if (list.told.has(uid) && !still.matches) element.animate(TOLD, 1400);
   }
   list.told.clear();

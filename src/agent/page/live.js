@@ -93,9 +93,9 @@ document.addEventListener("visibilitychange", () => {
   clearTimeout(hidden);
   if (document.hidden) {
     hidden = setTimeout(() => {
-      if (live.state === "lost") return;
       live.source?.close();
       live.source = undefined;
+      if (live.state === "lost") return;
       clock.stop();
       state("paused");
     }, 30_000);
@@ -104,7 +104,7 @@ document.addEventListener("visibilitychange", () => {
 
 setInterval(() => {
   if (live.state === "lost") {
-    if (!live.source && Date.now() >= live.next) connect();
+    if (!live.source && Date.now() >= live.next && !document.hidden) connect();
     else if (live.source && performance.now() - live.heard > SILENCE) lose();
     tellLost();
     return;
@@ -119,4 +119,6 @@ setInterval(() => {
 
 recall();
 route();
-connect();
+// A tab may be opened behind others.
+if (document.hidden) state("paused");
+else connect();

@@ -125,7 +125,18 @@ async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
     agent.crash().await;
     browser.until("it says that it is cut off", "!document.querySelector('#lost').hidden").await;
     fits(&mut browser).await;
+    let hide = |hidden: bool| {
+        format!(
+            "{{ Object.defineProperty(document, 'hidden', {{ configurable: true, value: {hidden} }}); \
+             document.dispatchEvent(new Event('visibilitychange')); window.mark = performance.now(); }}"
+        )
+    };
+    browser.eval(&hide(true)).await;
     let mut agent = place.start(&["--admin", &address]).await;
+    browser.until("it would have tried again", "performance.now() > window.mark + 5000").await;
+    let lost = browser.eval("!document.querySelector('#lost').hidden").await;
+    assert_eq!(lost, true, "a page that nobody sees asks for nothing");
+    browser.eval(&hide(false)).await;
     browser.until("it finds back", "document.querySelector('#lost').hidden").await;
     browser.until("it is told anew", &row(&["web-n1", "Running"])).await;
 
@@ -239,11 +250,17 @@ async fn the_page_is_sent_once_and_no_other_page_may_ask() {
     let etag = page.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
     assert!(ask("/", &format!("If-None-Match: {etag}\r\n")).starts_with("HTTP/1.0 304"));
     for site in ["cross-site", "same-site"] {
-        for path in ["/watch", "/recording", "/explain"] {
-            assert!(ask(path, &format!("Sec-Fetch-Site: {site}\r\n")).starts_with("HTTP/1.0 403"), "{path}");
+        let script = format!("Sec-Fetch-Site: {site}\r\n");
+        let link = format!("{script}Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n");
+        let frame = format!("{script}Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n");
+        // A window that a page opens says what a link says.
+        for path in ["/recording", "/watch", "/explain"] {
+            for how in [&script, &link, &frame] {
+                assert!(ask(path, how).starts_with("HTTP/1.0 403"), "{path} {how}");
+            }
         }
-        let link = format!("Sec-Fetch-Site: {site}\r\nSec-Fetch-Mode: navigate\r\n");
         assert!(ask("/", &link).starts_with("HTTP/1.0 200"), "a link leads here");
+        assert!(ask("/", &frame).starts_with("HTTP/1.0 403"), "it is in no other page");
     }
     let answer = ask("/explain", "Sec-Fetch-Site: same-origin\r\n");
     assert!(answer.starts_with("HTTP/1.0 200") && answer.contains("x-content-type-options: nosniff"), "{answer}");

@@ -285,8 +285,9 @@ struct Late<'a> {
 
 impl Drop for Late<'_> {
     fn drop(&mut self) {
-        let config =
-            self.config.take().filter(|config| Rng::of(0, &[config.pod.full_name().as_str().as_bytes()]).percent(50));
+        let seed = self.world.scenario.seed;
+        let chosen = |config: &SandboxConfig| Rng::of(seed, &[config.pod.full_name().as_str().as_bytes()]).percent(50);
+        let config = self.config.take().filter(chosen);
         if let Some(config) = config {
             self.world.make_late(config);
         }

@@ -72,7 +72,7 @@ pub(super) struct Wanted {
 
 impl Entry {
     fn uid(&self, plan: &PodPlan) -> PodUid {
-        PodUid::new(&format!("{}-{}", plan.name, self.incarnation))
+        uid(plan, self.incarnation)
     }
 
     fn object(&mut self, plan: &PodPlan) -> &Arc<PodObject> {
@@ -81,6 +81,10 @@ impl Entry {
         let standing = Standing { uid: &uid, image, label, deleting, status: status.as_ref() };
         self.object.get_or_insert_with(|| objects::object(plan, &standing))
     }
+}
+
+fn uid(plan: &PodPlan, incarnation: u32) -> PodUid {
+    PodUid::new(&format!("{}-{incarnation}", plan.name))
 }
 
 impl Outside {
@@ -183,6 +187,12 @@ impl Outside {
         Some(self.pods.get(which)?.uid(self.scenario.pods.get(which)?))
     }
 
+    /// The UIDs of all pods that there ever were.
+    pub(super) fn ever(&self) -> Vec<PodUid> {
+        let pods = self.pods.iter().zip(&self.scenario.pods);
+        pods.flat_map(|(entry, plan)| (0..=entry.incarnation).map(|number| uid(plan, number))).collect()
+    }
+
     pub(super) fn mute(&mut self, source: Source, until: Time) {
         self.lines[source as usize].mute_until = until;
     }
@@ -241,7 +251,7 @@ impl Outside {
             }
             // Whatever had the name before is wanted no more.
             for earlier in 0..entry.incarnation {
-                self.doomed.insert(PodUid::new(&format!("{}-{earlier}", plan.name)));
+                self.doomed.insert(self::uid(plan, earlier));
             }
         }
         Some(SourceSet { source: source.kind(), pods, problems: problems.into_iter().collect() })

@@ -8,7 +8,10 @@ use super::scenario::{
 };
 
 /// For how long something happens. Then faults end, and all has to come to rest.
-pub(super) const EVENTFUL: Duration = Duration::from_secs(300);
+pub(super) const EVENTFUL: Duration = Duration::from_secs(420);
+/// Up to when there is what a seed draws first. What comes after it is drawn last, so that a seed that failed keeps these
+/// minutes.
+const FIRST: Duration = Duration::from_secs(300);
 
 /// The scenario of a seed.
 pub(super) fn plan(seed: u64) -> Scenario {
@@ -52,14 +55,25 @@ pub(super) fn plan(seed: u64) -> Scenario {
         }
         steps.push(Step { at, what });
     }
+    let with_events = rng.percent(75);
+    for _ in 0..rng.pick(&[0, 1, 2, 3, 5]) {
+        let which = rng.below(count);
+        let what = match rng.below(6) {
+            0 if troubles > 0 => What::Fault(window(&mut rng, count)),
+            1 => What::Crash(rng.pick(&[Duration::ZERO, Duration::from_secs(20)])),
+            _ => change(&mut rng, which, &pods[which]),
+        };
+        let at = rng.millis(0, 119_999);
+        steps.push(Step { at: FIRST + at, what });
+    }
     steps.sort_by_key(|step| step.at);
-    Scenario { seed, with_events: rng.percent(75), pods, steps }
+    Scenario { seed, with_events, pods, steps }
 }
 
 fn when(rng: &mut Rng) -> Duration {
     // Many things at the same few instants: they race.
     match rng.below(3) {
-        0 => Duration::from_secs(rng.next() % EVENTFUL.as_secs()),
+        0 => Duration::from_secs(rng.next() % FIRST.as_secs()),
         1 => Duration::from_secs(5 * (1 + rng.next() % 8)),
         _ => rng.millis(0, 299_999),
     }
@@ -67,24 +81,10 @@ fn when(rng: &mut Rng) -> Duration {
 
 /// What is done with one pod.
 fn life(rng: &mut Rng, which: Which, pod: &PodPlan, steps: &mut Vec<Step>) {
-    let from_api = pod.source == Source::Api;
     let born = if rng.percent(60) { Duration::from_secs(rng.next() % 5) } else { when(rng) / 2 };
     steps.push(Step { at: born, what: What::Add(which) });
     for _ in 0..rng.pick(&[0, 0, 1, 1, 2, 3, 4]) {
-        let what = match rng.below(14) {
-            0 | 1 => What::Label(which),
-            2 | 3 => What::Image(which),
-            4 | 5 => What::SandboxEnds(which),
-            6 | 7 if from_api => {
-                let grace = rng.pick(&[None, Some(0), Some(1), Some(5), Some(60)]);
-                What::Kill { pod: which, evict: rng.percent(60), grace }
-            }
-            6..=9 if !from_api => What::Replace(which),
-            8 => What::Return(which, rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(12)])),
-            9 | 10 if from_api => What::Delete(which, rng.pick(&[0, 1, 5, 20, 40])),
-            11 => What::Remove(which),
-            _ => What::Label(which),
-        };
+        let what = change(rng, which, pod);
         let soon = rng.percent(50);
         let at = if soon { born + rng.millis(0, 20_000) } else { born + when(rng) };
         if let What::Delete(..) = what
@@ -104,7 +104,26 @@ fn life(rng: &mut Rng, which: Which, pod: &PodPlan, steps: &mut Vec<Step>) {
         }
         steps.push(Step { at, what });
     }
-    steps.retain(|step| step.at < EVENTFUL);
+    steps.retain(|step| step.at < FIRST);
+}
+
+/// One thing that happens to a pod.
+fn change(rng: &mut Rng, which: Which, pod: &PodPlan) -> What {
+    let from_api = pod.source == Source::Api;
+    match rng.below(14) {
+        0 | 1 => What::Label(which),
+        2 | 3 => What::Image(which),
+        4 | 5 => What::SandboxEnds(which),
+        6 | 7 if from_api => {
+            let grace = rng.pick(&[None, Some(0), Some(1), Some(5), Some(60)]);
+            What::Kill { pod: which, evict: rng.percent(60), grace }
+        }
+        6..=9 if !from_api => What::Replace(which),
+        8 => What::Return(which, rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(12)])),
+        9 | 10 if from_api => What::Delete(which, rng.pick(&[0, 1, 5, 20, 40])),
+        11 => What::Remove(which),
+        _ => What::Label(which),
+    }
 }
 
 fn window(rng: &mut Rng, pods: usize) -> Window {

@@ -1,5 +1,6 @@
 //! One simulation, from the first agent's start to the empty node at the end.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ContainerRuntime, EventRecorder, PodEvent, SandboxState, SourceKind};
+use podwright_actors::recorder::{Pick, Recorder, replay};
 use podwright_actors::shutdown::{ShutdownConfig, ShutdownGate, groups, stop_all};
 use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
@@ -32,6 +34,8 @@ const SAMPLE: Duration = Duration::from_secs(1);
 /// may just have ended.
 const SETTLED: Duration = Duration::from_secs(EVENTFUL.as_secs() + 180);
 const SETTLED_LATEST: Duration = Duration::from_secs(SETTLED.as_secs() + 20);
+/// A recorder in which old events make room for new ones, and one that keeps all of a life.
+const RECORDERS: [usize; 2] = [Recorder::SMALLEST, 2 << 20];
 /// How long the end of everything may take: the longest grace, and what is retried once.
 const DRAINED_WITHIN: Duration = Duration::from_secs(120);
 
@@ -126,6 +130,7 @@ impl Course {
         self.world.note("an agent starts".into());
         self.outside.agent_is_new();
         let end = self.go(&mut life).await;
+        self.look_back(&life);
         self.world.clock.stand();
         end
     }
@@ -156,7 +161,7 @@ impl Course {
             clock: world.clock.clone(),
             admission,
             metrics: metrics.clone(),
-            recorder: None,
+            recorder: Some(Arc::new(Recorder::new(RECORDERS[usize::from(world.scenario.seed % 2 == 1)]))),
         };
         let node = Node::start(config, ports).unwrap();
         let agent = Agent::of(&node);
@@ -198,6 +203,22 @@ impl Course {
             if self.world.broken().is_some() {
                 return End::Over;
             }
+        }
+    }
+
+    /// What an agent recorded leads to the states in which it was, and it can say where each of its pods stands.
+    fn look_back(&self, life: &Life) {
+        let recording = life.node.engine.recording().expect("a simulated agent has a recorder");
+        match replay(&recording, &Pick::Nobody) {
+            Ok(run) => {
+                if let Some(difference) = run.difference {
+                    self.world.violated(format!("its recording leads elsewhere: {difference:?}"));
+                }
+            }
+            Err(error) => self.world.violated(format!("its recording cannot be replayed: {error}")),
+        }
+        if catch_unwind(AssertUnwindSafe(|| life.node.explainer.lines())).is_err() {
+            self.world.violated("telling where the pods stand panics".into());
         }
     }
 
@@ -323,7 +344,7 @@ impl Course {
                 }
             }
             Stage::Draining(since) => {
-                let seen = checks::drained(&self.world, &life.agent, &life.metrics, &self.disk);
+                let seen = checks::drained(&self.world, &life.node, &life.metrics, &self.disk, &self.outside.ever());
                 match seen {
                     Ok(()) => return true,
                     Err(what) if now.since(since) > DRAINED_WITHIN => self.world.violated(what),

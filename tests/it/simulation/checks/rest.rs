@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use podwright_actors::containers::restart::{OnExit, on_exit};
 use podwright_actors::ids::PodUid;
+use podwright_actors::node::Node;
 use podwright_actors::pod::{Phase, PodObject, is_sidecar};
 use podwright_actors::pod_worker::{Lifecycle, WaitFor};
 use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodRuntimeStatus, SandboxState};
@@ -137,12 +138,24 @@ fn runs(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus, lags: boo
 }
 
 /// After everything left its source: nothing of it is left.
-pub(in crate::simulation) fn drained(world: &World, agent: &Agent, metrics: &Metrics, disk: &Disk) -> Verdict {
+pub(in crate::simulation) fn drained(
+    world: &World,
+    node: &Node,
+    metrics: &Metrics,
+    disk: &Disk,
+    ever: &[PodUid],
+) -> Verdict {
     if let Some(pod) = world.runtime.list_pods().now_or_never().unwrap().unwrap().first() {
         return Err(format!("the runtime still has {pod:?}"));
     }
-    if let Some(snapshot) = agent.engine.snapshots().first() {
+    if let Some(snapshot) = node.engine.snapshots().first() {
         return Err(format!("the engine still knows {snapshot:?}"));
+    }
+    if let Some(line) = node.explainer.lines().first() {
+        return Err(format!("it is still told where this stands: {line:?}"));
+    }
+    for uid in ever {
+        forgotten(node, uid).map_err(|what| format!("{uid}: {what}"))?;
     }
     if let Some(uid) = disk.directories().first() {
         return Err(format!("{uid} still has a directory"));
@@ -154,6 +167,23 @@ pub(in crate::simulation) fn drained(world: &World, agent: &Agent, metrics: &Met
         if zero.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0") && !line.ends_with(" 0.0") {
             return Err(format!("although nothing is there: {line}"));
         }
+    }
+    Ok(())
+}
+
+/// Nothing is remembered of a pod that nobody will ask for again.
+fn forgotten(node: &Node, uid: &PodUid) -> Verdict {
+    let containers = &node.containers;
+    if let Some(status) = node.statuses.get(uid) {
+        return Err(format!("its status is still kept: {status:?}"));
+    }
+    if let Some(doing) = containers.activities().of(uid).first() {
+        return Err(format!("something is still done for it: {doing:?}"));
+    }
+    let (volume, starts) = (containers.activities().volume_of(uid), containers.start_errors().of(uid));
+    let pulls = containers.pull_failures(uid);
+    if volume.is_some() || !starts.is_empty() || !pulls.is_empty() {
+        return Err(format!("what went wrong is still kept: {volume:?} {starts:?} {pulls:?}"));
     }
     Ok(())
 }
