@@ -196,9 +196,21 @@ impl<'a> Reader<'a> {
         self.number(what).map(Duration::from_nanos)
     }
 
+    /// A text of any length.
+    pub(crate) fn long_text(&mut self, what: &'static str) -> Read<&'a str> {
+        self.text_of(usize::MAX, what)
+    }
+
+    /// A text that is no longer than [`Put::text`] writes one.
     pub(crate) fn text(&mut self, what: &'static str) -> Read<&'a str> {
+        self.text_of(LONGEST_TEXT, what)
+    }
+
+    fn text_of(&mut self, most: usize, what: &'static str) -> Read<&'a str> {
         let length = self.number(what)?;
-        let Ok(length) = usize::try_from(length) else { return self.missing(what) };
+        let Some(length) = usize::try_from(length).ok().filter(|length| *length <= most) else {
+            return self.missing(what);
+        };
         let bytes = self.raw(length, what)?;
         str::from_utf8(bytes).or_else(|_| self.missing(what))
     }

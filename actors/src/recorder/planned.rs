@@ -77,7 +77,7 @@ pub(super) struct Recorded {
 impl Recorded {
     pub(super) fn read(reader: &mut Reader<'_>) -> Read<Self> {
         let uid = reader.uid("a UID")?;
-        let json = reader.text("a pod")?;
+        let json = reader.long_text("a pod")?;
         let pod = match json {
             "" => None,
             json => match serde_json::from_str(json).ok().and_then(|pod| PodObject::new(pod).ok()) {
@@ -87,7 +87,7 @@ impl Recorded {
         };
         let seen = read_status(reader)?;
         let probes = read_probes(reader)?;
-        Ok(Recorded { uid, pod, seen, probes, plan: reader.text("a plan")?.to_owned() })
+        Ok(Recorded { uid, pod, seen, probes, plan: reader.long_text("a plan")?.to_owned() })
     }
 }
 

@@ -100,7 +100,7 @@ pub fn replay(bytes: &[u8], pick: &Pick) -> Result<Replay, ReadError> {
         },
         pick,
         number: 0,
-        pods: Pods::default(),
+        pods: Pods::new(*pick != Pick::Nobody),
         objects: HashMap::new(),
         names: HashMap::new(),
         seen: HashSet::new(),

@@ -8,6 +8,10 @@ use crate::pod_worker::update::{Target, UpdateKind};
 use crate::recorder::{Put, Read, Reader};
 use crate::time::Time;
 
+/// So many waiters of a pod are told apart, and as many a keyframe tells of: a replay makes one for each, in memory that the
+/// file does not have.
+pub(super) const MOST_WAITERS: usize = 16;
+
 /// Names of the single bits, in order; the lowest three bits are the lifecycle.
 const BITS: [&str; 14] = [
     "deleted",
@@ -72,7 +76,7 @@ impl Digest {
                     Stop::Started { noticed, .. } => CONFIG | STARTED | bit(NOTICED, *noticed),
                     Stop::Runtime { .. } => RUNTIME_ONLY,
                 };
-                let notifiers = t.notifiers.len().min(usize::from(u16::MAX)) as u64;
+                let notifiers = t.notifiers.len().min(MOST_WAITERS) as u64;
                 check.add(notifiers << 1 | u64::from(t.status_fn.is_some()));
             }
             State::Terminated(t) => bits |= flags(t.flags) | bit(CONFIG, t.config.is_some()),

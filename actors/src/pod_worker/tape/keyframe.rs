@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::digest::MOST_WAITERS;
 use super::event::{edits_nothing, put_kind, read_kind};
 use super::object::{Held, put_config, put_running, put_target, read_config, read_running, read_target};
 use crate::ids::PodUid;
@@ -48,7 +49,7 @@ pub(super) fn put(bytes: &mut Vec<u8>, uid: &PodUid, record: &Record, now: Time)
             put_flags(bytes, t.flags);
             bytes.number(t.grace.seconds().into());
             bytes.flag(t.forced);
-            bytes.number(t.notifiers.len().min(usize::from(u16::MAX)) as u64);
+            bytes.number(t.notifiers.len().min(MOST_WAITERS) as u64);
             bytes.flag(t.status_fn.is_some());
         }
         State::Terminated(t) => {
@@ -110,7 +111,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, now: Time) -> Read<(PodUid, Record)>
             let grace = Grace::from_seconds(reader.small("a grace")?.into());
             let forced = reader.flag("whether a grace was asked for")?;
             let notifiers = reader.number("how many wait")?;
-            if notifiers > u16::MAX.into() {
+            if notifiers > MOST_WAITERS as u64 {
                 return reader.missing("a believable number of waiters");
             }
             let status_fn = reader.flag("whether the status is edited")?.then(edits_nothing);
