@@ -42,17 +42,16 @@ const CHUNK: usize = 250;
 /// Who looks.
 pub(super) trait Eyes: Send + Sync {
     /// Takes its time.
-    fn look(&self) -> Seen;
-
-    /// What a pod waits for, if that is worth telling.
-    fn nearest(&self, pod: &PodFacts, now: Time) -> Option<RowWait>;
+    fn look(&self) -> Seen<'_>;
 }
 
 /// What is true at one instant.
-pub(super) struct Seen {
+pub(super) struct Seen<'a> {
     pub(super) at: Time,
     pub(super) agent: Agent,
     pub(super) pods: Vec<PodFacts>,
+    /// What a pod waits for, if that is worth telling.
+    pub(super) nearest: Box<dyn Fn(&PodFacts) -> Option<RowWait> + 'a>,
 }
 
 /// Looks for all who watch.
@@ -185,9 +184,9 @@ impl Watch {
 
     /// One look.
     fn look(&self, sight: &mut Sight) {
-        let Seen { at, agent, pods } = self.eyes.look();
+        let Seen { at, agent, pods, nearest } = self.eyes.look();
         let now = Millis::from(at);
-        let change = sight.board.take(pods, at, &|pod| self.eyes.nearest(pod, at));
+        let change = sight.board.take(pods, at, &*nearest);
         let mut told = Vec::new();
         // The first look is told to each by itself.
         if sight.awake {
