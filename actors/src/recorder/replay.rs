@@ -245,8 +245,6 @@ impl Run<'_> {
                     self.tell(at, Some(uid), note.describe());
                 }
             }
-            // Passes are many and the same; what they do to a pod is one of its events.
-            None if matches!(note, Note::Pass { error: None, .. }) => {}
             None if *self.pick != Pick::Nobody => self.tell(at, None, note.describe()),
             None => {}
         }

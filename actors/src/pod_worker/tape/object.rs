@@ -10,9 +10,9 @@ use crate::pod::{MIRROR_ANNOTATION, Phase, PodObject, SOURCE_ANNOTATION};
 use crate::pod_worker::state::Record;
 use crate::pod_worker::update::{Config, Target};
 use crate::ports::RunningPod;
-use crate::recorder::{Put, Read, Reader};
+use crate::recorder::{Coded, Put, Read, Reader, coded};
 
-const PHASES: [Phase; 5] = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown];
+coded!(Phase: Pending, Running, Succeeded, Failed, Unknown);
 
 /// Where an object stands that need not be written again.
 const NONE: u8 = 0;
@@ -110,7 +110,7 @@ pub(super) fn read_config(reader: &mut Reader<'_>, held: Held<'_>) -> Read<Confi
 }
 
 fn put_pod(bytes: &mut Vec<u8>, pod: &PodObject) {
-    let phase = PHASES.into_iter().position(|phase| phase == pod.phase()).unwrap_or(0) as u8;
+    let phase = pod.phase().code();
     let flags = [
         pod.is_static(),
         pod.is_mirror(),
@@ -133,7 +133,7 @@ fn read_pod(reader: &mut Reader<'_>) -> Read<Arc<PodObject>> {
     let name = reader.full_name("a pod's name")?;
     let deletion_grace = if has(3) { Some(reader.signed("a deletion grace")?) } else { None };
     let spec_grace = if has(4) { Some(reader.signed("a grace")?) } else { None };
-    let Some(phase) = PHASES.get(usize::from(flags >> 5)) else { return reader.missing("a pod's phase") };
+    let Some(phase) = Phase::ALL.get(usize::from(flags >> 5)) else { return reader.missing("a pod's phase") };
     let mut annotations = std::collections::BTreeMap::new();
     if has(0) {
         annotations.insert(SOURCE_ANNOTATION.to_owned(), "file".to_owned());
