@@ -106,7 +106,7 @@ impl Change {
 }
 
 /// Tells what a pod waits for, if that is worth telling.
-pub(super) type Nearest<'a> = &'a dyn Fn(&PodFacts) -> Option<RowWait>;
+pub(super) type Nearest<'a> = dyn Fn(&PodFacts) -> Option<RowWait> + 'a;
 
 /// The rows as they were told last, and the facts they were made of.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ pub(super) struct Board {
 impl Board {
     /// Takes what is true now, and `nearest`, which tells what a pod waits for; says what differs. A pod with the same
     /// facts as before costs a comparison.
-    pub(super) fn take(&mut self, pods: Vec<PodFacts>, now: Time, nearest: Nearest<'_>) -> Change {
+    pub(super) fn take(&mut self, pods: Vec<PodFacts>, now: Time, nearest: &Nearest<'_>) -> Change {
         let mut before = std::mem::take(&mut self.pods);
         let mut change = Change::default();
         self.pods.reserve(pods.len());

@@ -24,7 +24,7 @@ use crate::actors::time::Time;
 use tokio::sync::watch as signal;
 
 use super::about::Agent;
-use super::board::{Board, Millis, Row, RowWait, all};
+use super::board::{Board, Millis, Nearest, Row, all};
 
 /// How many may watch at a time.
 pub(super) const SEATS: usize = 64;
@@ -50,8 +50,7 @@ pub(super) struct Seen<'a> {
     pub(super) at: Time,
     pub(super) agent: Agent,
     pub(super) pods: Vec<PodFacts>,
-    /// What a pod waits for, if that is worth telling.
-    pub(super) nearest: Box<dyn Fn(&PodFacts) -> Option<RowWait> + 'a>,
+    pub(super) nearest: Box<Nearest<'a>>,
 }
 
 /// Looks for all who watch.
