@@ -15,7 +15,7 @@
 //! The memory is divided into rings, and each ring into segments; the oldest segment goes when a ring is full. The frames of
 //! one pod are all in one ring, in the order of its steps, because they are written under its cell's lock. The first frame
 //! of a pod in a segment is a *keyframe*, its whole record, so that what is left can be replayed whatever was dropped.
-//! Of a pod's object only those facts are kept that the core reads. Plain rounds (looked at again, taken,
+//! Of a pod's object only those facts are kept that the core reads, and its version. Plain rounds (looked at again, taken,
 //! set up well, or in vain for the same reason as before) are counted in the pod's cell and take one frame together.
 //!
 //! A ring's lock is taken only for events that are written, and a ring has an eighth of the pods. The notes have one ring: its
@@ -36,7 +36,8 @@
 //! | 6 | 65535 in place of a ring, and the number of segments (4) |
 //!
 //! A frame is its length (3), its kind (1), the time since the frame before it, and what its kind says: for a pod its
-//! number, the event and a digest of the state after it. Numbers are LEB128, checksums CRC-32.
+//! number, the event and a digest of the state after it, of the objects it acts on, and of what the step asks for. Numbers are
+//! LEB128, checksums CRC-32.
 
 mod bytes;
 mod file;

@@ -100,7 +100,7 @@ impl Tape {
         frame.bytes.number(tape.id.into());
         event::put_birth(frame.bytes, &update, observed, &tick);
         let (record, effects) = birth(update, observed, tick);
-        Digest::of(&record).put(frame.bytes);
+        Digest::after(&record, &effects).put(frame.bytes);
         frame.end();
         (tape, record, effects)
     }
@@ -195,7 +195,7 @@ impl Tape {
         frame.bytes.number(self.id.into());
         event::put(frame.bytes, record, &event, &tick);
         let effects = step(record, event, tick);
-        Digest::of(record).put(frame.bytes);
+        Digest::after(record, &effects).put(frame.bytes);
         frame.end();
         effects
     }

@@ -14,6 +14,9 @@ use crate::recorder::{Coded, Put, Read, Reader, coded};
 
 coded!(Phase: Pending, Running, Succeeded, Failed, Unknown);
 
+/// Of a version so many bytes are kept.
+const LONGEST_VERSION: usize = 32;
+
 /// Where an object stands that need not be written again.
 const NONE: u8 = 0;
 const ACTIVE: u8 = 1;
@@ -124,6 +127,14 @@ fn put_pod(bytes: &mut Vec<u8>, pod: &PodObject) {
     for grace in [pod.deletion_grace(), pod.spec_grace()].into_iter().flatten() {
         bytes.signed(grace);
     }
+    bytes.text(version(pod));
+}
+
+/// Which version of an object this is, as the API server numbers them; empty for one from elsewhere, where another version
+/// is another pod. No number is longer than what is told of it.
+pub(super) fn version(pod: &PodObject) -> &str {
+    let version = pod.metadata().resource_version.as_deref().unwrap_or_default();
+    version.get(..LONGEST_VERSION.min(version.len())).unwrap_or_default()
 }
 
 fn read_pod(reader: &mut Reader<'_>) -> Read<Arc<PodObject>> {
@@ -133,6 +144,7 @@ fn read_pod(reader: &mut Reader<'_>) -> Read<Arc<PodObject>> {
     let name = reader.full_name("a pod's name")?;
     let deletion_grace = if has(3) { Some(reader.signed("a deletion grace")?) } else { None };
     let spec_grace = if has(4) { Some(reader.signed("a grace")?) } else { None };
+    let version = reader.text("a version")?;
     let Some(phase) = Phase::ALL.get(usize::from(flags >> 5)) else { return reader.missing("a pod's phase") };
     let mut annotations = std::collections::BTreeMap::new();
     if has(0) {
@@ -146,6 +158,7 @@ fn read_pod(reader: &mut Reader<'_>) -> Read<Arc<PodObject>> {
             name: Some(name.name().to_owned()),
             namespace: Some(name.namespace().to_owned()),
             uid: Some(uid.to_string()),
+            resource_version: (!version.is_empty()).then(|| version.to_owned()),
             annotations: Some(annotations),
             deletion_timestamp: has(2).then_some(ApiTime(jiff::Timestamp::UNIX_EPOCH)),
             deletion_grace_period_seconds: deletion_grace,

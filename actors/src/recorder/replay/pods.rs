@@ -95,7 +95,7 @@ impl Pods {
         let (counts, rest) = Quiet::read(reader, tick.now)?;
         let before = record.lifecycle();
         counts.replay(record, rest, tick);
-        let differs = compare(record, reader)?;
+        let differs = compare(Digest::of(record), reader)?;
         let told = Told::of(uid, record, differs, self.tells, || said(counts, record));
         Ok(Told { before: Some(before), counts: counts.events(), ..told })
     }
@@ -105,7 +105,7 @@ impl Pods {
         let (update, observed, jitter) = read_birth(reader, tick.now)?;
         let kind = EventKind::of_update(&update);
         let (record, effects) = birth(update, observed, Tick { jitter, ..tick });
-        let differs = compare(&record, reader)?;
+        let differs = compare(Digest::after(&record, &effects), reader)?;
         let told = Told::of(&uid, &record, differs, self.tells, || describe(&kind, &effects, None, &record));
         self.records.insert(key, (uid, record));
         Ok(told)
@@ -118,7 +118,7 @@ impl Pods {
         let name = record.full_name().cloned();
         let kind = EventKind::of(&event);
         let effects = step(record, event, Tick { jitter, ..tick });
-        let differs = compare(record, reader)?;
+        let differs = compare(Digest::after(record, &effects), reader)?;
         let words = || describe(&kind, &effects, hook, record);
         let mut told = Told { before: Some(before), ..Told::of(uid, record, differs, self.tells, words) };
         told.name = told.name.or(name);
@@ -162,9 +162,8 @@ impl Told {
     }
 }
 
-fn compare(record: &Record, reader: &mut Reader<'_>) -> Read<Option<(String, String)>> {
+fn compare(got: Digest, reader: &mut Reader<'_>) -> Read<Option<(String, String)>> {
     let expected = Digest::read(reader)?;
-    let got = Digest::of(record);
     Ok((expected != got).then(|| (expected.to_string(), got.to_string())))
 }
 

@@ -362,3 +362,28 @@ fn the_first_difference_is_told() {
     assert!(found.expected.starts_with("terminating, "), "{}", found.expected);
     assert!(found.got.starts_with("sync, "), "{}", found.got);
 }
+
+// The two versions say the same in all that a step reads, so that nothing else would tell them apart.
+#[test]
+fn a_core_that_keeps_the_older_of_two_updates_is_found_out() {
+    let mut world = World::new(64 * 1024, 1);
+    let version = |world: &World, version: &str| {
+        let mut pod = world.pods[0].object.pod().clone();
+        pod.metadata.resource_version = Some(version.to_owned());
+        Update::changed(PodObject::new(pod).unwrap())
+    };
+    let take = Op::Take { may_start: true, observed: Observed::Never };
+    for update in [version(&world, "41"), version(&world, "42")] {
+        world.update(0, update);
+        world.apply(0, &take);
+    }
+    assert_eq!(world.check().difference, None);
+    // The core that made the recording took a newer one, of which the recording knows nothing.
+    let tick = world.tick(0);
+    let update = version(&world, "43");
+    let (_, record) = world.pods[0].record.as_mut().unwrap();
+    let _effects = crate::pod_worker::step::step(record, Event::Update(update), tick);
+    world.apply(0, &Op::Done(4));
+    let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
+    assert!(found.event.starts_with("sync_pod went well"), "{found:?}");
+}
