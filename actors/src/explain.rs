@@ -39,7 +39,7 @@ use chain::Cx;
 use wait::time;
 
 pub use facts::{Failing, NodeState, PodFacts, SeenEvent};
-pub use lookup::Explainer;
+pub use lookup::{Explainer, Look};
 pub use patience::Patience;
 pub use runs::Run;
 pub use wait::{On, Subject, Wait, What};

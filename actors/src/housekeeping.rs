@@ -97,15 +97,18 @@ impl PassHealth {
         self.0.lock().clone()
     }
 
-    fn passed(&self, now: Time, result: &Result<(), PassError>) {
+    /// Whether there is something to tell of: passes that go well as the one before are many and the same.
+    fn passed(&self, now: Time, result: &Result<(), PassError>) -> bool {
         let (last, failing) = &mut *self.0.lock();
         *last = Some(now);
+        let tells = failing.is_some() || result.is_err();
         match result {
             Ok(()) => *failing = None,
             Err(PassError::List(error)) => {
                 Failing::note(failing, format!("cannot list the runtime's pods: {error}"), now);
             }
         }
+        tells
     }
 }
 
@@ -140,8 +143,8 @@ impl Housekeeping {
         let mut seen = Seen::default();
         let result = self.compare(&mut seen).await;
         let end = self.clock.now();
-        self.state.health.passed(end, &result);
-        if let Some(recorder) = self.dispatcher.engine.recorder() {
+        let tells = self.state.health.passed(end, &result);
+        if let Some(recorder) = self.dispatcher.engine.recorder().filter(|_| tells) {
             let Seen { desired, known, listed } = seen;
             let error =
                 result.as_ref().err().map(|PassError::List(why)| format!("cannot list the runtime's pods: {why}"));

@@ -15,11 +15,15 @@
 //! The memory is divided into rings, and each ring into segments; the oldest segment goes when a ring is full. The frames of
 //! one pod are all in one ring, in the order of its steps, because they are written under its cell's lock. The first frame
 //! of a pod in a segment is a *keyframe*, its whole record, so that what is left can be replayed whatever was dropped.
-//! Of a pod's object only those facts are kept that the core reads. Plain rounds (looked at again, taken,
+//! Of a pod's object only those facts are kept that the core reads, and its version. Plain rounds (looked at again, taken,
 //! set up well, or in vain for the same reason as before) are counted in the pod's cell and take one frame together.
 //!
-//! What is deliberately absent: a lock that all pods share (a ring's lock is taken only for events that are written, and a ring
-//! has an eighth of the pods), and input or output: whoever wants a file asks for its bytes.
+//! A ring's lock is taken only for events that are written, and a ring has an eighth of the pods. The notes have one ring: its
+//! lock is taken once for each plan that is made and each note, for a look-up and, where something is new, to copy bytes that
+//! are made before.
+//!
+//! What is deliberately absent: a lock that all pods share on the way of their events, and input or output: whoever wants a
+//! file asks for its bytes.
 //!
 //! # The format
 //!
@@ -32,7 +36,8 @@
 //! | 6 | 65535 in place of a ring, and the number of segments (4) |
 //!
 //! A frame is its length (3), its kind (1), the time since the frame before it, and what its kind says: for a pod its
-//! number, the event and a digest of the state after it. Numbers are LEB128, checksums CRC-32.
+//! number, the event and a digest of the state after it, of the objects it acts on, and of what the step asks for. Numbers are
+//! LEB128, checksums CRC-32.
 
 mod bytes;
 mod file;
@@ -58,7 +63,9 @@ use crate::ports::PodRuntimeStatus;
 use crate::probes::ProbeSnapshot;
 use crate::time::Time;
 
-pub(crate) use bytes::{Put, Read, Reader};
+use planned::{Body, Missing};
+
+pub(crate) use bytes::{Coded, Put, Read, Reader, coded};
 pub(crate) use ring::Ring;
 
 pub use file::{FORMAT, ReadError};
@@ -149,7 +156,8 @@ impl Recorder {
     }
 
     /// How many pods may be told of before a recording is saved, each in about 160 bytes, so that an eighth of the memory is
-    /// enough.
+    /// enough. Of the others the recording has what was written of them: not the plain rounds since then, and nothing at all
+    /// of one whose frames were all dropped.
     pub(crate) fn most_settled(&self) -> usize {
         self.size / (8 * 160)
     }
@@ -159,7 +167,8 @@ impl Recorder {
         self.notes.lock().put(at, note);
     }
 
-    /// Keeps what a plan was made from and what it says. Nothing is written while both stay what they were.
+    /// Keeps what a plan was made from and what it says. Nothing is written while both stay what they were, nor of a pod
+    /// whose object would fill a segment.
     pub fn planned(
         &self,
         at: Time,
@@ -168,9 +177,13 @@ impl Recorder {
         probes: &ProbeSnapshot,
         plan: &Plan,
     ) {
-        // Most plans are the ones that were made before, and all pods share this lock: what can be done before it is.
-        let body = planned::body(seen, probes, plan);
-        self.notes.lock().planned(at, pod, &body);
+        // Most plans are the ones that were made before, and all pods share this lock: bytes are made before it is taken.
+        let body = Body::new(seen, probes, plan);
+        if self.notes.lock().planned(at, pod, &body, None) == Missing::Object
+            && let Ok(json) = serde_json::to_string(pod.pod())
+        {
+            let _kept = self.notes.lock().planned(at, pod, &body, Some(&json));
+        }
     }
 
     /// Forgets which plans were made for pods of which `keep` says no.

@@ -30,13 +30,11 @@ use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 
 use crate::actors::explain::PodFacts;
-use crate::actors::time::Time;
 
 use super::view::View;
 
 use about::Agent;
 pub use about::{About, Place};
-use board::RowWait;
 use watch::{Eyes, Seen, Watch};
 
 const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/detail.css"));
@@ -81,14 +79,15 @@ struct Looker {
 }
 
 impl Eyes for Looker {
-    fn look(&self) -> Seen {
+    fn look(&self) -> Seen<'_> {
         let Looker { view, about } = self;
-        Seen { at: view.now(), agent: Agent::now(view, about, &PAGE.etag), pods: view.pods() }
-    }
-
-    fn nearest(&self, pod: &PodFacts, now: Time) -> Option<RowWait> {
-        let (wait, words) = self.view.node.explainer.nearest(pod);
-        nearest::nearest(pod, wait, words, now)
+        let look = view.look();
+        let (at, pods) = (look.now(), look.pods());
+        let nearest = Box::new(move |pod: &PodFacts| {
+            let (wait, words) = look.nearest(pod);
+            nearest::nearest(pod, wait, words, at)
+        });
+        Seen { at, agent: Agent::now(view, about, &PAGE.etag), pods, nearest }
     }
 }
 

@@ -103,17 +103,17 @@ impl Screen {
 
     /// The table as it is now, for the record after the end.
     pub(crate) fn last_words(view: &View) -> String {
-        let now = view.now();
-        let rows: Vec<_> = view.pods().iter().map(|pod| table::row(pod, now, view)).collect();
+        let look = view.look();
+        let rows: Vec<_> = look.pods().iter().map(|pod| table::row(pod, &look)).collect();
         table::lines(&table::COLUMNS, &rows).join("\n")
     }
 
     fn frame(&self) -> String {
         let size = size();
-        let now = self.view.now();
-        let pods = self.view.pods();
+        let look = self.view.look();
+        let pods = look.pods();
         // What does not fit need not be worked out.
-        let rows = pods.iter().take(usize::from(size.rows)).map(|pod| table::row(pod, now, &self.view)).collect();
+        let rows = pods.iter().take(usize::from(size.rows)).map(|pod| table::row(pod, &look)).collect();
         let content = Content {
             title: self.title.clone(),
             rows,

@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::actors::explain::{PodFacts, PodLine};
+use crate::actors::explain::{Look, PodFacts, PodLine};
 use crate::actors::status::short_age;
 use crate::actors::text::plain;
 use crate::actors::time::Time;
-
-use super::view::View;
 
 /// Between two columns.
 const GAP: usize = 3;
@@ -18,10 +16,10 @@ const CELL: usize = 512;
 pub(crate) const COLUMNS: [&str; 7] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITS FOR"];
 
 /// One pod's cells of the live table.
-pub(crate) fn row(pod: &PodFacts, now: Time, view: &View) -> Vec<String> {
-    let waits = view.node.explainer.line(pod).wait;
+pub(crate) fn row(pod: &PodFacts, look: &Look<'_>) -> Vec<String> {
+    let waits = look.line(pod).wait;
     let mut row = vec![pod.full_name.namespace().to_owned(), pod.full_name.name().to_owned()];
-    match pod.summary(now) {
+    match pod.summary(look.now()) {
         Some(summary) => {
             row.extend([summary.ready_column(), pod.state(&summary), summary.restarts_column(), summary.age_column()])
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::explain::{Explanation, PodFacts};
+use crate::actors::explain::{Explanation, Look, PodFacts};
 use crate::actors::ids::FullName;
 use crate::actors::node::Node;
 use crate::actors::ports::{Clock, SourceProblem};
@@ -27,6 +27,11 @@ impl View {
     /// The time by which ages are told.
     pub fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// Looks at all pods at once.
+    pub fn look(&self) -> Look<'_> {
+        self.node.explainer.look()
     }
 
     /// Every pod that is wanted or still known, by full name; of one name the wanted one first.

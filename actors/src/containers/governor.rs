@@ -52,6 +52,22 @@ pub struct Standing {
     pub limit: usize,
 }
 
+/// Who waits, as it was at one instant: made once for all whose place is asked for.
+#[derive(Debug)]
+pub struct Line {
+    places: HashMap<Ticket, usize>,
+    running: usize,
+    limit: usize,
+}
+
+impl Line {
+    /// Where a ticket stands; nothing if it did not wait.
+    pub fn standing(&self, ticket: Ticket) -> Option<Standing> {
+        let before = *self.places.get(&ticket)?;
+        Some(Standing { before, running: self.running, limit: self.limit })
+    }
+}
+
 impl StartGovernor {
     /// Nothing runs yet.
     pub fn new(clock: Arc<dyn Clock>, counter: Arc<dyn StartCounter>) -> Self {
@@ -79,10 +95,11 @@ impl StartGovernor {
         Place { governor: self, ticket, asked: now, told, ended: false }
     }
 
-    /// Where a ticket stands; only those that wait have one.
-    pub fn standing(&self, ticket: Ticket) -> Standing {
+    /// The line as it is now. Takes as long as it is.
+    pub fn line(&self) -> Line {
         let inner = self.inner.lock();
-        Standing { before: inner.core.before(ticket), running: inner.core.running(), limit: inner.core.limit() }
+        let places = inner.core.line().zip(0..).collect();
+        Line { places, running: inner.core.running(), limit: inner.core.limit() }
     }
 
     fn step(&self, event: Event) {

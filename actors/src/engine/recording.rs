@@ -14,6 +14,9 @@ impl Engine {
 
     /// The recording up to now, as the bytes of a file that [`replay`](crate::recorder::replay()) reads; `None` if nothing is
     /// recorded.
+    ///
+    /// Of a node with more pods than one for each 1,280 bytes of memory, some are told of only as far as events of theirs were
+    /// written: how often they were looked at since, and pods to which nothing happened for long, may be missing.
     pub fn recording(&self) -> Option<Vec<u8>> {
         let inner = self.inner();
         let recorder = inner.recorder.as_ref()?;

@@ -1,5 +1,6 @@
 //! Where the facts come from.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use super::chain::{Cx, chain, short, troubles};
 use super::facts::{NodeState, PodFacts, SeenEvent};
 use super::{Explanation, PodLine, Wait, explain, heading, line, state};
 use crate::containers::activity::{Activity, Task};
+use crate::containers::governor::Line;
 use crate::containers::perform::ContainerManager;
 use crate::desired::Desired;
 use crate::engine::{Engine, PodSnapshot};
@@ -41,20 +43,37 @@ pub struct Explainer {
     pub started: Time,
 }
 
+/// One look at a node: all that it tells is told as of one time, and what holds for all pods is found out once.
+pub struct Look<'a> {
+    at: &'a Explainer,
+    now: Time,
+    node: NodeState,
+    /// The line for starts, as it was when the first pod was found in it.
+    line: OnceCell<Line>,
+}
+
 impl Explainer {
-    /// Every pod that is wanted or still known, by full name; of one name the wanted one first.
-    pub fn pods(&self) -> Vec<PodFacts> {
-        self.some(|_| true)
+    /// Looks.
+    pub fn look(&self) -> Look<'_> {
+        let (last_pass, passes) = self.passes.look();
+        let node = NodeState {
+            started: self.started,
+            missing_sources: self.desired.missing_sources().into_iter().collect(),
+            last_pass,
+            passes,
+            runtime: self.observer.outage(),
+        };
+        Look { at: self, now: self.clock.now(), node, line: OnceCell::new() }
     }
 
-    /// One pod by UID.
-    pub fn pod(&self, uid: &PodUid) -> Option<PodFacts> {
-        self.facts(uid, self.desired.pod(uid), self.engine.snapshot(uid))
+    /// Every pod that is wanted or still known, by full name; of one name the wanted one first.
+    pub fn pods(&self) -> Vec<PodFacts> {
+        self.look().pods()
     }
 
     /// The pods of one full name, the wanted one first: a pod may wait for the end of another of its name.
     pub fn named(&self, name: &FullName) -> Vec<PodFacts> {
-        self.some(|other| other == name)
+        self.look().some(|other| other == name)
     }
 
     /// The name of every pod that is wanted or still known, some more than once.
@@ -71,28 +90,46 @@ impl Explainer {
     /// Explains the pod of a name that is wanted, or else the last one that is still known. `events` tells the last events
     /// of a UID, the newest last.
     pub fn explain(&self, name: &FullName, events: &dyn Fn(&PodUid) -> Vec<SeenEvent>) -> Option<Explanation> {
-        let found = self.named(name);
+        let look = self.look();
+        let found = look.some(|other| other == name);
         let (pod, others) = found.split_first()?;
-        Some(self.with(|cx| explain(cx, pod, others, &events(&pod.uid), &self.problems())))
+        Some(look.with(|cx| explain(cx, pod, others, &events(&pod.uid), &self.problems())))
     }
 
     /// One line for each pod, in the order of their names.
     pub fn lines(&self) -> Vec<PodLine> {
-        let pods = self.pods();
-        self.with(|cx| pods.iter().map(|pod| line(cx, pod)).collect())
+        let look = self.look();
+        look.pods().iter().map(|pod| look.line(pod)).collect()
     }
 
     /// What holds up every pod of the node, if anything does.
     pub fn troubles(&self) -> Vec<Wait> {
-        self.with(troubles)
+        self.look().with(troubles)
+    }
+}
+
+impl Look<'_> {
+    /// When it was.
+    pub fn now(&self) -> Time {
+        self.now
     }
 
-    /// The line of one pod that was looked at before.
+    /// See [`Explainer::pods`].
+    pub fn pods(&self) -> Vec<PodFacts> {
+        self.some(|_| true)
+    }
+
+    /// One pod by UID.
+    pub fn pod(&self, uid: &PodUid) -> Option<PodFacts> {
+        self.facts(uid, self.at.desired.pod(uid), self.at.engine.snapshot(uid))
+    }
+
+    /// The line of a pod.
     pub fn line(&self, pod: &PodFacts) -> PodLine {
         self.with(|cx| line(cx, pod))
     }
 
-    /// The nearest wait of a pod that was looked at before, and the same in a few words: what, but not how long still.
+    /// The nearest wait of a pod, and the same in a few words: what, but not how long still.
     pub fn nearest(&self, pod: &PodFacts) -> (Wait, String) {
         self.with(|cx| {
             let mut chain = chain(cx, pod);
@@ -112,23 +149,15 @@ impl Explainer {
     }
 
     fn with<T>(&self, ask: impl FnOnce(&Cx<'_>) -> T) -> T {
-        let (last_pass, passes) = self.passes.look();
-        let node = NodeState {
-            started: self.started,
-            missing_sources: self.desired.missing_sources().into_iter().collect(),
-            last_pass,
-            passes,
-            runtime: self.observer.outage(),
-        };
-        ask(&Cx { now: self.clock.now(), node: &node, find: &|uid| self.pod(uid) })
+        ask(&Cx { now: self.now, node: &self.node, find: &|uid| self.pod(uid) })
     }
 
     fn some(&self, wanted: impl Fn(&FullName) -> bool) -> Vec<PodFacts> {
-        let snapshots = self.engine.snapshots().into_iter();
+        let snapshots = self.at.engine.snapshots().into_iter();
         let snapshots = snapshots.filter(|snapshot| snapshot.full_name.as_ref().is_none_or(&wanted));
         let mut snapshots: HashMap<PodUid, PodSnapshot> = snapshots.map(|it| (it.uid.clone(), it)).collect();
         let mut pods = Vec::new();
-        for object in self.desired.pods().into_iter().filter(|pod| wanted(pod.full_name())) {
+        for object in self.at.desired.pods().into_iter().filter(|pod| wanted(pod.full_name())) {
             let snapshot = snapshots.remove(object.uid());
             pods.extend(self.facts(object.uid(), Some(object.clone()), snapshot));
         }
@@ -140,27 +169,29 @@ impl Explainer {
 
     fn facts(&self, uid: &PodUid, wanted: Option<Arc<PodObject>>, snapshot: Option<PodSnapshot>) -> Option<PodFacts> {
         let desired = wanted.is_some();
-        let object = wanted.or_else(|| self.engine.active_pod(uid));
+        let object = wanted.or_else(|| self.at.engine.active_pod(uid));
         let full_name = match (&object, &snapshot) {
             (Some(object), _) => object.full_name().clone(),
             (None, Some(snapshot)) => snapshot.full_name.clone()?,
             (None, None) => return None,
         };
         let standing = |activity: &Activity| match activity.task {
-            Task::AwaitTurn(_, ticket) => Some(self.containers.governor().standing(ticket)),
+            Task::AwaitTurn(_, ticket) => {
+                self.line.get_or_init(|| self.at.containers.governor().line()).standing(ticket)
+            }
             _ => None,
         };
-        let activities = self.containers.activities();
+        let activities = self.at.containers.activities();
         Some(PodFacts {
-            status: self.statuses.get(uid).or_else(|| Some(Arc::new(object.as_ref()?.status()?.clone()))),
+            status: self.at.statuses.get(uid).or_else(|| Some(Arc::new(object.as_ref()?.status()?.clone()))),
             object,
             snapshot,
             desired,
             activities: activities.of(uid).into_iter().map(|one| (one.clone(), standing(&one))).collect(),
-            start_errors: self.containers.start_errors().of(uid),
-            pulls: self.containers.pull_failures(uid),
+            start_errors: self.at.containers.start_errors().of(uid),
+            pulls: self.at.containers.pull_failures(uid),
             volume: activities.volume_of(uid),
-            stop: self.shutdown.turn(uid),
+            stop: self.at.shutdown.turn(uid),
             ..PodFacts::named(uid.clone(), full_name)
         })
     }

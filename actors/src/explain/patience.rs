@@ -40,7 +40,7 @@ impl Patience {
         self.waits.get(uid).is_none_or(|watched| now.since(watched.looked) >= self.after / 10)
     }
 
-    /// Looks at the nearest wait of a pod; true once per wait, when it has lasted long enough.
+    /// Looks at the nearest wait of a pod; true once per wait, when it has lasted long enough and tells of trouble.
     ///
     /// A wait whose start is not known counts from the first look at it. It is another wait if it is for something else,
     /// not if what it waits for was tried again.
@@ -58,7 +58,7 @@ impl Patience {
             *watched = new();
         }
         watched.looked = now;
-        if watched.told || now.since(watched.since) < self.after {
+        if watched.told || now.since(watched.since) < self.after || !wait.is_trouble(now) {
             return false;
         }
         watched.told = true;
@@ -98,5 +98,22 @@ mod tests {
         // Once all was well, the next one counts anew.
         assert!(!is_over(&wait(What::Nothing, "", 0), 9002));
         assert!(is_over(&wait(What::Image, "b", 8000), 9003));
+    }
+
+    // What goes on as it should is not told of, however long it takes; what should have ended by itself is.
+    #[test]
+    fn a_stop_or_a_hook_is_told_of_beyond_its_time() {
+        let mut patience = Patience::new(Duration::from_secs(300));
+        let mut told_at = |wait: &Wait, uid: &str| {
+            let uid = PodUid::new(uid);
+            (0..1000).find(|at| patience.is_over(&uid, wait, Time::from_secs(1000 + at * 10)))
+        };
+        let until = |what, next: Option<u64>| wait(what, "a", 0).next(next.map(|next| Time::from_secs(1000 + next)));
+        assert_eq!(told_at(&until(What::InitContainer, None), "init"), None);
+        assert_eq!(told_at(&until(What::Grace, Some(3600)), "long grace"), Some(361));
+        assert_eq!(told_at(&until(What::Grace, Some(30)), "cannot be killed"), Some(30));
+        assert_eq!(told_at(&until(What::ContainerStop, Some(600)), "a container"), Some(61));
+        assert_eq!(told_at(&until(What::LifecycleHook, Some(600)), "pre-stop"), Some(61));
+        assert_eq!(told_at(&until(What::LifecycleHook, None), "post-start"), Some(30));
     }
 }

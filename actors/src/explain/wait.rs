@@ -1,8 +1,13 @@
 //! What a pod can wait for, as values.
 
+use std::time::Duration;
+
 use serde::{Serialize, Serializer};
 
 use crate::time::Time;
+
+/// What is killed takes a moment to end; so long after its time a stop is not yet late.
+const LATE: Duration = Duration::from_secs(10);
 
 /// One thing that a pod waits for, or, further down a chain, that this waits for in turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -93,21 +98,6 @@ impl What {
     pub const fn is_rest(self) -> bool {
         matches!(self, What::Nothing | What::Rejected)
     }
-
-    /// Whether a long wait for it tells of trouble. Long work that goes on as it should does not.
-    pub const fn is_trouble(self) -> bool {
-        !matches!(
-            self,
-            What::Nothing
-                | What::Rejected
-                | What::InitContainer
-                | What::ReadinessGate
-                | What::Grace
-                | What::StopOrder
-                | What::Shutdown
-                | What::LifecycleHook
-        )
-    }
 }
 
 /// On whom a pod waits.
@@ -170,6 +160,42 @@ pub enum Subject {
 }
 
 impl Wait {
+    /// Whether it should have ended by itself: a stop or a hook beyond the time that it was given.
+    pub fn is_overdue(&self, now: Time) -> bool {
+        let has_limit = matches!(self.what, What::Grace | What::ContainerStop | What::LifecycleHook);
+        has_limit && self.next.is_some_and(|next| next + LATE <= now)
+    }
+
+    /// Whether it tells of trouble when it lasts: work that goes on as it should does not, and neither does a stop or a
+    /// hook within its time.
+    pub(super) fn is_trouble(&self, now: Time) -> bool {
+        match self.what {
+            What::Nothing
+            | What::Rejected
+            | What::InitContainer
+            | What::ReadinessGate
+            | What::StopOrder
+            | What::Shutdown => false,
+            What::Grace | What::ContainerStop | What::LifecycleHook => self.next.is_none() || self.is_overdue(now),
+            What::Housekeeping
+            | What::Source
+            | What::Worker
+            | What::FullName
+            | What::Circle
+            | What::HookCall
+            | What::Retry
+            | What::Runtime
+            | What::Volume
+            | What::Resources
+            | What::Governor
+            | What::Sandbox
+            | What::Image
+            | What::CrashBackoff
+            | What::ContainerStart
+            | What::Probe => true,
+        }
+    }
+
     pub(super) fn new(what: What, on: On, detail: impl Into<String>, released_by: impl Into<String>) -> Self {
         Wait {
             depth: 0,

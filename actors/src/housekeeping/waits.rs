@@ -19,7 +19,8 @@ impl Housekeeping {
     pub(super) fn tell_long_waits(&self) {
         let mut patience = self.state.patience.lock();
         let Some(limit) = patience.limit() else { return };
-        let now = self.clock.now();
+        let look = self.explainer.look();
+        let now = look.now();
         let desired = self.dispatcher.desired.pods();
         let orphans = self.dispatcher.engine.unterminated_pods();
         let mut there: HashSet<PodUid> = HashSet::with_capacity(desired.len());
@@ -34,13 +35,10 @@ impl Housekeeping {
             if !patience.wants_look(pod.uid(), now) {
                 continue;
             }
-            let Some((wait, heading)) = self.explainer.nearest_wait(pod.uid()) else { continue };
+            let Some((wait, heading)) = look.nearest_wait(pod.uid()) else { continue };
             if patience.is_over(pod.uid(), &wait, now) {
                 let message = format!("{heading} ({})", wait.detail);
-                let trouble = wait.what.is_trouble();
-                let event =
-                    if trouble { PodEvent::warning(REASON, message) } else { PodEvent::normal(REASON, message) };
-                self.dispatcher.events.record(pod, event);
+                self.dispatcher.events.record(pod, PodEvent::warning(REASON, message));
             }
         }
         patience.retain(|uid| there.contains(uid));

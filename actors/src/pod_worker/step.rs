@@ -203,6 +203,7 @@ pub fn step(record: &mut Record, event: Event, tick: Tick) -> Effects {
     }
 }
 
+pub(crate) use known::is_left_alone;
 pub use update::birth;
 
 impl Record {

@@ -18,7 +18,7 @@ mod quiet;
 use std::sync::Arc;
 
 use super::state::{Pending, Record, State};
-use super::step::{Effects, Event, Outcome, Tick, birth, step};
+use super::step::{Effects, Event, Outcome, Tick, birth, is_left_alone, step};
 use super::update::{Config, Target, Update, UpdateKind};
 use crate::ids::PodUid;
 use crate::ports::Observed;
@@ -100,7 +100,7 @@ impl Tape {
         frame.bytes.number(tape.id.into());
         event::put_birth(frame.bytes, &update, observed, &tick);
         let (record, effects) = birth(update, observed, tick);
-        Digest::of(&record).put(frame.bytes);
+        Digest::after(&record, &effects).put(frame.bytes);
         frame.end();
         (tape, record, effects)
     }
@@ -140,7 +140,12 @@ impl Tape {
     ) -> Effects {
         debug_assert_eq!(self.round, round(record), "a step went by another way");
         match self.trace(record, &event, &tick) {
-            Trace::Nothing => step(record, event, tick),
+            Trace::Nothing => {
+                let stood = cfg!(debug_assertions).then(|| Digest::of(record));
+                let effects = step(record, event, tick);
+                debug_assert!(stood.is_none_or(|stood| stood == Digest::of(record)), "an untold event moved a record");
+                effects
+            }
             Trace::Counted => {
                 match &event {
                     Event::Update(_) => self.updates = self.updates.saturating_add(2),
@@ -171,15 +176,13 @@ impl Tape {
             Event::Done(outcome) => counted_if(match (self.round, outcome) {
                 (Round::Well, Outcome::Continues { check_at: None }) => true,
                 (Round::Failing, Outcome::Failed { error, .. }) => {
-                    self.syncs < Quiet::MOST_FAILED && record.failure.as_ref().is_some_and(|last| last.error == *error)
+                    record.failure.as_ref().is_some_and(|last| last.error == *error)
                 }
                 (Round::None | Round::Well | Round::Failing, _) => false,
             }),
             Event::Due if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) => Trace::Nothing,
             Event::Due => counted_if(self.turns() && record.pending.is_none()),
-            Event::Known { desired: true } if !(record.is_finished() && record.flags().restart_requested) => {
-                Trace::Nothing
-            }
+            Event::Known { desired } if is_left_alone(record, *desired) => Trace::Nothing,
             Event::Known { .. } => Trace::Written,
         }
     }
@@ -192,7 +195,7 @@ impl Tape {
         frame.bytes.number(self.id.into());
         event::put(frame.bytes, record, &event, &tick);
         let effects = step(record, event, tick);
-        Digest::of(record).put(frame.bytes);
+        Digest::after(record, &effects).put(frame.bytes);
         frame.end();
         effects
     }

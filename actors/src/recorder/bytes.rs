@@ -9,6 +9,37 @@ use crate::time::Time;
 /// A text longer than this is cut: error messages may be of any length.
 const LONGEST_TEXT: usize = 1024;
 
+/// An enum without data that is written as its place among its variants, in a byte.
+pub(crate) trait Coded: Copy + PartialEq + 'static {
+    /// Every variant, each at its place.
+    const ALL: &'static [Self];
+
+    fn code(self) -> u8 {
+        // `coded` makes a list that lacks a variant fail to compile.
+        Self::ALL.iter().position(|variant| *variant == self).map_or(u8::MAX, |place| place as u8)
+    }
+}
+
+/// Gives the variants of an enum their places. One that is not listed does not compile, so that none is written as another.
+macro_rules! coded {
+    ($type:ident: $($variant:ident),+ $(,)?) => {
+        impl crate::recorder::Coded for $type {
+            const ALL: &'static [Self] = {
+                // Every variant is here.
+                const fn known(variant: $type) {
+                    match variant {
+                        $($type::$variant => {})+
+                    }
+                }
+                let _known: fn($type) = known;
+                &[$($type::$variant),+]
+            };
+        }
+    };
+}
+
+pub(crate) use coded;
+
 /// Appends to a buffer.
 pub(crate) trait Put {
     fn byte(&mut self, byte: u8);
@@ -58,6 +89,10 @@ pub(crate) trait Put {
             end -= 1;
         }
         self.long_text(&text[..end]);
+    }
+
+    fn coded(&mut self, variant: impl Coded) {
+        self.byte(variant.code());
     }
 
     fn uid(&mut self, uid: &PodUid) {
@@ -196,11 +231,28 @@ impl<'a> Reader<'a> {
         self.number(what).map(Duration::from_nanos)
     }
 
+    /// A text of any length.
+    pub(crate) fn long_text(&mut self, what: &'static str) -> Read<&'a str> {
+        self.text_of(usize::MAX, what)
+    }
+
+    /// A text that is no longer than [`Put::text`] writes one.
     pub(crate) fn text(&mut self, what: &'static str) -> Read<&'a str> {
+        self.text_of(LONGEST_TEXT, what)
+    }
+
+    fn text_of(&mut self, most: usize, what: &'static str) -> Read<&'a str> {
         let length = self.number(what)?;
-        let Ok(length) = usize::try_from(length) else { return self.missing(what) };
+        let Some(length) = usize::try_from(length).ok().filter(|length| *length <= most) else {
+            return self.missing(what);
+        };
         let bytes = self.raw(length, what)?;
         str::from_utf8(bytes).or_else(|_| self.missing(what))
+    }
+
+    pub(crate) fn coded<T: Coded>(&mut self, what: &'static str) -> Read<T> {
+        let place = self.byte(what)?;
+        T::ALL.get(usize::from(place)).copied().map_or_else(|| self.missing(what), Ok)
     }
 
     pub(crate) fn uid(&mut self, what: &'static str) -> Read<PodUid> {

@@ -140,8 +140,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
             break;
         }
         let place = usize::from(ring);
-        // Written in order, so a ring that is far off shows that this is no segment.
-        if place > rings.len() + super::RINGS {
+        // The rings of pods and the one of notes: no recorder writes more.
+        if place > super::RINGS {
             return Err(ReadError::Damaged { offset: reader.offset(), what: "a segment of a known ring" });
         }
         let length = u32::from_le_bytes(cut_off(reader.array("the length of a segment"))?);

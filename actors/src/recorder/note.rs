@@ -7,7 +7,7 @@ use crate::ids::{FullName, PodUid};
 use crate::probes::{ProbeKind, ProbeResult};
 use crate::time::Time;
 
-use super::bytes::{Put, Read, Reader};
+use super::bytes::{Put, Read, Reader, coded};
 use super::planned::Planned;
 use super::ring::{Ring, Saved};
 
@@ -20,15 +20,9 @@ const PROBE: u8 = 36;
 /// A plan and what it was made from.
 pub(super) const PLAN: u8 = 40;
 
-const CHANGES: [SourceChange; 5] = [
-    SourceChange::Added,
-    SourceChange::Updated,
-    SourceChange::Deleted,
-    SourceChange::Reconciled,
-    SourceChange::Removed,
-];
-const KINDS: [ProbeKind; 3] = [ProbeKind::Startup, ProbeKind::Liveness, ProbeKind::Readiness];
-const RESULTS: [ProbeResult; 3] = [ProbeResult::Unknown, ProbeResult::Success, ProbeResult::Failure];
+coded!(SourceChange: Added, Updated, Deleted, Reconciled, Removed);
+coded!(ProbeKind: Startup, Liveness, Readiness);
+coded!(ProbeResult: Unknown, Success, Failure);
 
 /// Something that happened beside the pods' workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +39,7 @@ pub enum Note {
         /// By what.
         why: String,
     },
-    /// A housekeeping pass ended.
+    /// A housekeeping pass ended early, or is the first that did not after one that did.
     Pass {
         /// How many pods the sources want.
         desired: u32,
@@ -148,13 +142,13 @@ impl Note {
                 bytes.uid(uid);
                 bytes.full_name(pod);
                 bytes.text(source);
-                bytes.byte(CHANGES.into_iter().position(|other| other == *change).unwrap_or(0) as u8);
+                bytes.coded(*change);
             }
             Note::Probe { uid, container, kind, result } => {
                 bytes.uid(uid);
                 bytes.text(container);
-                bytes.byte(KINDS.into_iter().position(|other| other == *kind).unwrap_or(0) as u8);
-                bytes.byte(RESULTS.into_iter().position(|other| other == *result).unwrap_or(0) as u8);
+                bytes.coded(*kind);
+                bytes.coded(*result);
             }
         }
     }
@@ -182,13 +176,13 @@ impl Note {
                 uid: reader.uid("a UID")?,
                 pod: reader.full_name("a name")?,
                 source: reader.text("a source").map(owned)?,
-                change: one_of(&CHANGES, reader, "what a source said")?,
+                change: reader.coded("what a source said")?,
             },
             PROBE => Note::Probe {
                 uid: reader.uid("a UID")?,
                 container: reader.text("a container's name").map(owned)?,
-                kind: one_of(&KINDS, reader, "the kind of a probe")?,
-                result: one_of(&RESULTS, reader, "the result of a probe")?,
+                kind: reader.coded("the kind of a probe")?,
+                result: reader.coded("the result of a probe")?,
             },
             _ => return Ok(None),
         }))
@@ -234,9 +228,4 @@ impl Note {
             }
         }
     }
-}
-
-pub(super) fn one_of<T: Copy>(all: &[T], reader: &mut Reader<'_>, what: &'static str) -> Read<T> {
-    let place = reader.byte(what)?;
-    all.get(usize::from(place)).copied().map_or_else(|| reader.missing(what), Ok)
 }

@@ -11,55 +11,86 @@ use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxSta
 use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
 use crate::time::Time;
 
-use super::bytes::{Put, Read, Reader};
-use super::note::{Notes, PLAN, one_of};
+use super::bytes::{Coded, Put, Read, Reader, coded};
+use super::note::{Notes, PLAN};
 
-const STATES: [ContainerState; 4] =
-    [ContainerState::Created, ContainerState::Running, ContainerState::Exited, ContainerState::Unknown];
-const PROBES: [Option<ProbeResult>; 4] =
-    [None, Some(ProbeResult::Unknown), Some(ProbeResult::Success), Some(ProbeResult::Failure)];
+coded!(ContainerState: Created, Running, Exited, Unknown);
 
 /// The plan that was written last for a pod.
 #[derive(Debug)]
 pub(super) struct Planned {
     object: Weak<PodObject>,
+    /// Nothing for an object that is too large to be written.
+    kept: Option<Kept>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
     /// The segment that has the object.
     segment: u32,
     /// Of what the runtime and the probes said and of the plan.
     hash: u64,
 }
 
-/// What a plan was made from besides the pod, and what it says, as bytes.
-pub(super) fn body(seen: &PodRuntimeStatus, probes: &ProbeSnapshot, plan: &Plan) -> Vec<u8> {
-    let mut body = Vec::new();
-    put_status(&mut body, seen);
-    put_probes(&mut body, probes);
-    body.long_text(&canonical(plan));
-    body
+/// A plan with what it was made from besides the pod.
+pub(super) struct Body {
+    bytes: Vec<u8>,
+    hash: u64,
+}
+
+/// What is still missing for a plan to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Missing {
+    Nothing,
+    /// The pod as JSON.
+    Object,
+}
+
+impl Body {
+    pub(super) fn new(seen: &PodRuntimeStatus, probes: &ProbeSnapshot, plan: &Plan) -> Self {
+        let mut bytes = Vec::new();
+        put_status(&mut bytes, seen);
+        put_probes(&mut bytes, probes);
+        bytes.long_text(&canonical(plan));
+        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(&bytes);
+        Body { bytes, hash }
+    }
 }
 
 impl Notes {
-    /// Keeps a plan with its [`body`], unless it is the one that was kept last.
-    pub(super) fn planned(&mut self, at: Time, pod: &Arc<PodObject>, body: &[u8]) {
-        let hash = foldhash::fast::FixedState::with_seed(0).hash_one(body);
+    /// Keeps a plan, unless it is the one that was kept last. Where the object has to be written too and is not given, nothing
+    /// is kept, and it is asked for: to make it takes too long under a lock.
+    pub(super) fn planned(&mut self, at: Time, pod: &Arc<PodObject>, body: &Body, json: Option<&str>) -> Missing {
         let last = self.plans.get(pod.uid());
-        let same = last.filter(|last| std::ptr::eq(last.object.as_ptr(), Arc::as_ptr(pod)));
-        if same.is_some_and(|last| last.hash == hash) {
-            return;
+        let kept = match last.filter(|last| std::ptr::eq(last.object.as_ptr(), Arc::as_ptr(pod))) {
+            Some(Planned { kept: None, .. }) => return Missing::Nothing,
+            Some(Planned { kept, .. }) => *kept,
+            None => None,
+        };
+        let hash = body.hash;
+        if kept.is_some_and(|kept| kept.hash == hash) {
+            return Missing::Nothing;
         }
         self.ring.turn();
         let segment = self.ring.segment();
-        let known = same.is_some_and(|last| last.segment == segment);
-        let json = if known { None } else { serde_json::to_string(pod.pod()).ok() };
-        if json.as_ref().is_some_and(|json| json.len() > self.ring.most()) {
-            return;
+        let known = kept.is_some_and(|kept| kept.segment == segment);
+        let json = match (known, json) {
+            (true, _) => "",
+            (false, Some(json)) => json,
+            (false, None) => return Missing::Object,
+        };
+        let fits = json.len() <= self.ring.most();
+        if fits {
+            self.ring.frame(PLAN, at, |bytes| {
+                bytes.uid(pod.uid());
+                bytes.long_text(json);
+                bytes.raw(&body.bytes);
+            });
         }
-        self.ring.frame(PLAN, at, |bytes| {
-            bytes.uid(pod.uid());
-            bytes.long_text(json.as_deref().unwrap_or_default());
-            bytes.raw(body);
-        });
-        self.plans.insert(pod.uid().clone(), Planned { object: Arc::downgrade(pod), segment, hash });
+        let kept = fits.then_some(Kept { segment, hash });
+        self.plans.insert(pod.uid().clone(), Planned { object: Arc::downgrade(pod), kept });
+        Missing::Nothing
     }
 }
 
@@ -77,7 +108,7 @@ pub(super) struct Recorded {
 impl Recorded {
     pub(super) fn read(reader: &mut Reader<'_>) -> Read<Self> {
         let uid = reader.uid("a UID")?;
-        let json = reader.text("a pod")?;
+        let json = reader.long_text("a pod")?;
         let pod = match json {
             "" => None,
             json => match serde_json::from_str(json).ok().and_then(|pod| PodObject::new(pod).ok()) {
@@ -87,7 +118,7 @@ impl Recorded {
         };
         let seen = read_status(reader)?;
         let probes = read_probes(reader)?;
-        Ok(Recorded { uid, pod, seen, probes, plan: reader.text("a plan")?.to_owned() })
+        Ok(Recorded { uid, pod, seen, probes, plan: reader.long_text("a plan")?.to_owned() })
     }
 }
 
@@ -219,7 +250,7 @@ fn put_status(bytes: &mut Vec<u8>, seen: &PodRuntimeStatus) {
         bytes.text(run.sandbox.as_str());
         bytes.text(run.name.as_str());
         bytes.number(run.restart_count.into());
-        bytes.byte(STATES.into_iter().position(|state| state == run.state).unwrap_or(0) as u8);
+        bytes.coded(run.state);
         bytes.time(at, run.created_at);
         bytes.some_time(at, run.started_at);
         bytes.some_time(at, run.finished_at);
@@ -277,7 +308,7 @@ fn read_run(reader: &mut Reader<'_>) -> Read<ContainerStatus> {
         sandbox: SandboxId::from(reader.text("a container's sandbox")?),
         name: ContainerName::from(reader.text("a container's name")?),
         restart_count: reader.small("a restart count")?,
-        state: one_of(&STATES, reader, "a container's state")?,
+        state: reader.coded("a container's state")?,
         created_at: reader.time(at, "when a container was made")?,
         started_at: reader.some_time(at, "when a container was started")?,
         finished_at: reader.some_time(at, "when a container ended")?,
@@ -301,9 +332,16 @@ fn put_probes(bytes: &mut Vec<u8>, probes: &ProbeSnapshot) {
     for (id, said) in all {
         bytes.text(id.as_str());
         for result in [said.startup, said.liveness, said.readiness] {
-            bytes.byte(PROBES.into_iter().position(|other| other == result).unwrap_or(0) as u8);
+            bytes.byte(result.map_or(0, |result: ProbeResult| result.code() + 1));
         }
     }
+}
+
+/// Zero for nothing, or the place of what was said and one more.
+fn said(reader: &mut Reader<'_>, what: &'static str) -> Read<Option<ProbeResult>> {
+    let place = reader.byte(what)?;
+    let Some(place) = place.checked_sub(1) else { return Ok(None) };
+    ProbeResult::ALL.get(usize::from(place)).copied().map_or_else(|| reader.missing(what), |said| Ok(Some(said)))
 }
 
 fn read_probes(reader: &mut Reader<'_>) -> Read<ProbeSnapshot> {
@@ -311,9 +349,9 @@ fn read_probes(reader: &mut Reader<'_>) -> Read<ProbeSnapshot> {
     for _ in 0..reader.number("a count of probes")? {
         let id = ContainerId::from(reader.text("a container's id")?);
         let said = ContainerProbes {
-            startup: one_of(&PROBES, reader, "what a startup probe said")?,
-            liveness: one_of(&PROBES, reader, "what a liveness probe said")?,
-            readiness: one_of(&PROBES, reader, "what a readiness probe said")?,
+            startup: said(reader, "what a startup probe said")?,
+            liveness: said(reader, "what a liveness probe said")?,
+            readiness: said(reader, "what a readiness probe said")?,
         };
         probes.insert(id, said);
     }

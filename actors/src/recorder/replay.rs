@@ -100,7 +100,7 @@ pub fn replay(bytes: &[u8], pick: &Pick) -> Result<Replay, ReadError> {
         },
         pick,
         number: 0,
-        pods: Pods::default(),
+        pods: Pods::new(*pick != Pick::Nobody),
         objects: HashMap::new(),
         names: HashMap::new(),
         seen: HashSet::new(),
@@ -245,8 +245,6 @@ impl Run<'_> {
                     self.tell(at, Some(uid), note.describe());
                 }
             }
-            // Passes are many and the same; what they do to a pod is one of its events.
-            None if matches!(note, Note::Pass { error: None, .. }) => {}
             None if *self.pick != Pick::Nobody => self.tell(at, None, note.describe()),
             None => {}
         }

@@ -90,9 +90,7 @@ impl Ring {
         let start = bytes.len();
         bytes.raw(&[0, 0, 0, kind]);
         bytes.time(*last, at);
-        *last = at;
-        *frames += 1;
-        Frame { bytes, start }
+        Frame { bytes, start, at, last, frames }
     }
 
     /// Appends one frame. `write` is given the buffer behind kind and time.
@@ -125,22 +123,35 @@ impl Ring {
     }
 }
 
-/// A frame that is being written.
+/// A frame that is being written. Unless it is [ended](Frame::end), as when a panic goes through, nothing of it stays.
 #[must_use]
 pub(crate) struct Frame<'a> {
     pub(crate) bytes: &'a mut Vec<u8>,
     start: usize,
+    at: Time,
+    last: &'a mut Time,
+    frames: &'a mut u32,
 }
 
 impl Frame<'_> {
     /// All of it is there.
     #[inline]
-    pub(crate) fn end(self) {
-        let Frame { bytes, start } = self;
-        let length = (bytes.len() - start - LENGTH).to_le_bytes();
-        if let Some(place) = bytes.get_mut(start..start + LENGTH) {
+    pub(crate) fn end(mut self) {
+        let Frame { bytes, start, at, last, frames } = &mut self;
+        let length = (bytes.len() - *start - LENGTH).to_le_bytes();
+        if let Some(place) = bytes.get_mut(*start..*start + LENGTH) {
             place.copy_from_slice(&length[..LENGTH]);
         }
+        **last = *at;
+        **frames += 1;
+        *start = bytes.len();
+    }
+}
+
+impl Drop for Frame<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.bytes.truncate(self.start);
     }
 }
 

@@ -79,6 +79,9 @@ pub(super) struct RowWait {
     /// Whether it changes only with what is known of the pod itself.
     #[serde(skip)]
     pub(super) own: bool,
+    /// Whether it should have ended by itself.
+    #[serde(skip)]
+    pub(super) overdue: bool,
 }
 
 /// What differs from what was last told.
@@ -103,7 +106,7 @@ impl Change {
 }
 
 /// Tells what a pod waits for, if that is worth telling.
-pub(super) type Nearest<'a> = &'a dyn Fn(&PodFacts) -> Option<RowWait>;
+pub(super) type Nearest<'a> = dyn Fn(&PodFacts) -> Option<RowWait> + 'a;
 
 /// The rows as they were told last, and the facts they were made of.
 #[derive(Debug, Default)]
@@ -114,7 +117,7 @@ pub(super) struct Board {
 impl Board {
     /// Takes what is true now, and `nearest`, which tells what a pod waits for; says what differs. A pod with the same
     /// facts as before costs a comparison.
-    pub(super) fn take(&mut self, pods: Vec<PodFacts>, now: Time, nearest: Nearest<'_>) -> Change {
+    pub(super) fn take(&mut self, pods: Vec<PodFacts>, now: Time, nearest: &Nearest<'_>) -> Change {
         let mut before = std::mem::take(&mut self.pods);
         let mut change = Change::default();
         self.pods.reserve(pods.len());
@@ -178,7 +181,7 @@ fn row(pod: &PodFacts, now: Time, wait: Option<RowWait>) -> Row {
         uid: pod.uid.to_string(),
         namespace: pod.full_name.namespace().to_owned(),
         name: pod.full_name.name().to_owned(),
-        standing: standing(pod, wait.is_some()),
+        standing: standing(pod, wait.as_ref()),
         phase: pod.phase().as_str(),
         state: summary.as_ref().map_or_else(|| "Terminating".to_owned(), |summary| pod.state(summary)),
         lifecycle: pod.lifecycle().map(Lifecycle::as_str),
@@ -191,12 +194,13 @@ fn row(pod: &PodFacts, now: Time, wait: Option<RowWait>) -> Row {
     }
 }
 
-fn standing(pod: &PodFacts, waits: bool) -> Standing {
+fn standing(pod: &PodFacts, wait: Option<&RowWait>) -> Standing {
     let retries = pod.snapshot.as_ref().is_some_and(|snapshot| matches!(snapshot.wait.what, WaitFor::Retry { .. }));
     let over = pod.phase().is_terminal() || pod.lifecycle() == Some(Lifecycle::Finished);
-    if retries || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(is_stuck)) {
+    let overdue = wait.is_some_and(|wait| wait.overdue);
+    if retries || overdue || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(is_stuck)) {
         Standing::Trouble
-    } else if waits {
+    } else if wait.is_some() {
         Standing::Waits
     } else if over {
         Standing::Over

@@ -21,7 +21,8 @@ pub(super) fn nearest(pod: &PodFacts, wait: Wait, words: String, now: Time) -> O
     };
     told.then(|| RowWait {
         short: words,
-        own: is_own(wait.what),
+        own: is_own(&wait, now),
+        overdue: wait.is_overdue(now),
         since: wait.since.map(Millis::from),
         until: wait.next.map(Millis::from),
         what: wait.detail,
@@ -29,19 +30,20 @@ pub(super) fn nearest(pod: &PodFacts, wait: Wait, words: String, now: Time) -> O
 }
 
 /// Whether it changes only with what is known of the pod itself.
-const fn is_own(what: What) -> bool {
-    matches!(
-        what,
+fn is_own(wait: &Wait, now: Time) -> bool {
+    match wait.what {
+        // It becomes late although nothing happens to it.
+        What::Grace => wait.is_overdue(now),
         What::Rejected
-            | What::Volume
-            | What::Image
-            | What::CrashBackoff
-            | What::ContainerStart
-            | What::InitContainer
-            | What::Probe
-            | What::ReadinessGate
-            | What::Grace
-    )
+        | What::Volume
+        | What::Image
+        | What::CrashBackoff
+        | What::ContainerStart
+        | What::InitContainer
+        | What::Probe
+        | What::ReadinessGate => true,
+        _ => false,
+    }
 }
 
 /// Whether its hook looks at it now.

@@ -24,7 +24,7 @@ use crate::actors::time::Time;
 use tokio::sync::watch as signal;
 
 use super::about::Agent;
-use super::board::{Board, Millis, Row, RowWait, all};
+use super::board::{Board, Millis, Nearest, Row, all};
 
 /// How many may watch at a time.
 pub(super) const SEATS: usize = 64;
@@ -42,17 +42,15 @@ const CHUNK: usize = 250;
 /// Who looks.
 pub(super) trait Eyes: Send + Sync {
     /// Takes its time.
-    fn look(&self) -> Seen;
-
-    /// What a pod waits for, if that is worth telling.
-    fn nearest(&self, pod: &PodFacts, now: Time) -> Option<RowWait>;
+    fn look(&self) -> Seen<'_>;
 }
 
 /// What is true at one instant.
-pub(super) struct Seen {
+pub(super) struct Seen<'a> {
     pub(super) at: Time,
     pub(super) agent: Agent,
     pub(super) pods: Vec<PodFacts>,
+    pub(super) nearest: Box<Nearest<'a>>,
 }
 
 /// Looks for all who watch.
@@ -185,9 +183,9 @@ impl Watch {
 
     /// One look.
     fn look(&self, sight: &mut Sight) {
-        let Seen { at, agent, pods } = self.eyes.look();
+        let Seen { at, agent, pods, nearest } = self.eyes.look();
         let now = Millis::from(at);
-        let change = sight.board.take(pods, at, &|pod| self.eyes.nearest(pod, at));
+        let change = sight.board.take(pods, at, &*nearest);
         let mut told = Vec::new();
         // The first look is told to each by itself.
         if sight.awake {

@@ -4,6 +4,7 @@
 use podwright_actors::housekeeping::PassError;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{RuntimeError, SourceKind};
+use podwright_actors::recorder::{Pick, replay};
 
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::{PodBuilder, pod};
@@ -166,6 +167,27 @@ async fn a_pass_whose_list_fails_touches_nothing_that_needs_it() {
     assert!(node.storage.has("gone"));
     // The records were compared before: the orphan is stopping.
     assert_eq!(node.lifecycle("gone"), Some(Lifecycle::Terminating));
+}
+
+// Those that go well are many and the same.
+#[actix::test]
+async fn only_passes_that_fail_and_the_one_after_them_are_recorded() {
+    let node = TestNode::start().await;
+    node.wait(10.0).await;
+    let told = || {
+        let file = node.node.engine.recording().unwrap();
+        let lines = replay(&file, &Pick::Uid("none".into())).unwrap().timeline.into_iter().map(|line| line.event);
+        lines.filter(|line| line.starts_with("housekeeping: ")).collect::<Vec<_>>()
+    };
+    assert_eq!(told(), [""; 0]);
+    node.runtime.fail(Op::List);
+    node.node.housekeeping.pass().await.unwrap_err();
+    node.runtime.heal();
+    node.wait(10.0).await;
+    let told = told();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("ended early: cannot list the runtime's pods: "), "{told:?}");
+    assert!(!told[1].contains("ended early"), "{told:?}");
 }
 
 // S52

@@ -12,6 +12,7 @@ use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{ContainerRuntime, NetworkClient, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright_actors::recorder::Recorder;
 use podwright_actors::shutdown::ShutdownGate;
 use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
@@ -104,7 +105,7 @@ impl Setup {
             sources,
         };
         let ports = NodePorts {
-            recorder: None,
+            recorder: Some(Arc::new(Recorder::new(Recorder::SMALLEST))),
             runtime: below,
             network,
             storage: storage.clone(),

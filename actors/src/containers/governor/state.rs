@@ -150,9 +150,9 @@ impl Governor {
         self.line.len()
     }
 
-    /// How many wait in front of one.
-    pub fn before(&self, ticket: Ticket) -> usize {
-        self.line.range(..ticket).count()
+    /// Those that wait, the earliest first.
+    pub fn line(&self) -> impl Iterator<Item = Ticket> {
+        self.line.keys().copied()
     }
 
     fn grant(&mut self, now: Time) -> Vec<Ticket> {

@@ -81,7 +81,7 @@ proptest! {
             prop_assert!(waiting.is_empty() || counted >= governor.limit());
             prop_assert_eq!(governor.waiting(), waiting.len());
             if let Some(last) = waiting.back() {
-                prop_assert_eq!(governor.before(*last), waiting.len() - 1);
+                prop_assert_eq!(governor.line().position(|ticket| ticket == *last), Some(waiting.len() - 1));
             }
         }
         // Whoever waits is served, even if nothing that runs ever ends.

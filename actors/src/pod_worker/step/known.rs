@@ -42,6 +42,17 @@ pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
     effects
 }
 
+/// Whether the question leaves the record as it is; who asks is answered all the same. A pod that is stopping already is
+/// left to its hook call, its retry, or its worker's turn.
+pub(crate) fn is_left_alone(record: &Record, desired: bool) -> bool {
+    if desired {
+        return !(record.is_finished() && record.flags().restart_requested);
+    }
+    let stops = matches!(record.state, State::Terminating(_) | State::Terminated(_));
+    let acts = record.running.is_some() || record.failure.is_some() || record.pending.is_some();
+    stops && acts && record.flags().deleted && !never_ran(record)
+}
+
 /// Not started, and the runtime never spoke of it: nothing is to be stopped or cleaned up.
 fn never_ran(record: &Record) -> bool {
     match &record.state {

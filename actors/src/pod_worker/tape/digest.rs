@@ -2,11 +2,17 @@
 
 use std::fmt;
 
+use super::object::version;
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
 use crate::pod_worker::state::{Flags, Record, State, Stop};
-use crate::pod_worker::update::{Target, UpdateKind};
-use crate::recorder::{Put, Read, Reader};
+use crate::pod_worker::step::{Effects, HookCall};
+use crate::pod_worker::update::{Config, Target, UpdateKind};
+use crate::recorder::{Coded, Put, Read, Reader};
 use crate::time::Time;
+
+/// So many waiters of a pod are told apart, and as many a keyframe tells of: a replay makes one for each, in memory that the
+/// file does not have.
+pub(super) const MOST_WAITERS: usize = 16;
 
 /// Names of the single bits, in order; the lowest three bits are the lifecycle.
 const BITS: [&str; 14] = [
@@ -45,15 +51,34 @@ const RUNNING: usize = PENDING + 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest {
     bits: u32,
-    /// Over the times and counts.
+    /// Over the times and counts, the objects, and what a step asks for.
     check: u32,
     /// Zero where none is decided.
     grace: u32,
 }
 
 impl Digest {
+    /// Of a record and of what a step asks for.
+    pub(crate) fn after(record: &Record, effects: &Effects) -> Self {
+        let Effects { wake, cancel, started, end, forget, call, .. } = effects;
+        let call = match call {
+            None => 0,
+            Some(HookCall::Sync(_)) => hook(Hook::Sync),
+            Some(HookCall::Terminating(_)) => hook(Hook::Terminating),
+            Some(HookCall::TerminatingRuntime(_)) => hook(Hook::TerminatingRuntime),
+            Some(HookCall::Terminated(_)) => hook(Hook::Terminated),
+        };
+        let flags = [*wake, *cancel, *started, *end, *forget];
+        let flags = flags.into_iter().fold(call, |all, flag| all << 1 | u32::from(flag));
+        Digest::beginning(Check(flags.into()), record)
+    }
+
+    /// Of a record alone.
     pub(crate) fn of(record: &Record) -> Self {
-        let mut check = Check(0);
+        Digest::beginning(Check(0), record)
+    }
+
+    fn beginning(mut check: Check, record: &Record) -> Self {
         let mut grace = 0;
         let mut bits = record.lifecycle() as u32;
         match &record.state {
@@ -72,16 +97,22 @@ impl Digest {
                     Stop::Started { noticed, .. } => CONFIG | STARTED | bit(NOTICED, *noticed),
                     Stop::Runtime { .. } => RUNTIME_ONLY,
                 };
-                let notifiers = t.notifiers.len().min(usize::from(u16::MAX)) as u64;
+                let notifiers = t.notifiers.len().min(MOST_WAITERS) as u64;
                 check.add(notifiers << 1 | u64::from(t.status_fn.is_some()));
             }
             State::Terminated(t) => bits |= flags(t.flags) | bit(CONFIG, t.config.is_some()),
             State::Finished(finished) => bits |= flags(finished.flags),
         }
+        if let Some(active) = record.active() {
+            check.config(active);
+        }
         if let Some(pending) = &record.pending {
             bits |= kind(pending.kind) << PENDING | bit(WORKING, bits & BLOCKED == 0);
             bits |= match &pending.target {
-                Target::Config(_) => CONFIG,
+                Target::Config(config) => {
+                    check.config(config);
+                    CONFIG
+                }
                 Target::Runtime(_) => PENDING_RUNTIME,
             };
             check.time(pending.start_time);
@@ -195,6 +226,21 @@ impl Check {
     #[inline]
     fn time(&mut self, time: Option<Time>) {
         self.add(time.map_or(u64::MAX, Time::as_nanos));
+    }
+
+    /// What a step reads of an object, and which of its versions it is. Its mirror is left out: what only asks for another look
+    /// may name none, and is counted without its own.
+    #[inline]
+    fn config(&mut self, config: &Config) {
+        let pod = &config.pod;
+        let flags = [pod.is_static(), pod.is_mirror(), pod.is_deleting()];
+        self.add(flags.into_iter().fold(u64::from(pod.phase().code()), |all, flag| all << 1 | u64::from(flag)));
+        for grace in [pod.deletion_grace(), pod.spec_grace()] {
+            self.add(grace.map_or(u64::MAX, |grace| grace as u64));
+        }
+        for bytes in version(pod).as_bytes().chunks(8) {
+            self.add(bytes.iter().fold(bytes.len() as u64, |all, byte| all << 8 | u64::from(*byte)));
+        }
     }
 
     fn folded(self) -> u32 {

@@ -7,7 +7,7 @@ use crate::pod_worker::state::{Editor, Record};
 use crate::pod_worker::step::{Event, Outcome, Tick};
 use crate::pod_worker::update::{KillOptions, Notifier, Update, UpdateKind};
 use crate::ports::{Observed, SyncRetry};
-use crate::recorder::{Put, Read, Reader};
+use crate::recorder::{Put, Read, Reader, coded};
 use crate::time::{Grace, Time};
 
 const UPDATE: u8 = 0;
@@ -21,8 +21,8 @@ const DUE: u8 = 7;
 const WANTED: u8 = 8;
 const UNWANTED: u8 = 9;
 
-const OBSERVED: [Observed; 3] = [Observed::Never, Observed::Running, Observed::Stopped];
-const KINDS: [UpdateKind; 4] = [UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync, UpdateKind::Kill];
+coded!(Observed: Never, Running, Stopped);
+coded!(UpdateKind: Create, Update, Sync, Kill);
 
 /// What an event is, for people, as far as it is to be read from the event alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,14 +85,14 @@ impl EventKind {
 
 pub(super) fn put_birth(bytes: &mut Vec<u8>, update: &Update, observed: Observed, tick: &Tick) {
     bytes.uid(update.uid());
-    bytes.byte(code(observed));
+    bytes.coded(observed);
     put_jitter(bytes, tick);
     put_update(bytes, update, Held::default(), tick.now);
 }
 
 /// Reads what [`put_birth`] wrote, behind the UID.
 pub(crate) fn read_birth(reader: &mut Reader<'_>, now: Time) -> Read<(Update, Observed, f64)> {
-    let observed = read_observed(reader)?;
+    let observed = reader.coded("what the runtime showed")?;
     let jitter = read_jitter(reader)?;
     Ok((read_update(reader, Held::default(), now)?, observed, jitter))
 }
@@ -107,7 +107,7 @@ pub(super) fn put(bytes: &mut Vec<u8>, record: &Record, event: &Event, tick: &Ti
         Event::Take { may_start, observed } => {
             bytes.byte(TAKE);
             bytes.flag(*may_start);
-            bytes.byte(code(*observed));
+            bytes.coded(*observed);
         }
         Event::Done(outcome) => put_outcome(bytes, outcome, tick.now),
         Event::Due => bytes.byte(DUE),
@@ -120,7 +120,10 @@ pub(crate) fn read(reader: &mut Reader<'_>, record: &Record, now: Time) -> Read<
     let jitter = read_jitter(reader)?;
     let event = match reader.byte("an event")? {
         UPDATE => Event::Update(read_update(reader, Held::of(record), now)?),
-        TAKE => Event::Take { may_start: reader.flag("whether the name is free")?, observed: read_observed(reader)? },
+        TAKE => Event::Take {
+            may_start: reader.flag("whether the name is free")?,
+            observed: reader.coded("what the runtime showed")?,
+        },
         CONTINUES => Event::Done(Outcome::Continues { check_at: reader.some_time(now, "when to look again")? }),
         ENDED => Event::Done(Outcome::Ended),
         SUCCEEDED => Event::Done(Outcome::Succeeded),
@@ -167,7 +170,7 @@ fn put_outcome(bytes: &mut Vec<u8>, outcome: &Outcome, now: Time) {
 }
 
 fn put_update(bytes: &mut Vec<u8>, update: &Update, held: Held<'_>, now: Time) {
-    put_kind(bytes, update.kind);
+    bytes.coded(update.kind);
     put_target(bytes, &update.target, held);
     bytes.some_time(now, update.start_time);
     let Some(options) = &update.options else { return bytes.byte(0) };
@@ -180,7 +183,7 @@ fn put_update(bytes: &mut Vec<u8>, update: &Update, held: Held<'_>, now: Time) {
 }
 
 fn read_update(reader: &mut Reader<'_>, held: Held<'_>, now: Time) -> Read<Update> {
-    let kind = read_kind(reader)?;
+    let kind = reader.coded("the kind of an update")?;
     let target = read_target(reader, held)?;
     let start_time = reader.some_time(now, "a start time")?;
     let flags = reader.byte("the options of an update")?;
@@ -218,22 +221,4 @@ fn read_jitter(reader: &mut Reader<'_>) -> Read<f64> {
     let jitter = f64::from_le_bytes(reader.array("a jitter")?);
     // Anything else could not be multiplied with a delay.
     if (0.0..=1.0).contains(&jitter) { Ok(jitter) } else { reader.missing("a jitter from 0 to 1") }
-}
-
-pub(super) fn put_kind(bytes: &mut Vec<u8>, kind: UpdateKind) {
-    bytes.byte(KINDS.into_iter().position(|other| other == kind).unwrap_or(0) as u8);
-}
-
-pub(super) fn read_kind(reader: &mut Reader<'_>) -> Read<UpdateKind> {
-    let place = reader.byte("the kind of an update")?;
-    KINDS.get(usize::from(place)).copied().map_or_else(|| reader.missing("the kind of an update"), Ok)
-}
-
-fn code(observed: Observed) -> u8 {
-    OBSERVED.into_iter().position(|other| other == observed).unwrap_or(0) as u8
-}
-
-fn read_observed(reader: &mut Reader<'_>) -> Read<Observed> {
-    let place = reader.byte("what the runtime showed")?;
-    OBSERVED.get(usize::from(place)).copied().map_or_else(|| reader.missing("what the runtime showed"), Ok)
 }

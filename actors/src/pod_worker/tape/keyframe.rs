@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::event::{edits_nothing, put_kind, read_kind};
+use super::digest::MOST_WAITERS;
+use super::event::edits_nothing;
 use super::object::{Held, put_config, put_running, put_target, read_config, read_running, read_target};
 use crate::ids::PodUid;
 use crate::pod_worker::lifecycle::{Cause, Failure, History, Hook};
@@ -10,25 +11,25 @@ use crate::pod_worker::state::{
     Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting,
 };
 use crate::pod_worker::update::{Config, Notifier};
-use crate::recorder::{Put, Read, Reader};
+use crate::recorder::{Put, Read, Reader, coded};
 use crate::time::{Grace, Time};
 
-const HOOKS: [Hook; 4] = [Hook::Sync, Hook::Terminating, Hook::TerminatingRuntime, Hook::Terminated];
-const CAUSES: [Cause; 13] = [
-    Cause::FirstUpdate,
-    Cause::SeenEnded,
-    Cause::Started,
-    Cause::Deleted,
-    Cause::TerminalPhase,
-    Cause::Killed,
-    Cause::Evicted,
-    Cause::RuntimeOnly,
-    Cause::Orphaned,
-    Cause::Completed,
-    Cause::ContainersStopped,
-    Cause::CleanedUp,
-    Cause::NeverStarted,
-];
+coded!(Hook: Sync, Terminating, TerminatingRuntime, Terminated);
+coded!(
+    Cause: FirstUpdate,
+    SeenEnded,
+    Started,
+    Deleted,
+    TerminalPhase,
+    Killed,
+    Evicted,
+    RuntimeOnly,
+    Orphaned,
+    Completed,
+    ContainersStopped,
+    CleanedUp,
+    NeverStarted,
+);
 
 pub(super) fn put(bytes: &mut Vec<u8>, uid: &PodUid, record: &Record, now: Time) {
     bytes.uid(uid);
@@ -48,7 +49,7 @@ pub(super) fn put(bytes: &mut Vec<u8>, uid: &PodUid, record: &Record, now: Time)
             put_flags(bytes, t.flags);
             bytes.number(t.grace.seconds().into());
             bytes.flag(t.forced);
-            bytes.number(t.notifiers.len().min(usize::from(u16::MAX)) as u64);
+            bytes.number(t.notifiers.len().min(MOST_WAITERS) as u64);
             bytes.flag(t.status_fn.is_some());
         }
         State::Terminated(t) => {
@@ -68,22 +69,22 @@ pub(super) fn put(bytes: &mut Vec<u8>, uid: &PodUid, record: &Record, now: Time)
     }
     bytes.flag(record.pending.is_some());
     if let Some(pending) = &record.pending {
-        put_kind(bytes, pending.kind);
+        bytes.coded(pending.kind);
         put_target(bytes, &pending.target, Held::active(record.active()));
         bytes.some_time(now, pending.start_time);
         bytes.time(now, pending.since);
     }
     bytes.flag(record.running.is_some());
     if let Some(running) = &record.running {
-        put_hook(bytes, running.hook);
+        bytes.coded(running.hook);
         bytes.time(now, running.since);
-        put_kind(bytes, running.kind);
+        bytes.coded(running.kind);
         bytes.some_time(now, running.start_time);
     }
     bytes.some_time(now, record.due);
     bytes.flag(record.failure.is_some());
     if let Some(failure) = &record.failure {
-        put_hook(bytes, failure.hook);
+        bytes.coded(failure.hook);
         bytes.text(&failure.error);
         bytes.number(failure.count.into());
         bytes.time(now, failure.since);
@@ -91,7 +92,7 @@ pub(super) fn put(bytes: &mut Vec<u8>, uid: &PodUid, record: &Record, now: Time)
     bytes.number(record.history.iter().count() as u64);
     for transition in record.history.iter() {
         bytes.time(now, transition.at);
-        bytes.byte(CAUSES.into_iter().position(|cause| cause == transition.cause).unwrap_or(0) as u8);
+        bytes.coded(transition.cause);
     }
 }
 
@@ -110,7 +111,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, now: Time) -> Read<(PodUid, Record)>
             let grace = Grace::from_seconds(reader.small("a grace")?.into());
             let forced = reader.flag("whether a grace was asked for")?;
             let notifiers = reader.number("how many wait")?;
-            if notifiers > u16::MAX.into() {
+            if notifiers > MOST_WAITERS as u64 {
                 return reader.missing("a believable number of waiters");
             }
             let status_fn = reader.flag("whether the status is edited")?.then(edits_nothing);
@@ -137,7 +138,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, now: Time) -> Read<(PodUid, Record)>
         history: History::begin(now, Cause::FirstUpdate),
     };
     if reader.flag("whether an update is pending")? {
-        let kind = read_kind(reader)?;
+        let kind = reader.coded("the kind of an update")?;
         let target = read_target(reader, Held::active(record.active()))?;
         let start_time = reader.some_time(now, "a start time")?;
         record.pending =
@@ -145,16 +146,16 @@ pub(crate) fn read(reader: &mut Reader<'_>, now: Time) -> Read<(PodUid, Record)>
     }
     if reader.flag("whether a hook runs")? {
         record.running = Some(RunningHook {
-            hook: read_hook(reader)?,
+            hook: reader.coded("a hook")?,
             since: reader.time(now, "since when a hook runs")?,
-            kind: read_kind(reader)?,
+            kind: reader.coded("the kind of an update")?,
             start_time: reader.some_time(now, "a start time")?,
         });
     }
     record.due = reader.some_time(now, "a due time")?;
     if reader.flag("whether a hook fails")? {
         record.failure = Some(Box::new(Failure {
-            hook: read_hook(reader)?,
+            hook: reader.coded("a hook")?,
             error: reader.text("an error")?.to_owned(),
             count: reader.small("how often it failed")?,
             since: reader.time(now, "since when it fails")?,
@@ -168,11 +169,10 @@ fn read_history(reader: &mut Reader<'_>, now: Time) -> Read<History> {
     let mut history: Option<History> = None;
     for _ in 0..reader.number("how many moves")?.min(5) {
         let at = reader.time(now, "when a move was")?;
-        let place = reader.byte("the cause of a move")?;
-        let Some(cause) = CAUSES.get(usize::from(place)) else { return reader.missing("the cause of a move") };
+        let cause = reader.coded("the cause of a move")?;
         match &mut history {
-            Some(history) => history.push(at, *cause),
-            None => history = Some(History::begin(at, *cause)),
+            Some(history) => history.push(at, cause),
+            None => history = Some(History::begin(at, cause)),
         }
     }
     history.map_or_else(|| reader.missing("a first move"), Ok)
@@ -223,13 +223,4 @@ fn put_flags(bytes: &mut Vec<u8>, flags: Flags) {
 fn read_flags(reader: &mut Reader<'_>) -> Read<Flags> {
     let flags = reader.byte("a pod's flags")?;
     Ok(Flags { deleted: flags & 1 != 0, evicted: flags & 2 != 0, restart_requested: flags & 4 != 0 })
-}
-
-fn put_hook(bytes: &mut Vec<u8>, hook: Hook) {
-    bytes.byte(HOOKS.into_iter().position(|other| other == hook).unwrap_or(0) as u8);
-}
-
-fn read_hook(reader: &mut Reader<'_>) -> Read<Hook> {
-    let place = reader.byte("a hook")?;
-    HOOKS.get(usize::from(place)).copied().map_or_else(|| reader.missing("a hook"), Ok)
 }

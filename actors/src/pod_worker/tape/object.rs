@@ -10,9 +10,12 @@ use crate::pod::{MIRROR_ANNOTATION, Phase, PodObject, SOURCE_ANNOTATION};
 use crate::pod_worker::state::Record;
 use crate::pod_worker::update::{Config, Target};
 use crate::ports::RunningPod;
-use crate::recorder::{Put, Read, Reader};
+use crate::recorder::{Coded, Put, Read, Reader, coded};
 
-const PHASES: [Phase; 5] = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown];
+coded!(Phase: Pending, Running, Succeeded, Failed, Unknown);
+
+/// Of a version so many bytes are kept.
+const LONGEST_VERSION: usize = 32;
 
 /// Where an object stands that need not be written again.
 const NONE: u8 = 0;
@@ -110,7 +113,7 @@ pub(super) fn read_config(reader: &mut Reader<'_>, held: Held<'_>) -> Read<Confi
 }
 
 fn put_pod(bytes: &mut Vec<u8>, pod: &PodObject) {
-    let phase = PHASES.into_iter().position(|phase| phase == pod.phase()).unwrap_or(0) as u8;
+    let phase = pod.phase().code();
     let flags = [
         pod.is_static(),
         pod.is_mirror(),
@@ -124,6 +127,14 @@ fn put_pod(bytes: &mut Vec<u8>, pod: &PodObject) {
     for grace in [pod.deletion_grace(), pod.spec_grace()].into_iter().flatten() {
         bytes.signed(grace);
     }
+    bytes.text(version(pod));
+}
+
+/// Which version of an object this is, as the API server numbers them; empty for one from elsewhere, where another version
+/// is another pod. No number is longer than what is told of it.
+pub(super) fn version(pod: &PodObject) -> &str {
+    let version = pod.metadata().resource_version.as_deref().unwrap_or_default();
+    version.get(..LONGEST_VERSION.min(version.len())).unwrap_or_default()
 }
 
 fn read_pod(reader: &mut Reader<'_>) -> Read<Arc<PodObject>> {
@@ -133,7 +144,8 @@ fn read_pod(reader: &mut Reader<'_>) -> Read<Arc<PodObject>> {
     let name = reader.full_name("a pod's name")?;
     let deletion_grace = if has(3) { Some(reader.signed("a deletion grace")?) } else { None };
     let spec_grace = if has(4) { Some(reader.signed("a grace")?) } else { None };
-    let Some(phase) = PHASES.get(usize::from(flags >> 5)) else { return reader.missing("a pod's phase") };
+    let version = reader.text("a version")?;
+    let Some(phase) = Phase::ALL.get(usize::from(flags >> 5)) else { return reader.missing("a pod's phase") };
     let mut annotations = std::collections::BTreeMap::new();
     if has(0) {
         annotations.insert(SOURCE_ANNOTATION.to_owned(), "file".to_owned());
@@ -146,6 +158,7 @@ fn read_pod(reader: &mut Reader<'_>) -> Read<Arc<PodObject>> {
             name: Some(name.name().to_owned()),
             namespace: Some(name.namespace().to_owned()),
             uid: Some(uid.to_string()),
+            resource_version: (!version.is_empty()).then(|| version.to_owned()),
             annotations: Some(annotations),
             deletion_timestamp: has(2).then_some(ApiTime(jiff::Timestamp::UNIX_EPOCH)),
             deletion_grace_period_seconds: deletion_grace,

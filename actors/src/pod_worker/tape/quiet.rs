@@ -27,9 +27,6 @@ pub(crate) struct Rest {
 }
 
 impl Quiet {
-    /// So many failed setups may be counted before something is written: each is turned again by a replay.
-    pub(super) const MOST_FAILED: u32 = 1 << 16;
-
     pub(super) fn put_counts(self, bytes: &mut Vec<u8>) {
         bytes.number(self.updates.into());
         bytes.number(self.syncs.into());
@@ -56,15 +53,15 @@ impl Quiet {
         Ok((counts, rest))
     }
 
-    /// Takes a record to where plain events left it, by way of `step`. Every round of a healthy pod ends where it began, but
-    /// for its times; so the first round and the last say all, and those between them are not turned again. A failed one
-    /// adds to the count of failures, so each is turned again.
+    /// Takes a record to where plain events left it, by way of `step`. Every round ends where it began, but for its times
+    /// and the count of failures; so the first round and the last say all, and those between them are only added to that
+    /// count.
     pub(crate) fn replay(self, record: &mut Record, rest: Rest, settings: Tick) {
         let now = settings.now;
         let drive = |record: &mut Record, event: Event, tick: Tick| drop(step(record, event, tick));
         let take = || Event::Take { may_start: true, observed: Observed::Never };
         let error = record.failure.as_ref().map(|failure| failure.error.clone());
-        let rounds = self.syncs.min(if error.is_some() { Quiet::MOST_FAILED } else { 2 });
+        let rounds = self.syncs.min(2);
         for _ in 0..rounds {
             if record.running.is_none() {
                 look(record, settings);
@@ -78,6 +75,9 @@ impl Quiet {
                 None => Outcome::Continues { check_at: None },
             };
             drive(record, Event::Done(outcome), tick);
+        }
+        if let Some(failure) = &mut record.failure {
+            failure.count = failure.count.saturating_add(self.syncs - rounds);
         }
         if let (Some(since), None) = (rest.running, record.running) {
             look(record, settings);

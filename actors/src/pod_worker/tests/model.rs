@@ -34,7 +34,11 @@
 //! | W27: sources | `tests/it/sources.rs`, `tests/it/node/static_pods.rs`, `tests/it/agent/bad_input.rs` |
 //! | W30: no waits in dispatch and pass | `tests/it/node/stops.rs` |
 //! | W36: waits for a stop | `engine/tests/stops.rs` |
-//! | W10, W11, W20, W21, W25, W26, W28, W29 | no test bears their name |
+//! | W10: volumes that do not come down | `tests/it/node/orphans.rs`, `tests/it/node/shutdown.rs` |
+//! | W11: an end is seen at once and not lost | `tests/it/node/crashes.rs`, `status/tests/containers.rs` |
+//! | W25, W26: events, relists and slow reads | `tests/it/node/observation.rs`, `observer/board/tests.rs` |
+//! | W20, W21 | none: they wait for claims, which no hook releases yet |
+//! | W28, W29 | none: they wait for statuses to be written to an API server |
 //!
 //! The others are laws here, and those of W2, W4 to W9, W13, W14, W31 to W33 and W35 are also tried on the whole engine
 //! or node, in tests that bear their names.

@@ -12,8 +12,9 @@ use crate::recorder::file::ReadError;
 use crate::time::Time;
 
 /// All records, by ring and number.
-#[derive(Default)]
 pub(super) struct Pods {
+    /// Whether somebody's timeline is told; else words are made only for a difference.
+    tells: bool,
     records: HashMap<(usize, u32), (PodUid, Record)>,
     settings: HashMap<usize, (Duration, Duration)>,
 }
@@ -22,6 +23,7 @@ pub(super) struct Pods {
 pub(super) struct Told {
     pub(super) uid: PodUid,
     pub(super) name: Option<FullName>,
+    /// Empty where nobody will read it.
     pub(super) event: String,
     pub(super) before: Option<Lifecycle>,
     pub(super) after: Option<Lifecycle>,
@@ -33,6 +35,10 @@ pub(super) struct Told {
 }
 
 impl Pods {
+    pub(super) fn new(tells: bool) -> Self {
+        Pods { tells, records: HashMap::new(), settings: HashMap::new() }
+    }
+
     /// Runs one frame; nothing is told of those that only make others readable.
     pub(super) fn frame(
         &mut self,
@@ -71,14 +77,17 @@ impl Pods {
         let before = known.as_ref().map(|(_, record)| record.lifecycle());
         let reached = known.map(|(_, record)| Digest::of(&record));
         let differs = reached.filter(|reached| !moved && *reached != digest);
-        let event = match (before, moved) {
+        let differs = differs.map(|reached| (digest.to_string(), reached.to_string()));
+        let words = || match (before, moved) {
             (None, _) => "as it stood when the oldest event that is kept came".to_owned(),
             (Some(_), true) => said(counts, record),
-            (Some(_), false) if differs.is_some() => "as it stands".to_owned(),
-            (Some(_), false) => return Ok(None),
+            (Some(_), false) => "as it stands".to_owned(),
         };
-        let differs = differs.map(|reached| (digest.to_string(), reached.to_string()));
-        Ok(Some(Told { before, differs, counts: counts.events(), ..told(uid, record, event) }))
+        if before.is_some() && !moved && differs.is_none() {
+            return Ok(None);
+        }
+        let told = Told::of(uid, record, differs, self.tells, words);
+        Ok(Some(Told { before, counts: counts.events(), ..told }))
     }
 
     fn quiet(&mut self, key: (usize, u32), tick: Tick, reader: &mut Reader<'_>) -> Read<Told> {
@@ -86,9 +95,9 @@ impl Pods {
         let (counts, rest) = Quiet::read(reader, tick.now)?;
         let before = record.lifecycle();
         counts.replay(record, rest, tick);
-        let differs = compare(record, reader)?;
-        let event = said(counts, record);
-        Ok(Told { before: Some(before), differs, counts: counts.events(), ..told(uid, record, event) })
+        let differs = compare(Digest::of(record), reader)?;
+        let told = Told::of(uid, record, differs, self.tells, || said(counts, record));
+        Ok(Told { before: Some(before), counts: counts.events(), ..told })
     }
 
     fn birth(&mut self, key: (usize, u32), tick: Tick, reader: &mut Reader<'_>) -> Read<Told> {
@@ -96,9 +105,8 @@ impl Pods {
         let (update, observed, jitter) = read_birth(reader, tick.now)?;
         let kind = EventKind::of_update(&update);
         let (record, effects) = birth(update, observed, Tick { jitter, ..tick });
-        let differs = compare(&record, reader)?;
-        let event = describe(&kind, &effects, None, &record);
-        let told = Told { differs, ..told(&uid, &record, event) };
+        let differs = compare(Digest::after(&record, &effects), reader)?;
+        let told = Told::of(&uid, &record, differs, self.tells, || describe(&kind, &effects, None, &record));
         self.records.insert(key, (uid, record));
         Ok(told)
     }
@@ -110,9 +118,9 @@ impl Pods {
         let name = record.full_name().cloned();
         let kind = EventKind::of(&event);
         let effects = step(record, event, Tick { jitter, ..tick });
-        let differs = compare(record, reader)?;
-        let event = describe(&kind, &effects, hook, record);
-        let mut told = Told { before: Some(before), differs, ..told(uid, record, event) };
+        let differs = compare(Digest::after(record, &effects), reader)?;
+        let words = || describe(&kind, &effects, hook, record);
+        let mut told = Told { before: Some(before), ..Told::of(uid, record, differs, self.tells, words) };
         told.name = told.name.or(name);
         if effects.forget {
             (told.after, told.waits) = (None, None);
@@ -131,22 +139,31 @@ impl Quiet {
     }
 }
 
-fn told(uid: &PodUid, record: &Record, event: String) -> Told {
-    Told {
-        uid: uid.clone(),
-        name: record.full_name().cloned(),
-        event,
-        before: None,
-        after: Some(record.lifecycle()),
-        waits: Some(waits(record)),
-        counts: 1,
-        differs: None,
+impl Told {
+    /// Of where a record stands now. The words are many times as long as the frame may be, so they are made only where they
+    /// are read.
+    fn of(
+        uid: &PodUid,
+        record: &Record,
+        differs: Option<(String, String)>,
+        tells: bool,
+        words: impl FnOnce() -> String,
+    ) -> Self {
+        Told {
+            uid: uid.clone(),
+            name: record.full_name().cloned(),
+            event: if tells || differs.is_some() { words() } else { String::new() },
+            before: None,
+            after: Some(record.lifecycle()),
+            waits: tells.then(|| waits(record)),
+            counts: 1,
+            differs,
+        }
     }
 }
 
-fn compare(record: &Record, reader: &mut Reader<'_>) -> Read<Option<(String, String)>> {
+fn compare(got: Digest, reader: &mut Reader<'_>) -> Read<Option<(String, String)>> {
     let expected = Digest::read(reader)?;
-    let got = Digest::of(record);
     Ok((expected != got).then(|| (expected.to_string(), got.to_string())))
 }
 

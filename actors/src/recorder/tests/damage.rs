@@ -1,10 +1,17 @@
 //! Files that are not what they should be.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
 use proptest::prelude::*;
 
-use crate::recorder::{Note, Pick, ReadError, Recorder, SourceChange, replay};
+use crate::ids::PodUid;
+use crate::pod_worker::tape::frame;
+use crate::recorder::{Note, Pick, Put, ReadError, Recorder, Ring, SourceChange, replay};
 use crate::testing::pod;
 use crate::time::Time;
+
+const NOW: Time = Time::from_secs(1_000);
 
 /// A recording with every kind of frame, and where its parts begin.
 fn file() -> Vec<u8> {
@@ -14,7 +21,6 @@ fn file() -> Vec<u8> {
     use crate::pod_worker::{KillOptions, Update};
     use crate::ports::{Observed, PodRuntimeStatus, SyncRetry};
     use crate::probes::{ProbeKind, ProbeResult, ProbeSnapshot};
-    use std::time::Duration;
 
     let recorder = Recorder::with_rings(64 * 1024, 2);
     let object = pod("a").static_pod().build();
@@ -45,6 +51,82 @@ fn file() -> Vec<u8> {
     let error = Some("silent".to_owned());
     recorder.note(now, &Note::Pass { desired: 1, known: 1, listed: 0, took: Duration::from_millis(2), error });
     recorder.save(now)
+}
+
+/// A file of one ring with what `write` puts into it; its checksums match.
+fn forged(write: impl FnOnce(&mut Ring)) -> Vec<u8> {
+    let mut ring = Ring::new(1 << 20);
+    ring.frame(frame::SETTINGS, NOW, |bytes| {
+        bytes.duration(Duration::from_secs(60));
+        bytes.duration(Duration::from_secs(10));
+    });
+    write(&mut ring);
+    crate::recorder::file::write(NOW, &[ring.saved()])
+}
+
+/// A keyframe of the record with this number: the pod stops, and so many wait for its end.
+fn stopping(ring: &mut Ring, id: u64, waiters: u64) {
+    ring.frame(frame::KEYFRAME, NOW, |bytes| {
+        [id, 0, 0, 0].into_iter().for_each(|number| bytes.number(number));
+        bytes.uid(&PodUid::new("a"));
+        // Not started, without flags or a grace.
+        [2, 0, 0, 0, 0, 0].into_iter().for_each(|byte| bytes.byte(byte));
+        bytes.number(waiters);
+        // No edit of the status, nothing pending, no hook that runs, no due time, no failure; one move.
+        [0, 0, 0, 0, 0, 1, 0, 0].into_iter().for_each(|byte| bytes.byte(byte));
+    });
+}
+
+// Each of them would be made by a replay, thousands for a few bytes.
+#[test]
+fn more_waiters_than_are_ever_told_of_are_refused() {
+    let run = replay(&forged(|ring| stopping(ring, 1, 16)), &Pick::Nobody).unwrap();
+    assert_eq!((run.difference, run.pods), (None, 1));
+    let error = replay(&forged(|ring| stopping(ring, 1, 17)), &Pick::Nobody).unwrap_err();
+    assert!(matches!(error, ReadError::Damaged { what: "a believable number of waiters", .. }), "{error}");
+}
+
+// A text is kept and told with each event that repeats it.
+#[test]
+fn a_text_that_is_longer_than_any_that_is_written_is_refused() {
+    let stops = |length| forged(|ring| ring.frame(33, NOW, |bytes| bytes.long_text(&"x".repeat(length))));
+    assert!(replay(&stops(1024), &Pick::Nobody).is_ok());
+    let error = replay(&stops(1025), &Pick::Nobody).unwrap_err();
+    assert!(matches!(error, ReadError::Damaged { what: "why the agent stops", .. }), "{error}");
+}
+
+#[test]
+fn a_ring_beyond_those_of_a_recorder_is_refused() {
+    let with = |rings| {
+        let rings: Vec<_> = (0..rings)
+            .map(|_| {
+                let mut ring = Ring::new(1 << 20);
+                ring.frame(33, NOW, |bytes| bytes.text("done"));
+                ring.saved()
+            })
+            .collect();
+        replay(&crate::recorder::file::write(NOW, &rings), &Pick::Nobody)
+    };
+    assert!(with(9).is_ok(), "eight for pods and one for notes");
+    let error = with(10).unwrap_err();
+    assert!(matches!(error, ReadError::Damaged { what: "a segment of a known ring", .. }), "{error}");
+}
+
+// What was kept before and after it can be replayed all the same.
+#[test]
+fn a_frame_that_a_panic_interrupts_leaves_nothing() {
+    let file = forged(|ring| {
+        let broken = catch_unwind(AssertUnwindSafe(|| {
+            ring.frame(33, NOW + Duration::from_secs(9), |bytes| {
+                bytes.text("half of it");
+                panic!("as a core that fails");
+            });
+        }));
+        assert!(broken.is_err());
+        stopping(ring, 1, 0);
+    });
+    let run = replay(&file, &Pick::Nobody).unwrap();
+    assert_eq!((run.pods, run.span), (1, (NOW, NOW)));
 }
 
 /// Makes all checksums match again, as far as the parts can be found.

@@ -294,7 +294,8 @@ fn retries_that_fail_as_before_are_told_in_one_line() {
     world.apply(0, &take);
     world.apply(0, &Op::Done(7));
     let before = world.save().len();
-    for _ in 0..1_000 {
+    // More than any count in two bytes.
+    for _ in 0..70_000 {
         world.apply(0, &Op::Due(20));
         world.apply(0, &take);
         world.apply(0, &Op::Done(7));
@@ -304,8 +305,39 @@ fn retries_that_fail_as_before_are_told_in_one_line() {
     let run = replay(&file, &Pick::Named(FullName::new("test", "p0"))).unwrap();
     assert_eq!(run.difference, None);
     let last = run.timeline.last().unwrap();
-    assert!(last.event.starts_with("looked at again; 1000 times it failed as before: üü"), "{last:?}");
-    assert!(last.waits.as_ref().unwrap().ends_with("failed so far: 1001"), "{last:?}");
+    assert!(last.event.starts_with("looked at again; 70000 times it failed as before: üü"), "{last:?}");
+    assert!(last.waits.as_ref().unwrap().ends_with("failed so far: 70001"), "{last:?}");
+}
+
+// As of a pod that cannot be stopped, because the runtime does not answer.
+#[test]
+fn an_orphan_that_is_stopping_is_not_told_of_again() {
+    let mut world = World::new(64 * 1024, 1);
+    let take = Op::Take { may_start: true, observed: Observed::Never };
+    world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
+    world.apply(0, &take);
+    world.apply(0, &Op::Known(false));
+    let asked_in_vain = |world: &mut World, stands: &str| {
+        let before = world.save().len();
+        for _ in 0..100 {
+            world.apply(0, &Op::Known(false));
+        }
+        assert_eq!(world.check().difference, None, "{stands}");
+        assert_eq!(world.save().len(), before, "{stands}");
+    };
+    asked_in_vain(&mut world, "a setup is being cancelled");
+    world.apply(0, &Op::Done(6));
+    asked_in_vain(&mut world, "its worker is about to stop it");
+    world.apply(0, &take);
+    asked_in_vain(&mut world, "it is being stopped");
+    // Where it waits for nothing it acts again, and that is told.
+    world.apply(0, &Op::Done(6));
+    world.apply(0, &Op::Known(false));
+    assert!(world.pods[0].record.as_ref().unwrap().1.has_pending());
+    assert_eq!(world.check().difference, None);
+    world.apply(0, &take);
+    world.apply(0, &Op::Done(7));
+    asked_in_vain(&mut world, "its stop failed");
 }
 
 // A core that decides otherwise is found out at the first event that shows it.
@@ -329,4 +361,29 @@ fn the_first_difference_is_told() {
     assert_eq!((found.number, found.pod.unwrap().name()), (2, "p0"));
     assert!(found.expected.starts_with("terminating, "), "{}", found.expected);
     assert!(found.got.starts_with("sync, "), "{}", found.got);
+}
+
+// The two versions say the same in all that a step reads, so that nothing else would tell them apart.
+#[test]
+fn a_core_that_keeps_the_older_of_two_updates_is_found_out() {
+    let mut world = World::new(64 * 1024, 1);
+    let version = |world: &World, version: &str| {
+        let mut pod = world.pods[0].object.pod().clone();
+        pod.metadata.resource_version = Some(version.to_owned());
+        Update::changed(PodObject::new(pod).unwrap())
+    };
+    let take = Op::Take { may_start: true, observed: Observed::Never };
+    for update in [version(&world, "41"), version(&world, "42")] {
+        world.update(0, update);
+        world.apply(0, &take);
+    }
+    assert_eq!(world.check().difference, None);
+    // The core that made the recording took a newer one, of which the recording knows nothing.
+    let tick = world.tick(0);
+    let update = version(&world, "43");
+    let (_, record) = world.pods[0].record.as_mut().unwrap();
+    let _effects = crate::pod_worker::step::step(record, Event::Update(update), tick);
+    world.apply(0, &Op::Done(4));
+    let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
+    assert!(found.event.starts_with("sync_pod went well"), "{found:?}");
 }

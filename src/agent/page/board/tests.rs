@@ -61,6 +61,7 @@ fn waits(reason: &str) -> serde_json::Value {
 fn wait(pod: &PodFacts) -> Wait {
     let since = pod.snapshot.as_ref().map(|snapshot| snapshot.wait.since);
     let what = match pod.snapshot.as_ref().map(|snapshot| &snapshot.wait.what) {
+        Some(WaitFor::HookCall(Hook::Terminating)) => What::Grace,
         Some(WaitFor::HookCall(_)) => What::HookCall,
         Some(WaitFor::Retry { .. }) => What::Retry,
         _ if pod.phase() == Phase::Pending => What::ContainerStart,
@@ -68,7 +69,8 @@ fn wait(pod: &PodFacts) -> Wait {
     };
     let on = On::only(Subject::Nobody);
     let (released_by, detail) = (String::new(), String::new());
-    Wait { depth: 0, what, on, container: None, since, tries: None, next: None, released_by, detail }
+    let next = since.filter(|_| what == What::Grace).map(|since| since + Duration::from_secs(30));
+    Wait { depth: 0, what, on, container: None, since, tries: None, next, released_by, detail }
 }
 
 fn take(board: &mut Board, pods: Vec<PodFacts>, now: Time) -> Change {
@@ -134,4 +136,17 @@ fn a_call_is_told_once_it_takes_long() {
     assert!(quick.rows.iter().all(|row| row.wait.is_none()), "{quick:?}");
     let long = take(&mut board, vec![called], at(103));
     assert_eq!(long.rows.first().map(|row| row.standing), Some(Standing::Waits), "{long:?}");
+}
+
+// Nothing happens to a pod that cannot be killed, and so its facts stay the same.
+#[test]
+fn a_stop_that_outlasts_its_grace_is_trouble() {
+    let mut board = Board::default();
+    let stops = waiting(pod("a", runs()), WaitFor::HookCall(Hook::Terminating), 100);
+    take(&mut board, vec![stops.clone()], at(101));
+    assert_eq!(board.rows()[0].standing, Standing::Waits);
+    assert!(take(&mut board, vec![stops.clone()], at(139)).is_empty());
+    let late = take(&mut board, vec![stops.clone()], at(140));
+    assert_eq!(late.rows.first().map(|row| row.standing), Some(Standing::Trouble), "{late:?}");
+    assert!(take(&mut board, vec![stops], at(200)).is_empty());
 }

@@ -14,16 +14,12 @@ struct Restless {
 }
 
 impl Eyes for Restless {
-    fn look(&self) -> Seen {
+    fn look(&self) -> Seen<'_> {
         let look = self.looks.fetch_add(1, Ordering::SeqCst);
         let status =
             |name: &str| if look.is_multiple_of(2) { runs() } else { json!({"phase": "Failed", "reason": name}) };
         let pods = (0..self.pods).map(|n| format!("pod-{n:04}")).map(|name| pod(&name, status(&name))).collect();
-        Seen { at: Time::from_secs(100 + u64::from(look)), agent: Agent::default(), pods }
-    }
-
-    fn nearest(&self, _: &PodFacts, _: Time) -> Option<RowWait> {
-        None
+        Seen { at: Time::from_secs(100 + u64::from(look)), agent: Agent::default(), pods, nearest: Box::new(|_| None) }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Where the world comes to, once nothing fails any more.
 //!
 //! The graph of the world has cycles, and stateright's `eventually` is not sound on those. So each reachable state is
-//! asked instead: one fair schedule without faults, always the same for the same state, has to lead to rest within a
+//! asked instead: two fair schedules without faults, each always the same for the same state, have to lead to rest within a
 //! bound. Fair means that whatever can go on does, that hooks do their work and succeed, that due times come, and that
-//! passes go on for ever.
+//! passes go on for ever. In one of them workers go first, A before B; in the other a pass that has begun ends before a
+//! worker does anything, and B comes before A. A circle that only yet another order keeps up is not found.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -20,14 +21,26 @@ use crate::ports::Observed;
 /// More steps than any way to rest takes.
 const MOST: usize = 120;
 
-/// The states from which rest was found before, by what they hash to.
+/// Who goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Workers,
+    Pass,
+}
+
+/// The states from which rest was found before, by what they hash to, for each order.
 #[derive(Default)]
-pub(super) struct Resting(Mutex<HashSet<u64>>);
+pub(super) struct Resting([Mutex<HashSet<u64>>; 2]);
 
 impl Lives {
     /// With the sources as they are; that all ends where nothing is wanted is what this says of the states in which
     /// nothing is wanted, and from each state one of those is a step or two away.
     pub(super) fn come_to_rest(&self, world: &World) -> bool {
+        [Order::Workers, Order::Pass].into_iter().all(|order| self.come_to_rest_by(order, world))
+    }
+
+    fn come_to_rest_by(&self, order: Order, world: &World) -> bool {
+        let resting = &self.resting.0[order as usize];
         if world.broken.is_any() {
             return true;
         }
@@ -37,11 +50,11 @@ impl Lives {
             let mut hasher = DefaultHasher::new();
             world.hash(&mut hasher);
             let hash = hasher.finish();
-            if self.resting.0.lock().contains(&hash) {
+            if resting.lock().contains(&hash) {
                 break;
             }
             way.push(hash);
-            match self.fair(&world) {
+            match self.fair(order, &world) {
                 None if world.rests(self) => break,
                 None => return false,
                 Some(action) => match self.machine.after(&world, action) {
@@ -55,13 +68,17 @@ impl Lives {
                 return false;
             }
         }
-        self.resting.0.lock().extend(way);
+        resting.lock().extend(way);
         true
     }
 
     /// What happens next, if all goes well. `None` if that is nothing but the next of many passes.
-    fn fair(&self, world: &World) -> Option<Action> {
-        for uid in world.uids() {
+    fn fair(&self, order: Order, world: &World) -> Option<Action> {
+        let mut uids: Vec<Uid> = world.uids().collect();
+        if order == Order::Pass {
+            uids.reverse();
+        }
+        for uid in uids.iter().copied() {
             let pod = world.pod(uid);
             if pod.view != pod.observe() || !pod.looked {
                 return Some(Action::Look(uid));
@@ -73,7 +90,7 @@ impl Lives {
         if !world.ready {
             return Some(Action::Ready);
         }
-        let busy = world.uids().find_map(|uid| works(uid, world.pod(uid)));
+        let busy = uids.into_iter().find_map(|uid| works(uid, world.pod(uid)));
         let next = match &world.pass {
             Pass::Idle => Action::Compare,
             Pass::Compared { .. } => Action::List,
@@ -81,6 +98,9 @@ impl Lives {
             Pass::Ordered { .. } => Action::Obey,
             Pass::Settled { .. } => Action::Tidy,
         };
+        if order == Order::Pass && world.pass != Pass::Idle {
+            return Some(next);
+        }
         busy.or_else(|| (world.pass != Pass::Idle || !world.rests(self)).then_some(next))
     }
 }

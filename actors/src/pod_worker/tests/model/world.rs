@@ -56,7 +56,8 @@ pub(super) struct Pod {
     pub(super) config: Option<Form>,
     /// Whether the source delivered it to this agent.
     pub(super) delivered: bool,
-    /// Whether it was rejected. Survives a crash, being written down.
+    /// Whether it was rejected. Survives a crash, as of a node that writes each rejection down before it tells of it, to the
+    /// API server or on disk. A node that does neither decides anew, which is a crash before the rejection.
     pub(super) rejected: bool,
     pub(super) record: Option<Frozen>,
     /// Whether it has a place in the queue of its full name.
