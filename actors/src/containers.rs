@@ -12,6 +12,7 @@ pub mod image_backoff;
 pub mod perform;
 pub mod plan;
 pub mod restart;
+pub mod start_counter;
 pub mod start_error;
 pub mod stop;
 

@@ -26,7 +26,7 @@ use crate::time::Time;
 
 pub use state::{Event, Governor, StartKind, Ticket};
 
-use super::perform::StartCounter;
+use super::start_counter::StartCounter;
 
 /// The [`Governor`] of a node, with who waits for it.
 pub struct StartGovernor {

@@ -124,7 +124,7 @@ pub(super) const DEEP: &[Scenario] = &[
         kills: &[Kill::Plain],
         also: &[Also::Pass, Also::Lag, Also::KillRuntime],
         faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
-        states: 75_521,
+        states: 75_111,
         ..STATIC_POD
     },
     Scenario {
