@@ -71,8 +71,9 @@ impl Actor for DispatcherActor {
                 });
                 match judged {
                     Judged::All if is_retry => judge_again = None,
-                    Judged::All => {}
-                    Judged::Some => judge_again = Some(Instant::now() + RETRY),
+                    // Sets that keep coming put off nobody's turn.
+                    Judged::Some if is_retry || judge_again.is_none() => judge_again = Some(Instant::now() + RETRY),
+                    Judged::All | Judged::Some => {}
                 }
                 metrics.handled(dispatcher.clock.now().since(start));
             }

@@ -10,8 +10,18 @@ use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use podwright_actors::ports::RuntimeError;
 use tokio::runtime::Handle;
+use tokio::task::JoinError;
 
-type Flight<V> = Shared<BoxFuture<'static, Result<V, RuntimeError>>>;
+/// The result of a task, for as many as wait for it.
+pub(super) type Flight<V> = Shared<BoxFuture<'static, Result<V, RuntimeError>>>;
+
+/// A task to wait for. One that panics, or that its runtime drops, is an error.
+pub(super) fn flight<V: Clone + Send + Sync + 'static>(
+    task: impl Future<Output = Result<Result<V, RuntimeError>, JoinError>> + Send + 'static,
+) -> Flight<V> {
+    let lost = |error| Err(RuntimeError::Failed(format!("the call was lost: {error}")));
+    task.map(move |end| end.unwrap_or_else(lost)).boxed().shared()
+}
 
 /// Runs work apart from whoever wants it, so that it goes on when they do not want it any more; whoever wants the same
 /// meanwhile waits for the same.
@@ -47,7 +57,7 @@ where
                         let _landed = Landed { all, of };
                         work.await
                     });
-                    let flight = task.map(|end| end.unwrap_or_else(|error| Err(lost(&error)))).boxed().shared();
+                    let flight = flight(task);
                     under_way.insert(key, flight.clone());
                     flight
                 }
@@ -67,10 +77,6 @@ impl<K: Eq + Hash, V> Drop for Landed<K, V> {
     fn drop(&mut self) {
         self.all.lock().remove(&self.of);
     }
-}
-
-fn lost(error: &tokio::task::JoinError) -> RuntimeError {
-    RuntimeError::Failed(format!("the call was lost: {error}"))
 }
 
 #[cfg(test)]

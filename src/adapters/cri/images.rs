@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use podwright_actors::ports::{ImageError, RuntimeError};
 use podwright_metrics::Metrics;
@@ -16,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::client::Client;
+use super::flights::{Flight, flight};
 use super::image_name::{ImageName, PullPolicy};
 use super::v1;
 
@@ -31,7 +30,7 @@ pub(super) struct Images {
 
 /// A pull that is under way, or waits for its turn.
 struct Pull {
-    outcome: Shared<BoxFuture<'static, Result<String, RuntimeError>>>,
+    outcome: Flight<String>,
 }
 
 impl Images {
@@ -100,9 +99,7 @@ impl Images {
             metrics.containers.image_pulled(size, start.elapsed());
             Ok(id)
         }));
-        let lost = |error| RuntimeError::Failed(format!("the pull was lost: {error}"));
-        let outcome = task.map(move |end| end.unwrap_or_else(|error| Err(lost(error)))).boxed().shared();
-        let pull = Arc::new(Pull { outcome });
+        let pull = Arc::new(Pull { outcome: flight(task) });
         pulls.insert(name.clone(), Arc::downgrade(&pull));
         pull
     }

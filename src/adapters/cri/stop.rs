@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::RuntimeError;
@@ -13,8 +11,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::client::Client;
-
-type Outcome = Shared<BoxFuture<'static, Result<(), RuntimeError>>>;
+use super::flights::{Flight, flight};
 
 /// Stops that are under way.
 pub(super) struct Stops {
@@ -27,7 +24,7 @@ pub(super) struct Stops {
 struct Stop {
     /// When the runtime kills the container.
     kill_at: Instant,
-    outcome: Outcome,
+    outcome: Flight<()>,
 }
 
 impl Stops {
@@ -51,8 +48,7 @@ impl Stops {
                         let _over = Over { all, of: of.clone(), kill_at };
                         client.stop_container(of.as_str().to_owned(), grace).await
                     });
-                    let lost = |error| RuntimeError::Failed(format!("the call was lost: {error}"));
-                    let outcome = task.map(move |end| end.unwrap_or_else(|error| Err(lost(error)))).boxed().shared();
+                    let outcome = flight(task);
                     under_way.insert(id.clone(), Stop { kill_at, outcome: outcome.clone() });
                     outcome
                 }

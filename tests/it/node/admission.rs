@@ -107,3 +107,15 @@ async fn a_pod_whose_judge_panics_is_judged_again_and_no_other_waits_for_it() {
     node.wait(30.0).await;
     assert_eq!(node.pod_counts(), ["active_pods{} 1", "desired_pods{} 1", "working_pods{desired,sync,} 1"]);
 }
+
+#[actix::test]
+async fn sets_that_keep_coming_do_not_put_off_who_is_to_be_judged_again() {
+    let judge = Arc::new(Confused(AtomicBool::new(true)));
+    let node = Setup { judge: Some(judge.clone()), ..Setup::new(true) }.start();
+    node.deliver(&[pod("b")]).await;
+    node.wait(6.0).await;
+    node.deliver(&[pod("b").label("2")]).await;
+    judge.0.store(false, Ordering::Relaxed);
+    node.wait(5.0).await;
+    assert_eq!(node.runtime.running("b"), ["main"]);
+}
