@@ -83,7 +83,7 @@ impl Plan {
     /// and the runtime need not say anything more about it.
     pub fn goes_on(&self, pod: &PodObject, status: &PodRuntimeStatus) -> bool {
         let Plan::Keep(changes) = self else { return false };
-        let tried = |name: &str| status.newest(name).is_some_and(|run| run.sandbox == changes.sandbox);
+        let tried = |name: &str| status.newest_in(&changes.sandbox, name).is_some();
         changes.init.iter().any(|place| !tried(&pod.init_containers()[*place].name))
             || changes.regular.iter().any(|place| !tried(&pod.containers()[*place].name))
     }
@@ -145,7 +145,7 @@ pub fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) 
     };
     // A debugging container is started once, even while the pod still initializes.
     let ephemeral = absent(pod.ephemeral_containers().iter().map(|c| c.name.as_str()), status);
-    let (mut kill, init, initialized) = match init::decide(pod, status, probes) {
+    let (mut kill, init, initialized) = match init::decide(pod, &sandbox, status, probes) {
         init::Decision::Failed => return Plan::StopPod { kills: Vec::new() },
         init::Decision::Pending(actions) => (actions.kill, actions.start, false),
         init::Decision::Done(actions) => (actions.kill, actions.start, true),

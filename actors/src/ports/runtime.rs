@@ -272,6 +272,11 @@ impl PodRuntimeStatus {
         self.containers.iter().find(|c| c.name.as_str() == name)
     }
 
+    /// The newest run of a container in one sandbox.
+    pub fn newest_in(&self, sandbox: &SandboxId, name: &str) -> Option<&ContainerStatus> {
+        self.containers.iter().find(|run| run.sandbox == *sandbox && run.name.as_str() == name)
+    }
+
     /// All runs of a container, newest first.
     pub fn runs<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ContainerStatus> {
         self.containers.iter().filter(move |c| c.name.as_str() == name)

@@ -2,6 +2,7 @@
 
 use crate::containers::definition::spec_hash;
 use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
+use crate::ids::SandboxId;
 use crate::pod::{PodObject, is_sidecar};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
 use crate::probes::{ProbeResult, ProbeSnapshot};
@@ -39,16 +40,24 @@ impl Actions {
 
 /// Walks the init containers from last to first, because the runs of earlier ones may have been removed since: the first
 /// one met that has a run tells how far initialization is (upstream `computeInitContainerActions`, kubelet 1.36).
-pub(super) fn decide(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) -> Decision {
+///
+/// Unlike upstream, only runs in the pod's sandbox count. A new sandbox has the older runs removed, but a removal can
+/// fail, and what an init container did in a sandbox that is gone has to be done again.
+pub(super) fn decide(
+    pod: &PodObject,
+    sandbox: &SandboxId,
+    status: &PodRuntimeStatus,
+    probes: &ProbeSnapshot,
+) -> Decision {
     let containers = pod.init_containers();
     if containers.is_empty() {
         return Decision::Done(Actions::default());
     }
-    let mut walk = Walk { actions: Actions::default(), done: main_seen(pod, status), ahead: false };
+    let mut walk = Walk { actions: Actions::default(), done: main_seen(pod, sandbox, status), ahead: false };
     walk.ahead = walk.done;
     for (place, container) in containers.iter().enumerate().rev() {
         let sidecar = is_sidecar(container);
-        let Some(run) = status.newest(&container.name) else {
+        let Some(run) = status.newest_in(sandbox, &container.name) else {
             // A sidecar whose run was removed is missed; a regular init container has done its work.
             if walk.ahead && sidecar {
                 walk.actions.start.push(place);
@@ -132,12 +141,12 @@ impl Walk {
     }
 }
 
-/// A regular container that was made proves that initialization was over. One that exited does not: it may have lived in
-/// an older sandbox.
-fn main_seen(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
+/// A regular container that was made proves that initialization was over. One that exited does not, as
+/// upstream has it: without a run of an init container beside it, initialization starts over.
+fn main_seen(pod: &PodObject, sandbox: &SandboxId, status: &PodRuntimeStatus) -> bool {
     pod.containers().iter().any(|container| {
         status
-            .newest(&container.name)
+            .newest_in(sandbox, &container.name)
             .is_some_and(|run| matches!(run.state, ContainerState::Created | ContainerState::Running))
     })
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::ports::SandboxState;
 
 fn three_init(policy: &str) -> std::sync::Arc<PodObject> {
     pod(policy, vec![named("i"), named("j"), named("k")], vec![named("a"), named("b")])
@@ -34,6 +35,26 @@ fn init_containers_run_one_after_another() {
     for (policy, runs, expected) in table {
         assert_eq!(decide(&three_init(policy), &status(runs)), expected, "{policy} {runs:?}");
     }
+}
+
+// A removal that failed when the sandbox was replaced leaves such runs.
+#[test]
+fn what_was_done_in_an_older_sandbox_is_done_again() {
+    let in_old = |runs: &[(&str, Is)], old: &[&str]| {
+        let mut status = status(runs);
+        status.sandboxes = vec![sandbox(1, SandboxState::Ready), sandbox(0, SandboxState::NotReady)];
+        for run in &mut status.containers {
+            run.sandbox = if old.contains(&run.name.as_str()) { "s0".into() } else { "s1".into() };
+        }
+        decide(&three_init("Always"), &status)
+    };
+    let done = [("i", Exited(0)), ("j", Exited(0)), ("k", Exited(0)), ("a", Exited(1))];
+    assert_eq!(in_old(&done, &["i", "j", "k", "a"]), "init 0");
+    assert_eq!(in_old(&done, &["j", "k", "a"]), "init 1");
+    assert_eq!(in_old(&done, &["a"]), "start 0 1");
+    let failed = [("i", Exited(0)), ("j", Exited(1))];
+    assert_eq!(in_old(&failed, &["j"]), "init 1");
+    assert_eq!(in_old(&failed, &[]), "init 1");
 }
 
 #[test]
