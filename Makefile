@@ -51,9 +51,10 @@ containers:
 		|| echo "containerd is not installed (as root: containerd runc containernetworking-plugins busybox-static): \
 	pods are not run as containers"
 
-bench:
+bench: containers
 	$(CARGO) bench --bench engine
 	$(CARGO) bench --bench node
+	$(CARGO) bench --bench containers
 
 # What the hot paths execute, beside the committed counts. As root, valgrind is installed where it is missing.
 instructions:

@@ -29,6 +29,7 @@ mod tests;
 
 use std::borrow::Cow;
 
+use k8s_openapi::api::core::v1::Container;
 use serde::Serialize;
 
 use crate::pod::SOURCE_ANNOTATION;
@@ -79,7 +80,7 @@ pub struct Explanation {
     pub lifecycle: Option<Stands>,
     /// What it waits for, in the order in which people read it.
     pub chain: Vec<Wait>,
-    /// Its containers, init containers first.
+    /// Its containers: init, regular, ephemeral.
     pub containers: Vec<ContainerView>,
     /// The moves of its life, oldest first.
     pub transitions: Vec<Move>,
@@ -118,7 +119,7 @@ pub struct Stands {
 pub struct ContainerView {
     /// Its name.
     pub name: String,
-    /// `init` or `regular`.
+    /// `init`, `regular` or `ephemeral`.
     pub kind: &'static str,
     /// `waiting`, `running`, `terminated`, or `unknown` before anything is known of it.
     pub state: &'static str,
@@ -307,17 +308,24 @@ fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
     let status = pod.status.as_deref();
     let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
     let regular = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
-    let lists = [(object.init_containers(), init, "init"), (object.containers(), regular, "regular")];
+    let ephemeral = status.and_then(|status| status.ephemeral_container_statuses.as_deref()).unwrap_or_default();
+    let names =
+        |containers: &[Container]| containers.iter().map(|container| container.name.clone()).collect::<Vec<_>>();
+    let debugging = object.ephemeral_containers().iter().map(|container| container.name.clone()).collect();
+    let lists = [
+        (names(object.init_containers()), init, "init"),
+        (names(object.containers()), regular, "regular"),
+        (debugging, ephemeral, "ephemeral"),
+    ];
     let mut views = Vec::new();
-    for (containers, statuses, kind) in lists {
-        for container in containers {
-            let have = statuses.iter().find(|have| have.name == container.name);
+    for (names, statuses, kind) in lists {
+        for name in names {
+            let have = statuses.iter().find(|have| have.name == name);
             let state = have.and_then(|have| have.state.as_ref());
             let waiting = state.and_then(|state| state.waiting.as_ref());
             let ended = state.and_then(|state| state.terminated.as_ref());
             let running = state.and_then(|state| state.running.as_ref());
             views.push(ContainerView {
-                name: container.name.clone(),
                 kind,
                 state: match (waiting, running, ended) {
                     (Some(_), ..) => "waiting",
@@ -331,7 +339,8 @@ fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
                 run: state.and_then(runs::run),
                 last: have.and_then(|have| have.last_state.as_ref()).and_then(runs::run),
                 // What other pods in the chain wait for is theirs.
-                waits: own(chain).filter(|wait| wait.container.as_ref() == Some(&container.name)).cloned().collect(),
+                waits: own(chain).filter(|wait| wait.container.as_ref() == Some(&name)).cloned().collect(),
+                name,
             });
         }
     }

@@ -10,6 +10,7 @@
 mod actor;
 mod background;
 mod garbage;
+pub(crate) mod health;
 pub(crate) mod plan;
 mod waits;
 
@@ -24,12 +25,12 @@ use podwright_metrics::{BySource, Metrics};
 use crate::containers::perform::ContainerManager;
 use crate::desired::DesiredState;
 use crate::dispatcher::Dispatcher;
-use crate::explain::{Explainer, Failing, Patience};
+use crate::explain::{Explainer, Patience};
 use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
-use crate::ports::{Clock, ContainerRuntime, PodStorage, RuntimeError, RuntimePod};
+use crate::ports::{Clock, ContainerRuntime, PodStorage, RuntimePod};
 use crate::probes::ProbeManager;
 use crate::recorder::Note;
 use crate::status::deadline;
@@ -38,9 +39,8 @@ use crate::time::{Grace, Time};
 use background::{Busy, Stray};
 
 pub use actor::HousekeepingActor;
+pub use health::{PERIOD, PassError, PassHealth};
 
-/// How often a pass runs (upstream `housekeepingPeriod`).
-pub const PERIOD: Duration = Duration::from_secs(2);
 /// A pass that takes longer is worth a line in the log (upstream `housekeepingWarningDuration`).
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -87,45 +87,12 @@ impl PassState {
     }
 }
 
-/// When the last pass ended, and why passes end early.
-#[derive(Debug, Default)]
-pub struct PassHealth(Mutex<(Option<Time>, Option<Failing>)>);
-
-impl PassHealth {
-    /// When the last pass ended, whatever its result, and why passes end early, if they do.
-    pub fn look(&self) -> (Option<Time>, Option<Failing>) {
-        self.0.lock().clone()
-    }
-
-    /// Whether there is something to tell of: passes that go well as the one before are many and the same.
-    fn passed(&self, now: Time, result: &Result<(), PassError>) -> bool {
-        let (last, failing) = &mut *self.0.lock();
-        *last = Some(now);
-        let tells = failing.is_some() || result.is_err();
-        match result {
-            Ok(()) => *failing = None,
-            Err(PassError::List(error)) => {
-                Failing::note(failing, format!("cannot list the runtime's pods: {error}"), now);
-            }
-        }
-        tells
-    }
-}
-
 /// How much a pass saw.
 #[derive(Debug, Default)]
 struct Seen {
     desired: u32,
     known: u32,
     listed: u32,
-}
-
-/// A pass ended early; nothing that needs the runtime's word was touched.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PassError {
-    /// The runtime did not list its pods.
-    #[error("cannot list the runtime's pods")]
-    List(#[source] RuntimeError),
 }
 
 impl Housekeeping {

@@ -42,6 +42,7 @@
 mod bytes;
 mod file;
 mod note;
+mod notes;
 mod planned;
 mod replay;
 mod ring;
@@ -84,7 +85,7 @@ const NOTES_SHARE: usize = 4;
 pub struct Recorder {
     size: usize,
     pods: Box<[Mutex<PodRing>]>,
-    notes: Mutex<note::Notes>,
+    notes: Mutex<notes::Notes>,
     next: AtomicU32,
 }
 
@@ -130,7 +131,7 @@ impl Recorder {
         Recorder {
             size,
             pods: (0..rings).map(|_| ring()).collect(),
-            notes: Mutex::new(note::Notes::new(notes)),
+            notes: Mutex::new(notes::Notes::new(notes)),
             next: AtomicU32::new(1),
         }
     }

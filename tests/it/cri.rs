@@ -3,6 +3,7 @@
 mod config;
 mod containerd;
 mod image;
+mod instance;
 mod life;
 mod names;
 mod outages;

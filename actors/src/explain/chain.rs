@@ -1,7 +1,7 @@
 //! The chain of waits of one pod.
 
 use crate::engine::PodSnapshot;
-use crate::housekeeping::PERIOD;
+use crate::housekeeping::health::PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
 use crate::status::short_age;

@@ -1,6 +1,6 @@
 //! What the containers of a running pod wait for, from its status and from why they could not be started.
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer, PodStatus};
 
 use crate::ids::ContainerName;
 use crate::pod::{PodObject, is_sidecar};
@@ -12,14 +12,19 @@ use super::wait::{On, Subject, Wait, What};
 /// The waits, in the order in which the containers start.
 pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
     let (Some(object), Some(status)) = (&pod.object, &pod.status) else { return vec![] };
+    let ephemeral = pairs(object.ephemeral_containers(), status.ephemeral_container_statuses.as_deref());
+    // Those start whatever the others wait for.
+    let debugging = ephemeral.filter_map(|(container, have)| wait(pod, container.into(), have));
     let mut all = init(pod, object, status);
     if all.iter().any(|wait| wait.what == What::InitContainer) {
         // Nothing after it can start.
+        all.extend(debugging);
         return all;
     }
     for (container, have) in pairs(object.containers(), status.container_statuses.as_deref()) {
-        all.extend(wait(pod, container, have));
+        all.extend(wait(pod, container.into(), have));
     }
+    all.extend(debugging);
     all.extend(gates(object, status));
     all
 }
@@ -28,7 +33,7 @@ fn init(pod: &PodFacts, object: &PodObject, status: &PodStatus) -> Vec<Wait> {
     let containers = object.init_containers();
     let mut all = Vec::new();
     for (container, have) in pairs(containers, status.init_container_statuses.as_deref()) {
-        all.extend(wait(pod, container, have));
+        all.extend(wait(pod, container.into(), have));
         let runs = have.state.as_ref().and_then(|state| state.running.as_ref());
         if let Some(running) = runs
             && !is_sidecar(container)
@@ -43,24 +48,57 @@ fn init(pod: &PodFacts, object: &PodObject, status: &PodStatus) -> Vec<Wait> {
     all
 }
 
+/// What there is to know of a container of any kind.
+#[derive(Clone, Copy)]
+struct Spec<'a> {
+    name: &'a str,
+    image: &'a str,
+    startup_probe: bool,
+    readiness_probe: bool,
+}
+
+impl<'a> From<&'a Container> for Spec<'a> {
+    fn from(container: &'a Container) -> Self {
+        Spec {
+            name: &container.name,
+            image: container.image.as_deref().unwrap_or_default(),
+            startup_probe: container.startup_probe.is_some(),
+            readiness_probe: container.readiness_probe.is_some(),
+        }
+    }
+}
+
+impl<'a> From<&'a EphemeralContainer> for Spec<'a> {
+    fn from(container: &'a EphemeralContainer) -> Self {
+        let image = container.image.as_deref().unwrap_or_default();
+        Spec { name: &container.name, image, startup_probe: false, readiness_probe: false }
+    }
+}
+
 /// The containers that have a status, with it.
-fn pairs<'a>(
-    containers: &'a [Container],
+fn pairs<'a, C>(
+    containers: &'a [C],
     statuses: Option<&'a [ContainerStatus]>,
-) -> impl Iterator<Item = (&'a Container, &'a ContainerStatus)> {
+) -> impl Iterator<Item = (&'a C, &'a ContainerStatus)>
+where
+    &'a C: Into<Spec<'a>>,
+{
     let statuses = statuses.unwrap_or_default();
-    containers.iter().filter_map(|container| Some((container, statuses.iter().find(|s| s.name == container.name)?)))
+    containers.iter().filter_map(|container| {
+        let spec: Spec<'a> = container.into();
+        Some((container, statuses.iter().find(|status| status.name == spec.name)?))
+    })
 }
 
 /// What one container waits for, but for the end of an init container.
-fn wait(pod: &PodFacts, container: &Container, have: &ContainerStatus) -> Option<Wait> {
+fn wait(pod: &PodFacts, container: Spec<'_>, have: &ContainerStatus) -> Option<Wait> {
     let state = have.state.as_ref()?;
-    let name = &container.name;
+    let name = container.name;
     if let Some(waiting) = &state.waiting {
         let reason = waiting.reason.as_deref().unwrap_or_default();
         let message = waiting.message.as_deref().filter(|message| !message.is_empty());
         let told = message.map(|message| format!(": {message}")).unwrap_or_default();
-        let error = pod.start_errors.get(&ContainerName::from(name.as_str()));
+        let error = pod.start_errors.get(&ContainerName::from(name));
         // A backoff that is over is noticed when the worker looks again, which chance puts off.
         let retry = pod.snapshot.as_ref().and_then(|snapshot| snapshot.wait.next);
         let next = error.and_then(|error| error.until).map(|until| retry.map_or(until, |retry| retry.max(until)));
@@ -75,12 +113,12 @@ fn wait(pod: &PodFacts, container: &Container, have: &ContainerStatus) -> Option
                 Some(wait.since(ended_at(have)).tries(runs).next(next))
             }
             "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" | "ImageInspectError" => {
-                let image = container.image.as_deref().unwrap_or_default();
+                let image = container.image;
                 let failure = pod.pulls.get(image);
                 let why = failure.map_or(told, |failure| format!(": {}", failure.error));
                 let detail = format!("container {name:?}: image {image:?} cannot be had ({reason}){why}");
                 let wait = Wait {
-                    container: Some(name.clone()),
+                    container: Some(name.to_owned()),
                     ..Wait::new(What::Image, On::new(Subject::Image, image), detail, "the image can be had")
                 };
                 let tries = failure.map_or(0, |failure| failure.tries);
@@ -104,8 +142,8 @@ fn wait(pod: &PodFacts, container: &Container, have: &ContainerStatus) -> Option
     }
     let running = state.running.as_ref()?;
     let probe = match (have.started, have.ready) {
-        (Some(false) | None, _) if container.startup_probe.is_some() => "startup",
-        (_, false) if container.readiness_probe.is_some() => "readiness",
+        (Some(false) | None, _) if container.startup_probe => "startup",
+        (_, false) if container.readiness_probe => "readiness",
         _ => return None,
     };
     let detail = format!("the {probe} probe of container {name:?} has not passed");

@@ -12,7 +12,7 @@ use crate::containers::governor::Line;
 use crate::containers::perform::ContainerManager;
 use crate::desired::Desired;
 use crate::engine::{Engine, PodSnapshot};
-use crate::housekeeping::PassHealth;
+use crate::housekeeping::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
 use crate::pod::PodObject;

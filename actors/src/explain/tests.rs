@@ -160,3 +160,20 @@ fn pods_that_wait_for_each_other_end_the_chain_and_say_so() {
     let kinds: Vec<_> = chain.iter().map(|wait| (wait.depth, wait.what)).collect();
     assert_eq!(kinds, [(0, What::FullName), (1, What::FullName), (2, What::Circle)]);
 }
+
+#[test]
+fn a_debugging_container_is_seen_while_the_pod_initializes() {
+    let mut init = container(json!({"running": {}}), false);
+    init["name"] = "second".into();
+    let mut debugger = container(json!({"waiting": {"reason": "ErrImagePull", "message": "m"}}), false);
+    debugger["name"] = "debugger".into();
+    let mut facts = pod("u", json!({"initContainerStatuses": [init], "ephemeralContainerStatuses": [debugger]}));
+    let mut object = facts.object.take().unwrap().pod().clone();
+    object.spec.as_mut().unwrap().ephemeral_containers =
+        serde_json::from_value(json!([{"name": "debugger", "image": "tools"}])).unwrap();
+    facts.object = Some(PodObject::new(object).unwrap());
+    assert_eq!(kinds_on(&node(), &facts), [(0, What::InitContainer), (0, What::Image)]);
+    let told = explain(&Cx { now: NOW, node: &node(), find: &|_| None }, &facts, &[], &[], &[]);
+    let seen: Vec<_> = told.containers.iter().map(|c| (c.name.as_str(), c.kind, c.state, c.waits.len())).collect();
+    assert_eq!(seen[3], ("debugger", "ephemeral", "waiting", 1));
+}

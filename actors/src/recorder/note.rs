@@ -1,15 +1,11 @@
 //! What is kept beside the events of pod workers: what led to them, and the plans.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::ids::{FullName, PodUid};
 use crate::probes::{ProbeKind, ProbeResult};
-use crate::time::Time;
 
 use super::bytes::{Put, Read, Reader, coded};
-use super::planned::Planned;
-use super::ring::{Ring, Saved};
 
 /// Kinds of frames of notes.
 const AGENT_STARTED: u8 = 32;
@@ -91,41 +87,19 @@ pub enum SourceChange {
     Removed,
 }
 
-/// The ring of notes.
-#[derive(Debug)]
-pub(super) struct Notes {
-    pub(super) ring: Ring,
-    pub(super) plans: HashMap<PodUid, Planned>,
-}
-
-impl Notes {
-    pub(super) fn new(size: usize) -> Self {
-        Notes { ring: Ring::new(size), plans: HashMap::new() }
-    }
-
-    pub(super) fn put(&mut self, at: Time, note: &Note) {
-        self.ring.turn();
-        let kind = match note {
+impl Note {
+    /// The kind of its frame.
+    pub(super) fn kind(&self) -> u8 {
+        match self {
             Note::AgentStarted { .. } => AGENT_STARTED,
             Note::AgentStops { .. } => AGENT_STOPS,
             Note::Pass { .. } => PASS,
             Note::Source { .. } => SOURCE,
             Note::Probe { .. } => PROBE,
-        };
-        self.ring.frame(kind, at, |bytes| note.put(bytes));
+        }
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
-        self.plans.retain(|uid, _| keep(uid));
-    }
-
-    pub(super) fn saved(&self) -> Saved {
-        self.ring.saved()
-    }
-}
-
-impl Note {
-    fn put(&self, bytes: &mut Vec<u8>) {
+    pub(super) fn put(&self, bytes: &mut Vec<u8>) {
         match self {
             Note::AgentStarted { build, node } => {
                 bytes.text(build);

@@ -12,30 +12,29 @@ use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
 use crate::time::Time;
 
 use super::bytes::{Coded, Put, Read, Reader, coded};
-use super::note::{Notes, PLAN};
 
 coded!(ContainerState: Created, Running, Exited, Unknown);
 
 /// The plan that was written last for a pod.
 #[derive(Debug)]
 pub(super) struct Planned {
-    object: Weak<PodObject>,
+    pub(super) object: Weak<PodObject>,
     /// Nothing for an object that is too large to be written.
-    kept: Option<Kept>,
+    pub(super) kept: Option<Kept>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+pub(super) struct Kept {
     /// The segment that has the object.
-    segment: u32,
+    pub(super) segment: u32,
     /// Of what the runtime and the probes said and of the plan.
-    hash: u64,
+    pub(super) hash: u64,
 }
 
 /// A plan with what it was made from besides the pod.
 pub(super) struct Body {
-    bytes: Vec<u8>,
-    hash: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) hash: u64,
 }
 
 /// What is still missing for a plan to be kept.
@@ -55,42 +54,6 @@ impl Body {
         bytes.long_text(&canonical(plan));
         let hash = foldhash::fast::FixedState::with_seed(0).hash_one(&bytes);
         Body { bytes, hash }
-    }
-}
-
-impl Notes {
-    /// Keeps a plan, unless it is the one that was kept last. Where the object has to be written too and is not given, nothing
-    /// is kept, and it is asked for: to make it takes too long under a lock.
-    pub(super) fn planned(&mut self, at: Time, pod: &Arc<PodObject>, body: &Body, json: Option<&str>) -> Missing {
-        let last = self.plans.get(pod.uid());
-        let kept = match last.filter(|last| std::ptr::eq(last.object.as_ptr(), Arc::as_ptr(pod))) {
-            Some(Planned { kept: None, .. }) => return Missing::Nothing,
-            Some(Planned { kept, .. }) => *kept,
-            None => None,
-        };
-        let hash = body.hash;
-        if kept.is_some_and(|kept| kept.hash == hash) {
-            return Missing::Nothing;
-        }
-        self.ring.turn();
-        let segment = self.ring.segment();
-        let known = kept.is_some_and(|kept| kept.segment == segment);
-        let json = match (known, json) {
-            (true, _) => "",
-            (false, Some(json)) => json,
-            (false, None) => return Missing::Object,
-        };
-        let fits = json.len() <= self.ring.most();
-        if fits {
-            self.ring.frame(PLAN, at, |bytes| {
-                bytes.uid(pod.uid());
-                bytes.long_text(json);
-                bytes.raw(&body.bytes);
-            });
-        }
-        let kept = fits.then_some(Kept { segment, hash });
-        self.plans.insert(pod.uid().clone(), Planned { object: Arc::downgrade(pod), kept });
-        Missing::Nothing
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerS
 
 use super::conditions::{self, Why, own};
 use super::{normalize, reasons, same_for_node, terminate_pod};
-use crate::containers::restart::{OnExit, on_exit};
+use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
 use crate::ids::{ContainerId, PodUid};
 use crate::pod::{ContainerKind, Phase, PodObject, is_sidecar};
 use crate::time::Time;
@@ -248,10 +248,16 @@ fn check_restarts(pod: &PodObject, old: &PodStatus, new: &PodStatus) -> Result<(
     if conditions::is_true(old, reasons::ALL_RESTARTING) || conditions::is_true(new, reasons::ALL_RESTARTING) {
         return Ok(());
     }
-    let always = pod.spec().restart_policy.as_deref().is_none_or(|policy| policy == "Always");
     let regular = |c: &Container, code: i32| on_exit(pod.spec(), c, code, false) != OnExit::Stay;
-    // A pod that always restarts runs its init containers again in each new sandbox.
-    let init = |c: &Container, code: i32| always || is_sidecar(c) || on_exit(pod.spec(), c, code, true) != OnExit::Stay;
+    // Init containers run again in each new sandbox, whatever they ended with before. A pod gets a new one unless neither
+    // it nor any of its containers may ever start again.
+    let anew = RestartPolicy::parse(pod.spec().restart_policy.as_deref()) != RestartPolicy::Never
+        || pod
+            .containers()
+            .iter()
+            .chain(pod.init_containers())
+            .any(|c| !is_sidecar(c) && (c.restart_policy.is_some() || c.restart_policy_rules.is_some()));
+    let init = |c: &Container, code: i32| anew || is_sidecar(c) || on_exit(pod.spec(), c, code, true) != OnExit::Stay;
     check_list(&old.container_statuses, &new.container_statuses, pod.containers(), regular)?;
     check_list(&old.init_container_statuses, &new.init_container_statuses, pod.init_containers(), init)
 }

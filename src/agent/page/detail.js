@@ -228,10 +228,10 @@ function containers(got) {
   if (!got.containers.length) return [];
   const rows = got.containers.map((container) => {
     const { run, last } = container;
-    const kind = container.state === "running" ? (container.ready ? "well" : "waits") : container.state === "terminated" ? ended(run)
+    const kind = container.state === "running" ? (container.ready || container.kind === "ephemeral" ? "well" : "waits") : container.state === "terminated" ? ended(run)
       : container.reason && !/^(ContainerCreating|PodInitializing)$/.test(container.reason) ? "trouble" : "waits";
     const state = [breakable(container.reason ?? container.state)];
-    if (container.state === "running") state.push(container.ready ? ", ready" : ", not ready");
+    if (container.state === "running" && container.kind !== "ephemeral") state.push(container.ready ? ", ready" : ", not ready");
     if (run?.startedAt && !run.finishedAt) state.push(", ", aged({ "data-words": "for #" }, "since", at(run.startedAt)));
     const gone = container.state === "terminated" ? run : last;
     return el("tr", {},

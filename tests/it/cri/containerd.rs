@@ -1,62 +1,43 @@
-//! One containerd for the tests of a run, with root, state, socket and network of its own.
-//!
-//! A node agent owns its runtime: it stops what it does not know. So a test holds the containerd's turn, a lock that the
-//! kernel takes back from a test that was killed. The first one starts the containerd, every one finds it without pods, and
-//! a watcher that outlives the tests ends it with all that it runs once nobody has held the turn for some seconds.
+//! The containerd of the tests: each test holds its turn, and finds it without pods.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use podwright::adapters::cri::{CriConfig, CriRuntime};
 use podwright_actors::ports::{ContainerRuntime, RuntimeName, SandboxState};
 use podwright_metrics::Metrics;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::net::UnixStream;
 
-use super::image;
+use super::instance::Instance;
 use crate::agent::harness::{Agent, Place, eventually};
 use crate::support::fake_ports::Events;
 
-/// What has to be installed.
-const BUSYBOX: &str = "/bin/busybox";
-const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
-
 /// The containerd, for as long as a test has its turn.
-pub(super) struct Containerd {
-    base: PathBuf,
-    /// Given back when the test ends, however it ends.
-    _turn: File,
-}
+pub(super) struct Containerd(Instance);
 
 impl Containerd {
     /// Waits for the turn. `None`, with a line that says why, where containerd cannot be run.
     pub(super) async fn turn() -> Option<Self> {
-        if let Err(missing) = can_run() {
-            eprintln!("skipped: pods are not run as containers: {missing}");
-            return None;
-        }
-        let base = base();
-        fs::create_dir_all(&base).unwrap();
-        let turn = OpenOptions::new().create(true).append(true).open(base.with_extension("turn")).unwrap();
-        let turn = tokio::task::spawn_blocking(move || turn.lock().map(|()| turn)).await.unwrap().unwrap();
-        let containerd = Containerd { base, _turn: turn };
-        if UnixStream::connect(containerd.socket()).await.is_err() {
-            containerd.clean();
-            containerd.prepare();
+        let instance = match tokio::task::spawn_blocking(Instance::turn).await.unwrap() {
+            Ok(instance) => instance,
+            Err(missing) => {
+                eprintln!("skipped: pods are not run as containers: {missing}");
+                return None;
+            }
+        };
+        let containerd = Containerd(instance);
+        if !containerd.0.runs() {
+            containerd.0.prepare();
             containerd.start().await;
-            containerd.import();
-            containerd.watch();
+            containerd.0.import();
+            containerd.0.watch();
         }
         containerd.empty().await;
         Some(containerd)
     }
 
     pub(super) fn socket(&self) -> PathBuf {
-        self.base.join("c.sock")
+        self.0.socket()
     }
 
     /// The flag of an agent that uses it.
@@ -86,91 +67,25 @@ impl Containerd {
 
     /// What `ctr` says.
     pub(super) fn ctr(&self, args: &[&str]) -> String {
-        let socket = self.socket();
-        let output =
-            Command::new("ctr").arg("--address").arg(socket).args(["--namespace", "k8s.io"]).args(args).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        self.0.ctr(args)
     }
 
     /// Kills it as a crash would. What it runs goes on.
     pub(super) fn crash(&self) {
-        let pid = fs::read_to_string(self.base.join("run/pid")).unwrap().parse().unwrap();
-        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+        self.0.crash();
     }
 
     /// Starts it on what is there.
     pub(super) async fn start(&self) {
-        let log = OpenOptions::new().create(true).append(true).open(self.base.join("run/log")).unwrap();
-        let mut command = Command::new("containerd");
-        command.arg("--config").arg(self.base.join("run/config.toml")).stdin(Stdio::null());
-        // Its own group: a terminal's interrupt is for the tests, and the watcher ends it.
-        let child = command.stdout(log.try_clone().unwrap()).stderr(log).process_group(0).spawn().unwrap();
-        fs::write(self.base.join("run/pid"), child.id().to_string()).unwrap();
-        reap(child);
-        let socket = self.socket();
-        eventually("containerd answers", || async { UnixStream::connect(&socket).await.ok() }).await;
-        let runtime = self.open(&self.base.join("run"));
+        self.0.start();
+        eventually("containerd answers", || async { self.0.runs().then_some(()) }).await;
+        let runtime = self.open(&self.0.directory());
         eventually("its plugins are there", || async { runtime.version().await.ok() }).await;
-    }
-
-    fn prepare(&self) {
-        let run = self.base.join("run");
-        fs::create_dir_all(run.join("cni")).unwrap();
-        let plugins = PLUGINS.into_iter().find(|dir| Path::new(dir).is_dir()).unwrap();
-        let (run, socket, pause) = (run.display(), self.socket(), image::PAUSE);
-        let config = format!(
-            r#"version = 2
-root = "{run}/root"
-state = "{run}/state"
-[grpc]
-  address = "{socket}"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{pause}"
-  restrict_oom_score_adj = true
-  disable_tcp_service = true
-  netns_mounts_under_state_dir = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{plugins}"
-    conf_dir = "{run}/cni"
-"#,
-            socket = socket.display()
-        );
-        fs::write(self.base.join("run/config.toml"), config).unwrap();
-        let network = format!(
-            r#"{{"cniVersion": "0.4.0", "name": "podwright", "plugins": [{{"type": "ptp",
-"ipam": {{"type": "host-local", "dataDir": "{run}/ipam", "subnet": "10.{}.0.0/16"}}}}]}}"#,
-            128 + number(&self.base) % 64
-        );
-        fs::write(self.base.join("run/cni/10-podwright.conflist"), network).unwrap();
-    }
-
-    fn import(&self) {
-        let archive = self.base.join("run/images.tar");
-        image::write(Path::new(BUSYBOX), &archive);
-        self.ctr(&["images", "import", archive.to_str().unwrap()]);
-    }
-
-    /// Ends what an earlier run left.
-    fn clean(&self) {
-        assert!(
-            Command::new("sh").args(["-c", STOP, "stop.sh"]).arg(&self.base).arg("now").status().unwrap().success()
-        );
-    }
-
-    /// Starts who ends it when nobody needs it any more.
-    fn watch(&self) {
-        let mut command = Command::new("sh");
-        command.args(["-c", STOP, "stop.sh"]).arg(&self.base).process_group(0);
-        reap(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     }
 
     /// Removes every pod that an earlier test left.
     async fn empty(&self) {
-        let runtime = Arc::new(self.open(&self.base.join("run")));
+        let runtime = Arc::new(self.open(&self.0.directory()));
         for pod in runtime.list_pods().await.unwrap() {
             for container in &pod.containers {
                 runtime.stop_container(&container.id, Duration::ZERO).await.unwrap();
@@ -184,39 +99,4 @@ state = "{run}/state"
             }
         }
     }
-}
-
-const STOP: &str = include_str!("stop.sh");
-
-/// Waits for a child that outlives the test, should it end before.
-fn reap(mut child: std::process::Child) {
-    std::thread::spawn(move || child.wait());
-}
-
-/// Where it is: short, because the path of a socket is, and the same for all tests of this checkout.
-fn base() -> PathBuf {
-    std::env::temp_dir().join(format!("podwright-cri-{:x}", number(Path::new(env!("CARGO_MANIFEST_DIR")))))
-}
-
-fn number(path: &Path) -> u32 {
-    crc32fast::hash(path.to_str().unwrap().as_bytes())
-}
-
-fn can_run() -> Result<(), String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("containerd needs root".to_owned());
-    }
-    let on_path = |name: &str| {
-        std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).exists()))
-    };
-    if let Some(missing) = ["containerd", "ctr", "runc", "flock"].into_iter().find(|name| !on_path(name)) {
-        return Err(format!("{missing} is not installed (apt-get install containerd runc util-linux)"));
-    }
-    if !PLUGINS.iter().any(|dir| Path::new(dir).join("ptp").exists()) {
-        return Err("the CNI plugins are not installed (apt-get install containernetworking-plugins)".to_owned());
-    }
-    if !Path::new(BUSYBOX).exists() {
-        return Err(format!("{BUSYBOX} is not installed (apt-get install busybox-static)"));
-    }
-    Ok(())
 }

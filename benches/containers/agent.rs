@@ -1,0 +1,180 @@
+//! One run of the real agent: manifests are written, pods run, nothing happens for a while, manifests are removed.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::instance::Instance;
+use super::{Error, PATIENCE, image, wait};
+
+/// What one run of the agent showed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figures {
+    /// From the writing of all manifests to a pod's phase `Running`, as a client of the agent sees it, which looks at
+    /// most every 0.3 s.
+    pub(crate) running_p50_s: f64,
+    pub(crate) running_p99_s: f64,
+    pub(crate) running_all_s: f64,
+    /// Of the agent, from its start until all pods ran.
+    pub(crate) cpu_s: f64,
+    pub(crate) rss_mib: f64,
+    pub(crate) idle_millicores: f64,
+    /// From the removal of all manifests until the agent knows of no pod.
+    pub(crate) gone_all_s: f64,
+}
+
+/// An agent that ends with this value.
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _gone = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+/// What a pod was last seen to be.
+enum News {
+    Pod { name: String, phase: String },
+    Gone { left: usize },
+}
+
+pub(crate) fn run(instance: &Instance, n: usize, rest: Duration) -> Result<Figures, Error> {
+    let place = instance.directory().join("agent");
+    fs::remove_dir_all(&place).or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })?;
+    let manifests = place.join("manifests");
+    fs::create_dir_all(&manifests)?;
+    let log = place.join("log");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
+    command.arg("run").arg("--root").arg(place.join("root")).arg("--manifests").arg(&manifests);
+    command.arg(format!("--runtime=cri=unix://{}", instance.socket().display()));
+    command.args(["--admin", "127.0.0.1:0", "--node-name", "bench"]);
+    command.stdin(Stdio::null()).stdout(fs::File::create(&log)?);
+    let agent = Agent(command.spawn()?);
+    let address = wait("the agent answers", || {
+        let text = fs::read_to_string(&log)?;
+        let says = "admin endpoints are served address=";
+        Ok(text.lines().find_map(|line| Some(line.split(says).nth(1)?.trim().to_owned())))
+    })?;
+    let news = watch(&address)?;
+    let begin = Instant::now();
+    for number in 0..n {
+        write_manifest(&place, &manifests, number)?;
+    }
+    let mut running: Vec<f64> = until(&news, n, begin)?;
+    running.sort_by(f64::total_cmp);
+    let cpu_s = cpu(&agent)?.as_secs_f64();
+    // What the start left behind is done, too.
+    sleep(rest / 5);
+    let (before, start) = (cpu(&agent)?, Instant::now());
+    sleep(rest);
+    let idle = (cpu(&agent)? - before).as_secs_f64() / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
+    let rss_mib = rss(&agent)?;
+    let begin = Instant::now();
+    for number in 0..n {
+        fs::remove_file(manifests.join(format!("{number}.yaml")))?;
+    }
+    loop {
+        match news.recv_timeout(PATIENCE)? {
+            News::Gone { left: 0 } => break,
+            News::Gone { .. } | News::Pod { .. } => {}
+        }
+    }
+    let at = |share: f64| running[((running.len() as f64 * share).ceil() as usize).clamp(1, running.len()) - 1];
+    Ok(Figures {
+        running_p50_s: at(0.5),
+        running_p99_s: at(0.99),
+        running_all_s: at(1.0),
+        cpu_s,
+        rss_mib,
+        idle_millicores: idle * 1000.0,
+        gone_all_s: begin.elapsed().as_secs_f64(),
+    })
+}
+
+fn write_manifest(place: &Path, manifests: &Path, number: usize) -> Result<(), Error> {
+    let text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: bench-{number}\nspec:\n  hostNetwork: true\n  \
+         terminationGracePeriodSeconds: 0\n  containers:\n  - name: main\n    image: {}\n    \
+         imagePullPolicy: IfNotPresent\n    command: [sleep, \"100000\"]\n",
+        image::BUSYBOX
+    );
+    let written = place.join("written");
+    fs::write(&written, text)?;
+    fs::rename(written, manifests.join(format!("{number}.yaml")))?;
+    Ok(())
+}
+
+/// When each pod was first seen running, in seconds after `begin`.
+fn until(news: &Receiver<News>, n: usize, begin: Instant) -> Result<Vec<f64>, Error> {
+    let mut running = HashMap::new();
+    while running.len() < n {
+        let left = PATIENCE.checked_sub(begin.elapsed()).ok_or("the pods do not all run")?;
+        if let News::Pod { name, phase } = news.recv_timeout(left)?
+            && phase == "Running"
+        {
+            running.entry(name).or_insert_with(|| begin.elapsed().as_secs_f64());
+        }
+    }
+    Ok(running.into_values().collect())
+}
+
+/// Follows what the agent tells its page. The thread ends with the agent.
+fn watch(address: &str) -> Result<Receiver<News>, Error> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET /watch HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let (to, news) = channel();
+    thread::spawn(move || {
+        let mut pods = HashMap::new();
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let Some(told) = line.strip_prefix("data: ").and_then(|data| serde_json::from_str::<Value>(data).ok())
+            else {
+                continue;
+            };
+            for row in told["rows"].as_array().into_iter().flatten() {
+                let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+                pods.insert(text("uid"), ());
+                if to.send(News::Pod { name: text("name"), phase: text("phase") }).is_err() {
+                    return;
+                }
+            }
+            for uid in told["gone"].as_array().into_iter().flatten() {
+                pods.remove(uid.as_str().unwrap_or_default());
+                if to.send(News::Gone { left: pods.len() }).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    Ok(news)
+}
+
+/// CPU time of all its threads.
+fn cpu(agent: &Agent) -> Result<Duration, Error> {
+    let mut nanos = 0;
+    for task in fs::read_dir(format!("/proc/{}/task", agent.0.id()))? {
+        let text = fs::read_to_string(task?.path().join("schedstat"))?;
+        nanos += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+fn rss(agent: &Agent) -> Result<f64, Error> {
+    let text = fs::read_to_string(format!("/proc/{}/status", agent.0.id()))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("the kernel writes no VmRSS")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<f64>()? / 1024.0)
+}

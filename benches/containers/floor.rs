@@ -1,0 +1,139 @@
+//! The same containers without an agent: each sandbox made, its container made in it and started, by bare calls.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::Serialize;
+use tonic::transport::{Channel, Uri};
+
+use super::v1::runtime_service_client::RuntimeServiceClient;
+use super::{Error, image, v1};
+
+/// Numbers of calls in flight that are tried: the best is the floor.
+const IN_FLIGHT: [usize; 3] = [4, 8, 16];
+
+/// The calls.
+pub(crate) struct Floor {
+    runtime: RuntimeServiceClient<Channel>,
+    logs: PathBuf,
+}
+
+/// How long all pods took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Took {
+    pub(crate) in_flight: usize,
+    /// From the first call to the last container's start.
+    pub(crate) start_s: f64,
+    /// From the first stop to the last removal.
+    pub(crate) remove_s: f64,
+}
+
+impl Floor {
+    /// Calls to the runtime that listens there.
+    pub(crate) fn new(socket: &Path) -> Result<Self, Error> {
+        let channel = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()))?
+            .origin(Uri::from_static("http://localhost"))
+            .connect_lazy();
+        let logs = socket.with_file_name("run").join("floor-logs");
+        Ok(Floor { runtime: RuntimeServiceClient::new(channel), logs })
+    }
+
+    pub(crate) async fn is_ready(&self) -> bool {
+        self.runtime.clone().version(v1::VersionRequest::default()).await.is_ok()
+    }
+
+    /// The quickest of several numbers of calls in flight.
+    pub(crate) async fn best(&self, n: usize) -> Result<Took, Error> {
+        let mut best: Option<Took> = None;
+        for in_flight in IN_FLIGHT {
+            let took = self.run(n, in_flight).await?;
+            if best.is_none_or(|best| took.start_s < best.start_s) {
+                best = Some(took);
+            }
+        }
+        best.ok_or_else(|| "nothing was tried".into())
+    }
+
+    /// Starts `n` pods and removes them.
+    pub(crate) async fn run(&self, n: usize, in_flight: usize) -> Result<Took, Error> {
+        let start = Instant::now();
+        let all = stream::iter((0..n).map(|number| self.start(number)));
+        let made: Vec<(String, String)> = all.buffer_unordered(in_flight).try_collect().await?;
+        let started = start.elapsed();
+        let start = Instant::now();
+        let all = stream::iter(made.into_iter().map(|(sandbox, container)| self.remove(sandbox, Some(container))));
+        all.buffer_unordered(in_flight).try_collect::<Vec<()>>().await?;
+        Ok(Took { in_flight, start_s: started.as_secs_f64(), remove_s: start.elapsed().as_secs_f64() })
+    }
+
+    /// Removes whatever there is.
+    pub(crate) async fn empty(&self) -> Result<(), Error> {
+        let list = self.runtime.clone().list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?;
+        for sandbox in list.into_inner().items {
+            self.remove(sandbox.id, None).await?;
+        }
+        Ok(())
+    }
+
+    async fn start(&self, number: usize) -> Result<(String, String), Error> {
+        let mut runtime = self.runtime.clone();
+        let name = format!("floor-{number}");
+        let logs = self.logs.join(&name);
+        std::fs::create_dir_all(logs.join("main"))?;
+        let namespaces = v1::NamespaceOption {
+            network: v1::NamespaceMode::Node.into(),
+            pid: v1::NamespaceMode::Container.into(),
+            ..v1::NamespaceOption::default()
+        };
+        let sandbox = v1::PodSandboxConfig {
+            metadata: Some(v1::PodSandboxMetadata { uid: name.clone(), namespace: "floor".into(), name, attempt: 0 }),
+            log_directory: logs.display().to_string(),
+            linux: Some(v1::LinuxPodSandboxConfig {
+                security_context: Some(v1::LinuxSandboxSecurityContext {
+                    namespace_options: Some(namespaces.clone()),
+                    ..v1::LinuxSandboxSecurityContext::default()
+                }),
+                ..v1::LinuxPodSandboxConfig::default()
+            }),
+            ..v1::PodSandboxConfig::default()
+        };
+        let request = v1::RunPodSandboxRequest { config: Some(sandbox.clone()), ..v1::RunPodSandboxRequest::default() };
+        let pod_sandbox_id = runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id;
+        let config = v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata { name: "main".into(), attempt: 0 }),
+            image: Some(v1::ImageSpec { image: image::BUSYBOX.into(), ..v1::ImageSpec::default() }),
+            command: vec!["sleep".into(), "100000".into()],
+            log_path: "main/0.log".into(),
+            linux: Some(v1::LinuxContainerConfig {
+                security_context: Some(v1::LinuxContainerSecurityContext {
+                    namespace_options: Some(namespaces),
+                    ..v1::LinuxContainerSecurityContext::default()
+                }),
+                ..v1::LinuxContainerConfig::default()
+            }),
+            ..v1::ContainerConfig::default()
+        };
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: pod_sandbox_id.clone(),
+            config: Some(config),
+            sandbox_config: Some(sandbox),
+        };
+        let container_id = runtime.create_container(request).await?.into_inner().container_id;
+        runtime.start_container(v1::StartContainerRequest { container_id: container_id.clone() }).await?;
+        Ok((pod_sandbox_id, container_id))
+    }
+
+    /// Stops at once: `sleep` as process 1 does not listen to a termination signal.
+    async fn remove(&self, pod_sandbox_id: String, container: Option<String>) -> Result<(), Error> {
+        let mut runtime = self.runtime.clone();
+        if let Some(container_id) = container {
+            let timeout = 0;
+            runtime.stop_container(v1::StopContainerRequest { container_id: container_id.clone(), timeout }).await?;
+            runtime.remove_container(v1::RemoveContainerRequest { container_id }).await?;
+        }
+        runtime.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() }).await?;
+        runtime.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id }).await?;
+        Ok(())
+    }
+}

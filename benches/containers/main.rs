@@ -1,0 +1,136 @@
+//! What pods cost as containers: N one-container pods on the host's network, started and removed by an agent, beside the
+//! same containers started and removed by the same calls to the runtime without any agent: the floor.
+//!
+//! ```text
+//! cargo bench --bench containers                     100 pods, three runs: 3 minutes
+//! cargo bench --bench containers -- --n 20 --runs 1
+//! ```
+//!
+//! Runs of the floor and of the agent take turns on one containerd with a root, state and socket of its own. Needs root,
+//! containerd, runc and a static busybox; elsewhere it says what is missing and measures nothing. Targets: the agent within
+//! 10 % of the floor, 25 MiB, 2 millicores at rest. The table goes to standard output, all values to
+//! `target/podwright-containers-bench.json`.
+
+#![expect(clippy::disallowed_methods, reason = "what is waited for happens in other processes")]
+
+mod agent;
+#[path = "../support/args.rs"]
+#[expect(dead_code, reason = "there is one workload, and its runs share a runtime")]
+mod args;
+#[path = "../support/figures.rs"]
+mod figures;
+mod floor;
+#[path = "../../tests/it/cri/image.rs"]
+#[expect(clippy::unwrap_used, reason = "shared with tests, and nothing can be measured without it")]
+mod image;
+#[path = "../../tests/it/cri/instance.rs"]
+#[expect(clippy::unwrap_used, dead_code, reason = "shared with tests, and nothing can be measured without it")]
+mod instance;
+mod report;
+mod v1;
+
+use std::env;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use args::{Offer, Task};
+use floor::Floor;
+use instance::Instance;
+use report::Run;
+
+/// A node's usual number of pods.
+const SIZES: [usize; 1] = [100];
+/// Where a run is only to show that it runs.
+const TINY: usize = 2;
+const RUNS: usize = 3;
+/// How long the agent is watched while nothing happens.
+const REST: Duration = Duration::from_secs(30);
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let offer = Offer { names: &["containers"], sizes: &SIZES, runs: RUNS };
+    let done = match args::parse(env::args().skip(1), offer) {
+        Ok(task) => perform(task).map_err(|error| error.to_string()),
+        Err(error) => {
+            Err(format!("{error}\nusage: cargo bench --bench containers -- [--quick] [--n N]... [--runs RUNS]"))
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(task: Task) -> Result<(), Error> {
+    match task {
+        Task::Measure(plan) => {
+            for n in plan.sizes {
+                let Some(runs) = measure(n, plan.runs, REST)? else { return Ok(()) };
+                report::write(n, &runs)?;
+            }
+            Ok(())
+        }
+        Task::RunOne { .. } => Err("each run needs the runtime that the others leave: use --n and --runs".into()),
+        Task::Try { names } => {
+            for name in names {
+                measure(TINY, 1, Duration::ZERO)?;
+                println!("{name}: ok");
+            }
+            Ok(())
+        }
+        Task::List { names } => {
+            names.iter().for_each(|name| println!("{name}: test"));
+            Ok(())
+        }
+    }
+}
+
+/// All runs; `None` where containerd cannot be run.
+fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, Error> {
+    let instance = match Instance::turn() {
+        Ok(instance) => instance,
+        Err(missing) => {
+            eprintln!("skipped: pods are not run as containers: {missing}");
+            return Ok(None);
+        }
+    };
+    if !instance.runs() {
+        instance.prepare();
+        instance.start();
+        wait("containerd answers", || Ok(instance.runs().then_some(())))?;
+    }
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let floor = tokio.block_on(async { Floor::new(&instance.socket()) })?;
+    wait("its plugins are there", || Ok(tokio.block_on(floor.is_ready()).then_some(())))?;
+    instance.import();
+    instance.watch();
+    tokio.block_on(floor.empty())?;
+    // What the first containers of a runtime pay is nobody's cost.
+    tokio.block_on(floor.run(n.min(10), 4))?;
+    let mut runs = Vec::new();
+    for number in 1..=count {
+        eprintln!("run {number} of {count}");
+        runs.push(Run { floor: tokio.block_on(floor.best(n))?, agent: agent::run(&instance, n, rest)? });
+        tokio.block_on(floor.empty())?;
+    }
+    Ok(Some(runs))
+}
+
+/// Looks until there is something.
+fn wait<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>, Error>) -> Result<T, Error> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Err(format!("{what}: not within {PATIENCE:?}").into())
+}

@@ -1,0 +1,5 @@
+//! The interface's messages and clients, as the build script makes them.
+
+#![allow(clippy::all, dead_code, unreachable_pub, missing_docs, reason = "generated")]
+
+include!(concat!(env!("OUT_DIR"), "/runtime.v1.rs"));

@@ -1,0 +1,167 @@
+//! One containerd for all that runs containers here, with root, state, socket and network of its own.
+//!
+//! A node agent owns its runtime: it stops what it does not know. So whoever uses it holds its turn, a lock that the kernel
+//! takes back from a process that was killed. The first one starts the containerd, and a watcher that outlives its users
+//! ends it with all that it runs once nobody has held the turn for some seconds.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::image;
+
+/// What has to be installed.
+const BUSYBOX: &str = "/bin/busybox";
+const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+const STOP: &str = include_str!("stop.sh");
+
+/// The containerd, for as long as somebody has its turn.
+pub(super) struct Instance {
+    base: PathBuf,
+    /// Given back when its user ends, however it ends.
+    _turn: File,
+}
+
+impl Instance {
+    /// Waits for the turn. The thread is blocked meanwhile.
+    ///
+    /// # Errors
+    /// Why containerd cannot be run here.
+    pub(super) fn turn() -> Result<Self, String> {
+        can_run()?;
+        let base = base();
+        fs::create_dir_all(&base).unwrap();
+        let turn = OpenOptions::new().create(true).append(true).open(base.with_extension("turn")).unwrap();
+        turn.lock().unwrap();
+        Ok(Instance { base, _turn: turn })
+    }
+
+    /// Whether it runs: an earlier user may have started it.
+    pub(super) fn runs(&self) -> bool {
+        UnixStream::connect(self.socket()).is_ok()
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.base.join("c.sock")
+    }
+
+    /// Where its files are, and room for its user's.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.base.join("run")
+    }
+
+    /// What `ctr` says.
+    pub(super) fn ctr(&self, args: &[&str]) -> String {
+        let socket = self.socket();
+        let output =
+            Command::new("ctr").arg("--address").arg(socket).args(["--namespace", "k8s.io"]).args(args).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Kills it as a crash would. What it runs goes on.
+    pub(super) fn crash(&self) {
+        let pid = fs::read_to_string(self.base.join("run/pid")).unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    }
+
+    /// Starts it on what is there. It answers some time later.
+    pub(super) fn start(&self) {
+        let run = self.directory();
+        let log = OpenOptions::new().create(true).append(true).open(run.join("log")).unwrap();
+        let mut command = Command::new("containerd");
+        command.arg("--config").arg(run.join("config.toml")).stdin(Stdio::null());
+        // Its own group: a terminal's interrupt is for its users, and the watcher ends it.
+        let child = command.stdout(log.try_clone().unwrap()).stderr(log).process_group(0).spawn().unwrap();
+        fs::write(run.join("pid"), child.id().to_string()).unwrap();
+        reap(child);
+    }
+
+    /// Ends what an earlier run left, and makes its directory anew.
+    pub(super) fn prepare(&self) {
+        let stop = Command::new("sh").args(["-c", STOP, "stop.sh"]).arg(&self.base).arg("now").status();
+        assert!(stop.unwrap().success());
+        let run = self.base.join("run");
+        fs::create_dir_all(run.join("cni")).unwrap();
+        let plugins = PLUGINS.into_iter().find(|dir| Path::new(dir).is_dir()).unwrap();
+        let (run, socket, pause) = (run.display(), self.socket(), image::PAUSE);
+        let config = format!(
+            r#"version = 2
+root = "{run}/root"
+state = "{run}/state"
+[grpc]
+  address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  restrict_oom_score_adj = true
+  disable_tcp_service = true
+  netns_mounts_under_state_dir = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugins}"
+    conf_dir = "{run}/cni"
+"#,
+            socket = socket.display()
+        );
+        fs::write(self.base.join("run/config.toml"), config).unwrap();
+        let network = format!(
+            r#"{{"cniVersion": "0.4.0", "name": "podwright", "plugins": [{{"type": "ptp",
+"ipam": {{"type": "host-local", "dataDir": "{run}/ipam", "subnet": "10.{}.0.0/16"}}}}]}}"#,
+            128 + number(&self.base) % 64
+        );
+        fs::write(self.base.join("run/cni/10-podwright.conflist"), network).unwrap();
+    }
+
+    /// Brings in the images, once it answers.
+    pub(super) fn import(&self) {
+        let archive = self.base.join("run/images.tar");
+        image::write(Path::new(BUSYBOX), &archive);
+        self.ctr(&["images", "import", archive.to_str().unwrap()]);
+    }
+
+    /// Starts who ends it when nobody needs it any more.
+    pub(super) fn watch(&self) {
+        let mut command = Command::new("sh");
+        command.args(["-c", STOP, "stop.sh"]).arg(&self.base).process_group(0);
+        reap(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    }
+}
+
+/// Waits for a child that outlives its maker, should it end before.
+fn reap(mut child: std::process::Child) {
+    std::thread::spawn(move || child.wait());
+}
+
+/// Where it is: short, because the path of a socket is, and the same for all users in this checkout.
+fn base() -> PathBuf {
+    std::env::temp_dir().join(format!("podwright-cri-{:x}", number(Path::new(env!("CARGO_MANIFEST_DIR")))))
+}
+
+fn number(path: &Path) -> u32 {
+    crc32fast::hash(path.to_str().unwrap().as_bytes())
+}
+
+fn can_run() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("containerd needs root".to_owned());
+    }
+    let on_path = |name: &str| {
+        std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(name).exists()))
+    };
+    if let Some(missing) = ["containerd", "ctr", "runc", "flock"].into_iter().find(|name| !on_path(name)) {
+        return Err(format!("{missing} is not installed (apt-get install containerd runc util-linux)"));
+    }
+    if !PLUGINS.iter().any(|dir| Path::new(dir).join("ptp").exists()) {
+        return Err("the CNI plugins are not installed (apt-get install containernetworking-plugins)".to_owned());
+    }
+    if !Path::new(BUSYBOX).exists() {
+        return Err(format!("{BUSYBOX} is not installed (apt-get install busybox-static)"));
+    }
+    Ok(())
+}
