@@ -1,15 +1,16 @@
 //! The start governor: how many sandboxes and containers are started at once on the node, by the runtime's own latency.
 //!
 //! ```text
-//!   ask --> line (first come, first served) --> running --> started: its time is learned from
-//!             |                                    `------> left: gone, or failed
+//!   ask --> line (who began goes on first) --> running --> started: its time is learned from
+//!             |                                   `------> left: gone, or failed
 //!             `--> left: the pod is to stop
 //! ```
 //!
-//! A pod starts its containers one after the other and asks anew for each, at the end of the line: so nobody has more than
-//! one place, and between asking and starting, every other pod starts at most one thing. Image pulls and lifecycle hooks are
+//! A pod starts its containers one after the other and asks anew for each, so nobody has more than one place. Of sandboxes
+//! who came first is served first, and so of containers; containers go first, but not for ever (see `queue.rs`). Image pulls and lifecycle hooks are
 //! no starts. A container's probes count from its start, so that waiting here costs them nothing.
 
+mod queue;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! How many starts run at once, and who is next: the decisions, with time as data.
 //!
-//! The limit follows the runtime. A start that takes no longer than twice what one takes while the runtime is nearly idle
+//! The limit follows the runtime. A start that takes no longer than four times what one takes while the runtime is nearly idle
 //! says that there is room: while the limit is made use of, it grows, at first by one per start and after the first
 //! setback by one per round. A start that takes longer says that the runtime suffers: the limit shrinks, once per round.
 //! What a start takes on a nearly idle runtime is measured whenever few run, and, while many wait for minutes, by letting
@@ -9,14 +9,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::queue::Queue;
 use crate::time::Time;
 
 /// The smallest limit: with one, a start that hangs would hold up all others.
 const FLOOR: usize = 2;
 /// Where the limit begins.
 const INITIAL: f64 = 4.0;
-/// A start may take so many times what it takes on a nearly idle runtime.
-const TOLERANCE: u32 = 2;
+/// A start may take so many times what it takes on a nearly idle runtime: a machine gets more done with several at once
+/// than they delay each other, until all of its cores and its disk are busy.
+const TOLERANCE: u32 = 4;
 /// Quicker than this counts as this: so small differences are noise and not a runtime that suffers.
 const QUICK: Duration = Duration::from_millis(100);
 /// What the limit is multiplied with when the runtime suffers.
@@ -64,7 +66,7 @@ pub struct Governor {
     measuring: bool,
     tickets: u64,
     running: BTreeMap<Ticket, Running>,
-    line: BTreeMap<Ticket, (StartKind, Time)>,
+    line: Queue,
     sandbox: Option<Base>,
     container: Option<Base>,
 }
@@ -95,7 +97,7 @@ impl Default for Governor {
             measuring: false,
             tickets: 0,
             running: BTreeMap::new(),
-            line: BTreeMap::new(),
+            line: Queue::default(),
             sandbox: None,
             container: None,
         }
@@ -109,12 +111,12 @@ impl Governor {
         Ticket(self.tickets)
     }
 
-    /// One move. Answers with those that may start now, the earliest first.
+    /// One move. Answers with those that may start now, in the order of their turns.
     #[must_use]
     pub fn step(&mut self, event: Event, now: Time) -> Vec<Ticket> {
         match event {
             Event::Ask(ticket, kind) => {
-                self.line.insert(ticket, (kind, now));
+                self.line.push(ticket, kind);
             }
             Event::Started(ticket) => {
                 if let Some(run) = self.running.remove(&ticket) {
@@ -122,7 +124,7 @@ impl Governor {
                 }
             }
             Event::Left(ticket) => {
-                self.line.remove(&ticket);
+                self.line.remove(ticket);
                 if let Some(run) = self.running.remove(&ticket)
                     && self.base(run.kind).is_some_and(|base| is_slow(now.since(run.since), base))
                 {
@@ -150,16 +152,16 @@ impl Governor {
         self.line.len()
     }
 
-    /// Those that wait, the earliest first.
+    /// Those that wait, in the order in which they are served if nobody else comes.
     pub fn line(&self) -> impl Iterator<Item = Ticket> {
-        self.line.keys().copied()
+        self.line.in_order()
     }
 
     fn grant(&mut self, now: Time) -> Vec<Ticket> {
         let mut granted = Vec::new();
         let mut running = self.running();
         while running < self.limit()
-            && let Some((ticket, (kind, _))) = self.line.pop_first()
+            && let Some((ticket, kind)) = self.line.pop()
         {
             running += 1;
             self.running.insert(ticket, Running { kind, since: now, beside: 0, hangs: false });
@@ -194,7 +196,7 @@ impl Governor {
             // More than are wanted at once prove nothing.
             self.limit += if self.fresh { 1.0 } else { 1.0 / self.limit };
         }
-        if !alone && base.took > QUICK && !believed(base) && !self.line.is_empty() {
+        if !alone && base.took > QUICK && !believed(base) && self.line.len() > 0 {
             self.measuring = true;
         }
     }
