@@ -279,7 +279,9 @@ impl World {
         let agent = self.agent();
         let look = agent.as_ref().and_then(|agent| agent.look(uid));
         let judged = checks::is_judged(op);
-        let status = if judged { self.truth(uid) } else { PodRuntimeStatus::default() };
+        // A run that is removed is looked at for the last time.
+        let seen = judged || op == Op::Remove;
+        let status = if seen { self.truth(uid) } else { PodRuntimeStatus::default() };
         let rivals =
             agent.as_ref().filter(|_| op == Op::Create).map(|agent| agent.engine.snapshots()).unwrap_or_default();
         let mut state = self.state.lock();
