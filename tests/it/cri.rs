@@ -2,6 +2,7 @@
 
 mod config;
 mod containerd;
+mod crowd;
 mod image;
 mod instance;
 mod life;

@@ -102,12 +102,14 @@ state = "{run}/state"
   disable_tcp_service = true
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "native"
+    snapshotter = "{snapshotter}"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{run}/cni"
 "#,
-            socket = socket.display()
+            socket = socket.display(),
+            // One overlay does not lie on another.
+            snapshotter = if is_overlay(&self.base) { "native" } else { "overlayfs" },
         );
         fs::write(self.base.join("run/config.toml"), config).unwrap();
         let network = format!(
@@ -145,6 +147,11 @@ fn base() -> PathBuf {
 
 fn number(path: &Path) -> u32 {
     crc32fast::hash(path.to_str().unwrap().as_bytes())
+}
+
+fn is_overlay(path: &Path) -> bool {
+    const OVERLAYFS_SUPER_MAGIC: i64 = 0x794c_7630;
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as i64 == OVERLAYFS_SUPER_MAGIC)
 }
 
 fn can_run() -> Result<(), String> {

@@ -1,0 +1,116 @@
+//! Many pods at once, and deaths among them.
+
+use std::fs;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::containerd::Containerd;
+use super::image::BUSYBOX;
+use crate::agent::harness::{Agent, Place, container, eventually, is_ready, phase};
+
+/// A pod on the node's network that notes each of its runs in a file of the place.
+fn put(place: &Place, name: &str) {
+    let runs = place.root().join("runs");
+    fs::create_dir_all(&runs).unwrap();
+    let text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  hostNetwork: true\n  \
+         terminationGracePeriodSeconds: 1\n  volumes: [{{name: runs, hostPath: {{path: {}}}}}]\n  containers:\n  \
+         - name: main\n    image: {BUSYBOX}\n    command: [/bin/sh, -c, 'echo run >> /runs/{name}; exec sleep 1000']\n    \
+         volumeMounts: [{{name: runs, mountPath: /runs}}]\n",
+        runs.display()
+    );
+    place.put(&format!("{name}.yaml"), &text);
+}
+
+fn runs(place: &Place, name: &str) -> usize {
+    fs::read_to_string(place.root().join("runs").join(name)).unwrap_or_default().lines().count()
+}
+
+/// Waits until so many pods are ready.
+async fn all_ready(agent: &Agent, count: usize) -> Vec<Pod> {
+    eventually(&format!("{count} pods are ready"), || async {
+        let pods = agent.pods();
+        (pods.iter().filter(|pod| is_ready(pod)).count() == count).then_some(pods)
+    })
+    .await
+}
+
+/// Names of containers and sandboxes that the runtime has.
+fn left(containerd: &Containerd) -> Vec<String> {
+    containerd.ctr(&["containers", "list", "--quiet"]).lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_hundred_pods_come_and_go_and_the_runtime_dies_among_them() {
+    const PODS: usize = 100;
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    let agent = containerd.agent(&place).await;
+    (0..PODS).for_each(|n| put(&place, &format!("p{n}")));
+    let some = |least: usize| move |pods: &[Pod]| pods.iter().filter(|pod| phase(pod) == "Running").count() >= least;
+    eventually("some run", || async { some(20)(&agent.pods()).then_some(()) }).await;
+    containerd.crash();
+    eventually("it is told", || async { (agent.get("/readyz", "").0 == 503).then_some(()) }).await;
+    containerd.start().await;
+    let pods = all_ready(&agent, PODS).await;
+    assert_eq!(pods.len(), PODS);
+    for n in 0..PODS {
+        assert_eq!(runs(&place, &format!("p{n}")), 1, "p{n}");
+    }
+    assert!(pods.iter().all(|pod| container(pod).unwrap().restart_count == 0));
+
+    (0..PODS).for_each(|n| place.remove(&format!("p{n}.yaml")));
+    eventually("all are gone", || async { agent.pods().is_empty().then_some(()) }).await;
+    eventually("the runtime has nothing left", || async { left(&containerd).is_empty().then_some(()) }).await;
+    let pods = place.root().join("pods");
+    eventually("nothing is left of them", || async { (fs::read_dir(&pods).unwrap().count() == 0).then_some(()) }).await;
+}
+
+// The moments lie within sandboxes, creations and starts, and within stops and removals.
+#[tokio::test]
+async fn an_agent_killed_in_any_phase_neither_loses_nor_duplicates() {
+    const PODS: usize = 5;
+    let Some(containerd) = Containerd::turn().await else { return };
+    for moment in [0, 100, 250, 400, 600, 900] {
+        let place = Place::new();
+        (0..PODS).for_each(|n| put(&place, &format!("p{n}")));
+        let first = containerd.agent(&place).await;
+        // A real moment in the life of a real process; there is no event for "in the middle of anything".
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        first.crash().await;
+        let second = containerd.agent(&place).await;
+        all_ready(&second, PODS).await;
+        for n in 0..PODS {
+            assert_eq!(runs(&place, &format!("p{n}")), 1, "killed after {moment} ms, p{n}");
+        }
+
+        (0..PODS).for_each(|n| place.remove(&format!("p{n}.yaml")));
+        tokio::time::sleep(Duration::from_millis(moment)).await;
+        second.crash().await;
+        let third = containerd.agent(&place).await;
+        eventually("what nobody wants is gone", || async { left(&containerd).is_empty().then_some(()) }).await;
+        eventually("nothing is known of it", || async { third.pods().is_empty().then_some(()) }).await;
+        let pods = place.root().join("pods");
+        eventually("nothing is left of it", || async { (fs::read_dir(&pods).unwrap().count() == 0).then_some(()) })
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_takes_too_much_memory_is_killed_and_says_so() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    place.put(
+        "greedy.yaml",
+        &format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: greedy\nspec:\n  hostNetwork: true\n  restartPolicy: Never\n  \
+             containers:\n  - name: main\n    image: {BUSYBOX}\n    resources: {{limits: {{memory: 16Mi}}}}\n    \
+             command: [tail, /dev/zero]\n"
+        ),
+    );
+    let agent = containerd.agent(&place).await;
+    let pod = agent.until("greedy-n1", "fails", |pod| phase(pod) == "Failed").await;
+    let end = container(&pod).unwrap().state.as_ref().unwrap().terminated.clone().unwrap();
+    assert_eq!((end.reason.as_deref(), end.exit_code), (Some("OOMKilled"), 137));
+}
