@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
-use tonic::transport::{Channel, Uri};
+use tonic::transport::Channel;
 
 use super::v1::runtime_service_client::RuntimeServiceClient;
-use super::{Error, image, v1};
+use super::{Error, calls, image, v1};
 
 /// Numbers of calls in flight that are tried: the best is the floor.
 const IN_FLIGHT: [usize; 3] = [4, 8, 16];
@@ -32,15 +32,11 @@ pub(crate) struct Took {
 impl Floor {
     /// Calls to the runtime that listens there.
     pub(crate) fn new(socket: &Path) -> Result<Self, Error> {
-        let channel = tonic::transport::Endpoint::from_shared(format!("unix://{}", socket.display()))?
-            .origin(Uri::from_static("http://localhost"))
-            .connect_lazy();
-        let logs = socket.with_file_name("run").join("floor-logs");
-        Ok(Floor { runtime: RuntimeServiceClient::new(channel), logs })
+        Ok(Floor { runtime: calls::connect(socket)?, logs: socket.with_file_name("run").join("floor-logs") })
     }
 
     pub(crate) async fn is_ready(&self) -> bool {
-        self.runtime.clone().version(v1::VersionRequest::default()).await.is_ok()
+        calls::is_ready(&self.runtime).await
     }
 
     /// The quickest of several numbers of calls in flight.
@@ -62,18 +58,14 @@ impl Floor {
         let made: Vec<(String, String)> = all.buffer_unordered(in_flight).try_collect().await?;
         let started = start.elapsed();
         let start = Instant::now();
-        let all = stream::iter(made.into_iter().map(|(sandbox, container)| self.remove(sandbox, Some(container))));
+        let all = stream::iter(made.into_iter().map(|(sandbox, container)| self.remove(sandbox, container)));
         all.buffer_unordered(in_flight).try_collect::<Vec<()>>().await?;
         Ok(Took { in_flight, start_s: started.as_secs_f64(), remove_s: start.elapsed().as_secs_f64() })
     }
 
     /// Removes whatever there is.
     pub(crate) async fn empty(&self) -> Result<(), Error> {
-        let list = self.runtime.clone().list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?;
-        for sandbox in list.into_inner().items {
-            self.remove(sandbox.id, None).await?;
-        }
-        Ok(())
+        Ok(calls::empty(&self.runtime).await?)
     }
 
     async fn start(&self, number: usize) -> Result<(String, String), Error> {
@@ -125,15 +117,11 @@ impl Floor {
     }
 
     /// Stops at once: `sleep` as process 1 does not listen to a termination signal.
-    async fn remove(&self, pod_sandbox_id: String, container: Option<String>) -> Result<(), Error> {
+    async fn remove(&self, sandbox: String, container_id: String) -> Result<(), Error> {
         let mut runtime = self.runtime.clone();
-        if let Some(container_id) = container {
-            let timeout = 0;
-            runtime.stop_container(v1::StopContainerRequest { container_id: container_id.clone(), timeout }).await?;
-            runtime.remove_container(v1::RemoveContainerRequest { container_id }).await?;
-        }
-        runtime.stop_pod_sandbox(v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() }).await?;
-        runtime.remove_pod_sandbox(v1::RemovePodSandboxRequest { pod_sandbox_id }).await?;
-        Ok(())
+        let stop = v1::StopContainerRequest { container_id: container_id.clone(), timeout: 0 };
+        runtime.stop_container(stop).await?;
+        runtime.remove_container(v1::RemoveContainerRequest { container_id }).await?;
+        Ok(calls::remove_sandbox(runtime, sandbox).await?)
     }
 }

@@ -17,6 +17,8 @@ mod agent;
 #[path = "../support/args.rs"]
 #[expect(dead_code, reason = "there is one workload, and its runs share a runtime")]
 mod args;
+#[path = "../../tests/it/cri/calls.rs"]
+mod calls;
 #[path = "../support/figures.rs"]
 mod figures;
 mod floor;
@@ -27,6 +29,7 @@ mod image;
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with tests, and nothing can be measured without it")]
 mod instance;
 mod report;
+#[path = "../../tests/it/cri/v1.rs"]
 mod v1;
 
 use std::env;

@@ -1,5 +1,6 @@
 //! Pods as containers of a real containerd, which the tests start themselves.
 
+mod calls;
 mod config;
 mod containerd;
 mod crowd;
@@ -9,3 +10,4 @@ mod life;
 mod names;
 mod outages;
 mod stops;
+mod v1;

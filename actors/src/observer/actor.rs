@@ -122,8 +122,6 @@ impl Watch {
         let mut reads = FuturesUnordered::new();
         let mut events = Events { observer: &observer, wait: EVENTS_RETRY, ask_at: None };
         loop {
-            // They may come and go with the runtime.
-            let with_events = observer.runtime.has_events();
             while reads.len() < PARALLEL_READS
                 && let Some(uid) = self.next_read()
             {
@@ -140,9 +138,13 @@ impl Watch {
                     }
                 }
                 _ = tick.tick() => {
-                    self.marked.extend(observer.board.unread());
+                    // They wait for a runtime that is away.
+                    if self.reachable {
+                        self.marked.extend(observer.board.unread());
+                    }
                     self.judge_health();
-                    let period = if with_events && self.reachable { RELIST_WITH_EVENTS } else { RELIST };
+                    // They may come and go with the runtime.
+                    let period = if observer.runtime.has_events() && self.reachable { RELIST_WITH_EVENTS } else { RELIST };
                     let due = list_end.is_none_or(|end: Instant| end.elapsed() >= period);
                     if list.is_terminated() && due {
                         let start = observer.clock.now();
@@ -154,7 +156,7 @@ impl Watch {
                     }
                 }
                 Some(uid) = reads.next() => self.was_read(&uid),
-                event = events.next(), if with_events => match event {
+                event = events.next() => match event {
                     Some(uid) => {
                         self.marked.insert(uid);
                     }

@@ -15,6 +15,10 @@ pub(super) fn sandbox_lost(input: &StatusInput<'_>, phase: Phase) -> Option<Stri
     if phase != Phase::Pending || *termination_requested || policy != RestartPolicy::Never {
         return None;
     }
+    // Two sandboxes are of no use either, and what runs in one of them is stopped first: only then the pod is over.
+    if runtime.has_running_container() {
+        return None;
+    }
     let lost = matches!(sandbox_need(pod, runtime), SandboxNeed::New { attempt } if attempt > 0);
     if !lost || !matches!(plan(pod, runtime, probes), Plan::StopPod { .. }) {
         return None;

@@ -23,6 +23,9 @@ pub(super) use error::is_name_taken;
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 /// The limit of a sandbox's start, which may wait for the network (upstream: twice the usual one).
 const RUN_SANDBOX_LIMIT: Duration = Duration::from_secs(240);
+/// The limit of a pull, so that one that hangs gives its place to others some day. Runtimes end pulls without progress
+/// themselves, and much sooner.
+const PULL_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 /// What a call that waits for something else takes at the most beyond that wait.
 const MARGIN: Duration = Duration::from_secs(10);
 /// How long a connection may take: the socket is on this machine.
@@ -122,24 +125,35 @@ impl Client {
         let request = v1::ExecSyncRequest { container_id, cmd, timeout: seconds };
         let within = Duration::from_secs(seconds.unsigned_abs()) + MARGIN;
         let call = async move { service.exec_sync(request).await };
+        let start = Instant::now();
         match self.call(RuntimeOperation::ExecSync, Some(within), call).await {
+            // Nobody knows how the command fared that a runtime should have ended and did not: it is the runtime that hangs.
+            Err(RuntimeError::Timeout { call, .. }) if start.elapsed() >= within => Err(RuntimeError::Unreachable(
+                format!("{}: no answer to {call} within {within:?}: see whether the runtime hangs", self.endpoint),
+            )),
             Err(RuntimeError::Timeout { call, .. }) => Err(RuntimeError::Timeout { call, after: limit }),
             answer => answer,
         }
     }
 
-    /// Pulls an image, for as long as it takes: whoever does not want it any more drops the call.
+    /// Pulls an image: whoever does not want it any more drops the call.
     pub(super) async fn pull_image(&self, request: v1::PullImageRequest) -> Result<String, RuntimeError> {
         let mut service = self.images.clone();
         let call = async move { service.pull_image(request).await };
-        Ok(self.call(RuntimeOperation::PullImage, None, call).await?.image_ref)
+        Ok(self.call(RuntimeOperation::PullImage, Some(PULL_LIMIT), call).await?.image_ref)
     }
 
-    /// The stream of what happens to containers; an error where the runtime has none.
+    /// The stream of what happens to containers; an error where the runtime has none. Without a limit: runtimes answer only
+    /// with the first event, which may be long in coming.
     pub(super) async fn events(&self) -> Result<Streaming<v1::ContainerEventResponse>, RuntimeError> {
         let mut service = self.runtime.clone();
         let call = async move { service.get_container_events(v1::GetEventsRequest {}).await };
-        self.call(RuntimeOperation::GetContainerEvents, Some(LIMIT), call).await
+        self.call(RuntimeOperation::GetContainerEvents, None, call).await
+    }
+
+    /// What an error means that ended a stream.
+    pub(super) fn classify(&self, status: &Status) -> RuntimeError {
+        classify(&self.endpoint, RuntimeOperation::GetContainerEvents.as_str(), Duration::ZERO, status)
     }
 
     /// Makes one call, counts it, and tells its errors apart.

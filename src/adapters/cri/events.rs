@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{RuntimeError, RuntimeName};
-use tonic::Streaming;
+use podwright_metrics::Metrics;
 
 use super::client::Client;
 use super::config::labels;
@@ -17,7 +17,7 @@ use crate::adapters::news::News;
 /// How long until the runtime is asked again, at first and at the most: whoever needs it now finds out by his own calls.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(10);
-/// How long until a runtime without events is asked whether it was replaced by one that has some.
+/// How long until a runtime without events is asked for them again: another may have taken its place, or other settings.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Tells of the runtime's version, and follows its events where it has some.
@@ -29,38 +29,61 @@ pub(super) struct Events {
     pub(super) news: Arc<News>,
     /// Whether the present stream has shown that it brings something: some runtimes open one and stay silent.
     pub(super) flowing: Arc<AtomicBool>,
+    pub(super) metrics: Metrics,
+}
+
+/// How a stream ended.
+enum End {
+    /// The runtime went away.
+    Lost,
+    /// It brought events before.
+    Ended,
+    /// It brought none: a runtime that has no events refuses the call, or ends it at once without a word, as CRI-O does
+    /// unless it was told to have them.
+    Without { why: String },
 }
 
 impl Events {
     /// Ends never.
     pub(super) async fn run(self) {
         let mut retry = FIRST_RETRY;
-        let mut without_events = String::new();
+        // Who answered last, and whether it is known to have no events.
+        let (mut known, mut told) = (None, false);
         loop {
             // Whoever lists pods says that nobody answers.
-            if let Ok(version) = self.client.greet(&self.name).await {
-                self.inner.forget_facts();
-                let version = format!("{} {}", version.runtime_name, version.runtime_version);
-                if without_events != version {
-                    self.tell(&version).await;
-                    match self.client.events().await {
-                        Ok(stream) => {
-                            retry = FIRST_RETRY;
-                            self.follow(stream).await;
-                        }
-                        Err(RuntimeError::Failed(why)) => {
-                            tracing::info!(version, why, "no container events: pods are listed every second instead");
-                            without_events = version;
-                        }
-                        Err(_) => {}
-                    }
+            match self.client.greet(&self.name).await {
+                Err(_) => {
+                    known = None;
+                    retry = (retry * 2).min(LAST_RETRY);
                 }
-                if !without_events.is_empty() {
-                    retry = LOOK_AGAIN;
+                Ok(version) => {
+                    self.inner.forget_facts();
+                    let version = format!("{} {}", version.runtime_name, version.runtime_version);
+                    if known.as_ref() != Some(&version) {
+                        self.tell(&version).await;
+                        told = false;
+                    }
+                    let end = self.follow().await;
+                    if self.flowing.swap(false, Ordering::Relaxed) {
+                        tracing::debug!("container events ended");
+                    }
+                    // Another may answer from now on.
+                    self.inner.forget_facts();
+                    retry = FIRST_RETRY;
+                    known = Some(version);
+                    match end {
+                        End::Lost => known = None,
+                        End::Ended => {}
+                        End::Without { why } => {
+                            retry = LOOK_AGAIN;
+                            if !std::mem::replace(&mut told, true) {
+                                tracing::info!(why, "no container events: pods are listed every second instead");
+                            }
+                        }
+                    }
                 }
             }
             tokio::time::sleep(retry).await;
-            retry = (retry * 2).min(LAST_RETRY.max(retry));
         }
     }
 
@@ -76,16 +99,51 @@ impl Events {
     }
 
     /// Follows the stream to its end.
-    async fn follow(&self, mut stream: Streaming<v1::ContainerEventResponse>) {
-        while let Ok(Some(event)) = stream.message().await {
-            self.flowing.store(true, Ordering::Relaxed);
-            if let Some(uid) = pod_of(&event) {
-                self.news.mark(&uid);
+    async fn follow(&self) -> End {
+        let pleg = &self.metrics.pleg;
+        let mut stream = match self.client.events().await {
+            Ok(stream) => stream,
+            Err(error) => {
+                pleg.stream_failed();
+                return match error {
+                    RuntimeError::Unreachable(_) | RuntimeError::Timeout { .. } => End::Lost,
+                    error => End::Without { why: error.to_string() },
+                };
+            }
+        };
+        pleg.stream_connected();
+        let mut any = false;
+        loop {
+            match stream.message().await {
+                Ok(Some(event)) => {
+                    any = true;
+                    self.flowing.store(true, Ordering::Relaxed);
+                    if let Some(age) = age(&event) {
+                        pleg.stream_latency(age);
+                    }
+                    if let Some(uid) = pod_of(&event) {
+                        self.news.mark(&uid);
+                    }
+                }
+                Ok(None) if any => return End::Ended,
+                Ok(None) => return End::Without { why: "it ends the stream without a word".to_owned() },
+                Err(status) => {
+                    pleg.stream_failed();
+                    return match self.client.classify(&status) {
+                        RuntimeError::Unreachable(_) | RuntimeError::Timeout { .. } => End::Lost,
+                        _ if any => End::Ended,
+                        error => End::Without { why: error.to_string() },
+                    };
+                }
             }
         }
-        self.flowing.store(false, Ordering::Relaxed);
-        tracing::debug!("container events ended");
     }
+}
+
+/// How long ago it happened, where the clocks agree so far.
+fn age(event: &v1::ContainerEventResponse) -> Option<Duration> {
+    let at = Duration::from_nanos(u64::try_from(event.created_at).ok()?);
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?.checked_sub(at)
 }
 
 /// Whose event it is. One that does not say is made up for by the next list.

@@ -47,14 +47,14 @@ impl Inner {
 
     /// The sandboxes of one pod, or all.
     pub(super) async fn sandboxes(&self, uid: Option<&str>) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
-        let label_selector = uid.map(labels::selector).unwrap_or_default();
+        let label_selector = labels::selector(&self.layout, uid);
         let filter = Some(v1::PodSandboxFilter { label_selector, ..Default::default() });
         Ok(self.client.list_pod_sandbox(v1::ListPodSandboxRequest { filter }).await?.items)
     }
 
     /// The containers of one pod, or all.
     pub(super) async fn containers(&self, uid: Option<&str>) -> Result<Vec<v1::Container>, RuntimeError> {
-        let label_selector = uid.map(labels::selector).unwrap_or_default();
+        let label_selector = labels::selector(&self.layout, uid);
         let filter = Some(v1::ContainerFilter { label_selector, ..Default::default() });
         Ok(self.client.list_containers(v1::ListContainersRequest { filter }).await?.containers)
     }

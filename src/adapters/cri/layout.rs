@@ -4,10 +4,17 @@ use std::path::{Path, PathBuf};
 
 use super::config::Layout;
 
+/// The longest name of a file, in bytes.
+const LONGEST_NAME: usize = 255;
+
 impl Layout {
-    /// The link to a run's log.
+    /// The link to a run's log. What would be too long for a file is cut before the id (upstream `LogSymlink`).
     pub(super) fn log_link(&self, namespace: &str, pod: &str, container: &str, id: &str) -> PathBuf {
-        self.links.join(format!("{pod}_{namespace}_{container}-{id}.log"))
+        let mut name = format!("{pod}_{namespace}_{container}");
+        let end = format!("-{id}.log");
+        // Names in the API are ASCII, so that any place is one between letters.
+        name.truncate(LONGEST_NAME.saturating_sub(end.len()));
+        self.links.join(name + &end)
     }
 
     /// Where the message files of a container are.

@@ -77,6 +77,7 @@ impl CriRuntime {
             name: config.name.clone(),
             news: Arc::clone(&news),
             flowing: Arc::clone(&flowing),
+            metrics: config.metrics.clone(),
         };
         Ok(CriRuntime {
             name: config.name,

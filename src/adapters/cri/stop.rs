@@ -20,6 +20,9 @@ pub(super) struct Stops {
     under_way: Arc<Mutex<HashMap<ContainerId, Stop>>>,
 }
 
+/// Longer is for ever, and runtimes count in nanoseconds.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 #[derive(Clone)]
 struct Stop {
     /// When the runtime kills the container.
@@ -37,6 +40,7 @@ impl Stops {
     /// waits for that one, unless its own grace ends sooner: then the runtime is asked once more, which shortens the
     /// first. Cancel safe: what was asked goes on.
     pub(super) async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<(), RuntimeError> {
+        let grace = grace.min(LONGEST);
         let kill_at = Instant::now() + grace;
         let outcome = {
             let mut under_way = self.under_way.lock();

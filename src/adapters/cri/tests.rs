@@ -141,7 +141,7 @@ async fn an_absent_image_is_not_pulled_against_its_policy() {
 async fn events_are_followed_while_the_runtime_has_them() {
     let fake = Fake::start(1).await;
     assert!(!fake.runtime.has_events());
-    let labels = super::config::labels::selector("u-1");
+    let labels = [(super::config::labels::POD_UID.to_owned(), "u-1".to_owned())].into();
     let sandbox = v1::PodSandboxStatus { labels, ..Default::default() };
     fake.tell(v1::ContainerEventResponse { pod_sandbox_status: Some(sandbox), ..Default::default() }).await;
     let told = timeout(Duration::from_secs(10), fake.runtime.next_event()).await.unwrap();
@@ -154,6 +154,23 @@ async fn events_are_followed_while_the_runtime_has_them() {
         }
     };
     timeout(Duration::from_secs(10), ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_runtime_that_ends_its_events_without_a_word_has_none() {
+    let fake = Fake::start(1).await;
+    fake.end_events();
+    fake.event_calls(1).await;
+    // What has them is asked again after a second.
+    let again = timeout(Duration::from_millis(1500), fake.event_calls(2)).await;
+    assert!(again.is_err() && !fake.runtime.has_events());
+}
+
+#[tokio::test]
+async fn a_grace_that_never_ends_is_one() {
+    let fake = Fake::start(1).await;
+    let stopped = fake.runtime.stop_container(&"c".into(), Duration::MAX).await;
+    assert!(matches!(stopped, Err(RuntimeError::Failed(_))), "asked, and the fake stops nothing: {stopped:?}");
 }
 
 #[tokio::test]

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use podwright::adapters::cri::{CriConfig, CriRuntime};
-use podwright_actors::ports::{ContainerRuntime, RuntimeName, SandboxState};
+use podwright_actors::ports::RuntimeName;
 use podwright_metrics::Metrics;
 
+use super::calls;
 use super::instance::Instance;
 use crate::agent::harness::{Agent, Place, eventually};
 use crate::support::fake_ports::Events;
@@ -32,7 +32,8 @@ impl Containerd {
             containerd.0.import();
             containerd.0.watch();
         }
-        containerd.empty().await;
+        // Every pod that an earlier test left, whoever's it is.
+        calls::empty(&calls::connect(&containerd.socket()).unwrap()).await.unwrap();
         Some(containerd)
     }
 
@@ -79,24 +80,7 @@ impl Containerd {
     pub(super) async fn start(&self) {
         self.0.start();
         eventually("containerd answers", || async { self.0.runs().then_some(()) }).await;
-        let runtime = self.open(&self.0.directory());
-        eventually("its plugins are there", || async { runtime.version().await.ok() }).await;
-    }
-
-    /// Removes every pod that an earlier test left.
-    async fn empty(&self) {
-        let runtime = Arc::new(self.open(&self.0.directory()));
-        for pod in runtime.list_pods().await.unwrap() {
-            for container in &pod.containers {
-                runtime.stop_container(&container.id, Duration::ZERO).await.unwrap();
-                runtime.remove_container(&container.id, false).await.unwrap();
-            }
-            for sandbox in &pod.sandboxes {
-                if sandbox.state == SandboxState::Ready {
-                    runtime.stop_sandbox(&sandbox.id).await.unwrap();
-                }
-                runtime.remove_sandbox(&sandbox.id).await.unwrap();
-            }
-        }
+        let runtime = calls::connect(&self.socket()).unwrap();
+        eventually("its plugins are there", || async { calls::is_ready(&runtime).await.then_some(()) }).await;
     }
 }

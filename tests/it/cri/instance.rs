@@ -150,8 +150,8 @@ fn number(path: &Path) -> u32 {
 }
 
 fn is_overlay(path: &Path) -> bool {
-    const OVERLAYFS_SUPER_MAGIC: i64 = 0x794c_7630;
-    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as i64 == OVERLAYFS_SUPER_MAGIC)
+    // Linux `OVERLAYFS_SUPER_MAGIC`.
+    rustix::fs::statfs(path).is_ok_and(|found| found.f_type == 0x794c_7630)
 }
 
 fn can_run() -> Result<(), String> {

@@ -107,6 +107,27 @@ async fn a_runtime_that_dies_loses_nothing_and_runs_nothing_twice() {
 }
 
 #[tokio::test]
+async fn agents_that_share_a_runtime_leave_each_others_pods_alone() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let (place, elsewhere) = (place(), place());
+    put(&place, "mine", "exec sleep 1000");
+    put(&elsewhere, "theirs", "exec sleep 1000");
+    let agent = containerd.agent(&place).await;
+    let before = identity(&agent.ready("mine-n1").await);
+    let other = containerd.agent(&elsewhere).await;
+    let theirs = identity(&other.ready("theirs-n1").await);
+    // One pass of each is known to be over once what it was to stop is gone.
+    for (agent, place, name) in [(&agent, &place, "passes"), (&other, &elsewhere, "passes-too")] {
+        put(place, name, "exec sleep 1000");
+        agent.ready(&format!("{name}-n1")).await;
+        place.remove(&format!("{name}.yaml"));
+        eventually("it is gone", || async { agent.named(&format!("{name}-n1")).is_empty().then_some(()) }).await;
+    }
+    assert_eq!((identity(&agent.ready("mine-n1").await), runs(&place, "mine")), (before, 1));
+    assert_eq!((identity(&other.ready("theirs-n1").await), runs(&elsewhere, "theirs")), (theirs, 1));
+}
+
+#[tokio::test]
 async fn an_agent_waits_for_a_runtime_that_is_not_there_yet() {
     let place = place();
     put(&place, "early", "exec sleep 1000");

@@ -246,6 +246,9 @@ impl ContainerRuntime for Faulty {
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {
+        if !self.has_events() {
+            return std::future::pending().boxed();
+        }
         async {
             loop {
                 let first = {

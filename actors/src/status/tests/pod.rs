@@ -84,6 +84,11 @@ fn a_pod_that_may_not_have_another_sandbox_fails_with_what_never_ran() {
     let mut stopping = lost("Never", &[exited("i", 0, 0)]);
     stopping.termination_requested = true;
     assert_eq!(told(stopping), pending());
+    // It is over only when nothing runs any more.
+    let mut running_on = lost("Never", &[exited("i", 0, 0), running("a", 0)]);
+    assert_eq!(told(lost("Never", &[exited("i", 0, 0), exited("a", 0, 137)])), failed("b"));
+    running_on.runtime.sandboxes[0].attempt = 1;
+    assert_eq!(told(running_on), pending());
     let mut good = lost("Never", &[exited("i", 0, 0)]);
     good.runtime.sandboxes[0].state = SandboxState::Ready;
     assert_eq!(told(good), pending());

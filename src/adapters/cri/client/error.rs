@@ -1,6 +1,7 @@
 //! What a failed call means.
 
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use podwright_actors::ports::RuntimeError;
@@ -12,10 +13,12 @@ use crate::adapters::cri::endpoint::Endpoint;
 pub(super) fn classify(endpoint: &Endpoint, call: &'static str, limit: Duration, status: &Status) -> RuntimeError {
     // What was not said by the runtime has a cause on our side.
     if let Some(cause) = status.source() {
-        let why = causes(cause);
-        return RuntimeError::Unreachable(format!(
-            "{endpoint}: {why}: start the container runtime there, or correct --runtime"
-        ));
+        let (why, denied) = causes(cause);
+        let remedy = match denied {
+            true => "run as root, or let this user use the socket",
+            false => "start the container runtime there, or correct --runtime",
+        };
+        return RuntimeError::Unreachable(format!("{endpoint}: {why}: {remedy}"));
     }
     let said = status.message();
     match status.code() {
@@ -41,14 +44,17 @@ pub(in crate::adapters::cri) fn is_name_taken(error: &RuntimeError) -> bool {
     matches!(error, RuntimeError::Failed(said) if said.contains("is reserved for") || said.contains("name is reserved"))
 }
 
-/// The innermost cause says what happened, those around it only that a transport failed.
-fn causes(error: &(dyn Error + 'static)) -> String {
+/// The innermost cause says what happened, those around it only that a transport failed. And whether it is that something
+/// is not allowed.
+fn causes(error: &(dyn Error + 'static)) -> (String, bool) {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {
         innermost = cause;
     }
+    let denied =
+        innermost.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
     let text = innermost.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    (text.split(" (os error").next().unwrap_or_default().to_owned(), denied)
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub(crate) fn container_config(
         envs: config.env.iter().map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() }).collect(),
         mounts: mounts::of_container(facts, config, &container)?,
         devices: vec![],
-        labels: labels::of_container(pod, name),
+        labels: labels::of_container(&facts.layout, pod, name),
         annotations: labels::annotations_of_container(config, &container),
         log_path: Layout::log_path(name, config.restart_count),
         stdin: container.stdin.unwrap_or_default(),

@@ -15,6 +15,7 @@ const CUT: usize = LONGEST - 1;
 
 /// Tells tools that the file is the node's work (upstream `managedHostsHeader`, kubelet 1.36).
 const HEADER: &str = "# Kubernetes-managed hosts file.\n";
+const HEADER_OF_ALIASES: &str = "\n# Entries added by HostAliases.\n";
 const HEADER_OF_NODE: &str = "# Kubernetes-managed hosts file (host network).\n";
 /// What every pod finds, as kubelets write it.
 const LOCAL: &str = "127.0.0.1\tlocalhost\n\
@@ -93,7 +94,7 @@ pub(crate) fn hosts(facts: &Facts, pod: &PodObject, ips: &[IpAddr], of_node: &st
     }
     let aliases = pod.spec().host_aliases.as_deref().unwrap_or_default();
     if !aliases.is_empty() {
-        text.push_str("\n# From hostAliases of the pod.\n");
+        text.push_str(HEADER_OF_ALIASES);
     }
     for alias in aliases {
         // Writing to a string cannot fail.

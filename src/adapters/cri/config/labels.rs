@@ -8,6 +8,8 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
 use serde::Serialize;
 
+use super::facts::Layout;
+
 /// Label: the pod's name.
 pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
 /// Label: its namespace.
@@ -36,22 +38,28 @@ const DEFAULT_MESSAGE_POLICY: &str = "File";
 /// The policy that lets the end of the log stand for a missing message.
 pub(crate) const MESSAGE_FROM_LOG: &str = "FallbackToLogsOnError";
 
-/// Finds all that belongs to one pod.
-pub(crate) fn selector(uid: &str) -> HashMap<String, String> {
-    HashMap::from([(POD_UID.to_owned(), uid.to_owned())])
+/// Label: the directory of the agent that made it. Another agent may use the same runtime, a kubelet for one, or a second
+/// one of ours with another directory: each leaves alone what is not its own.
+const OWNER: &str = "podwright.io/root";
+
+/// Finds all that belongs to an agent, or to one pod of it.
+pub(crate) fn selector(layout: &Layout, uid: Option<&str>) -> HashMap<String, String> {
+    let owner = layout.pods.parent().unwrap_or(&layout.pods).display().to_string();
+    let uid = uid.map(|uid| (POD_UID.to_owned(), uid.to_owned()));
+    uid.into_iter().chain([(OWNER.to_owned(), owner)]).collect()
 }
 
-fn of_pod(pod: &PodObject) -> HashMap<String, String> {
-    let mut labels = selector(&pod.uid().to_string());
+fn of_pod(layout: &Layout, pod: &PodObject) -> HashMap<String, String> {
+    let mut labels = selector(layout, Some(&pod.uid().to_string()));
     labels.insert(POD_NAME.to_owned(), pod.full_name().name().to_owned());
     labels.insert(POD_NAMESPACE.to_owned(), pod.full_name().namespace().to_owned());
     labels
 }
 
 /// The labels of a sandbox: the pod's own, and who it is.
-pub(super) fn of_sandbox(pod: &PodObject) -> HashMap<String, String> {
+pub(super) fn of_sandbox(layout: &Layout, pod: &PodObject) -> HashMap<String, String> {
     let own = pod.metadata().labels.clone().unwrap_or_default();
-    own.into_iter().chain(of_pod(pod)).collect()
+    own.into_iter().chain(of_pod(layout, pod)).collect()
 }
 
 /// The annotations of a sandbox: the pod's own.
@@ -60,8 +68,8 @@ pub(super) fn annotations_of_sandbox(pod: &PodObject) -> HashMap<String, String>
 }
 
 /// The labels of a container: who it is. The pod's own labels are on the sandbox alone.
-pub(super) fn of_container(pod: &PodObject, name: &str) -> HashMap<String, String> {
-    let mut labels = of_pod(pod);
+pub(super) fn of_container(layout: &Layout, pod: &PodObject, name: &str) -> HashMap<String, String> {
+    let mut labels = of_pod(layout, pod);
     labels.insert(CONTAINER_NAME.to_owned(), name.to_owned());
     labels
 }

@@ -32,7 +32,7 @@ pub(crate) fn sandbox_config(
         log_directory: facts.layout.log_dir(pod).display().to_string(),
         dns_config: Some(dns::of_pod(facts, pod).0),
         port_mappings: if pod.is_host_network() { vec![] } else { ports(pod)? },
-        labels: labels::of_sandbox(pod),
+        labels: labels::of_sandbox(&facts.layout, pod),
         annotations: labels::annotations_of_sandbox(pod),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: facts.cgroups.of_pod(pod),

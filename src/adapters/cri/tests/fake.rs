@@ -39,6 +39,7 @@ struct State {
     removed: Vec<String>,
     images: Vec<String>,
     pulls: usize,
+    event_calls: usize,
     ended_early: usize,
     features: v1::RuntimeFeatures,
 }
@@ -129,6 +130,11 @@ impl Fake {
     /// Waits until so many pulls have begun.
     pub(super) async fn pulls(&self, count: usize) {
         self.service.until(|state| state.pulls >= count).await;
+    }
+
+    /// Waits until events were asked for so often.
+    pub(super) async fn event_calls(&self, count: usize) {
+        self.service.until(|state| state.event_calls >= count).await;
     }
 
     /// Lets an image be there.
@@ -300,6 +306,7 @@ impl RuntimeService for Service {
         &self,
         _: Request<v1::GetEventsRequest>,
     ) -> Result<Response<BoxStream<'static, Result<v1::ContainerEventResponse, Status>>>, Status> {
+        self.change(|state| state.event_calls += 1);
         let Some(events) = self.events.lock().take() else { return Err(Status::unimplemented("no more")) };
         let events = stream::unfold(events, |mut events| async { Some((Ok(events.recv().await?), events)) });
         Ok(Response::new(events.boxed()))

@@ -26,6 +26,7 @@ fn a_sandbox_carries_the_pods_labels_and_its_identity() {
         ("io.kubernetes.pod.name", "web"),
         ("io.kubernetes.pod.namespace", "shop"),
         ("io.kubernetes.pod.uid", "u-1"),
+        ("podwright.io/root", "/r"),
     ];
     assert_eq!(config.labels, expected.map(|(k, v)| (k.into(), v.into())).into());
     assert_eq!(config.annotations, [("note".into(), "n".into())].into());
@@ -62,6 +63,7 @@ fn a_container_carries_its_identity_and_what_stopping_it_needs() {
             ("io.kubernetes.pod.name", "web"),
             ("io.kubernetes.pod.namespace", "shop"),
             ("io.kubernetes.pod.uid", "u-1"),
+            ("podwright.io/root", "/r"),
         ])
     );
     assert_eq!(
@@ -147,7 +149,7 @@ fn a_pod_finds_itself_and_its_aliases() {
             "10.0.0.9\tme.sub.shop.svc.cluster.local\tme",
             "fd00::9\tme.sub.shop.svc.cluster.local\tme",
             "",
-            "# From hostAliases of the pod.",
+            "# Entries added by HostAliases.",
             "10.1.2.3\tfoo\tbar",
         ]
     );
@@ -158,7 +160,7 @@ fn a_pod_finds_itself_and_its_aliases() {
     let text = hosts(&in_cluster(), &of_node, &ips, "10.9.9.9 other").unwrap();
     assert_eq!(
         text,
-        "# Kubernetes-managed hosts file (host network).\n10.9.9.9 other\n\n# From hostAliases of the pod.\n\
+        "# Kubernetes-managed hosts file (host network).\n10.9.9.9 other\n\n# Entries added by HostAliases.\n\
          10.1.2.3\tfoo\tbar\n"
     );
 }
