@@ -9,7 +9,7 @@ use super::plan::{is_directory_unused, running};
 use crate::desired::Desired;
 use crate::engine::Engine;
 use crate::ids::{ContainerId, PodUid, SandboxId};
-use crate::ports::{ContainerRuntime, ContainerState, PodStorage, RuntimePod, SandboxState};
+use crate::ports::{ContainerRuntime, ContainerState, PodCgroups, PodStorage, RuntimePod, SandboxState};
 
 /// How many dead runs of each container are kept for their logs and last state (upstream
 /// `MaxPerPodContainerCount`).
@@ -71,6 +71,7 @@ pub(super) struct Sweep {
     pub(super) desired: Arc<Desired>,
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) storage: Arc<dyn PodStorage>,
+    pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) metrics: Metrics,
 }
 
@@ -80,6 +81,7 @@ impl Sweep {
             self.collect(pod).await;
         }
         self.remove_directories(&listed).await;
+        self.remove_cgroups(&listed).await;
     }
 
     async fn collect(&self, pod: &RuntimePod) {
@@ -131,6 +133,24 @@ impl Sweep {
             }
         }
         self.metrics.housekeeping.cleaned_volumes(found, failed);
+    }
+
+    /// Removes the cgroups of pods that nobody wants, knows or runs (K1, K14). One that came back while others were removed
+    /// keeps its own (W37).
+    async fn remove_cgroups(&self, listed: &[RuntimePod]) {
+        let Some(cgroups) = &self.cgroups else { return };
+        let pods = match cgroups.pods().await {
+            Ok(pods) => pods,
+            Err(error) => return tracing::warn!(%error, "cannot list the cgroups of pods"),
+        };
+        let runs = if pods.is_empty() { HashSet::default() } else { running(listed) };
+        for uid in pods {
+            if is_directory_unused(self.is_wanted(&uid), self.engine.is_pod_known(&uid), runs.contains(&uid))
+                && let Err(error) = cgroups.remove(&uid).await
+            {
+                tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed");
+            }
+        }
     }
 
     fn is_wanted(&self, uid: &PodUid) -> bool {

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright::adapters::cri::{CriConfig, CriRuntime};
-use podwright_actors::ports::{ContainerRuntime, RuntimeName, SandboxState};
+use podwright::adapters::cri::{CriConfig, CriRuntime, NodeSettings};
+use podwright_actors::ports::{ContainerRuntime, NoRuntimeClasses, RuntimeName, SandboxState};
 use podwright_metrics::Metrics;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::UnixStream;
@@ -79,6 +79,8 @@ impl Containerd {
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
+            settings: NodeSettings::default(),
+            runtime_classes: Arc::new(NoRuntimeClasses),
             events: Arc::new(Events::default()),
         };
         CriRuntime::open(config).unwrap()

@@ -105,6 +105,7 @@ impl Setup {
             sources,
         };
         let ports = NodePorts {
+            cgroups: None,
             recorder: Some(Arc::new(Recorder::new(Recorder::SMALLEST))),
             runtime: below,
             network,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, mount, pod, seen};
-use super::super::{Facts, container_config};
+use super::super::{Assigned, Facts, container_config};
 use crate::adapters::cri::v1::{self, MountPropagation};
 
 fn mounts(facts: &Facts, volume: Value, definition: Value, given: Vec<Mount>) -> Result<Vec<v1::Mount>, ConfigError> {
@@ -16,7 +16,7 @@ fn mounts(facts: &Facts, volume: Value, definition: Value, given: Vec<Mount>) ->
     let pod = pod(json!({"volumes": [volume], "containers": [definition]}));
     let mut wanted = container(&pod, "a", 2);
     wanted.mounts = given;
-    Ok(container_config(facts, &wanted, &seen())?.mounts)
+    Ok(container_config(facts, &Assigned::default(), &wanted, &seen())?.mounts)
 }
 
 #[test]

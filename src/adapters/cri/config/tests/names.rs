@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, pod, pod_with, seen};
-use super::super::{ClusterDns, Facts, container_config, hosts, labels, sandbox_config};
+use super::super::{Assigned, ClusterDns, Facts, container_config, hosts, labels, sandbox_config};
 
 #[test]
 fn a_sandbox_carries_the_pods_labels_and_its_identity() {
@@ -16,7 +16,7 @@ fn a_sandbox_carries_the_pods_labels_and_its_identity() {
         json!({"labels": {"app": "a", labels::POD_UID: "forged"}, "annotations": {"note": "n"}}),
         json!({"containers": []}),
     );
-    let config = sandbox_config(&facts(), &pod, 3).unwrap();
+    let config = sandbox_config(&facts(), &Assigned::default(), &pod, 3).unwrap();
     let metadata = config.metadata.unwrap();
     assert_eq!((&*metadata.name, &*metadata.namespace, &*metadata.uid), ("web", "shop", "u-1"));
     assert_eq!(metadata.attempt, 3);
@@ -45,7 +45,7 @@ fn a_container_carries_its_identity_and_what_stopping_it_needs() {
     let mut wanted = container(&pod, "a", 2);
     wanted.env = vec![("K".into(), "v".into())];
     wanted.command = vec!["run".into()];
-    let config = container_config(&facts(), &wanted, &seen()).unwrap();
+    let config = container_config(&facts(), &Assigned::default(), &wanted, &seen()).unwrap();
     assert_eq!(config.metadata.unwrap().attempt, 2);
     assert_eq!(config.log_path, "a/2.log");
     assert_eq!((&*config.working_dir, config.tty, config.stdin, config.stdin_once), ("/w", true, true, false));
@@ -89,7 +89,9 @@ fn a_container_is_found_in_its_own_list() {
     let image = |name: &str, kind| {
         let mut wanted = container(&pod, name, 0);
         wanted.kind = kind;
-        Ok::<_, ConfigError>(container_config(&facts(), &wanted, &seen())?.image.unwrap().user_specified_image)
+        Ok::<_, ConfigError>(
+            container_config(&facts(), &Assigned::default(), &wanted, &seen())?.image.unwrap().user_specified_image,
+        )
     };
     assert_eq!(image("a", ContainerKind::Regular).unwrap(), "of-regular");
     assert_eq!(image("i", ContainerKind::Init).unwrap(), "of-init");
@@ -121,7 +123,8 @@ fn a_pod_is_called_by_its_spec() {
     ];
     for (mut spec, expected) in cases {
         spec["containers"] = json!([]);
-        let hostname = sandbox_config(&in_cluster(), &pod(spec.clone()), 0).map(|config| config.hostname);
+        let hostname =
+            sandbox_config(&in_cluster(), &Assigned::default(), &pod(spec.clone()), 0).map(|config| config.hostname);
         match expected {
             Ok(name) => assert_eq!(hostname.as_deref(), Ok(&*name), "{spec}"),
             Err(field) => assert!(hostname.unwrap_err().to_string().contains(field), "{spec}"),
@@ -129,7 +132,7 @@ fn a_pod_is_called_by_its_spec() {
     }
     // Just as long as the kernel takes.
     let fits = pod(json!({"hostname": "m".repeat(39), "subdomain": "s", "setHostnameAsFQDN": true, "containers": []}));
-    assert_eq!(sandbox_config(&in_cluster(), &fits, 0).unwrap().hostname.len(), 64);
+    assert_eq!(sandbox_config(&in_cluster(), &Assigned::default(), &fits, 0).unwrap().hostname.len(), 64);
 }
 
 #[test]
