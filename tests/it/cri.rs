@@ -7,3 +7,4 @@ mod life;
 mod names;
 mod outages;
 mod stops;
+mod volumes;

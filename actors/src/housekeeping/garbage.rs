@@ -24,13 +24,14 @@ pub(super) struct Garbage {
 
 /// Dead runs beyond the newest of each container, and ended sandboxes in which nothing is left, except the newest. The
 /// newest dead run of a container holds its last state and its crash backoff. If the pod's content may go, nothing that is
-/// dead is kept, and nothing that was made and will not be started.
+/// dead is kept, and nothing that was made and will not be started, or of which the runtime does not know whether it runs.
 pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
     let mut garbage = Garbage::default();
     let is_dead = |state| match state {
         ContainerState::Exited => true,
-        ContainerState::Created => content_may_go,
-        ContainerState::Running | ContainerState::Unknown => false,
+        // What may run is stopped by whoever removes it.
+        ContainerState::Created | ContainerState::Unknown => content_may_go,
+        ContainerState::Running => false,
     };
     let mut dead: Vec<_> = pod.containers.iter().filter(|c| is_dead(c.state)).collect();
     dead.sort_by_key(|container| std::cmp::Reverse(container.created_at));
@@ -58,8 +59,8 @@ pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
 /// Whether there is anything that could be garbage. Nearly every pod of every sweep has nothing, so this is asked first.
 fn has_ended_parts(pod: &RuntimePod) -> bool {
     let may_go = |state| match state {
-        ContainerState::Created | ContainerState::Exited => true,
-        ContainerState::Running | ContainerState::Unknown => false,
+        ContainerState::Created | ContainerState::Exited | ContainerState::Unknown => true,
+        ContainerState::Running => false,
     };
     pod.containers.iter().any(|container| may_go(container.state))
         || pod.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::NotReady)

@@ -65,7 +65,8 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// request in force.
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()>;
 
-    /// Removes a container that does not run, with its log unless `keep_log`.
+    /// Removes a container that does not run, with its log unless `keep_log`. One of which the runtime does not know whether
+    /// it runs is stopped first, with the grace of its pod as far as that is known.
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()>;
 
     /// Runs a command in the environment of a running container; it is killed after `timeout`.

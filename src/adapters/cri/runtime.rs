@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, try_join};
 use parking_lot::Mutex;
+use podwright_actors::containers::stop::SHORTEST_STOP;
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
@@ -169,9 +170,18 @@ impl CriRuntime {
             Err(RuntimeError::NotFound(_)) => return Ok(()),
             answer => answer?.status.unwrap_or_default(),
         };
-        // The runtime would kill it.
-        if status.state() == v1::ContainerState::ContainerRunning {
-            return Err(RuntimeError::Failed(format!("container {id} runs: stop it first")));
+        match status.state() {
+            // The runtime would kill it.
+            v1::ContainerState::ContainerRunning => {
+                return Err(RuntimeError::Failed(format!("container {id} runs: stop it first")));
+            }
+            // It may run. Nobody has its spec, so what is written on it counts; whether it could run its pre-stop hook
+            // nobody knows either.
+            v1::ContainerState::ContainerUnknown => {
+                let grace = labels::grace(&status.annotations).map_or(SHORTEST_STOP, Duration::from_secs);
+                gone_is_fine(self.stops.stop(id, grace.max(SHORTEST_STOP)).await)?;
+            }
+            v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerExited => {}
         }
         self.inner.remove_container(id.as_str().to_owned()).await?;
         if keep_log {

@@ -25,6 +25,9 @@ use crate::support::fake_ports::Events;
 const BUSYBOX: &str = "/bin/busybox";
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 
+/// Below which cgroup all pods of the tests are.
+pub(super) const CGROUP_ROOT: &str = "/podwright-tests";
+
 /// The containerd, for as long as a test has its turn.
 pub(super) struct Containerd {
     base: PathBuf,
@@ -64,9 +67,9 @@ impl Containerd {
         format!("--runtime=cri=unix://{}", self.socket().display())
     }
 
-    /// Starts an agent that uses it.
+    /// Starts an agent that uses it, with cgroups apart from those of the machine's own node.
     pub(super) async fn agent(&self, place: &Place) -> Agent {
-        place.start(&[&self.runtime()]).await
+        place.start(&[&self.runtime(), &format!("--cgroup-root={CGROUP_ROOT}")]).await
     }
 
     /// A client of it.
@@ -79,7 +82,7 @@ impl Containerd {
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
-            settings: NodeSettings::default(),
+            settings: NodeSettings { cgroup_root: CGROUP_ROOT.into(), ..NodeSettings::default() },
             runtime_classes: Arc::new(NoRuntimeClasses),
             events: Arc::new(Events::default()),
         };
