@@ -59,7 +59,7 @@ pub(crate) struct RunArgs {
     /// How containers of a container runtime find names, and where their cgroups are.
     #[cfg(feature = "cri")]
     #[command(flatten)]
-    pub(crate) node_settings: NodeSettingsArgs,
+    pub(crate) node_settings: Box<NodeSettingsArgs>,
     /// What simulated pods do unless their annotations simulated.podwright.dev/KEY say otherwise, like run-for=5s..10s; may
     /// be given several times. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
     /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code, and seed.
@@ -475,7 +475,7 @@ mod tests {
     fn a_node_is_set_up_for_its_pods() {
         let parse =
             |args: &[&str]| match Cli::try_parse_from(["podwright", "run"].iter().chain(args)).map(|cli| cli.command) {
-                Ok(Command::Run(args)) => Ok(NodeSettings::from(&args.node_settings)),
+                Ok(Command::Run(args)) => Ok(NodeSettings::from(&*args.node_settings)),
                 Ok(_) => panic!("run is parsed"),
                 Err(error) => Err(error.to_string()),
             };

@@ -233,7 +233,7 @@ impl Machine {
                     parallel_pulls: args.max_parallel_image_pulls,
                     name: name.clone(),
                     metrics: metrics.clone(),
-                    settings: (&args.node_settings).into(),
+                    settings: (&*args.node_settings).into(),
                     runtime_classes: Arc::new(NoRuntimeClasses),
                     events: events.clone(),
                 })?;

@@ -23,8 +23,9 @@ use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::CgroupError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::config::limits::{self, Setting};
 use super::config::{Cgroups, Driver, Version};
@@ -34,10 +35,10 @@ pub(super) const ROOT: &str = "/sys/fs/cgroup";
 /// The controllers of version 1 in which pods have limits.
 const LIMITED: [&str; 2] = ["cpu", "memory"];
 
-/// How often processes are killed that are left in the cgroup of a pod that is over, and how long they get to be gone. One
+/// How often processes are killed that are left in the cgroup of a pod that is over, and how long each gets to be gone. One
 /// that is stuck in the kernel is left to the next try of the whole.
-const KILLS: u32 = 50;
-const GONE_WITHIN: Duration = Duration::from_millis(20);
+const KILLS: u32 = 10;
+const GONE_WITHIN: Duration = Duration::from_millis(200);
 
 /// Makes and removes them, as long as that is allowed.
 #[derive(Debug)]
@@ -282,17 +283,31 @@ fn remove_cgroup(dir: &Path) -> Result<(), (PathBuf, io::Error)> {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
             Err(error) => return Err(failed(error)),
         }
-        let processes = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-        for pid in processes.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-            tracing::warn!(path = %dir.display(), %pid, "killing a process that is left in the cgroup of a pod that is over");
-            // It may have ended by itself.
-            let _ = kill_process(pid, Signal::KILL);
+        for pid in processes(dir) {
+            end(dir, pid);
         }
-        std::thread::sleep(GONE_WITHIN);
     }
-    let left = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-    let left = left.lines().take(3).collect::<Vec<_>>().join(", ");
+    let left = processes(dir).iter().take(3).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Err(failed(io::Error::new(ErrorKind::ResourceBusy, format!("in use by processes that do not end: {left}"))))
+}
+
+/// The processes in a cgroup.
+fn processes(dir: &Path) -> Vec<Pid> {
+    let list = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    list.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).collect()
+}
+
+/// Kills a process of a cgroup and waits until it is gone. It may have ended by itself.
+fn end(dir: &Path, pid: Pid) {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    // Only now the number is sure to be that of the process that was listed.
+    if !processes(dir).contains(&pid) {
+        return;
+    }
+    tracing::warn!(path = %dir.display(), %pid, "killing what is left in the cgroup of a pod that is over");
+    let _ = pidfd_send_signal(&process, Signal::KILL);
+    let limit = Timespec::try_from(GONE_WITHIN).ok();
+    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], limit.as_ref());
 }
 
 #[cfg(test)]

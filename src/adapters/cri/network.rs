@@ -44,3 +44,27 @@ fn problem(answer: &v1::StatusResponse) -> Option<String> {
     let v1::RuntimeCondition { reason, message, .. } = unmet;
     Some(format!("container runtime network not ready: {CONDITION}=false reason:{reason} message:{message}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_word_of_the_runtime_that_there_is_none_counts() {
+        let of = |conditions: &[(&str, bool)]| {
+            let condition = |(name, status): &(&str, bool)| v1::RuntimeCondition {
+                r#type: (*name).to_owned(),
+                status: *status,
+                reason: "NetworkPluginNotReady".into(),
+                message: "cni plugin not initialized".into(),
+            };
+            let status = v1::RuntimeStatus { conditions: conditions.iter().map(condition).collect() };
+            problem(&v1::StatusResponse { status: Some(status), ..Default::default() })
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[("RuntimeReady", false), ("NetworkReady", true)]), None);
+        let expected = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+                        message:cni plugin not initialized";
+        assert_eq!(of(&[("RuntimeReady", true), ("NetworkReady", false)]).as_deref(), Some(expected));
+    }
+}

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use podwright_actors::pod::ContainerKind;
-use serde_json::json;
+use podwright_actors::ports::Device;
+use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, pod, pod_with, seen};
@@ -164,4 +165,58 @@ fn a_pod_finds_itself_and_its_aliases() {
         "# Kubernetes-managed hosts file (host network).\n10.9.9.9 other\n\n# From hostAliases of the pod.\n\
          10.1.2.3\tfoo\tbar\n"
     );
+}
+
+#[test]
+fn a_container_is_stopped_with_the_signal_that_it_names() {
+    let of = |signal: Value| {
+        let lifecycle = json!({"stopSignal": signal});
+        let pod = pod(json!({"containers": [{"name": "a", "lifecycle": lifecycle}]}));
+        container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen())
+            .map(|config| config.stop_signal)
+            .map_err(|error| error.to_string())
+    };
+    // The numbers are the protocol's (KEP-4960), not the kernel's.
+    for (signal, number) in [
+        (json!(null), 0),
+        (json!(""), 0),
+        (json!("SIGABRT"), 1),
+        (json!("SIGTERM"), 23),
+        (json!("SIGUSR1"), 29),
+        (json!("SIGRTMIN"), 35),
+        (json!("SIGRTMIN+15"), 50),
+        (json!("SIGRTMAX-14"), 51),
+        (json!("SIGRTMAX"), 65),
+    ] {
+        assert_eq!(of(signal.clone()), Ok(number), "{signal}");
+    }
+    for signal in ["TERM", "SIGNONE", "RUNTIME_DEFAULT", "9"] {
+        assert!(of(json!(signal)).unwrap_err().contains("lifecycle.stopSignal"), "{signal}");
+    }
+}
+
+#[test]
+fn devices_are_passed_on() {
+    let pod = pod(json!({"containers": [{"name": "a"}]}));
+    let mut wanted = container(&pod, "a", 0);
+    wanted.devices =
+        vec![Device { host_path: "/dev/x0".into(), container_path: "/dev/x".into(), permissions: "rw".into() }];
+    wanted.cdi_devices = vec!["example.com/gpu=0".into()];
+    let config = container_config(&facts(), &Assigned::default(), &wanted, &seen()).unwrap();
+    let device = &config.devices[0];
+    assert_eq!((&*device.host_path, &*device.container_path, &*device.permissions), ("/dev/x0", "/dev/x", "rw"));
+    assert_eq!(config.cdi_devices[0].name, "example.com/gpu=0");
+}
+
+#[test]
+fn the_grace_of_a_pod_is_read_back_from_its_containers() {
+    let of = |more: Value, grace: Value| {
+        let pod = pod_with(more, json!({"terminationGracePeriodSeconds": grace, "containers": [{"name": "a"}]}));
+        let config = container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen()).unwrap();
+        labels::grace(&config.annotations)
+    };
+    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5});
+    assert_eq!(of(json!({}), json!(60)), Some(60));
+    assert_eq!(of(deleted, json!(60)), Some(5));
+    assert_eq!(of(json!({}), json!(null)), None);
 }
