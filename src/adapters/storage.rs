@@ -266,7 +266,7 @@ impl Disk {
         match source.medium.as_deref().unwrap_or_default() {
             "" => {}
             "Memory" => {
-                make_dir(path, CLOSED)?;
+                make_volume(path, group)?;
                 let limit = empty_dir::limit(source, pod, self.allocatable.get("memory"));
                 self.memory.set_up(path, limit).map_err(|error| io_error(path, &error))?;
             }

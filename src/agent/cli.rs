@@ -1,5 +1,8 @@
 //! The command line.
 
+#[cfg(feature = "cri")]
+mod node_settings;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 #[cfg(feature = "cri")]
@@ -11,14 +14,14 @@ use std::time::Duration;
 use crate::actors::ids::FullName;
 use crate::actors::recorder::Recorder;
 use crate::actors::shutdown::ShutdownConfig;
-#[cfg(feature = "cri")]
-use crate::adapters::cri::{CgroupDriver, NodeSettings};
 use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::runtime::Runtime;
 #[cfg(feature = "simulated")]
 use super::runtime::Simulate;
+#[cfg(feature = "cri")]
+use node_settings::NodeSettingsArgs;
 
 /// Runs pods on this machine, and tells what they wait for.
 #[derive(Debug, Parser)]
@@ -94,75 +97,6 @@ pub(crate) struct RunArgs {
     /// How much memory the flight recorder may take, such as 16Mi; 0 turns it off. Get the recording at /recording.
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub(crate) recording_size: RecordingSize,
-}
-
-/// What a container runtime's pods are told of the node.
-#[cfg(feature = "cri")]
-#[derive(Args, Debug)]
-pub(crate) struct NodeSettingsArgs {
-    /// Name servers of the cluster, which pods ask by default; without any they resolve names as the node does.
-    #[arg(long, value_name = "IP,...", value_delimiter = ',')]
-    cluster_dns: Vec<IpAddr>,
-    /// The cluster's domain, such as cluster.local, in which pods look names up first.
-    #[arg(long, value_name = "DOMAIN", default_value = "")]
-    cluster_domain: String,
-    /// How the node resolves names, for pods that do the same [default: /etc/resolv.conf, or what systemd-resolved asks].
-    #[arg(long, value_name = "FILE")]
-    resolv_conf: Option<ReadableFile>,
-    /// Who makes cgroups, where the container runtime does not tell: cgroupfs or systemd.
-    #[arg(long, value_name = "DRIVER", default_value_t)]
-    cgroup_driver: CgroupDriver,
-    /// The cgroup below which all pods are.
-    #[arg(long, value_name = "PATH", default_value = "/")]
-    cgroup_root: CgroupPath,
-}
-
-#[cfg(feature = "cri")]
-impl From<&NodeSettingsArgs> for NodeSettings {
-    fn from(args: &NodeSettingsArgs) -> Self {
-        NodeSettings {
-            cluster_dns: args.cluster_dns.clone(),
-            cluster_domain: args.cluster_domain.trim_matches('.').to_owned(),
-            resolv_conf: args.resolv_conf.clone().map(|ReadableFile(path)| path),
-            cgroup_root: args.cgroup_root.0.clone(),
-            cgroup_driver: args.cgroup_driver,
-        }
-    }
-}
-
-/// The absolute path of a cgroup, in the tree of all.
-#[cfg(feature = "cri")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct CgroupPath(String);
-
-#[cfg(feature = "cri")]
-impl FromStr for CgroupPath {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let plain = text.split('/').all(|part| !matches!(part, "." | ".."));
-        match text.starts_with('/') && plain && !text.contains('\0') {
-            true => Ok(CgroupPath(text.to_owned())),
-            false => Err("not the path of a cgroup: write one from the root of the tree, such as /agent".to_owned()),
-        }
-    }
-}
-
-/// A file that can be read now.
-#[cfg(feature = "cri")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct ReadableFile(PathBuf);
-
-#[cfg(feature = "cri")]
-impl FromStr for ReadableFile {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match std::fs::read_to_string(text) {
-            Ok(_) => Ok(ReadableFile(text.into())),
-            Err(error) => Err(format!("cannot be read: {error}")),
-        }
-    }
 }
 
 #[derive(Args, Debug)]
@@ -468,42 +402,6 @@ mod tests {
             assert!(error.contains(says), "{bad}: {error}");
         }
         assert!(parse("99999999999999999Gi").unwrap_err().contains("more than"));
-    }
-
-    #[cfg(feature = "cri")]
-    #[test]
-    fn a_node_is_set_up_for_its_pods() {
-        let parse =
-            |args: &[&str]| match Cli::try_parse_from(["podwright", "run"].iter().chain(args)).map(|cli| cli.command) {
-                Ok(Command::Run(args)) => Ok(NodeSettings::from(&*args.node_settings)),
-                Ok(_) => panic!("run is parsed"),
-                Err(error) => Err(error.to_string()),
-            };
-        assert_eq!(parse(&[]), Ok(NodeSettings::default()));
-        let args = [
-            "--cluster-dns=10.0.0.10,fd00::a",
-            "--cluster-domain=cluster.local.",
-            "--cgroup-root=/a/b",
-            "--cgroup-driver=systemd",
-        ];
-        let expected = NodeSettings {
-            cluster_dns: vec!["10.0.0.10".parse().unwrap(), "fd00::a".parse().unwrap()],
-            cluster_domain: "cluster.local".into(),
-            resolv_conf: None,
-            cgroup_root: "/a/b".into(),
-            cgroup_driver: CgroupDriver::Systemd,
-        };
-        assert_eq!(parse(&args), Ok(expected));
-        for (arg, says) in [
-            ("--cluster-dns=dns", "invalid IP address"),
-            ("--cgroup-root=a", "from the root of the tree"),
-            ("--cgroup-root=/a/../b", "from the root of the tree"),
-            ("--cgroup-driver=docker", "cgroupfs or systemd"),
-            ("--resolv-conf=/nowhere/at-all", "cannot be read"),
-        ] {
-            let error = parse(&[arg]).unwrap_err();
-            assert!(error.contains(says), "{arg}: {error}");
-        }
     }
 
     #[test]
