@@ -21,7 +21,7 @@ pub mod simulated;
 pub mod sources;
 #[cfg(any(feature = "agent", feature = "process"))]
 pub mod storage;
-#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+#[cfg(any(feature = "cri", feature = "process"))]
 mod sub_path;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod tree;

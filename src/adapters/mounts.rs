@@ -16,6 +16,9 @@ pub(super) use holders::holders;
 /// Where the kernel tells what this process sees mounted (proc_pid_mountinfo(5)).
 const TABLE: &str = "/proc/self/mountinfo";
 
+/// Where a pod's directory has what its containers see of volumes by a `subPath`: `VOLUME/CONTAINER/N` for the Nth mount.
+pub(super) const SUB_PATHS: &str = "volume-subpaths";
+
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mounted {

@@ -4,19 +4,18 @@
 //! The kernel is asked to resolve each name within the volume, and what it found is held open from then on: a container gets
 //! that very file or directory, whatever its name leads to later.
 
-use std::fs;
+#[cfg(feature = "cri")]
+mod bind;
+
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2, stat};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2};
 use rustix::io::Errno;
-use rustix::mount::mount_bind;
 
-use super::mounts;
-
-/// Where a pod's directory has what its containers see of volumes by a `subPath`: `VOLUME/CONTAINER/N` for the Nth mount.
-pub(super) const PLACES: &str = "volume-subpaths";
+#[cfg(feature = "cri")]
+pub(super) use bind::bind;
 
 /// How often a name is looked up again that somebody changed meanwhile.
 const TRIES: u32 = 100;
@@ -62,7 +61,7 @@ pub(super) fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
 #[cfg(feature = "process")]
 pub(super) fn resolve(volume: &Path, sub_path: &Path) -> io::Result<PathBuf> {
     let found = open(volume, sub_path)?;
-    fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))
+    std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found)))
 }
 
 /// Makes the directories that are missing.
@@ -113,42 +112,6 @@ fn look_up(root: &OwnedFd, path: &Path, flags: OFlags, resolve: ResolveFlags) ->
         }
     }
     Err(Errno::AGAIN)
-}
-
-/// Mounts what `sub_path` names below `volume` at `place`, which is made. One that is there already is kept if it is the
-/// same file or directory. Blocking.
-///
-/// # Errors
-/// Those of [`open`]; that mounting is not allowed, with the remedy.
-#[cfg(feature = "cri")]
-pub(super) fn bind(volume: &Path, sub_path: &Path, place: &Path) -> io::Result<()> {
-    let found = open(volume, sub_path)?;
-    let meta = fstat(&found)?;
-    if mounts::right_at(place)?.is_some() {
-        let there = stat(place)?;
-        if (there.st_dev, there.st_ino) == (meta.st_dev, meta.st_ino) {
-            return Ok(());
-        }
-        mounts::take_down(place).map_err(io::Error::other)?;
-    }
-    let is_dir = FileType::from_raw_mode(meta.st_mode) == FileType::Directory;
-    if fs::symlink_metadata(place).is_ok_and(|it| it.is_dir() != is_dir) {
-        super::tree::remove(place)?;
-    }
-    if is_dir {
-        fs::create_dir_all(place)?;
-    } else {
-        place.parent().map_or(Ok(()), fs::create_dir_all)?;
-        drop(fs::OpenOptions::new().create(true).append(true).open(place)?);
-    }
-    // The one way to what was found that no name leads astray.
-    mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), place).map_err(|error| match error {
-        Errno::PERM => io::Error::new(
-            ErrorKind::PermissionDenied,
-            format!("subPath {}: may not mount it: run the agent as root", sub_path.display()),
-        ),
-        error => io::Error::other(format!("subPath {} cannot be mounted: {error}", sub_path.display())),
-    })
 }
 
 #[cfg(test)]

@@ -82,6 +82,7 @@ impl Runtime {
     }
 
     /// How directories and volumes are kept for it.
+    #[cfg_attr(not(feature = "cri"), expect(unused_variables, reason = "no other runtime has logs of its own"))]
     pub(crate) fn storage(&self, storage: FileStorage, logs: &Path) -> FileStorage {
         match *self {
             #[cfg(feature = "process")]
@@ -220,9 +221,9 @@ impl Machine {
         if args.runtime != Runtime::Simulated && !args.simulate.is_empty() {
             return Err(OpenRuntimeError::NotSimulated);
         }
-        match &args.runtime {
+        match args.runtime {
             #[cfg(feature = "cri")]
-            Runtime::Cri(endpoint) => {
+            Runtime::Cri(ref endpoint) => {
                 use crate::adapters::cri::{CriConfig, CriRuntime};
                 use crate::adapters::network::Network;
                 let runtime = CriRuntime::open(CriConfig {

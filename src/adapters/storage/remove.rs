@@ -11,7 +11,6 @@ use podwright_actors::ports::StorageError;
 use super::empty_dir::TMPFS;
 use super::{EMPTY_DIR, PLUGINS, entries, io_error, is_dir};
 use crate::adapters::mounts::{self, UnmountError};
-use crate::adapters::sub_path;
 
 /// Removes the volumes that are made here, with their content. Others stay: their content is not the node's to remove.
 pub(super) fn volumes(dir: &Path) -> Result<(), StorageError> {
@@ -37,7 +36,7 @@ fn memory(volume: &Path) -> Result<(), StorageError> {
 
 /// Unmounts what containers saw of volumes by a `subPath`, and removes the places.
 fn sub_paths(dir: &Path) -> Result<(), StorageError> {
-    let places = dir.join(sub_path::PLACES);
+    let places = dir.join(mounts::SUB_PATHS);
     for mounted in mounts::below(&places).map_err(|error| io_error(&places, &error))? {
         let volume = mounted.at.ancestors().nth(2).map(name).unwrap_or_default();
         unmounted(&volume, &mounted.at)?;

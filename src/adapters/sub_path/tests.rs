@@ -1,3 +1,5 @@
+use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, Instant};
 
@@ -5,6 +7,8 @@ use rustix::fs::{RenameFlags, renameat_with};
 use tempfile::TempDir;
 
 use super::*;
+#[cfg(feature = "cri")]
+use crate::adapters::mounts;
 
 struct Place {
     root: TempDir,

@@ -7,7 +7,7 @@ use podwright_actors::pod::PodObject;
 
 use super::cgroup::Cgroups;
 use super::dns::{ClusterDns, Resolver};
-use crate::adapters::sub_path;
+use crate::adapters::mounts;
 
 /// The node, as far as pods see it. A plain value: whoever translates a pod reads nothing else.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Layout {
 
     /// What a container sees of a volume by its mount of this number, if that has a `subPath`.
     pub(crate) fn sub_path(&self, uid: &str, volume: &str, container: &str, number: usize) -> PathBuf {
-        self.pods.join(uid).join(sub_path::PLACES).join(volume).join(container).join(number.to_string())
+        self.pods.join(uid).join(mounts::SUB_PATHS).join(volume).join(container).join(number.to_string())
     }
 
     /// The file that a run sees at its termination message path.
