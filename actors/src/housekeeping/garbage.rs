@@ -81,8 +81,9 @@ impl Sweep {
         for pod in &listed {
             self.collect(pod).await;
         }
-        self.remove_directories(&listed).await;
-        self.remove_cgroups(&listed).await;
+        if let Some(left) = self.remove_cgroups(&listed).await {
+            self.remove_directories(&listed, &left).await;
+        }
     }
 
     async fn collect(&self, pod: &RuntimePod) {
@@ -107,7 +108,7 @@ impl Sweep {
     }
 
     /// Removes the directories of pods that nobody wants, knows or runs (K7).
-    async fn remove_directories(&self, listed: &[RuntimePod]) {
+    async fn remove_directories(&self, listed: &[RuntimePod], kept: &HashSet<PodUid>) {
         let pods = match self.storage.pods().await {
             Ok(pods) => pods,
             Err(error) => {
@@ -121,7 +122,7 @@ impl Sweep {
         let runs = if unused_unless_running.is_empty() { HashSet::default() } else { running(listed) };
         let (mut found, mut failed) = (0, 0);
         for uid in unused_unless_running {
-            if !unused(&uid, runs.contains(&uid)) {
+            if kept.contains(&uid) || !unused(&uid, runs.contains(&uid)) {
                 continue;
             }
             found += 1;
@@ -138,11 +139,18 @@ impl Sweep {
 
     /// Removes the cgroups of pods that nobody wants, knows or runs (K1, K14). One that came back while others were removed
     /// keeps its own (W37).
-    async fn remove_cgroups(&self, listed: &[RuntimePod]) {
-        let Some(cgroups) = &self.cgroups else { return };
+    ///
+    /// Gives those that could not be removed; `None` if they cannot be told. What is left of such a pod stays, so that the next
+    /// pass knows of it.
+    async fn remove_cgroups(&self, listed: &[RuntimePod]) -> Option<HashSet<PodUid>> {
+        let mut left = HashSet::new();
+        let Some(cgroups) = &self.cgroups else { return Some(left) };
         let pods = match cgroups.pods().await {
             Ok(pods) => pods,
-            Err(error) => return tracing::warn!(%error, "cannot list the cgroups of pods"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the cgroups of pods");
+                return None;
+            }
         };
         let runs = if pods.is_empty() { HashSet::default() } else { running(listed) };
         for uid in pods {
@@ -150,8 +158,10 @@ impl Sweep {
                 && let Err(error) = cgroups.remove(&uid).await
             {
                 tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed");
+                left.insert(uid);
             }
         }
+        Some(left)
     }
 
     fn is_wanted(&self, uid: &PodUid) -> bool {

@@ -21,7 +21,7 @@ pub trait PodCgroups: Send + Sync + 'static {
     /// Removes the cgroup of a pod, whatever its class was. What still runs in it is killed.
     fn remove<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), CgroupError>>;
 
-    /// Every pod that has a cgroup.
+    /// Every pod of this node that has a cgroup: what others made is theirs.
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, CgroupError>>;
 }
 

@@ -179,15 +179,17 @@ impl Trees {
         }
     }
 
-    /// The pods that have a cgroup in some tree.
-    pub(super) fn pods(&self, cgroups: &Cgroups) -> Vec<PodUid> {
+    /// The pods that have a cgroup in some tree and a directory in `pods`: others are another agent's, and nobody but that
+    /// agent may end what runs in them.
+    pub(super) fn pods(&self, cgroups: &Cgroups, pods: &Path) -> Vec<PodUid> {
         let mut found = BTreeSet::new();
         if self.is_ours(cgroups) {
             for tree in self.all(cgroups.version) {
                 for class in ["", "/burstable", "/besteffort"] {
                     let dir = below(&tree, &format!("{}{class}", cgroups.all_pods()));
                     let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
-                    found.extend(names.filter_map(|name| Some(PodUid::new(name.to_str()?.strip_prefix("pod")?))));
+                    let uids = names.filter_map(|name| Some(name.to_str()?.strip_prefix("pod")?.to_owned()));
+                    found.extend(uids.filter(|uid| pods.join(uid).is_dir()).map(|uid| PodUid::new(&uid)));
                 }
             }
         }

@@ -66,7 +66,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), RuntimeError> {
     write().map_err(|error| failed(path, &error))
 }
 
-fn make_dir(path: &Path) -> Result<(), RuntimeError> {
+pub(super) fn make_dir(path: &Path) -> Result<(), RuntimeError> {
     DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(|error| failed(path, &error))
 }
 

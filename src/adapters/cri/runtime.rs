@@ -327,7 +327,13 @@ impl PodCgroups for CriRuntime {
 
     fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>> {
         let pod = Arc::clone(pod);
-        self.in_cgroups(move |trees, facts| trees.make(&facts.cgroups, facts.cpu_millis, &pod)).boxed()
+        let make = move |trees: &Trees, facts: &Facts| {
+            // Whose a cgroup is shows by the directory of its pod, which is there before.
+            let dir = facts.layout.pods.join(pod.uid().to_string());
+            files::make_dir(&dir).map_err(|error| CgroupError::Unknown(error.to_string()))?;
+            trees.make(&facts.cgroups, facts.cpu_millis, &pod)
+        };
+        self.in_cgroups(make).boxed()
     }
 
     fn remove<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), CgroupError>> {
@@ -336,6 +342,6 @@ impl PodCgroups for CriRuntime {
     }
 
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, CgroupError>> {
-        self.in_cgroups(|trees, facts| Ok(trees.pods(&facts.cgroups))).boxed()
+        self.in_cgroups(|trees, facts| Ok(trees.pods(&facts.cgroups, &facts.layout.pods))).boxed()
     }
 }

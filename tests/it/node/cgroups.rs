@@ -42,6 +42,16 @@ async fn cgroups_that_nobody_needs_are_removed_and_no_others() {
     node.deliver(&[pod("runs")]).await;
     node.wait(10.0).await;
     assert_eq!(cgroups.of(), ["runs"]);
+
+    // While one cannot be removed its pod is not forgotten.
+    node.storage.plant("stuck");
+    cgroups.plant("stuck");
+    cgroups.stick(true);
+    node.wait(10.0).await;
+    assert!(node.storage.has("stuck"));
+    cgroups.stick(false);
+    node.wait(10.0).await;
+    assert!(!node.storage.has("stuck") && cgroups.of() == ["runs"]);
 }
 
 #[actix::test]

@@ -40,13 +40,15 @@ fn a_class_shares_by_the_pods_in_it() {
         fs::create_dir_all(burstable.join("pod2")).unwrap();
         assert!(trees.exists(&cgroups, &other));
         assert_eq!(share(), shares[1]);
-        assert_eq!(trees.pods(&cgroups), [PodUid::new("1"), PodUid::new("2")]);
+        let pods = root.path().join("pods");
+        fs::create_dir_all(pods.join("2")).unwrap();
+        assert_eq!(trees.pods(&cgroups, &pods), [PodUid::new("2")], "the other is somebody else's");
         fs::write(burstable.join(file), "").unwrap();
         trees.remove(&cgroups, one.uid()).unwrap();
         assert_eq!(share(), shares[2]);
         trees.remove(&cgroups, other.uid()).unwrap();
         assert_eq!(share(), shares[3]);
-        assert!(trees.pods(&cgroups).is_empty());
+        assert!(trees.pods(&cgroups, &pods).is_empty());
     }
 }
 
