@@ -7,6 +7,8 @@ pub mod cri;
 mod log;
 #[cfg(feature = "agent")]
 pub mod manifest;
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+mod mounts;
 #[cfg(feature = "agent")]
 pub mod network;
 #[cfg(any(feature = "cri", feature = "process"))]
@@ -21,5 +23,5 @@ pub mod sources;
 pub mod storage;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod sub_path;
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod tree;

@@ -4,8 +4,9 @@
 //! slow is started and not awaited, so that dispatch never waits for it (W30). What the second step does is decided by
 //! what the engine knows then, not by what it knew before the look.
 //!
-//! What is deliberately absent: K1 and K14, because pods have no cgroups of their own here, and K8, because mirrors are
-//! deleted by whoever talks to the API server.
+//! K1 and K14 are part of the sweep: what cgroups are left is asked there, and whose they are once more before each is removed.
+//!
+//! What is deliberately absent: K8, because mirrors are deleted by whoever talks to the API server.
 
 mod actor;
 mod background;
@@ -30,7 +31,7 @@ use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
-use crate::ports::{Clock, ContainerRuntime, PodStorage, RuntimePod};
+use crate::ports::{Clock, ContainerRuntime, PodCgroups, PodStorage, RuntimePod};
 use crate::probes::ProbeManager;
 use crate::recorder::Note;
 use crate::status::deadline;
@@ -56,6 +57,8 @@ pub struct Housekeeping {
     pub containers: Arc<ContainerManager>,
     /// Removes directories.
     pub storage: Arc<dyn PodStorage>,
+    /// Removes cgroups, where pods have some.
+    pub cgroups: Option<Arc<dyn PodCgroups>>,
     /// Tells what pods wait for.
     pub explainer: Arc<Explainer>,
     /// Tells the time.
@@ -259,6 +262,7 @@ impl Housekeeping {
             desired: self.dispatcher.desired.clone(),
             runtime: self.runtime.clone(),
             storage: self.storage.clone(),
+            cgroups: self.cgroups.clone(),
             metrics: self.metrics.clone(),
         };
         actix::spawn(async move {

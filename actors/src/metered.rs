@@ -133,6 +133,10 @@ impl ContainerRuntime for MeteredRuntime {
         self.inner.has_events()
     }
 
+    fn network_problem(&self) -> Option<String> {
+        self.inner.network_problem()
+    }
+
     fn counts_its_calls(&self) -> bool {
         self.inner.counts_its_calls()
     }

@@ -19,8 +19,8 @@ use crate::housekeeping::{Housekeeping, HousekeepingActor, PassHealth, PassState
 use crate::metered::MeteredRuntime;
 use crate::observer::{ChangeSink, Observer, ObserverActor};
 use crate::ports::{
-    Clock, ContainerRuntime, EventRecorder, NetworkClient, PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH, SourceKind,
-    SourceSet,
+    Clock, ContainerRuntime, EventRecorder, NetworkClient, PodCgroups, PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH,
+    SourceKind, SourceSet,
 };
 use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
 use crate::recorder::Recorder;
@@ -55,6 +55,8 @@ pub struct NodePorts {
     pub network: Arc<dyn NetworkClient>,
     /// Keeps directories and volumes.
     pub storage: Arc<dyn PodStorage>,
+    /// Keeps the cgroups of pods; if absent, they have none of their own.
+    pub cgroups: Option<Arc<dyn PodCgroups>>,
     /// Takes events.
     pub events: Arc<dyn EventRecorder>,
     /// Tells the time.
@@ -97,7 +99,7 @@ impl Node {
     /// # Errors
     /// [`StartEngineError`] if the engine's threads cannot be started.
     pub fn start(config: NodeConfig, ports: NodePorts) -> Result<Self, StartEngineError> {
-        let NodePorts { runtime, network, storage, events, clock, admission, metrics, recorder } = ports;
+        let NodePorts { runtime, network, storage, cgroups, events, clock, admission, metrics, recorder } = ports;
         metrics.node.name(&config.facts.name);
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
         let desired = Arc::new(Desired::new(config.sources));
@@ -137,6 +139,8 @@ impl Node {
             probes: probes.clone(),
             statuses: statuses.clone(),
             storage: storage.clone(),
+            runtime: runtime.clone(),
+            cgroups: cgroups.clone(),
             events: events.clone(),
             clock: clock.clone(),
             node: config.facts,
@@ -181,6 +185,7 @@ impl Node {
             probes,
             containers: containers.clone(),
             storage,
+            cgroups,
             explainer: explainer.clone(),
             clock,
             metrics,

@@ -180,6 +180,15 @@ impl PodObject {
         self.facts.spec_grace
     }
 
+    /// Whether each of its containers runs once: nothing of it is ever started again.
+    pub fn runs_once(&self) -> bool {
+        let spec = self.spec();
+        let never = |policy: Option<&str>| policy == Some("Never");
+        let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
+        never(spec.restart_policy.as_deref())
+            && all.all(|one| one.restart_policy.is_none() || never(one.restart_policy.as_deref()))
+    }
+
     /// The grace of the spec as a decided one, one second where it has none.
     pub fn spec_grace_or_min(&self) -> Grace {
         self.facts.spec_grace.map_or(Grace::MIN, Grace::from_seconds)

@@ -2,27 +2,32 @@
 //!
 //! An embedder may bring just a [`PodSyncer`]; or implement [`ContainerRuntime`] and take the syncer that is built on it.
 
+mod cgroups;
 mod clock;
 mod events;
 mod network;
 mod runtime;
+mod runtime_class;
 mod source;
 mod storage;
 mod syncer;
 mod view;
 
+pub use cgroups::{CgroupError, PodCgroups};
 pub use clock::{Clock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
 pub use network::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
 pub use runtime::{
-    ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError, Mount,
+    ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput, ImageError, Mount,
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
     RuntimeVersion, SandboxConfig, SandboxState, SandboxStatus,
 };
+pub use runtime_class::{NoRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;
 pub use syncer::{
-    HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
+    HookContext, NETWORK_NOT_READY, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod,
+    SyncRetry, TerminatingPod,
 };
 pub use view::{NoRuntimeView, Observed, RuntimeView};

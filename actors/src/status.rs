@@ -46,6 +46,6 @@ pub use merge::merge_for_api;
 pub use normalize::{normalize, same_for_node};
 pub use phase::phase;
 pub use reasons::DEADLINE_EXCEEDED;
-pub use resources::{qos_class, resources_of_containers, resources_without_overhead};
+pub use resources::{PodBounds, pod_bounds, qos_class, resources_of_containers, resources_without_overhead};
 pub use summary::{PodSummary, short_age};
 pub use terminate::terminate_pod;

@@ -15,8 +15,9 @@ use crate::ids::PodUid;
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
-    Clock, ContainerState, EventRecorder, HookContext, PodEvent, PodRuntimeStatus, PodStorage, PodSyncer, RunningPod,
-    RuntimeError, StorageError, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
+    CgroupError, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
+    PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, RuntimeError, StorageError, SyncError, SyncOutcome, SyncPod,
+    TerminatingPod, VolumeMounts,
 };
 use crate::probes::ProbeManager;
 use crate::status::{DEADLINE_EXCEEDED, NodeFacts, StatusInput, compute, deadline};
@@ -42,6 +43,10 @@ pub struct NodeSyncer {
     pub statuses: Arc<Statuses>,
     /// Keeps directories and volumes.
     pub storage: Arc<dyn PodStorage>,
+    /// Tells whether pods would have a network.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// Keeps the cgroups of pods; if absent, they have none of their own.
+    pub cgroups: Option<Arc<dyn PodCgroups>>,
     /// Takes events.
     pub events: Arc<dyn EventRecorder>,
     /// Tells the time.
@@ -72,6 +77,10 @@ impl PodSyncer for NodeSyncer {
         // The start time is known once the status was kept.
         let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());
 
+        self.check_network(pod)?;
+        if self.make_cgroup(cx, pod, &runtime).await? == Moved::Stopped {
+            return Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) });
+        }
         let volumes = self.set_up_volumes(cx, pod).await?;
         self.probes.add_pod(pod);
         // Probes that are new have not seen the runs that were read above.
@@ -148,9 +157,21 @@ impl PodSyncer for NodeSyncer {
             Err(_) => return Err(SyncError::failed(VolumesSlow { doing: "take down" })),
         }
         drop(doing);
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.remove(pod.uid()).await.map_err(SyncError::failed)?;
+        }
         self.statuses.terminate(pod);
         Ok(())
     }
+}
+
+/// What became of a pod whose containers may run outside of its cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moved {
+    /// It is where it should be.
+    InPlace,
+    /// Its containers were stopped, to be started again where they should be.
+    Stopped,
 }
 
 /// How far the pod has come, as its status has to say it.
@@ -198,6 +219,45 @@ impl NodeSyncer {
         Ok(runtime)
     }
 
+    /// A pod that needs a network waits until there is one (§14 step 5 of the hooks: upstream `SyncPod`, kubelet 1.36).
+    fn check_network(&self, pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        let problem = if pod.is_host_network() { None } else { self.runtime.network_problem() };
+        let Some(problem) = problem else { return Ok(()) };
+        let error = SyncError::NetworkNotReady(problem);
+        self.events.record(pod, PodEvent::warning("NetworkNotReady", error.to_string()));
+        Err(error)
+    }
+
+    /// Makes the pod's cgroup before anything runs in it. Containers that run although it is missing are stopped first: what
+    /// they use would count for nobody.
+    async fn make_cgroup(
+        &self,
+        cx: &HookContext,
+        pod: &Arc<PodObject>,
+        runtime: &PodRuntimeStatus,
+    ) -> Result<Moved, SyncError> {
+        let Some(cgroups) = &self.cgroups else { return Ok(Moved::InPlace) };
+        let failed = |error: CgroupError| {
+            self.events.record(pod, PodEvent::warning("FailedCreatePodContainer", error.to_string()));
+            SyncError::failed(error)
+        };
+        if cgroups.exists(pod).await.map_err(failed)? {
+            return Ok(Moved::InPlace);
+        }
+        let moved = if runtime.has_running_container() {
+            tracing::warn!(pod.uid = %pod.uid(), "containers run outside of their pod's cgroup and are stopped");
+            self.containers.kill_pod(cx.cancel(), pod.uid(), Some(pod), &RunningParts::from(runtime), None).await?;
+            Moved::Stopped
+        } else {
+            Moved::InPlace
+        };
+        // One that runs once has run.
+        if moved == Moved::InPlace || !pod.runs_once() {
+            cgroups.make(pod).await.map_err(failed)?;
+        }
+        Ok(moved)
+    }
+
     async fn set_up_volumes(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<VolumeMounts, SyncError> {
         let activities = self.containers.activities();
         let _doing = activities.begin(&cx.uid, Task::SetUpVolumes);
@@ -211,9 +271,7 @@ impl NodeSyncer {
                 activities.good_volumes(&cx.uid);
                 Ok(volumes)
             }
-            Some(Ok(Err(
-                error @ (StorageError::Unsupported { .. } | StorageError::Volume { .. } | StorageError::Io { .. }),
-            ))) => {
+            Some(Ok(Err(error))) => {
                 failed(&error);
                 self.blame(&cx.uid, &error);
                 Err(SyncError::failed(error))
@@ -229,7 +287,9 @@ impl NodeSyncer {
     /// Keeps which volume an error is about.
     fn blame(&self, uid: &PodUid, error: &StorageError) {
         match error {
-            StorageError::Volume { volume, reason } => self.containers.activities().bad_volume(uid, volume, reason),
+            StorageError::Volume { volume, reason } | StorageError::Busy { volume, reason } => {
+                self.containers.activities().bad_volume(uid, volume, reason);
+            }
             StorageError::Unsupported { volume, kind, remedy } => {
                 let reason = format!("{kind} volumes are not supported: {remedy}");
                 self.containers.activities().bad_volume(uid, volume, &reason);

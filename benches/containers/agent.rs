@@ -62,7 +62,7 @@ pub(crate) fn run(instance: &Instance, n: usize, rest: Duration) -> Result<Figur
     let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
     command.arg("run").arg("--root").arg(place.join("root")).arg("--manifests").arg(&manifests);
     command.arg(format!("--runtime=cri=unix://{}", instance.socket().display()));
-    command.args(["--admin", "127.0.0.1:0", "--node-name", "bench"]);
+    command.args(["--admin", "127.0.0.1:0", "--node-name", "bench", "--cgroup-root=/podwright-tests"]);
     command.stdin(Stdio::null()).stdout(fs::File::create(&log)?);
     let agent = Agent(command.spawn()?);
     let address = wait("the agent answers", || {

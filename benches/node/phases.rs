@@ -127,6 +127,7 @@ impl Bed {
             explain_event_after: Duration::from_secs(300),
         };
         let ports = NodePorts {
+            cgroups: None,
             runtime: Arc::new(Watched { runtime: runtime.clone(), marks: marks.clone() }),
             network: Arc::new(runtime.network()),
             storage: Arc::new(NoStorage(marks.clone())),

@@ -8,7 +8,8 @@
 //!                                   │  read      what the runtime says, as the port has it     } pure
 //!                                   │  config    what a pod asks for, as the interface has it  }
 //!                                   ├─ node_facts  what the machine and the runtime can do
-//!                                   └─ files, cgroups  logs, links to them, /etc/hosts, termination messages; what is left of pods
+//!                                   ├─ cgroups, users, network  limits of pods, ids for their users, whether they would have a network
+//!                                   └─ files  logs, links to them, /etc/hosts, termination messages
 //! ```
 //!
 //! Nothing is remembered here that the runtime does not know too: whose a sandbox or container is, which run it is, and of
@@ -31,23 +32,27 @@ mod image_name;
 mod images;
 mod inner;
 mod layout;
+mod network;
 mod node_facts;
 mod read;
 mod runtime;
+mod settings;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod users;
 mod v1;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use podwright_actors::ports::{EventRecorder, RuntimeName};
+use podwright_actors::ports::{EventRecorder, RuntimeClasses, RuntimeName};
 use podwright_metrics::Metrics;
 
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use runtime::CriRuntime;
+pub use settings::{CgroupDriver, NodeSettings};
 
 /// Settings of the runtime.
 #[derive(Clone)]
@@ -66,6 +71,10 @@ pub struct CriConfig {
     pub name: RuntimeName,
     /// Where calls and pulls are counted.
     pub metrics: Metrics,
+    /// How pods find names, and where their cgroups are.
+    pub settings: NodeSettings,
+    /// Tells the handlers of runtime classes.
+    pub runtime_classes: Arc<dyn RuntimeClasses>,
     /// Learns what a pod asks for and does not get, and runs without.
     pub events: Arc<dyn EventRecorder>,
 }

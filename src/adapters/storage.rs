@@ -6,16 +6,19 @@
 //! pods/UID/volumes/kubernetes.io~empty-dir/NAME      an emptyDir
 //! pods/UID/volumes/kubernetes.io~downward-api/NAME   a downward API volume
 //! pods/UID/volumes/kubernetes.io~projected/NAME      a projected volume of downward API parts
+//! pods/UID/volume-subpaths/NAME/CONTAINER/N          what a container sees of a volume by its Nth mount, if that has a subPath
 //! pods/UID/logs/CONTAINER/N.log                      output of run N, written by the runtime
 //! pods/UID/...                                       whatever else the runtime keeps for the pod
 //! ```
 //!
-//! An emptyDir of medium `Memory` is an ordinary directory.
+//! An emptyDir of medium `Memory` is a tmpfs, or a plain directory for an agent that may not mount.
 //!
 //! A pod's directory has mode 0750, as a kubelet's does, and those around and below it let others pass. Without a mount
 //! namespace a container reaches its volumes by their paths: where a pod asks for a user of its own, its directory lets
 //! others pass too, or no container of it could open a volume.
 
+mod empty_dir;
+mod group;
 mod host_path;
 mod locks;
 mod payload;
@@ -30,13 +33,15 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Volume};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::config::fields::{self, FieldFacts};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
+use empty_dir::Memory;
+use group::Group;
 use locks::Locks;
 use payload::Payload;
 
@@ -59,12 +64,13 @@ pub struct FileStorage {
     locks: Locks,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Disk {
     pods: PathBuf,
     /// Where pods log if not in their own directories.
     logs: Option<PathBuf>,
     allocatable: BTreeMap<String, Quantity>,
+    memory: Memory,
 }
 
 impl FileStorage {
@@ -72,16 +78,24 @@ impl FileStorage {
     /// to have.
     pub fn new(root: &Path, allocatable: BTreeMap<String, Quantity>) -> Self {
         FileStorage {
-            disk: Arc::new(Disk { pods: root.join("pods"), logs: None, allocatable }),
+            disk: Arc::new(Disk { pods: root.join("pods"), logs: None, allocatable, memory: Memory::default() }),
             locks: Locks::default(),
         }
     }
 
     /// The same for pods that log below `logs`, each in a directory `NAMESPACE_NAME_UID`.
     pub fn with_logs(self, logs: PathBuf) -> Self {
-        let Disk { pods, allocatable, .. } = &*self.disk;
-        let disk = Disk { pods: pods.clone(), logs: Some(logs), allocatable: allocatable.clone() };
-        FileStorage { disk: Arc::new(disk), locks: self.locks }
+        self.with(|disk| Disk { logs: Some(logs), ..disk })
+    }
+
+    /// The same for pods that exist on paper: nothing is mounted.
+    pub fn without_mounts(self) -> Self {
+        self.with(|disk| Disk { memory: Memory::directories(), ..disk })
+    }
+
+    fn with(self, change: impl FnOnce(Disk) -> Disk) -> Self {
+        let disk = Arc::unwrap_or_clone(self.disk);
+        FileStorage { disk: Arc::new(change(disk)), locks: self.locks }
     }
 
     /// The directory of a pod.
@@ -116,7 +130,7 @@ impl PodStorage for FileStorage {
     }
 
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.run(uid, |_, dir| remove::volumes(dir, PLUGINS))
+        self.run(uid, |_, dir| remove::volumes(dir))
     }
 
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
@@ -124,7 +138,7 @@ impl PodStorage for FileStorage {
             if !unused() {
                 return Ok(());
             }
-            remove::volumes(dir, PLUGINS)?;
+            remove::volumes(dir)?;
             remove::pod(dir)
         })
     }
@@ -195,6 +209,7 @@ impl Disk {
             self.downward(&path, pod, volume, &items, mode)?;
             return Ok(path);
         }
+        let group = Group::of(pod);
         let kind = kind(volume);
         if !matches!(kind.as_deref(), None | Some("emptyDir")) {
             return Err(StorageError::Unsupported {
@@ -204,7 +219,8 @@ impl Disk {
             });
         }
         let path = at(EMPTY_DIR);
-        make_volume(&path)?;
+        let source = volume.empty_dir.clone().unwrap_or_default();
+        self.empty_dir(&path, pod, volume, &source, group)?;
         Ok(path)
     }
 
@@ -216,7 +232,8 @@ impl Disk {
         items: &[DownwardAPIVolumeFile],
         default_mode: Option<i32>,
     ) -> Result<(), StorageError> {
-        let mut payload = Payload::default();
+        let group = Group::of(pod);
+        let mut payload = Payload::of(group);
         for item in items {
             let refused = |reason: String| StorageError::Volume { volume: volume.name.clone(), reason };
             let text = if let Some(field) = &item.field_ref {
@@ -234,8 +251,34 @@ impl Disk {
             let mode = item.mode.or(default_mode).and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644);
             payload.add(&item.path, text, mode).map_err(refused)?;
         }
-        make_volume(path)?;
+        make_volume(path, group)?;
         payload.write(path).map_err(|error| io_error(path, &error))
+    }
+
+    fn empty_dir(
+        &self,
+        path: &Path,
+        pod: &PodObject,
+        volume: &Volume,
+        source: &EmptyDirVolumeSource,
+        group: Option<Group>,
+    ) -> Result<(), StorageError> {
+        match source.medium.as_deref().unwrap_or_default() {
+            "" => {}
+            "Memory" => {
+                make_volume(path, group)?;
+                let limit = empty_dir::limit(source, pod, self.allocatable.get("memory"));
+                self.memory.set_up(path, limit).map_err(|error| io_error(path, &error))?;
+            }
+            medium => {
+                return Err(StorageError::Unsupported {
+                    volume: volume.name.clone(),
+                    kind: format!("emptyDir (medium {medium})"),
+                    remedy: "use the medium Memory, or none".into(),
+                });
+            }
+        }
+        make_volume(path, group)
     }
 }
 
@@ -266,10 +309,19 @@ fn names_a_user(pod: &PodObject) -> bool {
     of_pod.into_iter().chain(of_each).any(|ids| ids != (None, None))
 }
 
-/// Makes the directory of a volume: who may write is for the containers to agree on.
-fn make_volume(path: &Path) -> Result<(), StorageError> {
+/// Makes the directory of a volume: who may write is for the containers to agree on. What they make in it is of the pod's
+/// group, if that has one.
+fn make_volume(path: &Path, group: Option<Group>) -> Result<(), StorageError> {
     path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
-    make_dir(path, 0o777)
+    match group {
+        None => make_dir(path, 0o777),
+        Some(group) => {
+            make_dir(path, group.of_dir(0o777))?;
+            group.own(path).map_err(|error| io_error(path, &error))?;
+            // Whoever is not root loses that bit with a change of the group.
+            make_dir(path, group.of_dir(0o777))
+        }
+    }
 }
 
 /// Makes a directory and its parents, with a mode that the process's mask does not lessen.

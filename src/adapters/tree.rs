@@ -1,99 +1,117 @@
 //! Removing what containers left: links are never followed, mounts never entered.
+//!
+//! A container may change its tree while it is removed, and somebody may mount something in it. So every step goes from an
+//! open directory to a name in it, and the kernel itself refuses to go to where another file system begins.
 
+use std::ffi::{CString, OsStr};
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::mounts;
+
+/// How deep a directory is emptied where it is. What is deeper is moved up first, so that a tree as deep as somebody likes to
+/// make it takes no more open directories than this.
+const DEPTH: usize = 64;
 
 /// Removes a file or a directory with all that is in it. One that is gone is fine. Blocking.
 ///
 /// # Errors
-/// If something is mounted in it, before anything is removed; and as the system says.
+/// If something is mounted at the path or below it, before anything is removed; one that is mounted meanwhile ends the
+/// removal there. And as the system says, with the path.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
-    let work = || {
-        let meta = fs::symlink_metadata(path)?;
-        let parent = path.parent().map(fs::symlink_metadata).transpose()?;
-        prepare(path, parent.map_or(meta.dev(), |parent| parent.dev()))?;
-        if meta.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not the path of something in a directory"));
     };
-    match work() {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        result => result,
+    if let Some(mounted) = mounts::below(path)?.last() {
+        return Err(is_mount(&mounted.at));
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = match openat(CWD, parent, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        dir => dir.map_err(|error| at(parent, error))?,
+    };
+    let name = CString::new(name.as_bytes())?;
+    let Some(tree) = unlink_or_open(&dir, &name, path)? else { return Ok(()) };
+    let mut moved = 0;
+    // What was moved up is there at the next turn.
+    while empty(&tree, &tree, path, 0, &mut moved)? {}
+    unlink_dir(&dir, &name, path)
+}
+
+/// Removes all that is in a directory. Whether something was moved up to `top`.
+fn empty(top: &OwnedFd, dir: &OwnedFd, path: &Path, depth: usize, moved: &mut u64) -> io::Result<bool> {
+    let mut any_moved = false;
+    let names: Vec<CString> = Dir::read_from(dir)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.file_name().to_owned())).collect())
+        .map_err(|error| at(path, error))?;
+    for name in names.iter().filter(|name| ![&b"."[..], b".."].contains(&name.as_bytes())) {
+        let path = path.join(OsStr::from_bytes(name.as_bytes()));
+        let Some(below) = unlink_or_open(dir, name, &path)? else { continue };
+        if depth >= DEPTH {
+            *moved += 1;
+            let fresh = format!("..removed_{}_{moved}", std::process::id());
+            renameat(dir, name, top, fresh).map_err(|error| at(&path, error))?;
+            any_moved = true;
+            continue;
+        }
+        any_moved |= empty(top, &below, &path, depth + 1, moved)?;
+        unlink_dir(dir, name, &path)?;
+    }
+    Ok(any_moved)
+}
+
+/// Removes what is no directory; opens what is one, and makes it writable: a container may have locked its own.
+fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Option<OwnedFd>> {
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat2(dir, name, flags, Mode::empty(), inside) {
+        Ok(found) => {
+            let mode = fstat(&found).map_err(|error| at(path, error))?.st_mode;
+            if FileType::from_raw_mode(mode) == FileType::Directory {
+                if mode & 0o700 != 0o700 {
+                    // The one way to this very directory, whatever its name leads to by now.
+                    let itself = PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd()));
+                    fs::set_permissions(itself, Permissions::from_mode(mode & 0o7777 | 0o700))?;
+                }
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                return openat(&found, c".", flags, Mode::empty()).map(Some).map_err(|error| at(path, error));
+            }
+        }
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::XDEV) => return Err(is_mount(path)),
+        // A link.
+        Err(Errno::LOOP) => {}
+        Err(error) => return Err(at(path, error)),
+    }
+    match unlinkat(dir, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(None),
+        Err(Errno::BUSY) => Err(is_mount(path)),
+        Err(error) => Err(at(path, error)),
     }
 }
 
-/// Refuses a tree with something mounted in it, and makes its directories writable: a container may have locked its own.
-fn prepare(path: &Path, device: u64) -> io::Result<()> {
-    let meta = fs::symlink_metadata(path)?;
-    if meta.dev() != device || is_mount(path)? {
-        return Err(io::Error::other(format!("something is mounted at {}: unmount it", path.display())));
+fn unlink_dir(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<()> {
+    match unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(Errno::BUSY) => Err(is_mount(path)),
+        Err(error) => Err(at(path, error)),
     }
-    if !meta.is_dir() {
-        return Ok(());
-    }
-    let mode = meta.permissions().mode();
-    if mode & 0o700 != 0o700 {
-        fs::set_permissions(path, Permissions::from_mode(mode | 0o700))?;
-    }
-    for entry in fs::read_dir(path)? {
-        prepare(&entry?.path(), device)?;
-    }
-    Ok(())
 }
 
-/// Whether something is mounted here, by a mount of the same device too. Kernels before 5.8 do not tell.
-fn is_mount(path: &Path) -> io::Result<bool> {
-    let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())?;
-    Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+fn is_mount(path: &Path) -> io::Error {
+    io::Error::new(ErrorKind::ResourceBusy, format!("something is mounted at {}: unmount it", path.display()))
+}
+
+fn at(path: &Path, error: Errno) -> io::Error {
+    io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use rustix::process::{Gid, Uid, geteuid};
-
-    use super::*;
-
-    #[test]
-    fn a_tree_that_its_owner_locked_is_removed() {
-        let root = tempfile::tempdir().unwrap();
-        fs::set_permissions(root.path(), Permissions::from_mode(0o777)).unwrap();
-        let dir = root.path().join("dir");
-        let work = || {
-            if geteuid().is_root() {
-                // Root sees no locks. The change is this thread's alone.
-                rustix::thread::set_thread_gid(Gid::from_raw(65534)).unwrap();
-                rustix::thread::set_thread_uid(Uid::from_raw(65534)).unwrap();
-            }
-            fs::create_dir_all(dir.join("locked/in")).unwrap();
-            fs::set_permissions(dir.join("locked"), Permissions::from_mode(0o000)).unwrap();
-            remove(&dir).unwrap();
-            remove(&dir).unwrap();
-        };
-        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
-        assert!(!dir.exists());
-    }
-
-    #[test]
-    fn what_is_mounted_in_a_tree_is_not_touched() {
-        let root = tempfile::tempdir().unwrap();
-        let (dir, other) = (root.path().join("dir"), root.path().join("other"));
-        fs::create_dir_all(dir.join("at")).unwrap();
-        fs::create_dir(&other).unwrap();
-        fs::write(other.join("file"), "kept").unwrap();
-        let mount = Command::new("mount").arg("--bind").args([&other, &dir.join("at")]).output();
-        if !mount.is_ok_and(|output| output.status.success()) {
-            // Not root, or root of a container.
-            return;
-        }
-        let refused = remove(&dir);
-        let kept = fs::exists(other.join("file")).unwrap();
-        assert!(Command::new("umount").arg(dir.join("at")).status().unwrap().success());
-        assert!(kept && refused.unwrap_err().to_string().contains("unmount it"));
-        remove(&dir).unwrap();
-        assert!(!dir.exists());
-    }
-}
+mod tests;

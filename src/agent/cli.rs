@@ -1,5 +1,8 @@
 //! The command line.
 
+#[cfg(feature = "cri")]
+mod node_settings;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 #[cfg(feature = "cri")]
@@ -17,6 +20,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::runtime::Runtime;
 #[cfg(feature = "simulated")]
 use super::runtime::Simulate;
+#[cfg(feature = "cri")]
+use node_settings::NodeSettingsArgs;
 
 /// Runs pods on this machine, and tells what they wait for.
 #[derive(Debug, Parser)]
@@ -54,6 +59,10 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "cri")]
     #[arg(long, value_name = "COUNT", default_value = "5")]
     pub(crate) max_parallel_image_pulls: NonZeroUsize,
+    /// How containers of a container runtime find names, and where their cgroups are.
+    #[cfg(feature = "cri")]
+    #[command(flatten)]
+    pub(crate) node_settings: Box<NodeSettingsArgs>,
     /// What simulated pods do unless their annotations simulated.podwright.dev/KEY say otherwise, like run-for=5s..10s; may
     /// be given several times. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
     /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code, and seed.

@@ -239,12 +239,13 @@ async fn node(
         metrics: &metrics,
         events: &events,
     };
-    let Machine { runtime, network } = Machine::open(args, for_runtime).await?;
+    let Machine { runtime, network, cgroups } = Machine::open(args, for_runtime).await?;
     let storage = FileStorage::new(root.path(), allocatable);
     let ports = NodePorts {
         runtime,
         network,
-        storage: Arc::new(if args.runtime.outlives_agent() { storage.with_logs(logs.join("pods")) } else { storage }),
+        storage: Arc::new(args.runtime.storage(storage, &logs)),
+        cgroups,
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],

@@ -6,12 +6,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::actors::admission::NodeCapacity;
-use crate::actors::ports::{Clock, ContainerRuntime, NetworkClient, RuntimeName};
+#[cfg(feature = "cri")]
+use crate::actors::ports::NoRuntimeClasses;
+use crate::actors::ports::{Clock, ContainerRuntime, NetworkClient, PodCgroups, RuntimeName};
 #[cfg(feature = "cri")]
 use crate::adapters::cri::{Endpoint, ParseEndpointError};
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 
+use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
 
 use super::cli::RunArgs;
@@ -75,6 +78,19 @@ impl Runtime {
             Runtime::Cri(_) => RuntimeName::default(),
             #[cfg(feature = "simulated")]
             Runtime::Simulated => "simulated".into(),
+        }
+    }
+
+    /// How directories and volumes are kept for it.
+    #[cfg_attr(not(feature = "cri"), expect(unused_variables, reason = "no other runtime has logs of its own"))]
+    pub(crate) fn storage(&self, storage: FileStorage, logs: &Path) -> FileStorage {
+        match *self {
+            #[cfg(feature = "process")]
+            Runtime::Process => storage,
+            #[cfg(feature = "cri")]
+            Runtime::Cri(_) => storage.with_logs(logs.join("pods")),
+            #[cfg(feature = "simulated")]
+            Runtime::Simulated => storage.without_mounts(),
         }
     }
 
@@ -188,6 +204,8 @@ pub(crate) struct MachineConfig<'a> {
 pub(crate) struct Machine {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) network: Arc<dyn NetworkClient>,
+    /// Where pods have cgroups of their own.
+    pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
 }
 
 impl Machine {
@@ -203,9 +221,9 @@ impl Machine {
         if args.runtime != Runtime::Simulated && !args.simulate.is_empty() {
             return Err(OpenRuntimeError::NotSimulated);
         }
-        match &args.runtime {
+        match args.runtime {
             #[cfg(feature = "cri")]
-            Runtime::Cri(endpoint) => {
+            Runtime::Cri(ref endpoint) => {
                 use crate::adapters::cri::{CriConfig, CriRuntime};
                 use crate::adapters::network::Network;
                 let runtime = CriRuntime::open(CriConfig {
@@ -216,9 +234,12 @@ impl Machine {
                     parallel_pulls: args.max_parallel_image_pulls,
                     name: name.clone(),
                     metrics: metrics.clone(),
+                    settings: (&*args.node_settings).into(),
+                    runtime_classes: Arc::new(NoRuntimeClasses),
                     events: events.clone(),
                 })?;
-                Ok(Machine { runtime: Arc::new(runtime), network: Arc::new(Network::new()?) })
+                let runtime = Arc::new(runtime);
+                Ok(Machine { runtime: runtime.clone(), network: Arc::new(Network::new()?), cgroups: Some(runtime) })
             }
             #[cfg(feature = "process")]
             Runtime::Process => {
@@ -226,7 +247,7 @@ impl Machine {
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
                 let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
-                Ok(Machine { runtime, network: Arc::new(Network::new()?) })
+                Ok(Machine { runtime, network: Arc::new(Network::new()?), cgroups: None })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
@@ -234,7 +255,7 @@ impl Machine {
                 let mut config = SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() };
                 args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
                 let runtime = SimulatedRuntime::new(config);
-                Ok(Machine { network: Arc::new(runtime.network()), runtime: Arc::new(runtime) })
+                Ok(Machine { network: Arc::new(runtime.network()), runtime: Arc::new(runtime), cgroups: None })
             }
         }
     }

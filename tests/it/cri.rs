@@ -11,3 +11,4 @@ mod names;
 mod outages;
 mod stops;
 mod v1;
+mod volumes;

@@ -2,9 +2,11 @@
 
 mod admission;
 mod adoption;
+mod cgroups;
 mod crashes;
 mod explain;
 mod housekeeping;
+mod network;
 mod observation;
 mod orphans;
 mod shutdown;

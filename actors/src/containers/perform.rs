@@ -33,7 +33,8 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{PodUid, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{
-    Clock, ContainerRuntime, EventRecorder, Mount, NetworkClient, PodRuntimeStatus, PodStorage, SyncError, VolumeMounts,
+    Clock, ContainerRuntime, Device, EventRecorder, Mount, NetworkClient, PodRuntimeStatus, PodStorage, SyncError,
+    VolumeMounts,
 };
 use crate::probes::ProbeSnapshot;
 use crate::recorder::Recorder;
@@ -107,6 +108,10 @@ pub struct ResolvedContainer {
     pub env: Vec<(String, String)>,
     /// What is mounted, in spec order.
     pub mounts: Vec<Mount>,
+    /// Devices of the node that it sees.
+    pub devices: Vec<Device>,
+    /// Names of devices in the container device interface.
+    pub cdi_devices: Vec<String>,
 }
 
 /// Called around the creation of a sandbox.

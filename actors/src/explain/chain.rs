@@ -4,6 +4,7 @@ use crate::engine::PodSnapshot;
 use crate::housekeeping::health::PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
+use crate::ports::NETWORK_NOT_READY;
 use crate::status::short_age;
 use crate::time::Time;
 
@@ -143,6 +144,11 @@ fn retry(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, hook: Hook, error:
         let on = On::new(Subject::Volume, &bad.volume);
         return vec![retried(Wait::new(What::Volume, on, detail, "the next try succeeds, or the pod is changed"))];
     }
+    if let Some(problem) = error.strip_prefix(NETWORK_NOT_READY) {
+        let detail = format!("there is no network for pods: {}", problem.trim_start_matches([':', ' ']));
+        let released_by = "the container runtime has its network, which a network plugin sets up";
+        return vec![retried(Wait::new(What::Network, On::only(Subject::Runtime), detail, released_by))];
+    }
     let mut below = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
     let own = |wait: &Wait| matches!(wait.what, What::CrashBackoff | What::Image);
     if !below.is_empty() && below.iter().all(own) {
@@ -275,6 +281,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         What::HookCall => format!("its {} to end", goal(name)),
         What::Retry => retried(format!("its {} to succeed", goal(name))),
         What::Runtime => "the container runtime".into(),
+        What::Network => "the network for pods".into(),
         What::Volume => retried(if name.is_empty() { "its volumes".into() } else { format!("volume {name}") }),
         What::Resources => "what its sandbox needs".into(),
         What::Governor => of("its turn to start").replace(" of container", " container"),

@@ -109,6 +109,11 @@ fn each_thing_that_is_waited_for_has_its_kind() {
         ("a setup", waiting_for(WaitFor::HookCall(Hook::Sync)), What::HookCall),
         ("a stop", waiting_for(WaitFor::HookCall(Hook::Terminating)), What::Grace),
         ("a failure", waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "no".into() }), What::Retry),
+        (
+            "a network",
+            waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "network is not ready: no plugin".into() }),
+            What::Network,
+        ),
         ("its end", over(true, false), What::Nothing),
         ("its removal", over(false, false), What::Housekeeping),
         ("its next life", over(true, true), What::Housekeeping),

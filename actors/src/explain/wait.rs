@@ -61,6 +61,8 @@ pub enum What {
     Retry,
     /// The runtime does not answer.
     Runtime,
+    /// The network for pods is not there.
+    Network,
     /// A volume is not there, or not gone.
     Volume,
     /// What a sandbox needs is not ready.
@@ -185,6 +187,7 @@ impl Wait {
             | What::HookCall
             | What::Retry
             | What::Runtime
+            | What::Network
             | What::Volume
             | What::Resources
             | What::Governor

@@ -9,7 +9,7 @@ use super::plan::{is_directory_unused, running};
 use crate::desired::Desired;
 use crate::engine::Engine;
 use crate::ids::{ContainerId, PodUid, SandboxId};
-use crate::ports::{ContainerRuntime, ContainerState, PodStorage, RuntimePod, SandboxState};
+use crate::ports::{ContainerRuntime, ContainerState, PodCgroups, PodStorage, RuntimePod, SandboxState};
 
 /// How many dead runs of each container are kept for their logs and last state (upstream
 /// `MaxPerPodContainerCount`).
@@ -24,13 +24,14 @@ pub(super) struct Garbage {
 
 /// Dead runs beyond the newest of each container, and ended sandboxes in which nothing is left, except the newest. The
 /// newest dead run of a container holds its last state and its crash backoff. If the pod's content may go, nothing that is
-/// dead is kept, and nothing that was made and will not be started.
+/// dead is kept, and nothing that was made and will not be started, or of which the runtime does not know whether it runs.
 pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
     let mut garbage = Garbage::default();
     let is_dead = |state| match state {
         ContainerState::Exited => true,
-        ContainerState::Created => content_may_go,
-        ContainerState::Running | ContainerState::Unknown => false,
+        // What may run is stopped by whoever removes it.
+        ContainerState::Created | ContainerState::Unknown => content_may_go,
+        ContainerState::Running => false,
     };
     let mut dead: Vec<_> = pod.containers.iter().filter(|c| is_dead(c.state)).collect();
     dead.sort_by_key(|container| std::cmp::Reverse(container.created_at));
@@ -58,8 +59,8 @@ pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
 /// Whether there is anything that could be garbage. Nearly every pod of every sweep has nothing, so this is asked first.
 fn has_ended_parts(pod: &RuntimePod) -> bool {
     let may_go = |state| match state {
-        ContainerState::Created | ContainerState::Exited => true,
-        ContainerState::Running | ContainerState::Unknown => false,
+        ContainerState::Created | ContainerState::Exited | ContainerState::Unknown => true,
+        ContainerState::Running => false,
     };
     pod.containers.iter().any(|container| may_go(container.state))
         || pod.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::NotReady)
@@ -71,6 +72,7 @@ pub(super) struct Sweep {
     pub(super) desired: Arc<Desired>,
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) storage: Arc<dyn PodStorage>,
+    pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) metrics: Metrics,
 }
 
@@ -79,7 +81,9 @@ impl Sweep {
         for pod in &listed {
             self.collect(pod).await;
         }
-        self.remove_directories(&listed).await;
+        if let Some(left) = self.remove_cgroups(&listed).await {
+            self.remove_directories(&listed, &left).await;
+        }
     }
 
     async fn collect(&self, pod: &RuntimePod) {
@@ -104,7 +108,7 @@ impl Sweep {
     }
 
     /// Removes the directories of pods that nobody wants, knows or runs (K7).
-    async fn remove_directories(&self, listed: &[RuntimePod]) {
+    async fn remove_directories(&self, listed: &[RuntimePod], kept: &HashSet<PodUid>) {
         let pods = match self.storage.pods().await {
             Ok(pods) => pods,
             Err(error) => {
@@ -118,7 +122,7 @@ impl Sweep {
         let runs = if unused_unless_running.is_empty() { HashSet::default() } else { running(listed) };
         let (mut found, mut failed) = (0, 0);
         for uid in unused_unless_running {
-            if !unused(&uid, runs.contains(&uid)) {
+            if kept.contains(&uid) || !unused(&uid, runs.contains(&uid)) {
                 continue;
             }
             found += 1;
@@ -131,6 +135,33 @@ impl Sweep {
             }
         }
         self.metrics.housekeeping.cleaned_volumes(found, failed);
+    }
+
+    /// Removes the cgroups of pods that nobody wants, knows or runs (K1, K14). One that came back while others were removed
+    /// keeps its own (W37).
+    ///
+    /// Gives those that could not be removed; `None` if they cannot be told. What is left of such a pod stays, so that the next
+    /// pass knows of it.
+    async fn remove_cgroups(&self, listed: &[RuntimePod]) -> Option<HashSet<PodUid>> {
+        let mut left = HashSet::new();
+        let Some(cgroups) = &self.cgroups else { return Some(left) };
+        let pods = match cgroups.pods().await {
+            Ok(pods) => pods,
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the cgroups of pods");
+                return None;
+            }
+        };
+        let runs = if pods.is_empty() { HashSet::default() } else { running(listed) };
+        for uid in pods {
+            if is_directory_unused(self.is_wanted(&uid), self.engine.is_pod_known(&uid), runs.contains(&uid))
+                && let Err(error) = cgroups.remove(&uid).await
+            {
+                tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed");
+                left.insert(uid);
+            }
+        }
+        Some(left)
     }
 
     fn is_wanted(&self, uid: &PodUid) -> bool {

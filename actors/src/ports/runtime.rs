@@ -65,7 +65,8 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// request in force.
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()>;
 
-    /// Removes a container that does not run, with its log unless `keep_log`.
+    /// Removes a container that does not run, with its log unless `keep_log`. One of which the runtime does not know whether
+    /// it runs is stopped first, with the grace of its pod as far as that is known.
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()>;
 
     /// Runs a command in the environment of a running container; it is killed after `timeout`.
@@ -87,6 +88,11 @@ pub trait ContainerRuntime: Send + Sync + 'static {
 
     /// Whether [`next_event`](ContainerRuntime::next_event) reports every exit at present, so that relists may be rare.
     fn has_events(&self) -> bool;
+
+    /// Why pods would have no network now, if so. Answers at once, by what was seen last; nothing seen yet is no reason.
+    fn network_problem(&self) -> Option<String> {
+        None
+    }
 
     /// Whether it counts its own calls by the names of `kubelet_runtime_operations_*`: one whose calls are made of several,
     /// of which each counts. Then nobody else does.
@@ -379,6 +385,21 @@ pub struct ContainerConfig {
     pub env: Vec<(String, String)>,
     /// What is mounted, in spec order.
     pub mounts: Vec<Mount>,
+    /// Devices of the node that it sees.
+    pub devices: Vec<Device>,
+    /// Devices that the runtime finds by their names in the container device interface (`VENDOR/CLASS=NAME`).
+    pub cdi_devices: Vec<String>,
+}
+
+/// A device of the node as a container sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Where it is on the node.
+    pub host_path: String,
+    /// Where the container sees it.
+    pub container_path: String,
+    /// What the container may do with it: of `r`, `w` and `m` (mknod) those that are allowed.
+    pub permissions: String,
 }
 
 /// A volume as a container sees it.

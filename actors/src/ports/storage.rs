@@ -55,6 +55,14 @@ pub enum StorageError {
         /// Why not.
         reason: String,
     },
+    /// The volume cannot be taken down while somebody uses it.
+    #[error("volume {volume:?}: {reason}")]
+    Busy {
+        /// The volume's name.
+        volume: String,
+        /// What stays mounted, and who holds it.
+        reason: String,
+    },
     /// The file system refused.
     #[error("{path}: {error}", path = .path.display())]
     Io {

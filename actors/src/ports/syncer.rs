@@ -177,7 +177,7 @@ pub struct RunningPod {
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// The pod needs a network that is not there yet.
-    #[error("network is not ready: {0}")]
+    #[error("{NETWORK_NOT_READY}: {0}")]
     NetworkNotReady(String),
     /// Something waits out a backoff; the next try makes sense at `until`.
     #[error("{what}")]
@@ -201,6 +201,10 @@ pub enum SyncError {
 fn join(errors: &[SyncError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
+
+/// How the error of a pod begins that waits for a network; hooks of others may say so in their own errors (upstream
+/// `NetworkNotReadyErrorMsg`, kubelet 1.36).
+pub const NETWORK_NOT_READY: &str = "network is not ready";
 
 /// When a failed hook should be called again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,9 +230,7 @@ impl SyncError {
             SyncError::NetworkNotReady(_) => SyncRetry::NetworkNotReady,
             SyncError::BackOff { until, .. } => SyncRetry::At(*until),
             SyncError::Cancelled => SyncRetry::Backoff,
-            SyncError::Failed(error) if error.to_string().contains("network is not ready") => {
-                SyncRetry::NetworkNotReady
-            }
+            SyncError::Failed(error) if error.to_string().contains(NETWORK_NOT_READY) => SyncRetry::NetworkNotReady,
             SyncError::Failed(_) => SyncRetry::Backoff,
             SyncError::Many(errors) => {
                 let mut best = SyncRetry::Backoff;

@@ -23,6 +23,11 @@ impl Total {
         Some(Total { amount: Amount::of(quantity).ok()?, binary: quantity.0.ends_with('i') })
     }
 
+    /// How much it is.
+    pub(super) fn amount(self) -> Amount {
+        self.amount
+    }
+
     /// Whether it is nothing.
     pub(super) fn is_zero(self) -> bool {
         self.amount == Amount::ZERO

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::quantity::Total;
+use crate::config::quantity::Amount;
 use crate::pod::{PodObject, is_sidecar};
 
 type Quantities = BTreeMap<String, Quantity>;
@@ -76,6 +77,37 @@ pub fn resources_without_overhead(spec: &PodSpec) -> ResourceRequirements {
 /// the pod is initialised.
 pub fn resources_of_containers(spec: &PodSpec) -> ResourceRequirements {
     requirements([total(spec, requested), total(spec, limited)])
+}
+
+/// What a pod as a whole asks for and is bound by, its overhead included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodBounds {
+    /// Its share of the processors, in cores.
+    pub cpu_request: Amount,
+    /// The most that it may have of them, in cores.
+    pub cpu_limit: Option<Amount>,
+    /// The most memory that it may have, in bytes.
+    pub memory_limit: Option<Amount>,
+}
+
+/// What a pod's cgroup is made by. A pod is bound if every container of it is, or if its spec says so for the whole
+/// (upstream `cm.ResourceConfigForPod`, kubelet 1.36; KEP-2837).
+pub fn pod_bounds(spec: &PodSpec) -> PodBounds {
+    let of_pod = of_pod(spec);
+    let every_container = |name: &str| {
+        let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+        all.all(|one| one.resources.as_ref().is_some_and(|own| positive(own.limits.as_ref(), name).is_some()))
+    };
+    let whole = spec.resources.as_ref().and_then(|whole| whole.limits.as_ref());
+    let limit = |name: &str| {
+        let bound = positive(whole, name).is_some() || every_container(name);
+        positive(of_pod.limits.as_ref(), name).filter(|_| bound).map(Total::amount)
+    };
+    PodBounds {
+        cpu_request: positive(of_pod.requests.as_ref(), "cpu").map_or(Amount::ZERO, Total::amount),
+        cpu_limit: limit("cpu"),
+        memory_limit: limit("memory"),
+    }
 }
 
 fn whole(spec: &PodSpec) -> [Totals; 2] {

@@ -27,6 +27,7 @@ impl ContainerResolver for NodeResolver {
             args: resolved.args,
             env: resolved.env,
             mounts: resolved.mounts,
+            ..ResolvedContainer::default()
         })
     }
 }

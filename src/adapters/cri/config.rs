@@ -4,6 +4,7 @@
 //!  PodObject ─────────┐
 //!  Facts (the node) ──┼─► sandbox_config ───► v1::PodSandboxConfig
 //!                     │
+//!  Assigned (handler) ─┤
 //!  ContainerConfig ───┼─► container_config ─► v1::ContainerConfig
 //!  Seen (image, ...) ─┘
 //! ```
@@ -11,6 +12,7 @@
 //! Names, values and paths are a kubelet's (1.36), so that `crictl`, log collectors and whatever else reads them finds what
 //! it knows. Whatever a pod asks for is either in the answer or refused by name.
 
+mod assigned;
 mod cgroup;
 mod container;
 mod definition;
@@ -19,6 +21,7 @@ mod error;
 mod facts;
 mod hosts;
 pub(super) mod labels;
+pub(super) mod limits;
 mod mounts;
 mod namespaces;
 mod oom;
@@ -32,6 +35,7 @@ pub(super) mod fixtures;
 #[cfg(test)]
 mod tests;
 
+pub(super) use assigned::{Assigned, HostIds};
 pub(super) use cgroup::{Cgroups, Driver, Version};
 pub(super) use container::{ImageUser, Seen, container_config};
 pub(super) use dns::{ClusterDns, DnsWarning, Resolver, dns_warnings};

@@ -34,13 +34,12 @@ pub(super) async fn sandbox(inner: Arc<Inner>, config: SandboxConfig) -> Result<
     let (facts, of) = (inner.facts().await?, Arc::clone(&pod));
     let layout = facts.layout.clone();
     blocking(move || files::make_log_dir(&layout, &of)).await?;
-    // A runtime class is known by its name alone: what handler an API server has for it nobody tells here.
-    let runtime_handler = pod.spec().runtime_class_name.clone().unwrap_or_default();
+    let assigned = inner.assigned(&facts, &pod).await?;
     let mut attempt = config.attempt;
     for _ in 0..NAMES {
         let request = v1::RunPodSandboxRequest {
-            config: Some(sandbox_config(&facts, &pod, attempt)?),
-            runtime_handler: runtime_handler.clone(),
+            config: Some(sandbox_config(&facts, &assigned, &pod, attempt)?),
+            runtime_handler: assigned.handler.clone(),
         };
         let error = match inner.client.run_pod_sandbox(request).await {
             Ok(made) => {
@@ -103,8 +102,9 @@ pub(super) async fn container(inner: Arc<Inner>, config: ContainerConfig) -> Res
 
     let config = Arc::new(config);
     let seen = seen(&inner, &config).await?;
-    let mut wanted = container_config(&facts, &config, &seen)?;
-    let sandbox_config = sandbox_config(&facts, &config.pod, sandbox.attempt)?;
+    let assigned = inner.assigned(&facts, &config.pod).await?;
+    let mut wanted = container_config(&facts, &assigned, &config, &seen)?;
+    let sandbox_config = sandbox_config(&facts, &assigned, &config.pod, sandbox.attempt)?;
     let (known, of, ips) = (Arc::clone(&facts), Arc::clone(&config), sandbox.ips);
     blocking(move || files::prepare(&known, &of, &ips)).await?;
     let made = |id: String| -> Made { (id.into(), config.spec_hash) };

@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use super::config::{Facts, Layout, hosts, labels};
 use super::v1;
 use crate::adapters::log::end_of_log;
-use crate::adapters::sub_path;
+use crate::adapters::{sub_path, tree};
 
 /// Where a node keeps what its pods inherit.
 const NODE_HOSTS: &str = "/etc/hosts";
@@ -28,7 +28,7 @@ pub(super) fn make_log_dir(layout: &Layout, pod: &PodObject) -> Result<(), Runti
 }
 
 /// Makes what a container's mounts and its log need: its log's directory, the pod's `/etc/hosts`, an empty file for the
-/// termination message, and what is missing of a `subPath`.
+/// termination message, and what it sees of volumes by a `subPath`.
 pub(super) fn prepare(facts: &Facts, config: &ContainerConfig, ips: &[IpAddr]) -> Result<(), RuntimeError> {
     let layout = &facts.layout;
     let (pod, name) = (&*config.pod, config.name.as_str());
@@ -45,8 +45,10 @@ pub(super) fn prepare(facts: &Facts, config: &ContainerConfig, ips: &[IpAddr]) -
     // Whoever the container runs as may write it.
     write(&layout.message(&uid, name, config.restart_count), "", 0o666)?;
 
-    for mount in &config.mounts {
-        sub_path::make(&mount.host_path, &mount.sub_path)
+    for (number, mount) in config.mounts.iter().enumerate().filter(|(_, mount)| !mount.sub_path.as_os_str().is_empty())
+    {
+        let place = layout.sub_path(&uid, &mount.volume, name, number);
+        sub_path::bind(sub_path::volume(&mount.host_path, &mount.sub_path), &mount.sub_path, &place)
             .map_err(|error| RuntimeError::Config(format!("volume {:?}: {error}", mount.volume)))?;
     }
     Ok(())
@@ -64,7 +66,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), RuntimeError> {
     write().map_err(|error| failed(path, &error))
 }
 
-fn make_dir(path: &Path) -> Result<(), RuntimeError> {
+pub(super) fn make_dir(path: &Path) -> Result<(), RuntimeError> {
     DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(|error| failed(path, &error))
 }
 
@@ -120,7 +122,10 @@ pub(super) fn remove_log_dir(layout: &Layout, labels: &HashMap<String, String>) 
     if let (Some(uid), Some(namespace), Some(pod)) =
         (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME))
     {
-        let _ = fs::remove_dir_all(layout.logs.join(format!("{namespace}_{pod}_{uid}")));
+        let dir = layout.logs.join(format!("{namespace}_{pod}_{uid}"));
+        if let Err(error) = tree::remove(&dir) {
+            tracing::warn!(path = %dir.display(), %error, "logs of a pod that is gone were not removed");
+        }
     }
 }
 

@@ -5,17 +5,24 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use podwright_actors::ids::SandboxId;
-use podwright_actors::ports::{EventRecorder, RuntimeError};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{EventRecorder, RuntimeClasses, RuntimeError};
 
+use super::cgroups::Trees;
 use super::client::Client;
-use super::config::{Facts, Layout, labels};
-use super::{node_facts, v1};
+use super::config::{Assigned, Facts, Layout, labels};
+use super::users::Users;
+use super::{NodeSettings, node_facts, v1};
 
 /// Client and layout.
 pub(super) struct Inner {
     pub(super) client: Client,
     pub(super) layout: Layout,
     pub(super) seccomp_profiles: PathBuf,
+    pub(super) settings: NodeSettings,
+    pub(super) runtime_classes: Arc<dyn RuntimeClasses>,
+    pub(super) users: Users,
+    pub(super) cgroups: Trees,
     pub(super) events: Arc<dyn EventRecorder>,
     /// What is known of node and runtime.
     pub(super) facts: Mutex<Option<Facts>>,
@@ -27,17 +34,46 @@ impl Inner {
         let known = self.facts.lock().clone();
         let facts = match known {
             Some(known) => {
-                let resolver = blocking(|| Ok(node_facts::resolver())).await?;
+                let settings = self.settings.clone();
+                let resolver = blocking(move || Ok(node_facts::resolver(&settings))).await?;
                 Facts { resolver, ..known }
             }
             None => {
                 let (layout, profiles) = (self.layout.clone(), self.seccomp_profiles.clone());
-                let facts = node_facts::read_facts(&self.client, layout, profiles).await?;
+                let facts = node_facts::read_facts(&self.client, layout, profiles, self.settings.clone()).await?;
                 *self.facts.lock() = Some(facts.clone());
                 facts
             }
         };
         Ok(Arc::new(facts))
+    }
+
+    /// Node and runtime, as they were when the connection was made; the name servers too.
+    pub(super) async fn known_facts(&self) -> Result<Arc<Facts>, RuntimeError> {
+        let known = self.facts.lock().clone();
+        match known {
+            Some(known) => Ok(Arc::new(known)),
+            None => self.facts().await,
+        }
+    }
+
+    /// What a pod is given by name or number.
+    pub(super) async fn assigned(self: &Arc<Self>, facts: &Facts, pod: &PodObject) -> Result<Assigned, RuntimeError> {
+        let handler = match pod.spec().runtime_class_name.as_deref().filter(|class| !class.is_empty()) {
+            None => String::new(),
+            Some(class) => {
+                let handler = self.runtime_classes.handler(class).await;
+                handler.map_err(|error| RuntimeError::Config(error.to_string()))?
+            }
+        };
+        let own_users = pod.spec().host_users == Some(false) && facts.user_namespaces.contains(&handler);
+        let users = if own_users {
+            let (inner, uid) = (Arc::clone(self), pod.uid().to_string());
+            Some(blocking(move || inner.users.of_pod(&inner.layout.pods, &uid)).await?)
+        } else {
+            None
+        };
+        Ok(Assigned { handler, users })
     }
 
     /// Lets node and runtime be looked at again when they are needed next.

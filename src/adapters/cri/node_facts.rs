@@ -9,7 +9,7 @@ use podwright_actors::ports::RuntimeError;
 use super::client::Client;
 use super::config::{Cgroups, ClusterDns, Driver, Facts, Layout, Resolver, Version};
 use super::inner::blocking;
-use super::{cgroups, v1};
+use super::{NodeSettings, cgroups, v1};
 
 /// What `statfs(2)` says of the one tree of version 2 (`linux/magic.h`).
 const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
@@ -20,7 +20,10 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 const RESOLVED_RESOLV_CONF: &str = "/run/systemd/resolve/resolv.conf";
 
 /// How the node resolves names, as far as a pod can do the same.
-pub(super) fn resolver() -> Resolver {
+pub(super) fn resolver(settings: &NodeSettings) -> Resolver {
+    if let Some(chosen) = &settings.resolv_conf {
+        return Resolver::parse(&read(chosen));
+    }
     let own = read(RESOLV_CONF);
     let text = match own.contains("nameserver 127.0.0.53") {
         true => fs::read_to_string(RESOLVED_RESOLV_CONF).unwrap_or(own),
@@ -37,32 +40,40 @@ pub(super) async fn read_facts(
     client: &Client,
     layout: Layout,
     seccomp_profiles: PathBuf,
+    settings: NodeSettings,
 ) -> Result<Facts, RuntimeError> {
     let status = known(client.status(v1::StatusRequest { verbose: false }).await)?.unwrap_or_default();
     let config = known(client.runtime_config(v1::RuntimeConfigRequest {}).await)?.unwrap_or_default();
-    // Who cannot be asked (containerd before 2.0) makes directories unless it was told otherwise.
+    // Who cannot be asked (containerd before 2.0) does as it was told, and whoever told it tells us.
     let driver = match config.linux.map(|linux| linux.cgroup_driver()) {
         Some(v1::CgroupDriver::Systemd) => Driver::Systemd,
-        Some(v1::CgroupDriver::Cgroupfs) | None => Driver::Cgroupfs,
+        Some(v1::CgroupDriver::Cgroupfs) => Driver::Cgroupfs,
+        None => settings.cgroup_driver.into(),
     };
     let deep =
         |handler: &v1::RuntimeHandler| handler.features.is_some_and(|features| features.recursive_read_only_mounts);
-    let recursive_read_only: BTreeSet<String> =
-        status.runtime_handlers.iter().filter(|handler| deep(handler)).map(|handler| handler.name.clone()).collect();
+    let own_users = |handler: &v1::RuntimeHandler| handler.features.is_some_and(|features| features.user_namespaces);
+    let handlers = |able: &dyn Fn(&v1::RuntimeHandler) -> bool| -> BTreeSet<String> {
+        status.runtime_handlers.iter().filter(|handler| able(handler)).map(|handler| handler.name.clone()).collect()
+    };
+    let (recursive_read_only, user_namespaces) = (handlers(&deep), handlers(&own_users));
     let groups_policy = status.features.is_some_and(|features| features.supplemental_groups_policy);
     blocking(move || {
         let version = cgroup_version();
         Ok(Facts {
             layout,
-            resolver: resolver(),
-            cluster_dns: ClusterDns::default(),
-            cgroups: Cgroups { version, driver, root: "/".to_owned() },
+            resolver: resolver(&settings),
+            cluster_dns: ClusterDns { servers: settings.cluster_dns, domain: settings.cluster_domain },
+            cgroups: Cgroups { version, driver, root: settings.cgroup_root },
+            cpu_millis: std::thread::available_parallelism()
+                .map_or(1000, |cores| i64::try_from(cores.get()).unwrap_or(i64::MAX / 1000) * 1000),
             memory: memory(&read("/proc/meminfo")),
             huge_pages: huge_pages(version),
             seccomp_profiles,
             selinux: Path::new("/sys/fs/selinux/enforce").exists(),
             masked_paths: thermal_throttles(),
             recursive_read_only,
+            user_namespaces,
             groups_policy,
         })
     })

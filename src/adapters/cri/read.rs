@@ -132,18 +132,20 @@ fn container_state(state: v1::ContainerState) -> ContainerState {
 mod tests {
     use super::*;
     use crate::adapters::cri::config::fixtures::{self, facts, seen};
-    use crate::adapters::cri::config::{container_config, sandbox_config};
+    use crate::adapters::cri::config::{Assigned, container_config, sandbox_config};
 
     #[test]
     fn only_what_carries_a_pods_names_is_listed() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
-        let labels = sandbox_config(&facts(), &pod, 0).unwrap().labels;
+        let labels = sandbox_config(&facts(), &Assigned::default(), &pod, 0).unwrap().labels;
         let ours = v1::PodSandbox { id: "s".into(), labels, state: 1, ..Default::default() };
         let other = v1::PodSandbox { id: "x".into(), ..Default::default() };
         let container = v1::Container {
             id: "c".into(),
             pod_sandbox_id: "s".into(),
-            labels: container_config(&facts(), &fixtures::container(&pod, "a", 0), &seen()).unwrap().labels,
+            labels: container_config(&facts(), &Assigned::default(), &fixtures::container(&pod, "a", 0), &seen())
+                .unwrap()
+                .labels,
             state: 1,
             created_at: 5,
             ..Default::default()
@@ -157,7 +159,8 @@ mod tests {
     #[test]
     fn what_was_written_on_a_container_is_read_back() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
-        let config = container_config(&facts(), &fixtures::container(&pod, "a", 7), &seen()).unwrap();
+        let config =
+            container_config(&facts(), &Assigned::default(), &fixtures::container(&pod, "a", 7), &seen()).unwrap();
         let status = v1::ContainerStatus {
             id: "c".into(),
             labels: config.labels,

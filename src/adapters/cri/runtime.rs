@@ -8,25 +8,30 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, try_join};
 use parking_lot::Mutex;
+use podwright_actors::containers::stop::SHORTEST_STOP;
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError, PodRuntimeStatus,
-    RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimeVersion, SandboxConfig, SandboxStatus,
+    CgroupError, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError,
+    PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimeVersion, SandboxConfig,
+    SandboxStatus,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::cgroups::Trees;
 use super::client::Client;
-use super::config::{Layout, labels};
+use super::config::{Facts, Layout, labels};
 use super::create::{self, Made};
 use super::events::Events;
 use super::flights::Flights;
 use super::images::Images;
 use super::inner::{Inner, blocking, gone_is_fine};
+use super::network::NetworkState;
 use super::stop::Stops;
-use super::{CriConfig, OpenError, cgroups, files, read, v1};
+use super::users::Users;
+use super::{CriConfig, OpenError, files, read, v1};
 use crate::adapters::news::News;
 
 /// How much of a command's output is kept ([`ExecOutput`]).
@@ -44,7 +49,8 @@ pub struct CriRuntime {
     images: Images,
     news: Arc<News>,
     flowing: Arc<AtomicBool>,
-    _events: AbortOnDropHandle<()>,
+    network: Arc<NetworkState>,
+    _tasks: [AbortOnDropHandle<()>; 2],
 }
 
 impl fmt::Debug for CriRuntime {
@@ -67,9 +73,15 @@ impl CriRuntime {
             client: client.clone(),
             layout,
             seccomp_profiles: config.root.join("seccomp"),
+            settings: config.settings,
+            runtime_classes: config.runtime_classes,
+            users: Users::default(),
+            cgroups: Trees::default(),
             events: config.events,
             facts: Mutex::default(),
         });
+        let network = Arc::new(NetworkState::default());
+        let watch = Arc::clone(&network).watch(client.clone());
         let (news, flowing) = (Arc::new(News::default()), Arc::new(AtomicBool::new(false)));
         let events = Events {
             client: client.clone(),
@@ -87,7 +99,8 @@ impl CriRuntime {
             images: Images::new(client, config.metrics, config.parallel_pulls, handle.clone()),
             news,
             flowing,
-            _events: AbortOnDropHandle::new(handle.spawn(events.run())),
+            network,
+            _tasks: [AbortOnDropHandle::new(handle.spawn(events.run())), AbortOnDropHandle::new(handle.spawn(watch))],
             inner,
         })
     }
@@ -143,9 +156,10 @@ impl CriRuntime {
             return Ok(());
         }
         let facts = self.inner.facts().await?;
+        let inner = Arc::clone(&self.inner);
         blocking(move || {
             files::remove_log_dir(&facts.layout, &status.labels);
-            cgroups::remove(&facts.cgroups, &uid);
+            inner.cgroups.remove_empty(&facts.cgroups, &uid);
             Ok(())
         })
         .await
@@ -157,9 +171,18 @@ impl CriRuntime {
             Err(RuntimeError::NotFound(_)) => return Ok(()),
             answer => answer?.status.unwrap_or_default(),
         };
-        // The runtime would kill it.
-        if status.state() == v1::ContainerState::ContainerRunning {
-            return Err(RuntimeError::Failed(format!("container {id} runs: stop it first")));
+        match status.state() {
+            // The runtime would kill it.
+            v1::ContainerState::ContainerRunning => {
+                return Err(RuntimeError::Failed(format!("container {id} runs: stop it first")));
+            }
+            // It may run. Nobody has its spec, so what is written on it counts; whether it could run its pre-stop hook
+            // nobody knows either.
+            v1::ContainerState::ContainerUnknown => {
+                let grace = labels::grace(&status.annotations).map_or(SHORTEST_STOP, Duration::from_secs);
+                gone_is_fine(self.stops.stop(id, grace.max(SHORTEST_STOP)).await)?;
+            }
+            v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerExited => {}
         }
         self.inner.remove_container(id.as_str().to_owned()).await?;
         if keep_log {
@@ -275,7 +298,51 @@ impl ContainerRuntime for CriRuntime {
         self.flowing.load(Ordering::Relaxed)
     }
 
+    fn network_problem(&self) -> Option<String> {
+        self.network.problem()
+    }
+
     fn counts_its_calls(&self) -> bool {
         true
+    }
+}
+
+impl CriRuntime {
+    /// Does something with the cgroups as they are kept now.
+    async fn in_cgroups<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Trees, &Facts) -> Result<T, CgroupError> + Send + 'static,
+    ) -> Result<T, CgroupError> {
+        let unknown = |error: RuntimeError| CgroupError::Unknown(error.to_string());
+        let facts = self.inner.known_facts().await.map_err(unknown)?;
+        let inner = Arc::clone(&self.inner);
+        blocking(move || Ok(work(&inner.cgroups, &facts))).await.map_err(unknown)?
+    }
+}
+
+impl PodCgroups for CriRuntime {
+    fn exists<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<bool, CgroupError>> {
+        let pod = Arc::clone(pod);
+        self.in_cgroups(move |trees, facts| Ok(trees.exists(&facts.cgroups, &pod))).boxed()
+    }
+
+    fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>> {
+        let pod = Arc::clone(pod);
+        let make = move |trees: &Trees, facts: &Facts| {
+            // Whose a cgroup is shows by the directory of its pod, which is there before.
+            let dir = facts.layout.pods.join(pod.uid().to_string());
+            files::make_dir(&dir).map_err(|error| CgroupError::Unknown(error.to_string()))?;
+            trees.make(&facts.cgroups, facts.cpu_millis, &pod)
+        };
+        self.in_cgroups(make).boxed()
+    }
+
+    fn remove<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), CgroupError>> {
+        let uid = uid.clone();
+        self.in_cgroups(move |trees, facts| trees.remove(&facts.cgroups, &uid)).boxed()
+    }
+
+    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, CgroupError>> {
+        self.in_cgroups(|trees, facts| Ok(trees.pods(&facts.cgroups, &facts.layout.pods))).boxed()
     }
 }

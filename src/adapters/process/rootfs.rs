@@ -63,8 +63,12 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
     for link in links {
         let at = run.rootfs.join(&link.at);
         make_parent(&at)?;
-        sub_path::make(&link.to, &link.sub_path)?;
-        symlink(&link.to, &at)?;
+        if link.sub_path.as_os_str().is_empty() {
+            symlink(&link.to, &at)?;
+        } else {
+            // Not by the name that the volume has for it: that may be a link to anywhere.
+            symlink(sub_path::resolve(sub_path::volume(&link.to, &link.sub_path), &link.sub_path)?, &at)?;
+        }
     }
     // A mount that covers it would make us write into the volume.
     if !links.iter().any(|link| run.termination_log.starts_with(&link.at)) {

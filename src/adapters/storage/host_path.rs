@@ -11,22 +11,25 @@ use podwright_actors::ports::StorageError;
 /// Checks, and for the types that say so makes, the path (core/v1 `HostPathType`).
 pub(super) fn set_up(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, StorageError> {
     let path = Path::new(&source.path);
+    let kind = source.type_.as_deref().unwrap_or_default();
+    let named = match kind {
+        "" => format!("hostPath {}", path.display()),
+        kind => format!("hostPath {} of type {kind}", path.display()),
+    };
     let refused = |reason: String| StorageError::Volume { volume: volume.to_owned(), reason };
     let meta = match fs::metadata(path) {
         Ok(meta) => Some(meta),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(_) if source.type_.as_deref().unwrap_or_default().is_empty() => None,
-        Err(error) => return Err(refused(format!("hostPath {} cannot be checked: {error}", path.display()))),
+        Err(_) if kind.is_empty() => None,
+        Err(error) => return Err(refused(format!("{named} cannot be checked: {error}"))),
     };
-    let made = |result: io::Result<()>| {
-        result.map_err(|error| refused(format!("hostPath {} cannot be made: {error}", path.display())))
-    };
+    let made = |result: io::Result<()>| result.map_err(|error| refused(format!("{named} cannot be made: {error}")));
     let is = |what: &str, check: fn(&FileType) -> bool, meta: Option<&Metadata>| match meta {
         Some(meta) if check(&meta.file_type()) => Ok(()),
-        Some(_) => Err(refused(format!("hostPath {} is not a {what}: correct its path or type", path.display()))),
-        None => Err(refused(format!("hostPath {} does not exist: make the {what} first", path.display()))),
+        Some(_) => Err(refused(format!("{named} is not a {what}: correct its path or type"))),
+        None => Err(refused(format!("{named} does not exist: make the {what} first"))),
     };
-    match (source.type_.as_deref().unwrap_or_default(), &meta) {
+    match (kind, &meta) {
         ("", _) => {}
         ("DirectoryOrCreate", None) => made(DirBuilder::new().recursive(true).mode(0o755).create(path))?,
         ("FileOrCreate", None) => {
@@ -38,7 +41,7 @@ pub(super) fn set_up(volume: &str, source: &HostPathVolumeSource) -> Result<Path
         ("Socket", meta) => is("socket", FileType::is_socket, meta.as_ref())?,
         ("CharDevice", meta) => is("character device", FileType::is_char_device, meta.as_ref())?,
         ("BlockDevice", meta) => is("block device", FileType::is_block_device, meta.as_ref())?,
-        (other, _) => return Err(refused(format!("hostPath type {other:?} does not exist: correct it"))),
+        (_, _) => return Err(refused(format!("{named} cannot be had: there is no such type: correct it"))),
     }
     Ok(path.to_owned())
 }

@@ -1,4 +1,6 @@
-//! Removing what belongs to a pod, and nothing else: links are never followed, mounts never entered.
+//! Removing what belongs to a pod, and nothing else: links are never followed, mounts never entered. What was mounted for the
+//! pod is unmounted, in whichever life of the agent that was; a mount that nobody here made stays, and with it all that is
+//! in its way.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,16 +8,51 @@ use std::path::Path;
 
 use podwright_actors::ports::StorageError;
 
-use super::{entries, io_error, is_dir};
+use super::empty_dir::TMPFS;
+use super::{EMPTY_DIR, PLUGINS, entries, io_error, is_dir};
+use crate::adapters::mounts::{self, UnmountError};
 
-/// Removes the volumes of the named plugins with their content. Others stay: their content is not the node's to remove.
-pub(super) fn volumes(dir: &Path, plugins: &[&str]) -> Result<(), StorageError> {
-    for plugin in plugins {
+/// Removes the volumes that are made here, with their content. Others stay: their content is not the node's to remove.
+pub(super) fn volumes(dir: &Path) -> Result<(), StorageError> {
+    sub_paths(dir)?;
+    for plugin in PLUGINS {
         for volume in entries(&dir.join("volumes").join(plugin))? {
+            if *plugin == EMPTY_DIR {
+                memory(&volume)?;
+            }
             tree(&volume)?;
         }
     }
     Ok(())
+}
+
+/// Unmounts a volume in memory.
+fn memory(volume: &Path) -> Result<(), StorageError> {
+    match mounts::right_at(volume).map_err(|error| io_error(volume, &error))? {
+        Some(mounted) if mounted.kind == TMPFS => unmounted(&name(volume), volume),
+        _ => Ok(()),
+    }
+}
+
+/// Unmounts what containers saw of volumes by a `subPath`, and removes the places.
+fn sub_paths(dir: &Path) -> Result<(), StorageError> {
+    let places = dir.join(mounts::SUB_PATHS);
+    for mounted in mounts::below(&places).map_err(|error| io_error(&places, &error))? {
+        let volume = mounted.at.ancestors().nth(2).map(name).unwrap_or_default();
+        unmounted(&volume, &mounted.at)?;
+    }
+    tree(&places)
+}
+
+fn unmounted(volume: &str, path: &Path) -> Result<(), StorageError> {
+    mounts::take_down(path).map_err(|error| match error {
+        UnmountError::Busy { .. } => StorageError::Busy { volume: volume.to_owned(), reason: error.to_string() },
+        UnmountError::Refused { .. } => StorageError::Volume { volume: volume.to_owned(), reason: error.to_string() },
+    })
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Removes the directory of a pod. While a volume is left nothing but empty volumes is removed.

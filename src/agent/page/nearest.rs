@@ -35,6 +35,7 @@ fn is_own(wait: &Wait, now: Time) -> bool {
         // It becomes late although nothing happens to it.
         What::Grace => wait.is_overdue(now),
         What::Rejected
+        | What::Network
         | What::Volume
         | What::Image
         | What::CrashBackoff

@@ -37,7 +37,7 @@ fn cgroups(uid: &str) -> Vec<String> {
         }
     }
     let mut found = vec![];
-    walk(Path::new("/sys/fs/cgroup"), 3, &format!("pod{uid}"), &mut found);
+    walk(Path::new("/sys/fs/cgroup"), 4, &format!("pod{uid}"), &mut found);
     found
 }
 

@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use podwright::adapters::cri::{CriConfig, CriRuntime};
-use podwright_actors::ports::RuntimeName;
+use podwright::adapters::cri::{CriConfig, CriRuntime, NodeSettings};
+use podwright_actors::ports::{NoRuntimeClasses, RuntimeName};
 use podwright_metrics::Metrics;
 
 use super::calls;
 use super::instance::Instance;
 use crate::agent::harness::{Agent, Place, eventually};
 use crate::support::fake_ports::Events;
+
+/// Below which cgroup all pods of the tests are.
+pub(super) const CGROUP_ROOT: &str = "/podwright-tests";
 
 /// The containerd, for as long as a test has its turn.
 pub(super) struct Containerd(Instance);
@@ -46,9 +49,9 @@ impl Containerd {
         format!("--runtime=cri=unix://{}", self.socket().display())
     }
 
-    /// Starts an agent that uses it.
+    /// Starts an agent that uses it, with cgroups apart from those of the machine's own node.
     pub(super) async fn agent(&self, place: &Place) -> Agent {
-        place.start(&[&self.runtime()]).await
+        place.start(&[&self.runtime(), &format!("--cgroup-root={CGROUP_ROOT}")]).await
     }
 
     /// A client of it.
@@ -61,6 +64,8 @@ impl Containerd {
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
+            settings: NodeSettings { cgroup_root: CGROUP_ROOT.into(), ..NodeSettings::default() },
+            runtime_classes: Arc::new(NoRuntimeClasses),
             events: Arc::new(Events::default()),
         };
         CriRuntime::open(config).unwrap()

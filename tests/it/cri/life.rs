@@ -20,7 +20,8 @@ async fn the_examples_run_as_containers() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
-    let agent = place.start(&[&containerd.runtime(), "--manifests", examples]).await;
+    let cgroups = format!("--cgroup-root={}", super::containerd::CGROUP_ROOT);
+    let agent = place.start(&[&containerd.runtime(), &cgroups, "--manifests", examples]).await;
 
     for name in ["hello-n1", "hooks-n1", "probes-n1", "stubborn-n1", "volumes-n1"] {
         let pod = agent.ready(name).await;

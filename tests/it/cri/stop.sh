@@ -38,6 +38,7 @@ end() {
             */kubepods/*pod*) rmdir "/sys/fs/cgroup${group%/*}" /sys/fs/cgroup/*"${group%/*}" ;;
         esac
     done
+    find /sys/fs/cgroup/podwright-tests /sys/fs/cgroup/*/podwright-tests -depth -type d -exec rmdir {} \;
     # What a mount hides comes to light once it is gone, so the last one goes first.
     for mount in $(awk -v base="$base/" 'index($5, base) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
         umount -l "$mount"

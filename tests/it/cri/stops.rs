@@ -62,6 +62,8 @@ async fn a_shorter_grace_takes_effect_at_once_and_creations_are_not_doubled() {
         args: vec![],
         env: vec![],
         mounts: vec![],
+        devices: vec![],
+        cdi_devices: vec![],
     };
     let id = runtime.create_container(config()).await.unwrap();
     assert_eq!(again.create_container(config()).await.unwrap(), id);

@@ -1,6 +1,6 @@
 //! What is told of pods that wait: the text that people read, and the fields that programs do.
 
-mod reading;
+pub(super) mod reading;
 
 use std::time::Duration;
 

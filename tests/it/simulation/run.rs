@@ -154,6 +154,7 @@ impl Course {
             explain_event_after: Duration::from_secs(300),
         };
         let ports = NodePorts {
+            cgroups: None,
             runtime: Arc::new(Faulty::new(world.clone())),
             network: Arc::new(FaultyNetwork::new(world.clone())),
             storage: self.disk.clone(),

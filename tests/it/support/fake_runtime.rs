@@ -89,6 +89,7 @@ struct State {
     pods: BTreeMap<PodUid, Pod>,
     scripts: BTreeMap<String, Script>,
     failing: BTreeMap<Op, RuntimeError>,
+    no_network: Option<String>,
     panicking: BTreeSet<Op>,
     slow: BTreeMap<Op, Duration>,
     slow_reads: BTreeMap<PodUid, Duration>,
@@ -151,6 +152,11 @@ impl FakeRuntime {
     pub(crate) fn unreachable(&self) {
         let error = RuntimeError::Unreachable("nobody listens".into());
         self.state.lock().failing.extend(Op::ALL.map(|op| (op, error.clone())));
+    }
+
+    /// There is no network for pods, for this reason; or there is one.
+    pub(crate) fn no_network(&self, why: Option<&str>) {
+        self.state.lock().no_network = why.map(str::to_owned);
     }
 
     pub(crate) fn panic_in(&self, op: Op) {

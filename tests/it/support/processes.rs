@@ -127,6 +127,8 @@ pub(crate) fn script(pod: &Arc<PodObject>, sandbox: &SandboxId, script: &str) ->
         args: Vec::new(),
         env: Vec::new(),
         mounts: Vec::new(),
+        devices: vec![],
+        cdi_devices: vec![],
     }
 }
 

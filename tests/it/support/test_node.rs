@@ -11,7 +11,9 @@ use podwright_actors::containers::perform::ContainersConfig;
 use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{ContainerRuntime, NetworkClient, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright_actors::ports::{
+    ContainerRuntime, NetworkClient, PodCgroups, SourceKind, SourceProblem, SourceSet, TokioClock,
+};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::shutdown::ShutdownGate;
 use podwright_actors::status::NodeFacts;
@@ -19,6 +21,7 @@ use podwright_actors::time::Time;
 use podwright_metrics::{Format, Metrics};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::fake_cgroups::FakeCgroups;
 use super::fake_ports::{Events, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
 use super::pods::PodBuilder;
@@ -50,6 +53,8 @@ pub(crate) struct TestNode {
 pub(crate) struct Setup {
     pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
+    /// If pods have cgroups of their own.
+    pub(crate) cgroups: Option<Arc<FakeCgroups>>,
     pub(crate) cpu_millis: i64,
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
@@ -73,6 +78,7 @@ impl Setup {
         Setup {
             runtime: Arc::new(FakeRuntime::new(clock, with_events)),
             storage: Arc::default(),
+            cgroups: None,
             cpu_millis: 4000,
             resync: Duration::from_secs(60),
             sources: vec![SourceKind::File, SourceKind::Api],
@@ -83,7 +89,7 @@ impl Setup {
     }
 
     pub(crate) fn start(self) -> TestNode {
-        let Setup { runtime, storage, cpu_millis, resync, sources, clock, judge, over } = self;
+        let Setup { runtime, storage, cgroups, cpu_millis, resync, sources, clock, judge, over } = self;
         let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
         let (below, network) = over.unwrap_or_else(fakes);
         let (events, gate, metrics) = (Arc::new(Events::default()), Arc::new(ShutdownGate::default()), Metrics::new());
@@ -105,6 +111,7 @@ impl Setup {
             sources,
         };
         let ports = NodePorts {
+            cgroups: cgroups.map(|cgroups| cgroups as Arc<dyn PodCgroups>),
             recorder: Some(Arc::new(Recorder::new(Recorder::SMALLEST))),
             runtime: below,
             network,

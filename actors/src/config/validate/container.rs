@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, EphemeralContainer, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EnvVar, EphemeralContainer, PodSpec, VolumeMount};
 
 use super::report::Report;
 use super::{names, probes, resources};
@@ -243,10 +243,33 @@ fn mounts(path: &str, container: &Container, known: &Known<'_>, report: &mut Rep
             report.add(format!("{path}.subPathExpr"), "is set beside subPath", "keep one of the two");
         }
         let modes = ["None", "HostToContainer", "Bidirectional"];
-        report.one_of(format!("{path}.mountPropagation"), mount.mount_propagation.as_deref(), &modes);
+        let propagation = mount.mount_propagation.as_deref();
+        report.one_of(format!("{path}.mountPropagation"), propagation, &modes);
+        let privileged = container.security_context.as_ref().and_then(|own| own.privileged) == Some(true);
+        if propagation == Some("Bidirectional") && !privileged {
+            let remedy = "set securityContext.privileged, or use HostToContainer";
+            report.add(format!("{path}.mountPropagation"), "is Bidirectional, for privileged containers only", remedy);
+        }
+        recursive_read_only(&path, mount, report);
     }
     for (i, device) in container.volume_devices.iter().flatten().enumerate() {
         volume_name(&format!("{path}.volumeDevices[{i}]"), &device.name, known, report);
+    }
+}
+
+/// KEP-3857: only what is read-only, and shows no mount of later, can be so with all below it.
+fn recursive_read_only(path: &str, mount: &VolumeMount, report: &mut Report) {
+    let path = format!("{path}.recursiveReadOnly");
+    let wanted = mount.recursive_read_only.as_deref();
+    report.one_of(path.clone(), wanted, &["Disabled", "IfPossible", "Enabled"]);
+    if matches!(wanted, None | Some("Disabled")) {
+        return;
+    }
+    if mount.read_only != Some(true) {
+        report.add(path.clone(), "is set on a mount that can be written to", "set readOnly, or remove it");
+    }
+    if !matches!(mount.mount_propagation.as_deref(), None | Some("None")) {
+        report.add(path, "is set beside mountPropagation", "remove mountPropagation, or set it to None");
     }
 }
 

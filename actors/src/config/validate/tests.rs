@@ -53,7 +53,8 @@ fn a_pod_without_fault_has_no_problem() {
             {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "C", "valueFrom": {"resourceFieldRef": {"resource": "requests.memory", "divisor": "1Mi"}}},
         ],
-        "volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "x/y"}, {"name": "b", "mountPath": "/b"}],
+        "volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "x/y"}, {"name": "b", "mountPath": "/b",
+            "readOnly": true, "recursiveReadOnly": "Enabled", "mountPropagation": "None"}],
         "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1000m", "memory": "1Gi"}},
         "livenessProbe": {"httpGet": {"port": "http"}, "periodSeconds": 1, "terminationGracePeriodSeconds": 1},
         "readinessProbe": {"tcpSocket": {"port": 80}, "successThreshold": 3},
@@ -195,6 +196,23 @@ fn each_fault_of_a_container_is_named() {
             "volumeMounts[1].mountPath",
         ),
         (json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "subPath": "../y"}]}), "volumeMounts[0].subPath"),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "mountPropagation": "Bidirectional"}]}),
+            "volumeMounts[0].mountPropagation",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "recursiveReadOnly": "IfPossible"}]}),
+            "volumeMounts[0].recursiveReadOnly",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "readOnly": true, "recursiveReadOnly": "Deep"}]}),
+            "volumeMounts[0].recursiveReadOnly",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/x", "readOnly": true, "recursiveReadOnly": "Enabled",
+                "mountPropagation": "HostToContainer"}]}),
+            "volumeMounts[0].recursiveReadOnly",
+        ),
         (json!({"resources": {"limits": {"cpu": "fast"}}}), "resources.limits.cpu"),
         (json!({"resources": {"requests": {"cpu": "-1"}}}), "resources.requests.cpu"),
         (json!({"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1001m"}}}), "resources.requests.cpu"),

@@ -92,6 +92,8 @@ impl ContainerManager {
             args: resolved.args,
             env: resolved.env,
             mounts: resolved.mounts,
+            devices: resolved.devices,
+            cdi_devices: resolved.cdi_devices,
         };
         let runtime = &self.ports.runtime;
         let name = container.container_name();

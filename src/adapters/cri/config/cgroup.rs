@@ -68,8 +68,13 @@ impl Qos {
 impl Cgroups {
     /// The path of a pod's cgroup, below which the runtime makes those of its containers (upstream `GetPodCgroupParent`,
     /// kubelet 1.36).
-    pub(super) fn of_pod(&self, pod: &PodObject) -> String {
+    pub(crate) fn of_pod(&self, pod: &PodObject) -> String {
         self.path(Qos::of(pod), &pod.uid().to_string())
+    }
+
+    /// The path of the one that all pods are below.
+    pub(crate) fn all_pods(&self) -> String {
+        self.join(&[])
     }
 
     /// Where the cgroup of a pod may be whose spec is gone: in that of any class.
@@ -79,8 +84,13 @@ impl Cgroups {
 
     fn path(&self, qos: Qos, uid: &str) -> String {
         let of_pod = format!("pod{uid}");
-        let parts = self.root.split('/').filter(|part| !part.is_empty()).chain(["kubepods"]);
-        let parts: Vec<&str> = parts.chain(qos.cgroup()).chain([of_pod.as_str()]).collect();
+        let parts: Vec<&str> = qos.cgroup().into_iter().chain([of_pod.as_str()]).collect();
+        self.join(&parts)
+    }
+
+    fn join(&self, parts: &[&str]) -> String {
+        let root = self.root.split('/').filter(|part| !part.is_empty()).chain(["kubepods"]);
+        let parts: Vec<&str> = root.chain(parts.iter().copied()).collect();
         match self.driver {
             Driver::Cgroupfs => format!("/{}", parts.join("/")),
             Driver::Systemd => slices(&parts),

@@ -7,6 +7,7 @@ use podwright_actors::pod::PodObject;
 
 use super::cgroup::Cgroups;
 use super::dns::{ClusterDns, Resolver};
+use crate::adapters::mounts;
 
 /// The node, as far as pods see it. A plain value: whoever translates a pod reads nothing else.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Facts {
     pub(crate) cluster_dns: ClusterDns,
     /// How the node's cgroups are kept.
     pub(crate) cgroups: Cgroups,
+    /// Processors of the machine in thousandths of one.
+    pub(crate) cpu_millis: i64,
     /// Memory of the machine in bytes.
     pub(crate) memory: i64,
     /// Sizes of huge pages that the kernel knows, in bytes.
@@ -32,6 +35,8 @@ pub(crate) struct Facts {
     pub(crate) masked_paths: Vec<String>,
     /// Runtime handlers that can make mounts read-only with all that is mounted below; the default one has no name.
     pub(crate) recursive_read_only: BTreeSet<String>,
+    /// Runtime handlers that can give a pod users of its own.
+    pub(crate) user_namespaces: BTreeSet<String>,
     /// Whether the runtime heeds `supplementalGroupsPolicy`.
     pub(crate) groups_policy: bool,
 }
@@ -62,6 +67,11 @@ impl Layout {
     /// What a pod's containers see as `/etc/hosts`.
     pub(crate) fn hosts(&self, uid: &str) -> PathBuf {
         self.pods.join(uid).join("etc-hosts")
+    }
+
+    /// What a container sees of a volume by its mount of this number, if that has a `subPath`.
+    pub(crate) fn sub_path(&self, uid: &str, volume: &str, container: &str, number: usize) -> PathBuf {
+        self.pods.join(uid).join(mounts::SUB_PATHS).join(volume).join(container).join(number.to_string())
     }
 
     /// The file that a run sees at its termination message path.

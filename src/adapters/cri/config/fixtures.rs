@@ -27,12 +27,14 @@ pub(crate) fn facts() -> Facts {
         resolver: Resolver::default(),
         cluster_dns: ClusterDns::default(),
         cgroups: Cgroups { version: Version::V2 { swap: true }, driver: Driver::Cgroupfs, root: "/".into() },
+        cpu_millis: 2000,
         memory: 4 << 30,
         huge_pages: vec![],
         seccomp_profiles: "/r/seccomp".into(),
         selinux: false,
         masked_paths: vec![],
         recursive_read_only: Default::default(),
+        user_namespaces: Default::default(),
         groups_policy: false,
     }
 }
@@ -56,6 +58,8 @@ pub(crate) fn container(pod: &Arc<PodObject>, name: &str, restart_count: u32) ->
         args: vec![],
         env: vec![],
         mounts: vec![],
+        devices: vec![],
+        cdi_devices: vec![],
     }
 }
 

@@ -103,6 +103,11 @@ pub(super) fn annotations_of_container(config: &ContainerConfig, container: &Con
     .collect()
 }
 
+/// How long a container may take to stop whose spec is gone, in seconds, as its annotations tell.
+pub(crate) fn grace(annotations: &HashMap<String, String>) -> Option<u64> {
+    [POD_DELETION_GRACE, POD_GRACE].into_iter().find_map(|key| annotations.get(key)?.parse().ok())
+}
+
 fn json<T: Serialize>(value: &T) -> Option<String> {
     serde_json::to_string(value).ok()
 }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, Mount};
 
+use super::assigned::Assigned;
 use super::error::ConfigError;
 use super::facts::Facts;
 use super::labels;
@@ -20,6 +21,7 @@ pub(super) fn absolute(path: &str) -> String {
 /// What the spec mounts, and where it leaves room the pod's `/etc/hosts` and the file for the termination message.
 pub(super) fn of_container(
     facts: &Facts,
+    assigned: &Assigned,
     config: &ContainerConfig,
     container: &Container,
 ) -> Result<Vec<v1::Mount>, ConfigError> {
@@ -30,8 +32,10 @@ pub(super) fn of_container(
             remedy: "mount a volume of files instead",
         });
     }
-    let mut mounts =
-        config.mounts.iter().map(|mount| volume(facts, config, container, mount)).collect::<Result<Vec<_>, _>>()?;
+    let wanted = config.mounts.iter().enumerate();
+    let mut mounts = wanted
+        .map(|(number, mount)| volume(facts, assigned, config, container, number, mount))
+        .collect::<Result<Vec<_>, _>>()?;
     let uid = config.pod.uid().to_string();
     let ours = [
         (HOSTS.to_owned(), facts.layout.hosts(&uid)),
@@ -47,13 +51,22 @@ pub(super) fn of_container(
             });
         }
     }
+    // What the pod's users own on the node is shown to them as theirs.
+    if let Some(users) = assigned.users {
+        for mount in &mut mounts {
+            mount.uid_mappings = vec![users.mapping()];
+            mount.gid_mappings = vec![users.mapping()];
+        }
+    }
     Ok(mounts)
 }
 
 fn volume(
     facts: &Facts,
+    assigned: &Assigned,
     config: &ContainerConfig,
     container: &Container,
+    number: usize,
     mount: &Mount,
 ) -> Result<v1::Mount, ConfigError> {
     let container_path = absolute(&mount.container_path);
@@ -63,10 +76,15 @@ fn volume(
         .flatten()
         .find(|wanted| wanted.name == mount.volume && absolute(&wanted.mount_path) == container_path);
     let propagation = wanted.map_or(Ok(MountPropagation::PropagationPrivate), propagation)?;
-    let deep = wanted.map_or(Ok(false), |wanted| recursive_read_only(facts, &config.pod, wanted))?;
+    let deep = wanted.map_or(Ok(false), |wanted| recursive_read_only(facts, assigned, wanted))?;
+    let host_path = match mount.sub_path.as_os_str().is_empty() {
+        true => mount.host_path.clone(),
+        // By then what the path leads to was checked and is mounted there.
+        false => facts.layout.sub_path(&config.pod.uid().to_string(), &mount.volume, config.name.as_str(), number),
+    };
     Ok(v1::Mount {
         container_path,
-        host_path: mount.host_path.display().to_string(),
+        host_path: host_path.display().to_string(),
         readonly: mount.read_only,
         selinux_relabel: facts.selinux && pod_volume(&config.pod, &mount.volume).is_some_and(is_made_here),
         propagation: propagation.into(),
@@ -89,9 +107,8 @@ fn propagation(wanted: &VolumeMount) -> Result<MountPropagation, ConfigError> {
 }
 
 /// Whether all that is mounted below a mount is read-only with it (KEP-3857).
-fn recursive_read_only(facts: &Facts, pod: &PodObject, wanted: &VolumeMount) -> Result<bool, ConfigError> {
-    let handler = pod.spec().runtime_class_name.as_deref().unwrap_or_default();
-    let possible = facts.recursive_read_only.contains(handler);
+fn recursive_read_only(facts: &Facts, assigned: &Assigned, wanted: &VolumeMount) -> Result<bool, ConfigError> {
+    let possible = facts.recursive_read_only.contains(&assigned.handler);
     match wanted.recursive_read_only.as_deref() {
         None | Some("" | "Disabled") => Ok(false),
         Some("IfPossible") => Ok(possible),

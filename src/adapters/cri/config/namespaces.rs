@@ -3,22 +3,33 @@
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::ContainerConfig;
 
+use super::assigned::Assigned;
 use super::container::Seen;
 use super::definition;
 use super::error::ConfigError;
+use super::facts::Facts;
 use crate::adapters::cri::v1::{self, NamespaceMode};
 
 /// The namespaces of a pod's sandbox, and of its containers unless they say otherwise (upstream `NamespacesForPod`, kubelet
 /// 1.36).
-pub(super) fn of_pod(pod: &PodObject) -> Result<v1::NamespaceOption, ConfigError> {
+pub(super) fn of_pod(facts: &Facts, assigned: &Assigned, pod: &PodObject) -> Result<v1::NamespaceOption, ConfigError> {
     let spec = pod.spec();
-    if spec.host_users == Some(false) {
-        return Err(ConfigError::Unsupported {
-            field: "spec.hostUsers".into(),
-            reason: "is false, and this node gives pods no users of their own",
-            remedy: "remove it or set it to true",
-        });
-    }
+    let users = match (spec.host_users, assigned.users) {
+        (Some(false), _) if !facts.user_namespaces.contains(&assigned.handler) => {
+            return Err(ConfigError::Unsupported {
+                field: "spec.hostUsers".into(),
+                reason: "is false, and the container runtime cannot give a pod users of its own",
+                remedy: "remove it, or use a runtime that tells of user namespaces (containerd 2.0) and a kernel that has \
+                         them",
+            });
+        }
+        (Some(false), Some(users)) => v1::UserNamespace {
+            mode: NamespaceMode::Pod.into(),
+            uids: vec![users.mapping()],
+            gids: vec![users.mapping()],
+        },
+        _ => v1::UserNamespace { mode: NamespaceMode::Node.into(), uids: vec![], gids: vec![] },
+    };
     let is = |flag: Option<bool>| flag.unwrap_or(false);
     let pid = match (is(spec.host_pid), is(spec.share_process_namespace)) {
         (true, _) => NamespaceMode::Node,
@@ -31,13 +42,18 @@ pub(super) fn of_pod(pod: &PodObject) -> Result<v1::NamespaceOption, ConfigError
         pid: pid.into(),
         ipc: shared(is(spec.host_ipc)).into(),
         target_id: String::new(),
-        userns_options: Some(v1::UserNamespace { mode: NamespaceMode::Node.into(), uids: vec![], gids: vec![] }),
+        userns_options: Some(users),
     })
 }
 
 /// The namespaces of one container: an ephemeral one may look at the processes of another.
-pub(super) fn of_container(config: &ContainerConfig, seen: &Seen) -> Result<v1::NamespaceOption, ConfigError> {
-    let mut namespaces = of_pod(&config.pod)?;
+pub(super) fn of_container(
+    facts: &Facts,
+    assigned: &Assigned,
+    config: &ContainerConfig,
+    seen: &Seen,
+) -> Result<v1::NamespaceOption, ConfigError> {
+    let mut namespaces = of_pod(facts, assigned, &config.pod)?;
     let Some(target) = target_name(config) else { return Ok(namespaces) };
     let id = seen
         .target

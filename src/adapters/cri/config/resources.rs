@@ -17,7 +17,7 @@ use crate::adapters::cri::v1;
 /// Bounds of `cpu.shares` in the kernel; without a request a container gets the least (upstream `MilliCPUToShares`).
 const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
 /// In microseconds: how often a container gets its share, and the least that it gets (upstream `MilliCPUToQuota`).
-const PERIOD: i64 = 100_000;
+pub(super) const PERIOD: i64 = 100_000;
 const LEAST_QUOTA: i64 = 1000;
 
 /// What is asked for of CPU and memory. A CPU request of nothing is not the same as none.

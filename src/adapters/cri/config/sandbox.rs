@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 use podwright_actors::pod::{PodObject, is_sidecar};
 
+use super::assigned::Assigned;
 use super::error::ConfigError;
 use super::facts::Facts;
 use super::{dns, hosts, labels, resources, security};
@@ -16,6 +17,7 @@ use crate::adapters::cri::v1;
 /// [`ConfigError`] for the first thing that cannot be had.
 pub(crate) fn sandbox_config(
     facts: &Facts,
+    assigned: &Assigned,
     pod: &PodObject,
     attempt: u32,
 ) -> Result<v1::PodSandboxConfig, ConfigError> {
@@ -36,7 +38,7 @@ pub(crate) fn sandbox_config(
         annotations: labels::annotations_of_sandbox(pod),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: facts.cgroups.of_pod(pod),
-            security_context: Some(security::of_sandbox(facts, pod)?),
+            security_context: Some(security::of_sandbox(facts, assigned, pod)?),
             sysctls: sysctls(pod),
             overhead: Some(overhead),
             resources: Some(resources),

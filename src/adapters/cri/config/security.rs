@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Container, PodSecurityContext, SecurityContext}
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
 
+use super::assigned::Assigned;
 use super::container::{ImageUser, Seen};
 use super::error::ConfigError;
 use super::facts::Facts;
@@ -32,11 +33,15 @@ const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
 const WINDOWS: &str = "is set, and this node runs Linux";
 
 /// What a pod's sandbox runs as.
-pub(super) fn of_sandbox(facts: &Facts, pod: &PodObject) -> Result<v1::LinuxSandboxSecurityContext, ConfigError> {
+pub(super) fn of_sandbox(
+    facts: &Facts,
+    assigned: &Assigned,
+    pod: &PodObject,
+) -> Result<v1::LinuxSandboxSecurityContext, ConfigError> {
     let none = PodSecurityContext::default();
     let context = pod_context(pod)?.unwrap_or(&none);
     Ok(v1::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces::of_pod(pod)?),
+        namespace_options: Some(namespaces::of_pod(facts, assigned, pod)?),
         selinux_options: context.se_linux_options.as_ref().map(profiles::selinux),
         run_as_user: context.run_as_user.map(id),
         run_as_group: context.run_as_group.map(id),
@@ -53,6 +58,7 @@ pub(super) fn of_sandbox(facts: &Facts, pod: &PodObject) -> Result<v1::LinuxSand
 /// `determineEffectiveSecurityContext`, kubelet 1.36).
 pub(super) fn of_container(
     facts: &Facts,
+    assigned: &Assigned,
     config: &ContainerConfig,
     container: &Container,
     seen: &Seen,
@@ -85,7 +91,7 @@ pub(super) fn of_container(
     Ok(v1::LinuxContainerSecurityContext {
         capabilities,
         privileged: own.privileged == Some(true),
-        namespace_options: Some(namespaces::of_container(config, seen)?),
+        namespace_options: Some(namespaces::of_container(facts, assigned, config, seen)?),
         selinux_options: selinux.map(profiles::selinux),
         run_as_user: run_as_user.map(id),
         run_as_username,

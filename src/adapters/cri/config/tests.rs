@@ -1,6 +1,7 @@
 //! What pods become, by tables of what a kubelet 1.36 asks for.
 
 mod dns;
+mod limits;
 mod mounts;
 mod names;
 mod resources;

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use parking_lot::Mutex;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{EventRecorder, PodEvent, RuntimeName};
+use podwright_actors::ports::{EventRecorder, NoRuntimeClasses, PodEvent, RuntimeName};
 use podwright_metrics::Metrics;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 
 use super::super::v1::image_service_server::{ImageService, ImageServiceServer};
 use super::super::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
-use super::super::{CriConfig, CriRuntime, v1};
+use super::super::{CriConfig, CriRuntime, NodeSettings, v1};
 
 /// What becomes of a creation. Where nothing is told, it is made.
 pub(super) enum Answer {
@@ -101,6 +101,8 @@ impl Fake {
             parallel_pulls: parallel_pulls.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
+            settings: NodeSettings::default(),
+            runtime_classes: Arc::new(NoRuntimeClasses),
             events: told.clone(),
         })
         .unwrap();

@@ -23,6 +23,8 @@ fn config(edit: impl FnOnce(&mut PodSpec, &mut ContainerConfig)) -> ContainerCon
         args: vec!["1".into()],
         env: Vec::new(),
         mounts: Vec::new(),
+        devices: vec![],
+        cdi_devices: vec![],
     };
     edit(&mut spec, &mut config);
     config.pod = object(spec);

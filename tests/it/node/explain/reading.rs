@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::test_node::TestNode;
 
-pub(super) fn explain(node: &TestNode, name: &str) -> Explanation {
+pub(in crate::node) fn explain(node: &TestNode, name: &str) -> Explanation {
     let explanation = node.node.explainer.explain(&FullName::new("test", name), &|_| Vec::new());
     let explanation = explanation.unwrap_or_else(|| panic!("no pod {name}"));
     assert_shape(&explanation);

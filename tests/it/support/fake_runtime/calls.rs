@@ -235,6 +235,10 @@ impl ContainerRuntime for FakeRuntime {
         .boxed()
     }
 
+    fn network_problem(&self) -> Option<String> {
+        self.state.lock().no_network.clone()
+    }
+
     fn has_events(&self) -> bool {
         self.with_events
     }

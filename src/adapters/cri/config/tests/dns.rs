@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::fixtures::{facts, pod};
-use super::super::{ClusterDns, DnsWarning, Facts, Resolver, dns_warnings, sandbox_config};
+use super::super::{Assigned, ClusterDns, DnsWarning, Facts, Resolver, dns_warnings, sandbox_config};
 use crate::adapters::cri::v1;
 
 fn node() -> Facts {
@@ -15,7 +15,7 @@ fn node() -> Facts {
 fn dns(facts: &Facts, mut spec: Value) -> (v1::DnsConfig, Vec<DnsWarning>) {
     spec["containers"] = json!([]);
     let pod = pod(spec);
-    (sandbox_config(facts, &pod, 0).unwrap().dns_config.unwrap(), dns_warnings(facts, &pod))
+    (sandbox_config(facts, &Assigned::default(), &pod, 0).unwrap().dns_config.unwrap(), dns_warnings(facts, &pod))
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, mount, pod, seen};
-use super::super::{Facts, container_config};
+use super::super::{Assigned, Facts, HostIds, container_config, sandbox_config};
 use crate::adapters::cri::v1::{self, MountPropagation};
 
 fn mounts(facts: &Facts, volume: Value, definition: Value, given: Vec<Mount>) -> Result<Vec<v1::Mount>, ConfigError> {
@@ -16,7 +16,7 @@ fn mounts(facts: &Facts, volume: Value, definition: Value, given: Vec<Mount>) ->
     let pod = pod(json!({"volumes": [volume], "containers": [definition]}));
     let mut wanted = container(&pod, "a", 2);
     wanted.mounts = given;
-    Ok(container_config(facts, &wanted, &seen())?.mounts)
+    Ok(container_config(facts, &Assigned::default(), &wanted, &seen())?.mounts)
 }
 
 #[test]
@@ -79,6 +79,38 @@ fn a_mount_is_as_the_spec_says() {
     let labelled = Facts { selinux: true, ..facts() };
     assert!(of(&labelled, empty(), json!({}), false).unwrap().selinux_relabel);
     assert!(!of(&labelled, json!({"hostPath": {"path": "/x"}}), json!({}), false).unwrap().selinux_relabel);
+}
+
+#[test]
+fn a_part_of_a_volume_is_seen_from_where_it_was_checked() {
+    let part = |path: &str, sub: &str| Mount { sub_path: sub.into(), ..mount(path) };
+    let given = vec![mount("/a"), part("/b", "x/y"), part("/c", "x")];
+    let found = mounts(&facts(), json!({"emptyDir": {}}), json!({}), given).unwrap();
+    let found: Vec<_> = found.iter().take(3).map(|mount| mount.host_path.as_str()).collect();
+    assert_eq!(found, ["/host", "/r/pods/u-1/volume-subpaths/v/a/1", "/r/pods/u-1/volume-subpaths/v/a/2"]);
+}
+
+#[test]
+fn the_ids_of_a_pods_own_users_are_shown_on_its_files() {
+    let pod = pod(json!({"hostUsers": false, "containers": [{"name": "a"}]}));
+    let facts = Facts { user_namespaces: ["kata".to_owned()].into(), ..facts() };
+    let assigned = Assigned { handler: "kata".into(), users: Some(HostIds { first: 131_072 }) };
+    let mut wanted = container(&pod, "a", 0);
+    wanted.mounts = vec![mount("/data")];
+    let config = container_config(&facts, &assigned, &wanted, &seen()).unwrap();
+    let ids = vec![v1::IdMapping { host_id: 131_072, container_id: 0, length: 65_536 }];
+    assert!(
+        config.mounts.len() == 3 && config.mounts.iter().all(|it| it.uid_mappings == ids && it.gid_mappings == ids)
+    );
+    let options = config.linux.unwrap().security_context.unwrap().namespace_options.unwrap();
+    let users = options.userns_options.unwrap();
+    assert_eq!((users.mode(), &users.uids, &users.gids), (v1::NamespaceMode::Pod, &ids, &ids));
+    let sandbox = sandbox_config(&facts, &assigned, &pod, 0).unwrap().linux.unwrap().security_context.unwrap();
+    assert_eq!(sandbox.namespace_options.unwrap().userns_options.unwrap().uids, ids);
+
+    // Another handler cannot do it.
+    let refused = sandbox_config(&facts, &Assigned::default(), &pod, 0).unwrap_err().to_string();
+    assert!(refused.contains("spec.hostUsers is false, and the container runtime cannot"), "{refused}");
 }
 
 #[test]

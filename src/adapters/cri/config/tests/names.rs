@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use podwright_actors::pod::ContainerKind;
-use serde_json::json;
+use podwright_actors::ports::Device;
+use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, pod, pod_with, seen};
-use super::super::{ClusterDns, Facts, container_config, hosts, labels, sandbox_config};
+use super::super::{Assigned, ClusterDns, Facts, container_config, hosts, labels, sandbox_config};
 
 #[test]
 fn a_sandbox_carries_the_pods_labels_and_its_identity() {
@@ -16,7 +17,7 @@ fn a_sandbox_carries_the_pods_labels_and_its_identity() {
         json!({"labels": {"app": "a", labels::POD_UID: "forged"}, "annotations": {"note": "n"}}),
         json!({"containers": []}),
     );
-    let config = sandbox_config(&facts(), &pod, 3).unwrap();
+    let config = sandbox_config(&facts(), &Assigned::default(), &pod, 3).unwrap();
     let metadata = config.metadata.unwrap();
     assert_eq!((&*metadata.name, &*metadata.namespace, &*metadata.uid), ("web", "shop", "u-1"));
     assert_eq!(metadata.attempt, 3);
@@ -46,7 +47,7 @@ fn a_container_carries_its_identity_and_what_stopping_it_needs() {
     let mut wanted = container(&pod, "a", 2);
     wanted.env = vec![("K".into(), "v".into())];
     wanted.command = vec!["run".into()];
-    let config = container_config(&facts(), &wanted, &seen()).unwrap();
+    let config = container_config(&facts(), &Assigned::default(), &wanted, &seen()).unwrap();
     assert_eq!(config.metadata.unwrap().attempt, 2);
     assert_eq!(config.log_path, "a/2.log");
     assert_eq!((&*config.working_dir, config.tty, config.stdin, config.stdin_once), ("/w", true, true, false));
@@ -91,7 +92,9 @@ fn a_container_is_found_in_its_own_list() {
     let image = |name: &str, kind| {
         let mut wanted = container(&pod, name, 0);
         wanted.kind = kind;
-        Ok::<_, ConfigError>(container_config(&facts(), &wanted, &seen())?.image.unwrap().user_specified_image)
+        Ok::<_, ConfigError>(
+            container_config(&facts(), &Assigned::default(), &wanted, &seen())?.image.unwrap().user_specified_image,
+        )
     };
     assert_eq!(image("a", ContainerKind::Regular).unwrap(), "of-regular");
     assert_eq!(image("i", ContainerKind::Init).unwrap(), "of-init");
@@ -123,7 +126,8 @@ fn a_pod_is_called_by_its_spec() {
     ];
     for (mut spec, expected) in cases {
         spec["containers"] = json!([]);
-        let hostname = sandbox_config(&in_cluster(), &pod(spec.clone()), 0).map(|config| config.hostname);
+        let hostname =
+            sandbox_config(&in_cluster(), &Assigned::default(), &pod(spec.clone()), 0).map(|config| config.hostname);
         match expected {
             Ok(name) => assert_eq!(hostname.as_deref(), Ok(&*name), "{spec}"),
             Err(field) => assert!(hostname.unwrap_err().to_string().contains(field), "{spec}"),
@@ -131,7 +135,7 @@ fn a_pod_is_called_by_its_spec() {
     }
     // Just as long as the kernel takes.
     let fits = pod(json!({"hostname": "m".repeat(39), "subdomain": "s", "setHostnameAsFQDN": true, "containers": []}));
-    assert_eq!(sandbox_config(&in_cluster(), &fits, 0).unwrap().hostname.len(), 64);
+    assert_eq!(sandbox_config(&in_cluster(), &Assigned::default(), &fits, 0).unwrap().hostname.len(), 64);
 }
 
 #[test]
@@ -163,4 +167,58 @@ fn a_pod_finds_itself_and_its_aliases() {
         "# Kubernetes-managed hosts file (host network).\n10.9.9.9 other\n\n# Entries added by HostAliases.\n\
          10.1.2.3\tfoo\tbar\n"
     );
+}
+
+#[test]
+fn a_container_is_stopped_with_the_signal_that_it_names() {
+    let of = |signal: Value| {
+        let lifecycle = json!({"stopSignal": signal});
+        let pod = pod(json!({"containers": [{"name": "a", "lifecycle": lifecycle}]}));
+        container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen())
+            .map(|config| config.stop_signal)
+            .map_err(|error| error.to_string())
+    };
+    // The numbers are the protocol's (KEP-4960), not the kernel's.
+    for (signal, number) in [
+        (json!(null), 0),
+        (json!(""), 0),
+        (json!("SIGABRT"), 1),
+        (json!("SIGTERM"), 23),
+        (json!("SIGUSR1"), 29),
+        (json!("SIGRTMIN"), 35),
+        (json!("SIGRTMIN+15"), 50),
+        (json!("SIGRTMAX-14"), 51),
+        (json!("SIGRTMAX"), 65),
+    ] {
+        assert_eq!(of(signal.clone()), Ok(number), "{signal}");
+    }
+    for signal in ["TERM", "SIGNONE", "RUNTIME_DEFAULT", "9"] {
+        assert!(of(json!(signal)).unwrap_err().contains("lifecycle.stopSignal"), "{signal}");
+    }
+}
+
+#[test]
+fn devices_are_passed_on() {
+    let pod = pod(json!({"containers": [{"name": "a"}]}));
+    let mut wanted = container(&pod, "a", 0);
+    wanted.devices =
+        vec![Device { host_path: "/dev/x0".into(), container_path: "/dev/x".into(), permissions: "rw".into() }];
+    wanted.cdi_devices = vec!["example.com/gpu=0".into()];
+    let config = container_config(&facts(), &Assigned::default(), &wanted, &seen()).unwrap();
+    let device = &config.devices[0];
+    assert_eq!((&*device.host_path, &*device.container_path, &*device.permissions), ("/dev/x0", "/dev/x", "rw"));
+    assert_eq!(config.cdi_devices[0].name, "example.com/gpu=0");
+}
+
+#[test]
+fn the_grace_of_a_pod_is_read_back_from_its_containers() {
+    let of = |more: Value, grace: Value| {
+        let pod = pod_with(more, json!({"terminationGracePeriodSeconds": grace, "containers": [{"name": "a"}]}));
+        let config = container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen()).unwrap();
+        labels::grace(&config.annotations)
+    };
+    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5});
+    assert_eq!(of(json!({}), json!(60)), Some(60));
+    assert_eq!(of(deleted, json!(60)), Some(5));
+    assert_eq!(of(json!({}), json!(null)), None);
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::fixtures::{container, facts, pod, pod_with, seen};
 use super::super::resources::{page_size, quota, shares};
-use super::super::{Cgroups, Driver, Facts, Version, container_config, sandbox_config};
+use super::super::{Assigned, Cgroups, Driver, Facts, Version, container_config, sandbox_config};
 use crate::adapters::cri::v1::LinuxContainerResources;
 
 const MI: i64 = 1 << 20;
@@ -19,7 +19,7 @@ fn of(facts: &Facts, spec: Value, kind: ContainerKind, name: &str) -> LinuxConta
     let pod = pod(spec);
     let mut wanted = container(&pod, name, 0);
     wanted.kind = kind;
-    container_config(facts, &wanted, &seen()).unwrap().linux.unwrap().resources.unwrap()
+    container_config(facts, &Assigned::default(), &wanted, &seen()).unwrap().linux.unwrap().resources.unwrap()
 }
 
 fn one(facts: &Facts, resources: Value) -> LinuxContainerResources {
@@ -103,13 +103,14 @@ fn a_sandbox_tells_what_the_pod_may_use_and_what_it_needs_itself() {
         }))
     };
     let numbers = |it: &LinuxContainerResources| (it.cpu_shares, it.cpu_quota, it.memory_limit_in_bytes);
-    let linux = sandbox_config(&facts(), &spec(json!(null)), 0).unwrap().linux.unwrap();
+    let linux = sandbox_config(&facts(), &Assigned::default(), &spec(json!(null)), 0).unwrap().linux.unwrap();
     assert_eq!(numbers(linux.resources.as_ref().unwrap()), (1126, 200_000, 512 * MI));
     assert_eq!(numbers(linux.overhead.as_ref().unwrap()), (256, 25_000, 120 * MI));
     let whole = spec(json!({"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "1Gi"}}));
-    let linux = sandbox_config(&facts(), &whole, 0).unwrap().linux.unwrap();
+    let linux = sandbox_config(&facts(), &Assigned::default(), &whole, 0).unwrap().linux.unwrap();
     assert_eq!(numbers(linux.resources.as_ref().unwrap()), (2048, 400_000, 1024 * MI));
-    let none = sandbox_config(&facts(), &pod(json!({"containers": []})), 0).unwrap().linux.unwrap();
+    let none =
+        sandbox_config(&facts(), &Assigned::default(), &pod(json!({"containers": []})), 0).unwrap().linux.unwrap();
     assert_eq!(none.overhead, Some(LinuxContainerResources::default()));
 }
 
@@ -177,7 +178,7 @@ fn a_pods_cgroup_is_below_that_of_its_class() {
     let of = |driver, root: &str, containers: &Value| {
         let pod = pod_with(json!({"uid": "12-34"}), json!({"containers": containers}));
         let cgroups = Cgroups { version: Version::V2 { swap: false }, driver, root: root.into() };
-        let config = sandbox_config(&Facts { cgroups, ..facts() }, &pod, 0).unwrap();
+        let config = sandbox_config(&Facts { cgroups, ..facts() }, &Assigned::default(), &pod, 0).unwrap();
         config.linux.unwrap().cgroup_parent
     };
     use Driver::{Cgroupfs, Systemd};
@@ -198,7 +199,8 @@ fn a_pods_cgroup_is_below_that_of_its_class() {
 #[test]
 fn a_quantity_that_is_none_is_named() {
     let pod = pod(json!({"containers": [{"name": "a", "resources": {"limits": {"memory": "lots"}}}]}));
-    let error = container_config(&facts(), &container(&pod, "a", 0), &seen()).unwrap_err().to_string();
+    let error =
+        container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen()).unwrap_err().to_string();
     assert!(error.starts_with("a: resources.limits.memory: \"lots\" is not a quantity"), "{error}");
 }
 

@@ -4,11 +4,11 @@ use podwright_actors::pod::ContainerKind;
 use serde_json::{Value, json};
 
 use super::super::fixtures::{container, facts, pod, seen};
-use super::super::{Seen, container_config, sandbox_config, target_name};
+use super::super::{Assigned, Seen, container_config, sandbox_config, target_name};
 use crate::adapters::cri::v1::{self, NamespaceMode, Protocol};
 
 fn namespaces(spec: Value) -> Result<v1::NamespaceOption, String> {
-    let config = sandbox_config(&facts(), &pod(spec), 0).map_err(|error| error.to_string())?;
+    let config = sandbox_config(&facts(), &Assigned::default(), &pod(spec), 0).map_err(|error| error.to_string())?;
     Ok(config.linux.unwrap().security_context.unwrap().namespace_options.unwrap())
 }
 
@@ -45,7 +45,8 @@ fn an_ephemeral_container_sees_the_processes_of_its_target() {
         assert_eq!(target_name(&wanted), Some("a"));
         assert_eq!(target_name(&container(&pod, "a", 0)), None);
         let seen = Seen { target: target.map(Into::into), ..seen() };
-        let config = container_config(&facts(), &wanted, &seen).map_err(|error| error.to_string())?;
+        let config =
+            container_config(&facts(), &Assigned::default(), &wanted, &seen).map_err(|error| error.to_string())?;
         let options = config.linux.unwrap().security_context.unwrap().namespace_options.unwrap();
         Ok::<_, String>((options.pid(), options.target_id))
     };
@@ -72,7 +73,7 @@ fn ports_of_what_runs_as_long_as_the_pod_are_mapped_once() {
             ],
         })
     };
-    let ports = sandbox_config(&facts(), &pod(spec(false)), 0).unwrap().port_mappings;
+    let ports = sandbox_config(&facts(), &Assigned::default(), &pod(spec(false)), 0).unwrap().port_mappings;
     let ports: Vec<_> =
         ports.iter().map(|port| (port.protocol(), port.container_port, port.host_port, &*port.host_ip)).collect();
     assert_eq!(
@@ -84,9 +85,9 @@ fn ports_of_what_runs_as_long_as_the_pod_are_mapped_once() {
             (Protocol::Tcp, 9, 0, ""),
         ]
     );
-    assert!(sandbox_config(&facts(), &pod(spec(true)), 0).unwrap().port_mappings.is_empty());
+    assert!(sandbox_config(&facts(), &Assigned::default(), &pod(spec(true)), 0).unwrap().port_mappings.is_empty());
     let odd = pod(json!({"containers": [{"name": "a", "ports": [{"containerPort": 1, "protocol": "ICMP"}]}]}));
-    assert!(sandbox_config(&facts(), &odd, 0).unwrap_err().to_string().contains("ICMP"));
+    assert!(sandbox_config(&facts(), &Assigned::default(), &odd, 0).unwrap_err().to_string().contains("ICMP"));
 }
 
 #[test]
@@ -96,7 +97,7 @@ fn kernel_parameters_are_named_with_dots() {
         {"name": "net/ipv4/conf/eno2.100/rp_filter", "value": "2"},
     ]);
     let pod = pod(json!({"securityContext": {"sysctls": sysctls}, "containers": []}));
-    let found = sandbox_config(&facts(), &pod, 0).unwrap().linux.unwrap().sysctls;
+    let found = sandbox_config(&facts(), &Assigned::default(), &pod, 0).unwrap().linux.unwrap().sysctls;
     let expected = [("kernel.shm_rmid_forced", "1"), ("net.ipv4.conf.eno2/100.rp_filter", "2")];
     assert_eq!(found, expected.map(|(name, value)| (name.into(), value.into())).into());
 }

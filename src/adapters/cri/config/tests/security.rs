@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
 use super::super::fixtures::{container, facts, pod, pod_with, seen};
-use super::super::{Facts, ImageUser, Seen, container_config, sandbox_config};
+use super::super::{Assigned, Facts, ImageUser, Seen, container_config, sandbox_config};
 use crate::adapters::cri::v1;
 use v1::security_profile::ProfileType;
 
@@ -15,7 +15,11 @@ fn context(facts: &Facts, user: ImageUser, of_pod: Value, own: Value) -> Result<
     let containers = json!([{"name": "a", "securityContext": own}]);
     let pod = pod(json!({"securityContext": of_pod, "containers": containers}));
     let seen = Seen { user, target: None };
-    Ok(container_config(facts, &container(&pod, "a", 0), &seen)?.linux.unwrap().security_context.unwrap())
+    Ok(container_config(facts, &Assigned::default(), &container(&pod, "a", 0), &seen)?
+        .linux
+        .unwrap()
+        .security_context
+        .unwrap())
 }
 
 fn plain(of_pod: Value, own: Value) -> Context {
@@ -148,7 +152,7 @@ fn the_apparmor_profile_comes_from_field_annotation_or_pod() {
                 "containers": [{"name": "a", "securityContext": {"appArmorProfile": own}}],
             }),
         );
-        let config = container_config(&facts(), &container(&pod, "a", 0), &seen())?;
+        let config = container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen())?;
         let profile = config.linux.unwrap().security_context.unwrap().apparmor;
         Ok::<_, ConfigError>(profile.map(|profile| (profile.profile_type(), profile.localhost_ref)))
     };
@@ -177,8 +181,10 @@ fn strict_groups_are_refused_where_the_runtime_would_add_the_images() {
 
 #[test]
 fn a_sandbox_runs_as_the_pod_and_as_privileged_as_its_containers() {
-    let of =
-        |spec: Value| sandbox_config(&facts(), &pod(spec), 0).map(|it| it.linux.unwrap().security_context.unwrap());
+    let of = |spec: Value| {
+        sandbox_config(&facts(), &Assigned::default(), &pod(spec), 0)
+            .map(|it| it.linux.unwrap().security_context.unwrap())
+    };
     let context = of(json!({
         "securityContext": {"runAsUser": 1, "runAsGroup": 2, "fsGroup": 3, "supplementalGroups": [4],
             "seccompProfile": {"type": "Unconfined"}, "seLinuxOptions": {"user": "u"}},
@@ -202,7 +208,7 @@ fn settings_for_another_system_are_refused() {
         json!({"containers": [{"name": "a", "securityContext": {"windowsOptions": {}}}]}),
     ] {
         let pod = pod(spec);
-        let error = container_config(&facts(), &container(&pod, "a", 0), &seen()).unwrap_err();
+        let error = container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen()).unwrap_err();
         assert!(error.to_string().contains("this node runs Linux"), "{error}");
     }
 }

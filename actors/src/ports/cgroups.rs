@@ -1,0 +1,42 @@
+//! The cgroups in which pods run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+
+/// Makes and removes the cgroup of each pod, below which those of its containers are. Every call is idempotent and cancel safe.
+///
+/// Where the node may not make cgroups, or another makes them, every pod's is taken to be there, and none is listed.
+pub trait PodCgroups: Send + Sync + 'static {
+    /// Whether the pod's cgroup is there.
+    fn exists<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<bool, CgroupError>>;
+
+    /// Makes the pod's cgroup, with the limits that its spec asks for.
+    fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>>;
+
+    /// Removes the cgroup of a pod, whatever its class was. What still runs in it is killed.
+    fn remove<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), CgroupError>>;
+
+    /// Every pod of this node that has a cgroup: what others made is theirs.
+    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, CgroupError>>;
+}
+
+/// The cgroup of a pod is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CgroupError {
+    /// The kernel refused.
+    #[error("cgroup {path}: {error}", path = .path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        error: String,
+    },
+    /// How cgroups are kept is the runtime's to say, and it does not answer; or the spec cannot be read.
+    #[error("the pod's cgroup cannot be told: {0}")]
+    Unknown(String),
+}

@@ -1,0 +1,41 @@
+//! The group that a pod's volumes belong to.
+
+use std::io;
+use std::path::Path;
+
+use podwright_actors::pod::PodObject;
+use rustix::fs::{AtFlags, CWD, Gid, chownat};
+
+/// `fsGroup` of a pod: its volumes, and what is made in them, belong to this group (upstream `volume.SetVolumeOwnership`,
+/// kubelet 1.36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Group(u32);
+
+impl Group {
+    /// The group of a pod's volumes, if it has one that this process may give files to: only root may give to any.
+    pub(super) fn of(pod: &PodObject) -> Option<Self> {
+        let wanted = pod.spec().security_context.as_ref()?.fs_group?;
+        let group = Group(u32::try_from(wanted).ok()?);
+        let own = rustix::process::getegid().as_raw();
+        (rustix::process::geteuid().is_root() || group.0 == own).then_some(group)
+    }
+
+    /// Gives a file or directory to the group; a link itself and not what it leads to.
+    pub(super) fn own(self, path: &Path) -> io::Result<()> {
+        Ok(chownat(CWD, path, None, Some(Gid::from_raw(self.0)), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    pub(super) const fn id(self) -> u32 {
+        self.0
+    }
+
+    /// The mode of a directory in which the group may write, and in which everything is the group's.
+    pub(super) const fn of_dir(self, mode: u32) -> u32 {
+        mode | 0o2770
+    }
+
+    /// The mode of a file that the node writes and the group may read.
+    pub(super) const fn of_file(self, mode: u32) -> u32 {
+        mode | 0o440
+    }
+}

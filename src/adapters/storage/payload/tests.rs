@@ -1,0 +1,122 @@
+use super::*;
+
+fn payload(files: &[(&str, &str)]) -> Payload {
+    let mut payload = Payload::of(None);
+    files.iter().for_each(|(path, text)| payload.add(path, *text, 0o644).unwrap());
+    payload
+}
+
+/// Everything below a directory: files with their content, links with what they lead to.
+fn seen(dir: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path.is_dir() {
+            found.extend(seen(&path).into_iter().map(|(below, text)| (format!("{name}/{below}"), text)));
+        } else {
+            found.insert(name, fs::read_to_string(&path).unwrap());
+        }
+    }
+    found
+}
+
+/// What a reader sees: nothing of the node's own.
+fn shown(dir: &Path) -> BTreeMap<String, String> {
+    seen(dir).into_iter().filter(|(name, _)| !name.starts_with("..")).collect()
+}
+
+fn expected(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+}
+
+#[test]
+fn what_is_gone_from_a_payload_is_gone_from_its_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    for files in [
+        &[("a", "1"), ("b/c", "2"), ("b/d", "3")][..],
+        &[("a", "1"), ("b/d", "3")],
+        &[("b/d", "4"), ("e", "5")],
+        &[("b", "now a file")],
+        &[],
+        &[("a", "again")],
+    ] {
+        payload(files).write(dir.path()).unwrap();
+        assert_eq!(shown(dir.path()), expected(files));
+        let set = fs::read_link(dir.path().join(DATA)).unwrap();
+        payload(files).write(dir.path()).unwrap();
+        assert_eq!(fs::read_link(dir.path().join(DATA)).unwrap(), set, "the same is not written again");
+        let own = fs::read_dir(dir.path())
+            .unwrap()
+            .filter(|it| it.as_ref().unwrap().file_name().as_bytes().starts_with(OURS));
+        assert_eq!(own.count(), 2, "..data and what it leads to");
+    }
+}
+
+/// Copies a directory with its links.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        match fs::symlink_metadata(&path).unwrap().file_type() {
+            kind if kind.is_symlink() => symlink(fs::read_link(&path).unwrap(), to).unwrap(),
+            kind if kind.is_dir() => copy(&path, &to),
+            _ => drop(fs::copy(&path, to).unwrap()),
+        }
+    }
+}
+
+/// The steps of a write, each with what it leaves if it is the last.
+#[test]
+fn a_write_that_ends_at_any_step_shows_one_set_and_is_made_good() {
+    let old = [("gone", "1"), ("kept", "2")];
+    let new = [("kept", "3"), ("new/file", "4")];
+    let root = tempfile::tempdir().unwrap();
+    let before = root.path().join("before");
+    fs::create_dir(&before).unwrap();
+    payload(&old).write(&before).unwrap();
+    let steps: [&dyn Fn(&Path); 6] = [
+        // A set is begun.
+        &|dir| fs::create_dir(dir.join("..2000_01_01_00_00_00.1")).unwrap(),
+        // A file of it is written in part.
+        &|dir| fs::write(dir.join("..2000_01_01_00_00_00.1/kept"), "").unwrap(),
+        // It is whole.
+        &|dir| {
+            let set = dir.join("..2000_01_01_00_00_00.1");
+            fs::create_dir(set.join("new")).unwrap();
+            new.iter().for_each(|(path, text)| fs::write(set.join(path), text).unwrap());
+        },
+        &|dir| symlink("..2000_01_01_00_00_00.1", dir.join(NEW_DATA)).unwrap(),
+        &|dir| fs::rename(dir.join(NEW_DATA), dir.join(DATA)).unwrap(),
+        &|dir| symlink("..data/new", dir.join("new")).unwrap(),
+    ];
+    for last in 0..=steps.len() {
+        let dir = root.path().join(format!("after-{last}"));
+        copy(&before, &dir);
+        steps[..last].iter().for_each(|step| step(&dir));
+        let text = fs::read_to_string(dir.join("kept")).unwrap();
+        assert_eq!(text, if last < 5 { "2" } else { "3" }, "after step {last}");
+        // Whoever comes next may want the new set, or the old one again.
+        for (wanted, then) in [(&new, &old), (&old, &new)] {
+            let dir = root.path().join(format!("healed-{last}-{}", wanted[0].0));
+            copy(&root.path().join(format!("after-{last}")), &dir);
+            for files in [wanted, then] {
+                payload(files).write(&dir).unwrap();
+                assert_eq!(shown(&dir), expected(files), "after step {last}");
+                assert_eq!(fs::read_dir(&dir).unwrap().count(), 4, "links, ..data and one set, after step {last}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_key_leads_out_of_the_volume_or_hides_what_the_node_keeps_there() {
+    for path in ["", ".", "/", "/etc/passwd", "..", "../x", "a/../../x", "..data", "..2026_01_01", "./..data", "a\0b"] {
+        assert!(Payload::of(None).add(path, "", 0o644).is_err(), "{path:?}");
+    }
+    for path in ["a", ".hidden", "a/b", "a/..b", "./a//b/.", "a..b", "..."] {
+        let added = Payload::of(None).add(path, "", 0o644);
+        assert_eq!(added.is_ok(), !path.starts_with(".."), "{path:?}");
+    }
+}

@@ -1,0 +1,73 @@
+//! The cgroups of pods, from before their sandbox to after their cleanup.
+
+use std::sync::Arc;
+
+use podwright_actors::pod_worker::Lifecycle;
+
+use crate::support::fake_cgroups::FakeCgroups;
+use crate::support::pods::pod;
+use crate::support::test_node::{Setup, TestNode};
+
+async fn start(cgroups: &Arc<FakeCgroups>) -> TestNode {
+    let node = Setup { cgroups: Some(cgroups.clone()), ..Setup::new(true) }.start();
+    node.deliver(&[]).await;
+    node
+}
+
+#[actix::test]
+async fn a_pod_has_its_cgroup_until_it_is_cleaned_up() {
+    let cgroups = Arc::new(FakeCgroups::default());
+    let node = start(&cgroups).await;
+    node.deliver(&[pod("a")]).await;
+    assert_eq!((cgroups.of(), node.runtime.running("a")), (vec!["a".to_owned()], vec!["main".to_owned()]));
+
+    // One that cannot be removed holds up the end of the pod, with an error that says so.
+    cgroups.stick(true);
+    node.deliver(&[pod("a").deleting(1)]).await;
+    node.wait(5.0).await;
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Terminated));
+    let why = node.node.engine.snapshot(&"a".into()).unwrap().wait;
+    assert!(format!("{why:?}").contains("/kubepods/poda: in use"), "{why:?}");
+    cgroups.stick(false);
+    node.eventually(60.0, "finished", || node.lifecycle("a") == Some(Lifecycle::Finished)).await;
+    assert_eq!(cgroups.of(), [""; 0]);
+}
+
+// K1, K14, W37
+#[actix::test]
+async fn cgroups_that_nobody_needs_are_removed_and_no_others() {
+    let cgroups = Arc::new(FakeCgroups::default());
+    ["gone", "runs"].iter().for_each(|uid| cgroups.plant(uid));
+    let node = start(&cgroups).await;
+    node.deliver(&[pod("runs")]).await;
+    node.wait(10.0).await;
+    assert_eq!(cgroups.of(), ["runs"]);
+
+    // While one cannot be removed its pod is not forgotten.
+    node.storage.plant("stuck");
+    cgroups.plant("stuck");
+    cgroups.stick(true);
+    node.wait(10.0).await;
+    assert!(node.storage.has("stuck"));
+    cgroups.stick(false);
+    node.wait(10.0).await;
+    assert!(!node.storage.has("stuck") && cgroups.of() == ["runs"]);
+}
+
+#[actix::test]
+async fn containers_that_run_outside_of_their_pods_cgroup_are_started_again_in_it() {
+    let cgroups = Arc::new(FakeCgroups::default());
+    let node = start(&cgroups).await;
+    node.deliver(&[pod("a"), pod("once").policy("Never")]).await;
+    ["a", "once"].iter().for_each(|uid| cgroups.lose(uid));
+    node.deliver(&[pod("a").label("new"), pod("once").label("new").policy("Never")]).await;
+    node.wait(30.0).await;
+    assert!(cgroups.of().contains(&"a".to_owned()));
+    assert_eq!(node.runtime.running("a"), ["main"]);
+    let calls = node.runtime.calls_of("a");
+    assert_eq!(calls.iter().filter(|call| *call == "start main").count(), 2, "{calls:?}");
+    // What runs once has run.
+    assert_eq!(node.runtime.running("once"), [""; 0]);
+    let calls = node.runtime.calls_of("once");
+    assert_eq!(calls.iter().filter(|call| *call == "start main").count(), 1, "{calls:?}");
+}

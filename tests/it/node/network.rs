@@ -1,0 +1,33 @@
+//! Pods that wait for a network.
+
+use std::time::Duration;
+
+use super::explain::reading::explain;
+use crate::support::pods::pod;
+use crate::support::test_node::TestNode;
+
+// S95
+#[actix::test]
+async fn a_pod_waits_for_the_network_unless_it_uses_the_nodes() {
+    let node = TestNode::start().await;
+    node.runtime.no_network(Some("cni plugin not initialized"));
+    node.deliver(&[pod("a"), pod("h").spec("hostNetwork", true)]).await;
+    node.wait(10.0).await;
+    assert_eq!(node.runtime.running("a"), [""; 0]);
+    assert_eq!(node.runtime.running("h"), ["main"]);
+    let told = node.events.of("NetworkNotReady");
+    let expected = "network is not ready: cni plugin not initialized";
+    assert!(node.events.has("a", "NetworkNotReady") && told.iter().all(|event| event.message == expected), "{told:?}");
+    assert!(!node.events.has("h", "NetworkNotReady"));
+    let why = explain(&node, "a").to_string();
+    assert!(
+        why.contains("waits for the network for pods") && why.contains("there is no network for pods: cni plugin"),
+        "{why}"
+    );
+
+    // Asked for again soon, and not after the backoff of errors.
+    node.runtime.no_network(None);
+    tokio::time::sleep(Duration::from_secs_f64(1.6)).await;
+    node.settled().await;
+    assert_eq!(node.runtime.running("a"), ["main"]);
+}

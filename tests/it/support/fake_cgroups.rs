@@ -1,0 +1,63 @@
+//! Cgroups of pods that are nowhere.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use parking_lot::Mutex;
+use podwright_actors::ids::PodUid;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{CgroupError, PodCgroups};
+
+#[derive(Default)]
+pub(crate) struct FakeCgroups {
+    pods: Mutex<BTreeSet<PodUid>>,
+    stuck: Mutex<bool>,
+}
+
+impl FakeCgroups {
+    pub(crate) fn of(&self) -> Vec<String> {
+        self.pods.lock().iter().map(ToString::to_string).collect()
+    }
+
+    /// One that an earlier agent left.
+    pub(crate) fn plant(&self, uid: &str) {
+        self.pods.lock().insert(PodUid::new(uid));
+    }
+
+    pub(crate) fn lose(&self, uid: &str) {
+        self.pods.lock().remove(&PodUid::new(uid));
+    }
+
+    /// None can be removed.
+    pub(crate) fn stick(&self, stuck: bool) {
+        *self.stuck.lock() = stuck;
+    }
+}
+
+impl PodCgroups for FakeCgroups {
+    fn exists<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<bool, CgroupError>> {
+        ready(Ok(self.pods.lock().contains(pod.uid()))).boxed()
+    }
+
+    fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>> {
+        self.pods.lock().insert(pod.uid().clone());
+        ready(Ok(())).boxed()
+    }
+
+    fn remove<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), CgroupError>> {
+        let result = match *self.stuck.lock() {
+            true => Err(CgroupError::Io { path: format!("/kubepods/pod{uid}").into(), error: "in use".into() }),
+            false => {
+                self.pods.lock().remove(uid);
+                Ok(())
+            }
+        };
+        ready(result).boxed()
+    }
+
+    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, CgroupError>> {
+        ready(Ok(self.pods.lock().iter().cloned().collect())).boxed()
+    }
+}
