@@ -178,6 +178,7 @@ impl Node {
         let housekeeping = Arc::new(Housekeeping {
             dispatcher: dispatcher.clone(),
             runtime,
+            observer: observer.clone(),
             probes,
             containers: containers.clone(),
             storage,

@@ -18,10 +18,11 @@
 
 mod host_path;
 mod locks;
+mod logs;
 mod payload;
 mod remove;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -38,6 +39,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
 use locks::Locks;
+pub use logs::PodLogs;
 use payload::Payload;
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
@@ -63,7 +65,7 @@ pub struct FileStorage {
 struct Disk {
     pods: PathBuf,
     /// Where pods log if not in their own directories.
-    logs: Option<PathBuf>,
+    logs: Option<PodLogs>,
     allocatable: BTreeMap<String, Quantity>,
 }
 
@@ -77,8 +79,8 @@ impl FileStorage {
         }
     }
 
-    /// The same for pods that log below `logs`, each in a directory `NAMESPACE_NAME_UID`.
-    pub fn with_logs(self, logs: PathBuf) -> Self {
+    /// The same for pods that log elsewhere.
+    pub fn with_logs(self, logs: PodLogs) -> Self {
         let Disk { pods, allocatable, .. } = &*self.disk;
         let disk = Disk { pods: pods.clone(), logs: Some(logs), allocatable: allocatable.clone() };
         FileStorage { disk: Arc::new(disk), locks: self.locks }
@@ -120,12 +122,14 @@ impl PodStorage for FileStorage {
     }
 
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.run(uid, |_, dir| {
+        let of = uid.clone();
+        self.run(uid, move |disk, dir| {
             if !unused() {
                 return Ok(());
             }
             remove::volumes(dir, PLUGINS)?;
-            remove::pod(dir)
+            remove::pod(dir)?;
+            disk.logs.as_ref().map_or(Ok(()), |logs| logs.remove(&of))
         })
     }
 
@@ -134,8 +138,21 @@ impl PodStorage for FileStorage {
         async move {
             let done = tokio::task::spawn_blocking(move || {
                 let uids = entries(&disk.pods)?.into_iter().filter(|path| is_dir(path));
-                Ok(uids.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect())
+                let mut uids: BTreeSet<_> =
+                    uids.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect();
+                uids.extend(disk.logs.as_ref().map_or(Ok(vec![]), PodLogs::pods)?);
+                Ok(uids.into_iter().collect())
             });
+            done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
+        }
+        .boxed()
+    }
+
+    fn tidy(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        let disk = self.disk.clone();
+        async move {
+            let done =
+                tokio::task::spawn_blocking(move || disk.logs.as_ref().map_or(Ok(()), PodLogs::remove_dead_links));
             done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
         }
         .boxed()
@@ -147,7 +164,7 @@ impl PodStorage for FileStorage {
         let of_pod = format!("{}_{}_{}", name.namespace(), name.name(), pod.uid());
         let runs = self.run(pod.uid(), move |disk, dir| {
             let logs = match &disk.logs {
-                Some(logs) => logs.join(component(&of_pod)?),
+                Some(logs) => logs.pods.join(component(&of_pod)?),
                 None => dir.join("logs"),
             };
             let runs = entries(&logs.join(component(&container)?))?;

@@ -18,7 +18,7 @@ use crate::actors::recorder::{Note, Recorder};
 use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
 use crate::actors::status::NodeFacts;
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
-use crate::adapters::storage::FileStorage;
+use crate::adapters::storage::{FileStorage, PodLogs};
 use crate::metrics::Metrics;
 use reqwest::Url;
 use tokio::sync::mpsc;
@@ -244,7 +244,10 @@ async fn node(
     let ports = NodePorts {
         runtime,
         network,
-        storage: Arc::new(if args.runtime.outlives_agent() { storage.with_logs(logs.join("pods")) } else { storage }),
+        storage: Arc::new(match args.runtime.outlives_agent() {
+            true => storage.with_logs(PodLogs { pods: logs.join("pods"), links: logs.join("containers") }),
+            false => storage,
+        }),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],

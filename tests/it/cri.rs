@@ -2,6 +2,7 @@
 
 mod config;
 mod containerd;
+mod garbage;
 mod image;
 mod life;
 mod names;

@@ -123,6 +123,7 @@ fn cores_are_pure() {
         "actors/src/status",
         "actors/src/probes/step.rs",
         "actors/src/probes/settings.rs",
+        "actors/src/housekeeping/garbage/plan.rs",
         "actors/src/housekeeping/plan.rs",
         "actors/src/recorder/bytes.rs",
         "actors/src/recorder/file.rs",
