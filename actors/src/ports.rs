@@ -4,7 +4,9 @@
 
 mod clock;
 mod events;
+mod images;
 mod network;
+mod pull_secrets;
 mod runtime;
 mod source;
 mod storage;
@@ -13,7 +15,9 @@ mod view;
 
 pub use clock::{Clock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
+pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};
 pub use network::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
+pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use runtime::{
     ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError, Mount,
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox,

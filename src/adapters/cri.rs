@@ -4,7 +4,9 @@
 //!   engine ──ContainerRuntime──> CriRuntime ──gRPC, Unix socket──> containerd ──> sandboxes, containers
 //!                                   │  create    one of each name at a time; what may have been made is looked up
 //!                                   │  stop      the shortest grace counts; goes on when the caller goes away
-//!                                   │  images    one pull of each image, a few at once
+//!                                   │  images    one pull of each image for each login, a few at once; what is there
+//!                                   │  logins, credentials, registry_config  of pods and of the node, at registries
+//!                                   │  access, pull_records  who may use an image that is there
 //!                                   │  read      what the runtime says, as the port has it     } pure
 //!                                   │  config    what a pod asks for, as the interface has it  }
 //!                                   ├─ node_facts  what the machine and the runtime can do
@@ -19,10 +21,12 @@
 //! [`RuntimeError::Unreachable`](podwright_actors::ports::RuntimeError::Unreachable) until it is back, and the engine
 //! leaves pods as they are meanwhile.
 
+mod access;
 mod cgroups;
 mod client;
 mod config;
 mod create;
+mod credentials;
 mod endpoint;
 mod events;
 mod files;
@@ -31,8 +35,11 @@ mod image_name;
 mod images;
 mod inner;
 mod layout;
+mod logins;
 mod node_facts;
+mod pull_records;
 mod read;
+mod registry_config;
 mod runtime;
 mod stop;
 #[cfg(test)]
@@ -43,7 +50,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use podwright_actors::ports::{EventRecorder, RuntimeName};
+use podwright_actors::ports::{EventRecorder, PullSecrets, RuntimeName};
 use podwright_metrics::Metrics;
 
 pub use endpoint::{Endpoint, ParseEndpointError};
@@ -60,13 +67,17 @@ pub struct CriConfig {
     pub logs: PathBuf,
     /// Where the links to their logs are that older collectors follow: `/var/log/containers` on any node.
     pub log_links: PathBuf,
+    /// The node's logins at registries: a `config.json` of docker, or a `.dockercfg`. Read again when it changes.
+    pub registry_config: Option<PathBuf>,
+    /// The logins that pods bring.
+    pub pull_secrets: Arc<dyn PullSecrets>,
     /// How many images are pulled at once (`maxParallelImagePulls` of a kubelet).
     pub parallel_pulls: NonZeroUsize,
     /// Learns the runtime's name before anything is listed.
     pub name: RuntimeName,
     /// Where calls and pulls are counted.
     pub metrics: Metrics,
-    /// Learns what a pod asks for and does not get, and runs without.
+    /// Learns of pulls, and of what a pod asks for and does not get, and runs without.
     pub events: Arc<dyn EventRecorder>,
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::actors::admission::NodeCapacity;
-use crate::actors::ports::{Clock, ContainerRuntime, NetworkClient, RuntimeName};
+use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, RuntimeName};
 #[cfg(feature = "cri")]
 use crate::adapters::cri::{Endpoint, ParseEndpointError};
 #[cfg(feature = "simulated")]
@@ -187,6 +187,8 @@ pub(crate) struct MachineConfig<'a> {
 /// What containers run on, and what reaches them.
 pub(crate) struct Machine {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    /// If it has images.
+    pub(crate) images: Option<Arc<dyn ImageStore>>,
     pub(crate) network: Arc<dyn NetworkClient>,
 }
 
@@ -206,19 +208,23 @@ impl Machine {
         match &args.runtime {
             #[cfg(feature = "cri")]
             Runtime::Cri(endpoint) => {
+                use crate::actors::ports::NoPullSecrets;
                 use crate::adapters::cri::{CriConfig, CriRuntime};
                 use crate::adapters::network::Network;
-                let runtime = CriRuntime::open(CriConfig {
+                let runtime = Arc::new(CriRuntime::open(CriConfig {
                     endpoint: endpoint.clone(),
                     root: root.to_owned(),
                     logs: logs.join("pods"),
                     log_links: logs.join("containers"),
-                    parallel_pulls: args.max_parallel_image_pulls,
+                    registry_config: args.images.registry_config.clone(),
+                    // No API server, no secrets.
+                    pull_secrets: Arc::new(NoPullSecrets),
+                    parallel_pulls: args.images.max_parallel_image_pulls,
                     name: name.clone(),
                     metrics: metrics.clone(),
                     events: events.clone(),
-                })?;
-                Ok(Machine { runtime: Arc::new(runtime), network: Arc::new(Network::new()?) })
+                })?);
+                Ok(Machine { images: Some(runtime.clone()), runtime, network: Arc::new(Network::new()?) })
             }
             #[cfg(feature = "process")]
             Runtime::Process => {
@@ -226,7 +232,7 @@ impl Machine {
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
                 let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
-                Ok(Machine { runtime, network: Arc::new(Network::new()?) })
+                Ok(Machine { runtime, images: None, network: Arc::new(Network::new()?) })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
@@ -234,7 +240,7 @@ impl Machine {
                 let mut config = SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() };
                 args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
                 let runtime = SimulatedRuntime::new(config);
-                Ok(Machine { network: Arc::new(runtime.network()), runtime: Arc::new(runtime) })
+                Ok(Machine { network: Arc::new(runtime.network()), images: None, runtime: Arc::new(runtime) })
             }
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright::adapters::cri::{CriConfig, CriRuntime};
-use podwright_actors::ports::{ContainerRuntime, RuntimeName, SandboxState};
+use podwright_actors::ports::{ContainerRuntime, NoPullSecrets, RuntimeName, SandboxState};
 use podwright_metrics::Metrics;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::UnixStream;
@@ -48,7 +48,7 @@ impl Containerd {
             containerd.clean();
             containerd.prepare();
             containerd.start().await;
-            containerd.import();
+            containerd.import(&[image::BUSYBOX, image::PAUSE]);
             containerd.watch();
         }
         containerd.empty().await;
@@ -76,6 +76,8 @@ impl Containerd {
             root: root.to_owned(),
             logs: root.join("log/pods"),
             log_links: root.join("log/containers"),
+            registry_config: None,
+            pull_secrets: Arc::new(NoPullSecrets),
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
@@ -148,9 +150,10 @@ state = "{run}/state"
         fs::write(self.base.join("run/cni/10-podwright.conflist"), network).unwrap();
     }
 
-    fn import(&self) {
+    /// Brings images.
+    pub(super) fn import(&self, images: &[&str]) {
         let archive = self.base.join("run/images.tar");
-        image::write(Path::new(BUSYBOX), &archive);
+        image::write(Path::new(BUSYBOX), images, &archive);
         self.ctr(&["images", "import", archive.to_str().unwrap()]);
     }
 

@@ -1,4 +1,4 @@
-//! What is left of containers and pods.
+//! What is left of containers and pods, and images that nobody uses.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::ports::{ContainerRuntime, ContainerState};
 
 use super::containerd::Containerd;
-use super::image::BUSYBOX;
+use super::image::{BUSYBOX, PAUSE, SPARE};
 use crate::agent::harness::{Place, container, eventually, manifest};
 
 fn put(place: &Place, name: &str, script: &str) {
@@ -57,4 +57,33 @@ async fn of_a_container_that_ends_again_and_again_one_dead_run_is_kept_until_its
     agent.crash().await;
     let _agent = containerd.agent(&place).await;
     eventually("dead links go", || async { names(&logs.join("containers")).is_empty().then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn images_that_nobody_uses_make_room_and_those_of_pods_stay() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    put(&place, "runs", "exec sleep 1000");
+    let agent = containerd.agent(&place).await;
+    let before = agent.ready("runs-n1").await;
+    agent.crash().await;
+
+    containerd.import(&[SPARE]);
+    let images = || containerd.ctr(&["images", "list", "--quiet"]);
+    assert!(images().contains(SPARE));
+    let runtime = containerd.runtime();
+    let now = ["--image-gc-high-threshold=1", "--image-gc-low-threshold=0", "--image-minimum-gc-age=0"];
+    let agent = place.start(&[&[runtime.as_str()], &now[..]].concat()).await;
+    eventually("the image is removed", || async { (!images().contains(SPARE)).then_some(()) }).await;
+    assert!(images().contains(BUSYBOX) && images().contains(PAUSE), "{}", images());
+    // There is more on this disk than images.
+    agent.says("FreeDiskSpaceFailed").await;
+    let (_, metrics) = agent.get("/metrics", "");
+    let removed = "kubelet_image_garbage_collected_total{reason=\"space\"} 1\n";
+    assert!(metrics.contains(removed) && metrics.contains("operation_type=\"remove_image\""), "{metrics}");
+
+    let after = agent.ready("runs-n1").await;
+    assert_eq!(container(&after).unwrap().container_id, container(&before).unwrap().container_id);
+    put(&place, "another", "exec sleep 1000");
+    agent.ready("another-n1").await;
 }
