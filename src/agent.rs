@@ -54,7 +54,7 @@ pub fn main() -> ExitCode {
 
 fn command(command: Command) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run(args) => return Ok(run::run(args)?),
+        Command::Run(args) => return Ok(run::run(*args)?),
         Command::Get(args) => print(&get::get(&args)?),
         Command::Explain(args) => print(&get::explain(&args)?),
         Command::Replay(args) => {

@@ -29,6 +29,7 @@ use crate::dispatcher::Dispatcher;
 use crate::explain::{Explainer, Patience};
 use crate::ids::PodUid;
 use crate::metered::guarded;
+use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
 use crate::ports::{Clock, ContainerRuntime, PodCgroups, PodStorage, RuntimePod};
@@ -51,6 +52,8 @@ pub struct Housekeeping {
     pub dispatcher: Arc<Dispatcher>,
     /// Lists and removes what runs.
     pub runtime: Arc<dyn ContainerRuntime>,
+    /// Knows which ends of containers were seen.
+    pub observer: Arc<Observer>,
     /// Whose probes end.
     pub probes: Arc<ProbeManager>,
     /// Forgets backoffs and start errors.
@@ -78,6 +81,8 @@ pub struct PassState {
     patience: Mutex<Patience>,
     /// Whether the removal of directories and dead containers that an earlier pass started still goes on.
     sweeping: Arc<Mutex<HashSet<()>>>,
+    /// What sweeps keep.
+    sweeps: Arc<garbage::SweepState>,
     /// UIDs that are over and whose stray containers are being stopped.
     strays: Arc<Mutex<HashSet<PodUid>>>,
 }
@@ -86,7 +91,7 @@ impl PassState {
     /// No pass yet. A wait is told of after `event_after`; zero tells of none.
     pub fn new(health: Arc<PassHealth>, event_after: Duration) -> Self {
         let patience = Mutex::new(Patience::new(event_after));
-        PassState { health, patience, sweeping: Arc::default(), strays: Arc::default() }
+        PassState { health, patience, sweeping: Arc::default(), sweeps: Arc::default(), strays: Arc::default() }
     }
 }
 
@@ -254,16 +259,21 @@ impl Housekeeping {
     }
 
     /// Removes dead containers, and the directories of pods that are over and wanted by nobody. Goes on in the
-    /// background; one at a time.
+    /// background; one at a time. With every pass, because it also stands for the removals that upstream makes each time a
+    /// container dies, beside those of every minute.
     fn sweep(&self, listed: Vec<RuntimePod>) {
         let Some(busy) = Busy::enter(&self.state.sweeping, &()) else { return };
         let sweep = garbage::Sweep {
             engine: self.dispatcher.engine.clone(),
             desired: self.dispatcher.desired.clone(),
+            observer: self.observer.clone(),
             runtime: self.runtime.clone(),
             storage: self.storage.clone(),
             cgroups: self.cgroups.clone(),
+            events: self.dispatcher.events.clone(),
+            clock: self.clock.clone(),
             metrics: self.metrics.clone(),
+            state: self.state.sweeps.clone(),
         };
         actix::spawn(async move {
             sweep.run(listed).await;

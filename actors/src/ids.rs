@@ -207,3 +207,7 @@ text_id! {
     /// A container's name, unique within its pod over regular, init and ephemeral containers.
     ContainerName
 }
+text_id! {
+    /// An image's id as its runtime gave it.
+    ImageId
+}

@@ -16,11 +16,12 @@ use crate::dispatcher::{Dispatcher, DispatcherActor};
 use crate::engine::{Engine, EngineConfig, EngineParts, StartEngineError};
 use crate::explain::Explainer;
 use crate::housekeeping::{Housekeeping, HousekeepingActor, PassHealth, PassState};
+use crate::image_gc::{ImageCollector, ImageGcActor, ImageGcPolicy};
 use crate::metered::MeteredRuntime;
 use crate::observer::{ChangeSink, Observer, ObserverActor};
 use crate::ports::{
-    Clock, ContainerRuntime, EventRecorder, NetworkClient, PodCgroups, PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH,
-    SourceKind, SourceSet,
+    Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, PodCgroups, PodStorage, RuntimeView,
+    SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet,
 };
 use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
 use crate::recorder::Recorder;
@@ -42,6 +43,8 @@ pub struct NodeConfig {
     pub allocatable: Allocatable,
     /// After how long a pod's wait becomes an event; zero for never.
     pub explain_event_after: Duration,
+    /// When images that nobody needs are removed.
+    pub image_gc: ImageGcPolicy,
     /// The sources that have to deliver before anything is stopped for want of a source.
     pub sources: Vec<SourceKind>,
 }
@@ -51,6 +54,8 @@ pub struct NodeConfig {
 pub struct NodePorts {
     /// Runs containers.
     pub runtime: Arc<dyn ContainerRuntime>,
+    /// Keeps images; absent for a runtime that has none.
+    pub images: Option<Arc<dyn ImageStore>>,
     /// Makes the network calls of probes and hooks.
     pub network: Arc<dyn NetworkClient>,
     /// Keeps directories and volumes.
@@ -99,7 +104,8 @@ impl Node {
     /// # Errors
     /// [`StartEngineError`] if the engine's threads cannot be started.
     pub fn start(config: NodeConfig, ports: NodePorts) -> Result<Self, StartEngineError> {
-        let NodePorts { runtime, network, storage, cgroups, events, clock, admission, metrics, recorder } = ports;
+        let NodePorts { runtime, images, network, storage, cgroups, events, clock, admission, metrics, recorder } =
+            ports;
         metrics.node.name(&config.facts.name);
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
         let desired = Arc::new(Desired::new(config.sources));
@@ -179,9 +185,15 @@ impl Node {
             started: clock.now(),
             clock: clock.clone(),
         });
+        if let Some(store) = images {
+            let (events, clock, metrics) = (dispatcher.events.clone(), clock.clone(), metrics.clone());
+            let collector = ImageCollector::new(store, config.image_gc, events, clock, metrics);
+            ImageGcActor::new(Arc::new(collector)).start();
+        }
         let housekeeping = Arc::new(Housekeeping {
             dispatcher: dispatcher.clone(),
             runtime,
+            observer: observer.clone(),
             probes,
             containers: containers.clone(),
             storage,

@@ -5,7 +5,9 @@
 mod cgroups;
 mod clock;
 mod events;
+mod images;
 mod network;
+mod pull_secrets;
 mod runtime;
 mod runtime_class;
 mod source;
@@ -16,7 +18,9 @@ mod view;
 pub use cgroups::{CgroupError, PodCgroups};
 pub use clock::{Clock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
+pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};
 pub use network::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
+pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError, PullSecretFormat, PullSecrets};
 pub use runtime::{
     ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput, ImageError, Mount,
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox,

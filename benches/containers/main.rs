@@ -23,7 +23,7 @@ mod calls;
 mod figures;
 mod floor;
 #[path = "../../tests/it/cri/image.rs"]
-#[expect(clippy::unwrap_used, reason = "shared with tests, and nothing can be measured without it")]
+#[expect(clippy::unwrap_used, dead_code, reason = "shared with tests, and nothing can be measured without it")]
 mod image;
 #[path = "../../tests/it/cri/instance.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with tests, and nothing can be measured without it")]
@@ -112,7 +112,7 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let floor = tokio.block_on(async { Floor::new(&instance.socket()) })?;
     wait("its plugins are there", || Ok(tokio.block_on(floor.is_ready()).then_some(())))?;
-    instance.import();
+    instance.import(&[image::BUSYBOX, image::PAUSE]);
     instance.watch();
     tokio.block_on(floor.empty())?;
     // What the first containers of a runtime pay is nobody's cost.

@@ -9,6 +9,7 @@ use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::containers::perform::ContainersConfig;
 use podwright_actors::engine::EngineConfig;
+use podwright_actors::image_gc::ImageGcPolicy;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ContainerRuntime, SourceKind, SourceSet, TokioClock};
@@ -125,9 +126,11 @@ impl Bed {
             allocatable: BTreeMap::new(),
             sources: vec![SourceKind::Api],
             explain_event_after: Duration::from_secs(300),
+            image_gc: ImageGcPolicy::default(),
         };
         let ports = NodePorts {
             cgroups: None,
+            images: None,
             runtime: Arc::new(Watched { runtime: runtime.clone(), marks: marks.clone() }),
             network: Arc::new(runtime.network()),
             storage: Arc::new(NoStorage(marks.clone())),

@@ -14,6 +14,7 @@ use libfuzzer_sys::Corpus;
 use podwright::actors::admission::NodeCapacity;
 use podwright::actors::containers::perform::ContainersConfig;
 use podwright::actors::engine::EngineConfig;
+use podwright::actors::image_gc::ImageGcPolicy;
 use podwright::actors::ports::{Clock, SourceKind, SourceProblem, SourceSet, TokioClock};
 use podwright::actors::recorder::Recorder;
 use podwright::actors::status::NodeFacts;
@@ -112,9 +113,11 @@ async fn view(root: &Path) -> View {
         facts: NodeFacts { name: "n1".into(), host_ips: vec![], runtime_name: "process".into() },
         allocatable: Default::default(),
         explain_event_after: Duration::from_secs(300),
+        image_gc: ImageGcPolicy::default(),
         sources: vec![SourceKind::File],
     };
     let ports = NodePorts {
+        images: None,
         runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap()),
         network: Arc::new(Network::new().unwrap()),
         storage: Arc::new(FileStorage::new(root, Default::default())),

@@ -31,6 +31,16 @@ label_values! {
     }
 }
 
+label_values! {
+    /// Why an image was removed (`image_gc_manager.go`, Kubernetes 1.36).
+    pub enum ImageRemoval {
+        /// Nothing has used it for too long.
+        Age = "age",
+        /// The disk is too full.
+        Space = "space",
+    }
+}
+
 impl ImageSize {
     /// The class of a size. A bound belongs to the class below it; a size of zero is one that nobody knows.
     fn of(bytes: u64) -> Self {
@@ -76,6 +86,11 @@ struct SizeLabel {
     image_size_in_bytes: ImageSize,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: ImageRemoval,
+}
+
 /// Sandboxes, containers, images and lifecycle handlers.
 #[derive(Clone, Debug)]
 pub struct ContainerMetrics {
@@ -91,6 +106,7 @@ pub struct ContainerMetrics {
     http_fallbacks: Counter,
     sleeps_cut_short: Counter,
     image_pull_duration: Family<SizeLabel, Histogram>,
+    images_removed: Family<ReasonLabel, Counter>,
 }
 
 impl ContainerMetrics {
@@ -169,6 +185,12 @@ impl ContainerMetrics {
                 "Seconds that image pulls took, by size of the image",
                 Family::new_with_constructor(|| Histogram::new(IMAGE_PULL)),
             ),
+            images_removed: kubelet(
+                registry,
+                "kubelet_image_garbage_collected_total",
+                "Images that nothing used and that were removed, because of their age or to make room",
+                Family::default(),
+            ),
         }
     }
 
@@ -224,7 +246,12 @@ impl ContainerMetrics {
         self.sleeps_cut_short.inc();
     }
 
-    /// An image was pulled. Zero bytes mean that its size is not known.
+    /// An image that nothing used was removed.
+    pub fn image_removed(&self, reason: ImageRemoval) {
+        self.images_removed.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// An image was pulled; `took` includes the wait for its turn. Zero bytes mean that its size is not known.
     pub fn image_pulled(&self, bytes: u64, took: Duration) {
         self.image_pull_duration.get_or_create(&SizeLabel { image_size_in_bytes: ImageSize::of(bytes) }).observe(took);
     }

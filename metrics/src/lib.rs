@@ -46,7 +46,7 @@ pub use prometheus_client::registry::Registry;
 
 pub use actors::{ActorMetrics, ActorsMetrics};
 pub use admission::{AdmissionMetrics, EvictionSignal};
-pub use containers::ContainerMetrics;
+pub use containers::{ContainerMetrics, ImageRemoval};
 pub use encode::Format;
 pub use governor::GovernorMetrics;
 pub use housekeeping::{BySource, HousekeepingMetrics, Lifecycle, OldestPhases, PodConfig, WorkingPods};

@@ -4,7 +4,9 @@
 //!   engine ──ContainerRuntime──> CriRuntime ──gRPC, Unix socket──> containerd ──> sandboxes, containers
 //!                                   │  create    one of each name at a time; what may have been made is looked up
 //!                                   │  stop      the shortest grace counts; goes on when the caller goes away
-//!                                   │  images    one pull of each image, a few at once
+//!                                   │  images    one pull of each image for each login, a few at once; what is there
+//!                                   │  logins, credentials, registry_config  of pods and of the node, at registries
+//!                                   │  access, pull_records  who may use an image that is there
 //!                                   │  read      what the runtime says, as the port has it     } pure
 //!                                   │  config    what a pod asks for, as the interface has it  }
 //!                                   ├─ node_facts  what the machine and the runtime can do
@@ -20,10 +22,12 @@
 //! [`RuntimeError::Unreachable`](podwright_actors::ports::RuntimeError::Unreachable) until it is back, and the engine
 //! leaves pods as they are meanwhile.
 
+mod access;
 mod cgroups;
 mod client;
 mod config;
 mod create;
+mod credentials;
 mod endpoint;
 mod events;
 mod files;
@@ -32,9 +36,12 @@ mod image_name;
 mod images;
 mod inner;
 mod layout;
+mod logins;
 mod network;
 mod node_facts;
+mod pull_records;
 mod read;
+mod registry_config;
 mod runtime;
 mod settings;
 mod stop;
@@ -47,7 +54,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use podwright_actors::ports::{EventRecorder, RuntimeClasses, RuntimeName};
+use podwright_actors::ports::{EventRecorder, PullSecrets, RuntimeClasses, RuntimeName};
 use podwright_metrics::Metrics;
 
 pub use endpoint::{Endpoint, ParseEndpointError};
@@ -65,6 +72,10 @@ pub struct CriConfig {
     pub logs: PathBuf,
     /// Where the links to their logs are that older collectors follow: `/var/log/containers` on any node.
     pub log_links: PathBuf,
+    /// The node's logins at registries: a `config.json` of docker, or a `.dockercfg`. Read again when it changes.
+    pub registry_config: Option<PathBuf>,
+    /// The logins that pods bring.
+    pub pull_secrets: Arc<dyn PullSecrets>,
     /// How many images are pulled at once (`maxParallelImagePulls` of a kubelet).
     pub parallel_pulls: NonZeroUsize,
     /// Learns the runtime's name before anything is listed.
@@ -75,7 +86,7 @@ pub struct CriConfig {
     pub settings: NodeSettings,
     /// Tells the handlers of runtime classes.
     pub runtime_classes: Arc<dyn RuntimeClasses>,
-    /// Learns what a pod asks for and does not get, and runs without.
+    /// Learns of pulls, and of what a pod asks for and does not get, and runs without.
     pub events: Arc<dyn EventRecorder>,
 }
 

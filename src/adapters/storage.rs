@@ -21,10 +21,11 @@ mod empty_dir;
 mod group;
 mod host_path;
 mod locks;
+mod logs;
 mod payload;
 mod remove;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -43,6 +44,7 @@ use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 use empty_dir::Memory;
 use group::Group;
 use locks::Locks;
+pub use logs::PodLogs;
 use payload::Payload;
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
@@ -68,7 +70,7 @@ pub struct FileStorage {
 struct Disk {
     pods: PathBuf,
     /// Where pods log if not in their own directories.
-    logs: Option<PathBuf>,
+    logs: Option<PodLogs>,
     allocatable: BTreeMap<String, Quantity>,
     memory: Memory,
 }
@@ -83,8 +85,8 @@ impl FileStorage {
         }
     }
 
-    /// The same for pods that log below `logs`, each in a directory `NAMESPACE_NAME_UID`.
-    pub fn with_logs(self, logs: PathBuf) -> Self {
+    /// The same for pods that log elsewhere.
+    pub fn with_logs(self, logs: PodLogs) -> Self {
         self.with(|disk| Disk { logs: Some(logs), ..disk })
     }
 
@@ -134,12 +136,14 @@ impl PodStorage for FileStorage {
     }
 
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.run(uid, |_, dir| {
+        let of = uid.clone();
+        self.run(uid, move |disk, dir| {
             if !unused() {
                 return Ok(());
             }
             remove::volumes(dir)?;
-            remove::pod(dir)
+            remove::pod(dir)?;
+            disk.logs.as_ref().map_or(Ok(()), |logs| logs.remove(&of))
         })
     }
 
@@ -148,8 +152,21 @@ impl PodStorage for FileStorage {
         async move {
             let done = tokio::task::spawn_blocking(move || {
                 let uids = entries(&disk.pods)?.into_iter().filter(|path| is_dir(path));
-                Ok(uids.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect())
+                let mut uids: BTreeSet<_> =
+                    uids.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect();
+                uids.extend(disk.logs.as_ref().map_or(Ok(vec![]), PodLogs::pods)?);
+                Ok(uids.into_iter().collect())
             });
+            done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
+        }
+        .boxed()
+    }
+
+    fn tidy(&self) -> BoxFuture<'_, Result<(), StorageError>> {
+        let disk = self.disk.clone();
+        async move {
+            let done =
+                tokio::task::spawn_blocking(move || disk.logs.as_ref().map_or(Ok(()), PodLogs::remove_dead_links));
             done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
         }
         .boxed()
@@ -161,7 +178,7 @@ impl PodStorage for FileStorage {
         let of_pod = format!("{}_{}_{}", name.namespace(), name.name(), pod.uid());
         let runs = self.run(pod.uid(), move |disk, dir| {
             let logs = match &disk.logs {
-                Some(logs) => logs.join(component(&of_pod)?),
+                Some(logs) => logs.pods.join(component(&of_pod)?),
                 None => dir.join("logs"),
             };
             let runs = entries(&logs.join(component(&container)?))?;

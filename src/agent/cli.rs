@@ -1,12 +1,12 @@
 //! The command line.
 
 #[cfg(feature = "cri")]
+pub(super) mod images;
+#[cfg(feature = "cri")]
 mod node_settings;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-#[cfg(feature = "cri")]
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the pods of manifests until a signal comes.
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Show what a running agent has.
     Get(GetArgs),
     /// Tell why a pod of a running agent is where it is, and what it waits for.
@@ -55,10 +55,9 @@ pub(crate) struct RunArgs {
     /// cri=unix:///run/containerd/containerd.sock) or simulated (nothing; pods live in memory).
     #[arg(long, value_name = "RUNTIME", default_value = "process")]
     pub(crate) runtime: Runtime,
-    /// How many images a container runtime pulls at once.
     #[cfg(feature = "cri")]
-    #[arg(long, value_name = "COUNT", default_value = "5")]
-    pub(crate) max_parallel_image_pulls: NonZeroUsize,
+    #[command(flatten)]
+    pub(crate) images: images::ImageArgs,
     /// How containers of a container runtime find names, and where their cgroups are.
     #[cfg(feature = "cri")]
     #[command(flatten)]

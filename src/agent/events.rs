@@ -63,6 +63,14 @@ impl EventRecorder for EventLog {
         }
         self.kept.lock().keep(pod.uid(), event, self.clock.now());
     }
+
+    fn record_of_node(&self, event: PodEvent) {
+        let (reason, message) = (&*event.reason, &event.message);
+        match event.kind {
+            EventType::Normal => tracing::info!(parent: None, reason, "{message}"),
+            EventType::Warning => tracing::warn!(parent: None, reason, "{message}"),
+        }
+    }
 }
 
 impl Kept {

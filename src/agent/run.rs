@@ -50,6 +50,9 @@ pub(crate) enum RunError {
     Signals(#[source] io::Error),
     #[error(transparent)]
     Runtime(#[from] OpenRuntimeError),
+    #[cfg(feature = "cri")]
+    #[error(transparent)]
+    ImageGc(#[from] crate::actors::image_gc::BadPolicy),
 }
 
 /// Where manifests are.
@@ -228,6 +231,10 @@ async fn node(
         facts: NodeFacts { name: name.to_owned(), host_ips: host_ips.clone(), runtime_name: runtime_name.clone() },
         allocatable: allocatable.clone(),
         explain_event_after: args.explain_event_after,
+        #[cfg(feature = "cri")]
+        image_gc: args.images.gc_policy()?,
+        #[cfg(not(feature = "cri"))]
+        image_gc: Default::default(),
         sources: origins.kinds(),
     };
     let for_runtime = MachineConfig {
@@ -239,10 +246,11 @@ async fn node(
         metrics: &metrics,
         events: &events,
     };
-    let Machine { runtime, network, cgroups } = Machine::open(args, for_runtime).await?;
+    let Machine { runtime, images, network, cgroups } = Machine::open(args, for_runtime).await?;
     let storage = FileStorage::new(root.path(), allocatable);
     let ports = NodePorts {
         runtime,
+        images,
         network,
         storage: Arc::new(args.runtime.storage(storage, &logs)),
         cgroups,

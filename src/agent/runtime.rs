@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::actors::admission::NodeCapacity;
 #[cfg(feature = "cri")]
 use crate::actors::ports::NoRuntimeClasses;
-use crate::actors::ports::{Clock, ContainerRuntime, NetworkClient, PodCgroups, RuntimeName};
+use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, RuntimeName};
 #[cfg(feature = "cri")]
 use crate::adapters::cri::{Endpoint, ParseEndpointError};
 #[cfg(feature = "simulated")]
@@ -88,7 +88,10 @@ impl Runtime {
             #[cfg(feature = "process")]
             Runtime::Process => storage,
             #[cfg(feature = "cri")]
-            Runtime::Cri(_) => storage.with_logs(logs.join("pods")),
+            Runtime::Cri(_) => {
+                use crate::adapters::storage::PodLogs;
+                storage.with_logs(PodLogs { pods: logs.join("pods"), links: logs.join("containers") })
+            }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => storage.without_mounts(),
         }
@@ -203,6 +206,8 @@ pub(crate) struct MachineConfig<'a> {
 /// What containers run on, and what reaches them.
 pub(crate) struct Machine {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    /// If it has images.
+    pub(crate) images: Option<Arc<dyn ImageStore>>,
     pub(crate) network: Arc<dyn NetworkClient>,
     /// Where pods have cgroups of their own.
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
@@ -224,22 +229,26 @@ impl Machine {
         match args.runtime {
             #[cfg(feature = "cri")]
             Runtime::Cri(ref endpoint) => {
+                use crate::actors::ports::NoPullSecrets;
                 use crate::adapters::cri::{CriConfig, CriRuntime};
                 use crate::adapters::network::Network;
-                let runtime = CriRuntime::open(CriConfig {
+                let runtime = Arc::new(CriRuntime::open(CriConfig {
                     endpoint: endpoint.clone(),
                     root: root.to_owned(),
                     logs: logs.join("pods"),
                     log_links: logs.join("containers"),
-                    parallel_pulls: args.max_parallel_image_pulls,
+                    registry_config: args.images.registry_config.clone(),
+                    // No API server, no secrets.
+                    pull_secrets: Arc::new(NoPullSecrets),
+                    parallel_pulls: args.images.max_parallel_image_pulls,
                     name: name.clone(),
                     metrics: metrics.clone(),
                     settings: (&*args.node_settings).into(),
                     runtime_classes: Arc::new(NoRuntimeClasses),
                     events: events.clone(),
-                })?;
-                let runtime = Arc::new(runtime);
-                Ok(Machine { runtime: runtime.clone(), network: Arc::new(Network::new()?), cgroups: Some(runtime) })
+                })?);
+                let (images, cgroups) = (Some(runtime.clone() as _), Some(runtime.clone() as _));
+                Ok(Machine { runtime, images, cgroups, network: Arc::new(Network::new()?) })
             }
             #[cfg(feature = "process")]
             Runtime::Process => {
@@ -247,7 +256,7 @@ impl Machine {
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
                 let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
-                Ok(Machine { runtime, network: Arc::new(Network::new()?), cgroups: None })
+                Ok(Machine { runtime, images: None, network: Arc::new(Network::new()?), cgroups: None })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
@@ -255,7 +264,8 @@ impl Machine {
                 let mut config = SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() };
                 args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
                 let runtime = SimulatedRuntime::new(config);
-                Ok(Machine { network: Arc::new(runtime.network()), runtime: Arc::new(runtime), cgroups: None })
+                let network = Arc::new(runtime.network());
+                Ok(Machine { runtime: Arc::new(runtime), images: None, network, cgroups: None })
             }
         }
     }

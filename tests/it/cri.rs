@@ -4,6 +4,7 @@ mod calls;
 mod config;
 mod containerd;
 mod crowd;
+mod garbage;
 mod image;
 mod instance;
 mod life;

@@ -1,110 +1,127 @@
-//! Dead containers, ended sandboxes, and directories that nobody needs any more.
+//! Dead containers, ended sandboxes, and directories that nobody needs any more: what is removed in the background of a
+//! pass, and by nobody else. (A worker removes runs too, where its plan says so: they would be in the way of new ones.)
+//!
+//! No end of a container is lost that the engine has not read: of a pod that goes on, a dead run is removed only when the
+//! observer has shown its end and a newer one stays, and a worker starts a newer run only after it has read the end of the
+//! one before; of a pod that is over, all ends were read before it was said to be over.
 
-use std::collections::{HashMap, HashSet};
+mod plan;
+
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream;
+use parking_lot::Mutex;
 use podwright_metrics::Metrics;
 
 use super::plan::{is_directory_unused, running};
 use crate::desired::Desired;
 use crate::engine::Engine;
-use crate::ids::{ContainerId, PodUid, SandboxId};
-use crate::ports::{ContainerRuntime, ContainerState, PodCgroups, PodStorage, RuntimePod, SandboxState};
+use crate::explain::Failing;
+use crate::ids::{ContainerId, PodUid};
+use crate::metered::guarded;
+use crate::observer::Observer;
+use crate::ports::{
+    Clock, ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError, RuntimePod,
+};
+use crate::time::{Grace, Time};
 
-/// How many dead runs of each container are kept for their logs and last state (upstream
-/// `MaxPerPodContainerCount`).
-const KEEP_DEAD_RUNS: usize = 1;
+use plan::{Dead, Keep, garbage, may_have_garbage};
 
-/// What of one pod can be removed from the runtime.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Garbage {
-    pub(super) containers: Vec<ContainerId>,
-    pub(super) sandboxes: Vec<SandboxId>,
-}
+/// How many pods are cleaned at once: a removal that takes long holds up no other, and all of them leave the runtime room
+/// for starts.
+const PARALLEL: usize = 4;
+/// How often the storage is tidied (upstream `ContainerGCPeriod`, kubelet 1.36).
+const TIDY_PERIOD: Duration = Duration::from_secs(60);
 
-/// Dead runs beyond the newest of each container, and ended sandboxes in which nothing is left, except the newest. The
-/// newest dead run of a container holds its last state and its crash backoff. If the pod's content may go, nothing that is
-/// dead is kept, and nothing that was made and will not be started, or of which the runtime does not know whether it runs.
-pub(super) fn garbage(pod: &RuntimePod, content_may_go: bool) -> Garbage {
-    let mut garbage = Garbage::default();
-    let is_dead = |state| match state {
-        ContainerState::Exited => true,
-        // What may run is stopped by whoever removes it.
-        ContainerState::Created | ContainerState::Unknown => content_may_go,
-        ContainerState::Running => false,
-    };
-    let mut dead: Vec<_> = pod.containers.iter().filter(|c| is_dead(c.state)).collect();
-    dead.sort_by_key(|container| std::cmp::Reverse(container.created_at));
-    let mut kept: HashMap<&str, usize> = HashMap::new();
-    for container in dead {
-        let runs = kept.entry(container.name.as_str()).or_default();
-        if content_may_go || *runs >= KEEP_DEAD_RUNS {
-            garbage.containers.push(container.id.clone());
-        } else {
-            *runs += 1;
-        }
-    }
-    let going: HashSet<&ContainerId> = garbage.containers.iter().collect();
-    let in_use: HashSet<&SandboxId> =
-        pod.containers.iter().filter(|c| !going.contains(&c.id)).map(|c| &c.sandbox).collect();
-    let newest = pod.sandboxes.iter().max_by_key(|sandbox| sandbox.created_at).map(|sandbox| &sandbox.id);
-    let ended = pod.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::NotReady);
-    garbage.sandboxes = ended
-        .filter(|sandbox| !in_use.contains(&sandbox.id) && (content_may_go || newest != Some(&sandbox.id)))
-        .map(|sandbox| sandbox.id.clone())
-        .collect();
-    garbage
-}
-
-/// Whether there is anything that could be garbage. Nearly every pod of every sweep has nothing, so this is asked first.
-fn has_ended_parts(pod: &RuntimePod) -> bool {
-    let may_go = |state| match state {
-        ContainerState::Created | ContainerState::Exited | ContainerState::Unknown => true,
-        ContainerState::Running => false,
-    };
-    pod.containers.iter().any(|container| may_go(container.state))
-        || pod.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::NotReady)
+/// What is kept between sweeps.
+#[derive(Debug, Default)]
+pub(super) struct SweepState {
+    /// Why something cannot be removed, as long as that is so.
+    failing: Mutex<Option<Failing>>,
+    /// When the storage was last tidied.
+    tidied: Mutex<Option<Time>>,
 }
 
 /// One sweep, in the background of a pass.
 pub(super) struct Sweep {
     pub(super) engine: Engine,
     pub(super) desired: Arc<Desired>,
+    pub(super) observer: Arc<Observer>,
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) storage: Arc<dyn PodStorage>,
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
+    pub(super) events: Arc<dyn EventRecorder>,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
+    pub(super) state: Arc<SweepState>,
 }
 
 impl Sweep {
     pub(super) async fn run(&self, listed: Vec<RuntimePod>) {
-        for pod in &listed {
-            self.collect(pod).await;
-        }
+        let with_garbage: Vec<&RuntimePod> = listed.iter().filter(|pod| may_have_garbage(pod)).collect();
+        let failures: Vec<String> =
+            stream::iter(with_garbage)
+                .map(|pod| async move {
+                    self.collect(pod).await.err().map(|error| format!("pod {}: {error}", pod.full_name))
+                })
+                .buffer_unordered(PARALLEL)
+                .filter_map(|failure| async { failure })
+                .collect()
+                .await;
+        self.tell(&failures);
         if let Some(left) = self.remove_cgroups(&listed).await {
             self.remove_directories(&listed, &left).await;
         }
+        self.tidy().await;
     }
 
-    async fn collect(&self, pod: &RuntimePod) {
-        if !has_ended_parts(pod) {
-            return;
-        }
+    /// Removes what is garbage of one pod. What cannot be removed now is tried again by the next sweep.
+    async fn collect(&self, pod: &RuntimePod) -> Result<(), RuntimeError> {
         // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
         let decided = self.engine.is_pod_known(&pod.uid) || !self.is_wanted(&pod.uid);
-        let content_may_go = decided && self.engine.should_pod_content_be_removed(&pod.uid);
-        let garbage = garbage(pod, content_may_go);
-        for container in &garbage.containers {
-            // The newest log of a pod that goes on is kept by the container that is kept.
-            if let Err(error) = self.runtime.remove_container(container, false).await {
-                tracing::debug!(pod.uid = %pod.uid, %container, %error, "dead container was not removed");
-            }
+        let over = decided && self.engine.should_pod_content_be_removed(&pod.uid);
+        let last = self.observer.last(&pod.uid);
+        let read = |id: &ContainerId| {
+            let mut runs = last.iter().flat_map(|status| &status.containers);
+            runs.any(|run| run.id == *id && run.state == ContainerState::Exited)
+        };
+        let garbage = garbage(pod, if over { Keep::Nothing } else { Keep::Newest }, read);
+        for dead in &garbage.containers {
+            self.remove(dead).await?;
         }
         for sandbox in &garbage.sandboxes {
-            if let Err(error) = self.runtime.remove_sandbox(sandbox).await {
-                tracing::debug!(pod.uid = %pod.uid, %sandbox, %error, "ended sandbox was not removed");
-            }
+            guarded(&self.metrics, || self.runtime.remove_sandbox(sandbox)).await?;
         }
+        Ok(())
+    }
+
+    async fn remove(&self, Dead { id, may_run }: &Dead) -> Result<(), RuntimeError> {
+        if *may_run {
+            guarded(&self.metrics, || self.runtime.stop_container(id, Grace::MIN.duration())).await?;
+        }
+        // The newest log of a pod that goes on is kept by the container that is kept.
+        guarded(&self.metrics, || self.runtime.remove_container(id, false)).await
+    }
+
+    /// Tells once when something begins to stay behind, and once when all of it has gone.
+    fn tell(&self, failures: &[String]) {
+        let mut failing = self.state.failing.lock();
+        let Some(first) = failures.first() else {
+            if failing.take().is_some() {
+                tracing::info!("dead containers are removed again");
+            }
+            return;
+        };
+        let count = failures.len();
+        if failing.is_none() {
+            tracing::warn!(pods = count, error = %first, "dead containers or sandboxes were not removed");
+            let message = format!("dead containers or sandboxes of {count} pods cannot be removed; {first}");
+            self.events.record_of_node(PodEvent::warning("ContainerGCFailed", message));
+        }
+        Failing::note(&mut failing, first.clone(), self.clock.now());
     }
 
     /// Removes the directories of pods that nobody wants, knows or runs (K7).
@@ -164,60 +181,19 @@ impl Sweep {
         Some(left)
     }
 
-    fn is_wanted(&self, uid: &PodUid) -> bool {
-        self.desired.lock().pods.pod(uid).is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::FullName;
-    use crate::ports::{RuntimePodContainer, RuntimePodSandbox};
-    use crate::time::Time;
-
-    fn pod() -> RuntimePod {
-        let container = |id: &str, name: &str, sandbox: &str, state, at| RuntimePodContainer {
-            id: id.into(),
-            sandbox: sandbox.into(),
-            name: name.into(),
-            state,
-            created_at: Time::from_secs(at),
-        };
-        let sandbox = |id: &str, state, at| RuntimePodSandbox { id: id.into(), state, created_at: Time::from_secs(at) };
-        RuntimePod {
-            uid: "u".into(),
-            full_name: FullName::new("ns", "p"),
-            sandboxes: vec![sandbox("s1", SandboxState::NotReady, 1), sandbox("s2", SandboxState::Ready, 5)],
-            containers: vec![
-                container("a1", "a", "s1", ContainerState::Exited, 2),
-                container("a2", "a", "s2", ContainerState::Exited, 6),
-                container("a3", "a", "s2", ContainerState::Running, 7),
-                container("b1", "b", "s2", ContainerState::Exited, 8),
-            ],
+    async fn tidy(&self) {
+        let now = self.clock.now();
+        let due = self.state.tidied.lock().is_none_or(|last| now.since(last) >= TIDY_PERIOD);
+        if !due {
+            return;
+        }
+        *self.state.tidied.lock() = Some(now);
+        if let Err(error) = self.storage.tidy().await {
+            tracing::warn!(%error, "what is left of pods that are gone was not removed");
         }
     }
 
-    #[test]
-    fn the_newest_dead_run_of_each_container_is_kept() {
-        let expected = Garbage { containers: vec!["a1".into()], sandboxes: vec!["s1".into()] };
-        assert_eq!(garbage(&pod(), false), expected);
-    }
-
-    #[test]
-    fn nothing_dead_is_kept_of_a_pod_whose_content_may_go() {
-        let going = garbage(&pod(), true);
-        assert_eq!(going.containers, ["b1".into(), "a2".into(), "a1".into()]);
-        // The sandbox in which a container runs stays.
-        assert_eq!(going.sandboxes, ["s1".into()]);
-    }
-
-    #[test]
-    fn the_newest_sandbox_stays_for_its_attempt_number() {
-        let mut ended = pod();
-        ended.containers.clear();
-        ended.sandboxes[1].state = SandboxState::NotReady;
-        assert_eq!(garbage(&ended, false).sandboxes, ["s1".into()]);
-        assert_eq!(garbage(&ended, true).sandboxes, ["s1".into(), "s2".into()]);
+    fn is_wanted(&self, uid: &PodUid) -> bool {
+        self.desired.lock().pods.pod(uid).is_some()
     }
 }

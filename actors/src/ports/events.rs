@@ -1,14 +1,19 @@
-//! What happened to a pod, told to people.
+//! What happened to a pod or to the node, told to people.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::pod::PodObject;
 
-/// Takes a pod's events. Never waits; may drop.
+/// Takes events. Never waits; may drop.
 pub trait EventRecorder: Send + Sync + 'static {
     /// Records one event of a pod.
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent);
+
+    /// Records one event of the node itself; unless somebody takes them, they are dropped.
+    fn record_of_node(&self, event: PodEvent) {
+        let _ = event;
+    }
 }
 
 /// Whether an event tells of trouble.

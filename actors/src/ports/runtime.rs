@@ -171,6 +171,9 @@ pub enum ImageError {
     /// `ErrImagePull`.
     #[error("pull failed: {0}")]
     Pull(String),
+    /// `ImageInspectError`: whether it is present cannot be told.
+    #[error("image cannot be looked up: {0}")]
+    Inspect(String),
     /// `ErrImageNeverPull`: absent, and the policy is `Never`.
     #[error("image {0:?} is not present with pull policy Never")]
     NeverPull(String),

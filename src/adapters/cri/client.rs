@@ -93,6 +93,9 @@ impl Client {
         runtime.list_containers(ListContainersRequest) -> ListContainersResponse, ListContainers within LIMIT;
         runtime.container_status(ContainerStatusRequest) -> ContainerStatusResponse, ContainerStatus within LIMIT;
         images.image_status(ImageStatusRequest) -> ImageStatusResponse, ImageStatus within LIMIT;
+        images.list_images(ListImagesRequest) -> ListImagesResponse, ListImages within LIMIT;
+        images.remove_image(RemoveImageRequest) -> RemoveImageResponse, RemoveImage within LIMIT;
+        images.image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse, ImageFsInfo within LIMIT;
     }
 
     /// Asks who is there; `name` learns its name. Whoever answers speaks version 1 of the interface, whatever it calls it.

@@ -33,6 +33,29 @@ impl ImageName {
         &self.0
     }
 
+    /// Its repository, `HOST/PATH`, with what is left out for docker's hub (distribution `ParseNormalizedNamed`).
+    pub(super) fn repository(&self) -> String {
+        let (host, path) = match split_host(self.split().0) {
+            (Some("index.docker.io") | None, path) => ("docker.io", path),
+            (Some(host), path) => (host, path),
+        };
+        let library = if host == "docker.io" && !path.contains('/') { "library/" } else { "" };
+        format!("{host}/{library}{path}")
+    }
+
+    /// The same with its tag and digest: how runtimes list it.
+    pub(super) fn normal(&self) -> String {
+        format!("{}{}", self.repository(), self.split().1)
+    }
+
+    /// The repository as it was written, and the rest.
+    fn split(&self) -> (&str, &str) {
+        let tagged = self.0.find('@').unwrap_or(self.0.len());
+        // What follows the colon of a port has a slash.
+        let tag = self.0[..tagged].rfind(':').filter(|colon| !self.0[*colon..tagged].contains('/'));
+        self.0.split_at(tag.unwrap_or(tagged))
+    }
+
     fn is_latest(&self) -> bool {
         !self.0.contains('@') && self.0.rsplit(':').next() == Some(LATEST)
     }
@@ -62,11 +85,16 @@ impl PullPolicy {
     }
 }
 
-fn is_name(name: &str) -> bool {
-    let (host, path) = match name.split_once('/') {
+/// The registry, if one is named, and the rest.
+fn split_host(name: &str) -> (Option<&str>, &str) {
+    match name.split_once('/') {
         Some((host, path)) if host.contains(['.', ':', '[']) || host == "localhost" => (Some(host), path),
         _ => (None, name),
-    };
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let (host, path) = split_host(name);
     // A bare one would be taken for the id of an image.
     let is_id = |text: &str| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     name.len() <= MAX_NAME && host.is_none_or(is_host) && path.split('/').all(is_component) && !is_id(name)
@@ -138,6 +166,34 @@ mod tests {
                 assert_eq!(parsed(&format!("{name}{suffix}")), Some(format!("{name}{suffix}")));
             }
         }
+    }
+
+    #[test]
+    fn a_repository_is_named_in_full() {
+        let digest = format!("@sha256:{}", "0a".repeat(32));
+        for (name, repository) in [
+            ("busybox", "docker.io/library/busybox"),
+            ("a/b:1", "docker.io/a/b"),
+            ("docker.io/busybox:1", "docker.io/library/busybox"),
+            ("index.docker.io/a/b", "docker.io/a/b"),
+            ("localhost/a", "localhost/a"),
+            ("[::1]:5000/a:1", "[::1]:5000/a"),
+            ("registry.example:5000/a/b:1", "registry.example:5000/a/b"),
+        ] {
+            for name in [name.to_owned(), format!("{name}{digest}")] {
+                assert_eq!(ImageName::parse(&name).unwrap().repository(), repository, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_normal_name_keeps_tag_and_digest() {
+        let digest = format!("@sha256:{}", "0a".repeat(32));
+        for (name, normal) in [("busybox", "docker.io/library/busybox:latest"), ("h:1/a:2", "h:1/a:2")] {
+            assert_eq!(ImageName::parse(name).unwrap().normal(), normal);
+        }
+        let both = format!("a/b:1{digest}");
+        assert_eq!(ImageName::parse(&both).unwrap().normal(), format!("docker.io/{both}"));
     }
 
     #[test]

@@ -1,48 +1,85 @@
 //! Having images: one pull of each at a time, and not too many at once.
 
-use std::collections::HashMap;
+mod pull;
+mod store;
+
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::ports::{ImageError, RuntimeError};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{EventRecorder, ImageError, PodEvent, RuntimeError};
 use podwright_metrics::Metrics;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
-use super::client::Client;
-use super::flights::{Flight, flight};
+use super::credentials::Login;
 use super::image_name::{ImageName, PullPolicy};
+use super::inner::{Inner, blocking};
+use super::logins::{Candidates, Logins, PodSecrets};
+use super::pull_records::PullRecords;
 use super::v1;
+use pull::{Pull, Pulled};
 
 /// Images and their pulls.
 pub(super) struct Images {
-    client: Client,
+    inner: Arc<Inner>,
     metrics: Metrics,
     handle: Handle,
     seats: Arc<Semaphore>,
-    /// By what is pulled. Held by those who wait: the last one to go away ends the pull.
-    pulls: Mutex<HashMap<ImageName, Weak<Pull>>>,
+    logins: Logins,
+    records: PullRecords,
+    /// Held by those who wait: the last one to go away ends the pull.
+    pulls: Mutex<HashMap<PullKey, Weak<Pull>>>,
+    /// The images that starts were told of, and when: their containers may be about to be made.
+    promised: Mutex<HashMap<String, Instant>>,
+    of_sandboxes: Mutex<SandboxImages>,
 }
 
-/// A pull that is under way, or waits for its turn.
-struct Pull {
-    outcome: Flight<String>,
+/// What is pulled, and as whom.
+type PullKey = (ImageName, Vec<Login>);
+
+/// The images of sandboxes.
+#[derive(Default)]
+struct SandboxImages {
+    /// The sandboxes that were asked.
+    asked: HashSet<String>,
+    /// What they said. The next sandbox will need it too, so it is kept when they go.
+    images: HashSet<String>,
 }
 
 impl Images {
     /// At most `parallel` pulls at once, made from `handle`'s runtime.
-    pub(super) fn new(client: Client, metrics: Metrics, parallel: NonZeroUsize, handle: Handle) -> Self {
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        metrics: Metrics,
+        parallel: NonZeroUsize,
+        handle: Handle,
+        logins: Logins,
+        records: PullRecords,
+    ) -> Self {
         let seats = Arc::new(Semaphore::new(parallel.get().min(Semaphore::MAX_PERMITS)));
-        Images { client, metrics, handle, seats, pulls: Mutex::default() }
+        Images {
+            inner,
+            metrics,
+            handle,
+            seats,
+            logins,
+            records,
+            pulls: Mutex::default(),
+            promised: Mutex::default(),
+            of_sandboxes: Mutex::default(),
+        }
     }
 
     /// Makes an image present as its policy says, and tells its id. Cancel safe: a pull that nobody waits for ends.
     pub(super) async fn ensure(
         &self,
+        pod: &Arc<PodObject>,
         image: &str,
         policy: Option<&str>,
         cancel: &CancellationToken,
@@ -52,56 +89,75 @@ impl Images {
         };
         let policy = PullPolicy::of(policy, &name);
         let ensure = async {
+            let secrets = self.logins.of_pod(pod).await;
             if policy != PullPolicy::Always
-                && let Some(id) = self.present(&name).await.map_err(failed)?
+                && let Some(id) = self.present(&name).await.map_err(|error| ImageError::Inspect(error.to_string()))?
+                && self.may_use(&name, &id, &secrets).await
             {
+                let message =
+                    format!("Container image {image:?} already present on machine and can be accessed by the pod");
+                self.tell(pod, PodEvent::normal("Pulled", message));
                 return Ok(id);
             }
             match policy {
+                // Whether it is there is not for those to know who may not use it.
                 PullPolicy::Never => Err(ImageError::NeverPull(image.to_owned())),
-                PullPolicy::Always | PullPolicy::IfNotPresent => {
-                    let pull = self.pull(&name);
-                    pull.outcome.clone().await.map_err(failed)
-                }
+                PullPolicy::Always | PullPolicy::IfNotPresent => self.pull(pod, image, &name, &secrets).await,
             }
         };
-        cancel.run_until_cancelled(ensure).await.unwrap_or(Err(ImageError::Cancelled))
+        let id = cancel.run_until_cancelled(ensure).await.unwrap_or(Err(ImageError::Cancelled))?;
+        self.promise(&id);
+        Ok(id)
     }
 
     /// The id of an image, if it is present.
     async fn present(&self, name: &ImageName) -> Result<Option<String>, RuntimeError> {
         let found =
-            self.client.image_status(v1::ImageStatusRequest { image: Some(spec(name)), verbose: false }).await?;
+            self.inner.client.image_status(v1::ImageStatusRequest { image: Some(spec(name)), verbose: false }).await?;
         Ok(found.image.map(|image| image.id).filter(|id| !id.is_empty()))
     }
 
-    /// The pull of an image that is under way, or a new one.
-    fn pull(&self, name: &ImageName) -> Arc<Pull> {
-        let mut pulls = self.pulls.lock();
-        if let Some(pull) = pulls.get(name).and_then(Weak::upgrade)
-            && pull.outcome.peek().is_none()
-        {
-            return pull;
+    async fn may_use(&self, name: &ImageName, id: &str, secrets: &PodSecrets) -> bool {
+        let repository = name.repository();
+        let (shown, records) = (secrets.marks(&repository), self.records.clone());
+        let (name, id) = (name.as_str().to_owned(), id.to_owned());
+        blocking(move || Ok(records.may_use(&name, &id, &repository, &shown))).await.unwrap_or(false)
+    }
+
+    async fn pull(
+        &self,
+        pod: &Arc<PodObject>,
+        image: &str,
+        name: &ImageName,
+        secrets: &PodSecrets,
+    ) -> Result<String, ImageError> {
+        let Candidates { logins, problem } = self.logins.of_image(secrets, name).await;
+        self.tell(pod, PodEvent::normal("Pulling", format!("Pulling image {image:?}")));
+        let start = Instant::now();
+        let pull = self.shared_pull(name, logins.iter().map(|it| it.login.clone()).collect());
+        let pulled = pull.outcome.clone().await.map_err(|error| match problem {
+            Some(problem) => ImageError::Pull(format!("{error}; {problem}")),
+            None => ImageError::Pull(error.to_string()),
+        })?;
+        let Pulled { id, size, took, by } = pulled;
+        let access = by.and_then(|by| logins.get(by)).map_or(super::access::Access::Node, |it| it.access.clone());
+        let (records, of, repository) = (self.records.clone(), id.clone(), name.repository());
+        let noted = blocking(move || Ok(records.grant(&of, &repository, Some(access)))).await;
+        if let Ok(Err(error)) = noted {
+            tracing::warn!(image, %error, "who may use the image was not noted, so it is pulled again for the next pod");
         }
-        pulls.retain(|_, pull| pull.strong_count() > 0);
-        let (client, metrics, seats, name_of) =
-            (self.client.clone(), self.metrics.clone(), Arc::clone(&self.seats), name.clone());
-        let task = AbortOnDropHandle::new(self.handle.spawn(async move {
-            // It is never closed.
-            let _seat = seats.acquire_owned().await;
-            let start = Instant::now();
-            let request = v1::PullImageRequest { image: Some(spec(&name_of)), auth: None, sandbox_config: None };
-            let id = client.pull_image(request).await?;
-            // Its size is known only now, and counts nothing but the pulls of its class.
-            let status = v1::ImageStatusRequest { image: Some(spec(&name_of)), verbose: false };
-            let size =
-                client.image_status(status).await.ok().and_then(|found| found.image).map_or(0, |image| image.size);
-            metrics.containers.image_pulled(size, start.elapsed());
-            Ok(id)
-        }));
-        let pull = Arc::new(Pull { outcome: flight(task) });
-        pulls.insert(name.clone(), Arc::downgrade(&pull));
-        pull
+        let message = format!(
+            "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size} bytes.",
+            go_duration(took),
+            go_duration(start.elapsed())
+        );
+        self.tell(pod, PodEvent::normal("Pulled", message));
+        Ok(id)
+    }
+
+    fn tell(&self, pod: &Arc<PodObject>, event: PodEvent) {
+        let events: &dyn EventRecorder = &*self.logins.events;
+        events.record(pod, event);
     }
 }
 
@@ -109,6 +165,42 @@ fn spec(name: &ImageName) -> v1::ImageSpec {
     v1::ImageSpec { image: name.as_str().to_owned(), ..Default::default() }
 }
 
-fn failed(error: RuntimeError) -> ImageError {
-    ImageError::Pull(error.to_string())
+/// A duration to the millisecond as Go writes it, which is what tools look for in the event: `1m2.345s`.
+fn go_duration(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    let (minutes, seconds) = (millis / 60_000, millis % 60_000);
+    let seconds = match (seconds, minutes) {
+        (0, 0) => "0s".to_owned(),
+        (1..1000, 0) => format!("{seconds}ms"),
+        _ => {
+            let fraction = format!("{}.{:03}", seconds / 1000, seconds % 1000);
+            format!("{}s", fraction.trim_end_matches('0').trim_end_matches('.'))
+        }
+    };
+    match (minutes / 60, minutes % 60) {
+        (0, 0) => seconds,
+        (0, minutes) => format!("{minutes}m{seconds}"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_as_tools_read_them() {
+        for (millis, text) in [
+            (0, "0s"),
+            (106, "106ms"),
+            (1000, "1s"),
+            (2345, "2.345s"),
+            (10_500, "10.5s"),
+            (60_000, "1m0s"),
+            (60_007, "1m0.007s"),
+            (3_723_400, "1h2m3.4s"),
+        ] {
+            assert_eq!(go_duration(Duration::from_millis(millis)), text);
+        }
+    }
 }

@@ -9,12 +9,12 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all, try_join};
 use parking_lot::Mutex;
 use podwright_actors::containers::stop::SHORTEST_STOP;
-use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    CgroupError, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError,
-    PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimeVersion, SandboxConfig,
-    SandboxStatus,
+    CgroupError, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, DiskUsage, ExecOutput, ImageError,
+    ImageStore, PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimeVersion,
+    SandboxConfig, SandboxStatus, StoredImage,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,10 @@ use super::events::Events;
 use super::flights::Flights;
 use super::images::Images;
 use super::inner::{Inner, blocking, gone_is_fine};
+use super::logins::Logins;
 use super::network::NetworkState;
+use super::pull_records::PullRecords;
+use super::registry_config::RegistryConfig;
 use super::stop::Stops;
 use super::users::Users;
 use super::{CriConfig, OpenError, files, read, v1};
@@ -82,6 +85,11 @@ impl CriRuntime {
         });
         let network = Arc::new(NetworkState::default());
         let watch = Arc::clone(&network).watch(client.clone());
+        let node = config.registry_config.map(|path| Arc::new(RegistryConfig::new(path)));
+        if let Some(node) = node.clone() {
+            // What is wrong with it is told now and not at the first pull.
+            handle.spawn_blocking(move || node.look());
+        }
         let (news, flowing) = (Arc::new(News::default()), Arc::new(AtomicBool::new(false)));
         let events = Events {
             client: client.clone(),
@@ -96,7 +104,14 @@ impl CriRuntime {
             sandboxes: Flights::new(handle.clone()),
             containers: Flights::new(handle.clone()),
             stops: Stops::new(client.clone(), handle.clone()),
-            images: Images::new(client, config.metrics, config.parallel_pulls, handle.clone()),
+            images: Images::new(
+                Arc::clone(&inner),
+                config.metrics,
+                config.parallel_pulls,
+                handle.clone(),
+                Logins { secrets: config.pull_secrets, node, events: Arc::clone(&inner.events) },
+                PullRecords::new(&config.root),
+            ),
             news,
             flowing,
             network,
@@ -251,12 +266,12 @@ impl ContainerRuntime for CriRuntime {
 
     fn ensure_image<'a>(
         &'a self,
-        _: &'a Arc<PodObject>,
+        pod: &'a Arc<PodObject>,
         image: &'a str,
         pull_policy: Option<&'a str>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
-        self.images.ensure(image, pull_policy, cancel).boxed()
+        self.images.ensure(pod, image, pull_policy, cancel).boxed()
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
@@ -344,5 +359,19 @@ impl PodCgroups for CriRuntime {
 
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, CgroupError>> {
         self.in_cgroups(|trees, facts| Ok(trees.pods(&facts.cgroups, &facts.layout.pods))).boxed()
+    }
+}
+
+impl ImageStore for CriRuntime {
+    fn images(&self) -> RuntimeFuture<'_, Vec<StoredImage>> {
+        self.images.list().boxed()
+    }
+
+    fn disk(&self) -> RuntimeFuture<'_, DiskUsage> {
+        self.images.disk().boxed()
+    }
+
+    fn remove_image<'a>(&'a self, id: &'a ImageId) -> RuntimeFuture<'a, ()> {
+        self.images.remove(id).boxed()
     }
 }

@@ -1,6 +1,7 @@
 //! The runtime against a server that answers as runtimes do when things go wrong.
 
 mod fake;
+mod images;
 
 use std::time::Duration;
 

@@ -9,3 +9,9 @@
 )]
 
 tonic::include_proto!("runtime.v1");
+
+impl std::fmt::Debug for AuthConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AuthConfig")
+    }
+}

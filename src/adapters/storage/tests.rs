@@ -249,7 +249,8 @@ async fn a_log_directory_tells_how_often_a_container_ran() {
     assert_eq!(node.storage.restarts_by_log(&pod, "..").await, None);
 
     let elsewhere = node.root.path().join("log");
-    let storage = node.storage.clone().with_logs(elsewhere.clone());
+    let storage =
+        node.storage.clone().with_logs(PodLogs { pods: elsewhere.clone(), links: elsewhere.with_extension("links") });
     assert_eq!(storage.restarts_by_log(&pod, "c").await, None);
     let name = pod.full_name();
     let logs = elsewhere.join(format!("{}_{}_{}/c", name.namespace(), name.name(), pod.uid()));

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use podwright::adapters::cri::{CriConfig, CriRuntime, NodeSettings};
-use podwright_actors::ports::{NoRuntimeClasses, RuntimeName};
+use podwright_actors::ports::{NoPullSecrets, NoRuntimeClasses, RuntimeName};
 use podwright_metrics::Metrics;
 
 use super::calls;
+use super::image;
 use super::instance::Instance;
 use crate::agent::harness::{Agent, Place, eventually};
 use crate::support::fake_ports::Events;
@@ -32,7 +33,7 @@ impl Containerd {
         if !containerd.0.runs() {
             containerd.0.prepare();
             containerd.start().await;
-            containerd.0.import();
+            containerd.import(&[image::BUSYBOX, image::PAUSE]);
             containerd.0.watch();
         }
         // Every pod that an earlier test left, whoever's it is.
@@ -61,6 +62,8 @@ impl Containerd {
             root: root.to_owned(),
             logs: root.join("log/pods"),
             log_links: root.join("log/containers"),
+            registry_config: None,
+            pull_secrets: Arc::new(NoPullSecrets),
             parallel_pulls: 5.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
@@ -87,5 +90,10 @@ impl Containerd {
         eventually("containerd answers", || async { self.0.runs().then_some(()) }).await;
         let runtime = calls::connect(&self.socket()).unwrap();
         eventually("its plugins are there", || async { calls::is_ready(&runtime).await.then_some(()) }).await;
+    }
+
+    /// Brings images.
+    pub(super) fn import(&self, images: &[&str]) {
+        self.0.import(images);
     }
 }

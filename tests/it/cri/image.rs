@@ -13,8 +13,11 @@ pub(super) const BUSYBOX: &str = "docker.io/library/busybox:stable";
 /// What keeps a sandbox alive.
 pub(super) const PAUSE: &str = "podwright.test/pause:1";
 
-/// Writes an archive with both images, for `ctr images import`.
-pub(super) fn write(busybox: &Path, to: &Path) {
+/// What nothing runs.
+pub(super) const SPARE: &str = "podwright.test/spare:1";
+
+/// Writes an archive with images, for `ctr images import`.
+pub(super) fn write(busybox: &Path, images: &[&str], to: &Path) {
     let layer = layer(busybox);
     let mut blobs = vec![];
     let mut put = |bytes: Vec<u8>| {
@@ -25,10 +28,11 @@ pub(super) fn write(busybox: &Path, to: &Path) {
     };
     let layer = put(layer);
     let mut manifests = vec![];
-    for (name, config) in [
-        (BUSYBOX, json!({"Cmd": ["/bin/sh"], "Env": ["PATH=/bin"]})),
-        (PAUSE, json!({"Entrypoint": ["/bin/sleep", "2147483647"]})),
-    ] {
+    for name in images {
+        let config = match *name {
+            PAUSE => json!({"Entrypoint": ["/bin/sleep", "2147483647"]}),
+            name => json!({"Cmd": ["/bin/sh"], "Env": ["PATH=/bin"], "Labels": {"name": name}}),
+        };
         let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
         let root = json!({"type": "layers", "diff_ids": [layer["digest"]]});
         let image = json!({"architecture": architecture, "os": "linux", "config": config, "rootfs": root});

@@ -121,9 +121,9 @@ state = "{run}/state"
     }
 
     /// Brings in the images, once it answers.
-    pub(super) fn import(&self) {
+    pub(super) fn import(&self, images: &[&str]) {
         let archive = self.base.join("run/images.tar");
-        image::write(Path::new(BUSYBOX), &archive);
+        image::write(Path::new(BUSYBOX), images, &archive);
         self.ctr(&["images", "import", archive.to_str().unwrap()]);
     }
 

@@ -9,6 +9,7 @@ use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::containers::perform::ContainersConfig;
 use podwright_actors::engine::{EngineConfig, KillNow, Threads};
 use podwright_actors::ids::PodUid;
+use podwright_actors::image_gc::ImageGcPolicy;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ContainerRuntime, EventRecorder, PodEvent, SandboxState, SourceKind};
@@ -152,9 +153,11 @@ impl Course {
             allocatable: Default::default(),
             sources: vec![SourceKind::File, SourceKind::Api],
             explain_event_after: Duration::from_secs(300),
+            image_gc: ImageGcPolicy::default(),
         };
         let ports = NodePorts {
             cgroups: None,
+            images: None,
             runtime: Arc::new(Faulty::new(world.clone())),
             network: Arc::new(FaultyNetwork::new(world.clone())),
             storage: self.disk.clone(),

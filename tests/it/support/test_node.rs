@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::containers::perform::ContainersConfig;
 use podwright_actors::engine::{EngineConfig, Threads};
+use podwright_actors::image_gc::ImageGcPolicy;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{
@@ -108,10 +109,12 @@ impl Setup {
             facts,
             allocatable: Default::default(),
             explain_event_after: Duration::from_secs(300),
+            image_gc: ImageGcPolicy::default(),
             sources,
         };
         let ports = NodePorts {
             cgroups: cgroups.map(|cgroups| cgroups as Arc<dyn PodCgroups>),
+            images: None,
             recorder: Some(Arc::new(Recorder::new(Recorder::SMALLEST))),
             runtime: below,
             network,

@@ -26,7 +26,7 @@ pub fn validate_static(pod: &Pod) -> Vec<Problem> {
     }
     let set = |list: Option<usize>| list.is_some_and(|len| len > 0);
     if set(spec.image_pull_secrets.as_ref().map(Vec::len)) {
-        let remedy = "remove it and configure credentials in the container runtime";
+        let remedy = "remove it and give the node its logins with --registry-config";
         refuse("spec.imagePullSecrets".into(), "secrets", remedy);
     }
     if set(spec.resource_claims.as_ref().map(Vec::len)) {

@@ -83,6 +83,7 @@ impl StartFailure {
             StartFailure::CrashLoop { .. } => "CrashLoopBackOff",
             StartFailure::Image(ImageError::Pull(_)) => "ErrImagePull",
             StartFailure::ImageBackOff { .. } => "ImagePullBackOff",
+            StartFailure::Image(ImageError::Inspect(_)) => "ImageInspectError",
             StartFailure::Image(ImageError::NeverPull(_)) => "ErrImageNeverPull",
             StartFailure::Image(ImageError::InvalidName(_)) => "InvalidImageName",
             StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",

@@ -47,7 +47,11 @@ impl ContainerManager {
             let (message, since) = (failure.to_string(), self.ports.clock.now());
             let error = StartError { reason, message, since, until: failure.until() };
             self.start_errors.set(uid, container.container_name(), error);
-            self.ports.events.record(work.pod, failed_event(container, &failure));
+            self.tell(work.pod, failed_event(container, &failure));
+            // Beside what happened there is one that says what the status says.
+            if matches!(failure, StartFailure::Image(_) | StartFailure::ImageBackOff { .. }) {
+                self.tell(work.pod, PodEvent::warning("Failed", format!("Error: {reason}")));
+            }
             // A container that waits was not attempted.
             if !matches!(failure, StartFailure::CrashLoop { .. }) {
                 self.ports.counter.container_failed(container.kind, reason);
@@ -238,7 +242,7 @@ fn failed_event(container: &Definition<'_>, failure: &StartFailure) -> PodEvent 
         StartFailure::Image(ImageError::NeverPull(_)) => {
             PodEvent::warning("ErrImageNeverPull", format!("Container {name}: {failure}"))
         }
-        StartFailure::Image(ImageError::InvalidName(_)) => {
+        StartFailure::Image(ImageError::InvalidName(_) | ImageError::Inspect(_)) => {
             PodEvent::warning("InspectFailed", format!("Container {name}: {failure}"))
         }
         StartFailure::Image(_) => {

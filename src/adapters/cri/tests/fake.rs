@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use parking_lot::Mutex;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{EventRecorder, NoRuntimeClasses, PodEvent, RuntimeName};
+use podwright_actors::ports::{EventRecorder, NoPullSecrets, NoRuntimeClasses, PodEvent, RuntimeName};
 use podwright_metrics::Metrics;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -38,6 +38,11 @@ struct State {
     made: usize,
     removed: Vec<String>,
     images: Vec<String>,
+    /// What a list of images shows beside those.
+    listed: Vec<v1::Image>,
+    looks_fail: bool,
+    /// As whom was pulled, by name.
+    pulled_as: Vec<String>,
     pulls: usize,
     event_calls: usize,
     ended_early: usize,
@@ -51,19 +56,24 @@ struct Service {
     events: Arc<Mutex<Option<mpsc::Receiver<v1::ContainerEventResponse>>>>,
 }
 
-/// The reasons of events, as they came.
+/// The events, as they came.
 #[derive(Default)]
-pub(super) struct Told(Mutex<Vec<String>>);
+pub(super) struct Told(Mutex<Vec<PodEvent>>);
 
 impl Told {
     pub(super) fn reasons(&self) -> Vec<String> {
-        self.0.lock().clone()
+        self.0.lock().iter().map(|event| event.reason.to_string()).collect()
+    }
+
+    /// Takes them.
+    pub(super) fn take(&self) -> Vec<PodEvent> {
+        std::mem::take(&mut self.0.lock())
     }
 }
 
 impl EventRecorder for Told {
     fn record(&self, _: &Arc<PodObject>, event: PodEvent) {
-        self.0.lock().push(event.reason.into_owned());
+        self.0.lock().push(event);
     }
 }
 
@@ -78,6 +88,10 @@ pub(super) struct Fake {
 
 impl Fake {
     pub(super) async fn start(parallel_pulls: usize) -> Self {
+        Fake::with(parallel_pulls, |_| {}).await
+    }
+
+    pub(super) async fn with(parallel_pulls: usize, edit: impl FnOnce(&mut CriConfig)) -> Self {
         let root = tempfile::tempdir().unwrap();
         let socket = root.path().join("c.sock");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -93,19 +107,22 @@ impl Fake {
             .add_service(ImageServiceServer::new(service.clone()));
         tokio::spawn(server.serve_with_incoming(incoming));
         let told = Arc::new(Told::default());
-        let runtime = CriRuntime::open(CriConfig {
+        let mut config = CriConfig {
             endpoint: socket.to_str().unwrap().parse().unwrap(),
             root: root.path().to_owned(),
             logs: root.path().join("log"),
             log_links: root.path().join("links"),
+            registry_config: None,
+            pull_secrets: Arc::new(NoPullSecrets),
             parallel_pulls: parallel_pulls.try_into().unwrap(),
             name: RuntimeName::default(),
             metrics: Metrics::new(),
             settings: NodeSettings::default(),
             runtime_classes: Arc::new(NoRuntimeClasses),
             events: told.clone(),
-        })
-        .unwrap();
+        };
+        edit(&mut config);
+        let runtime = CriRuntime::open(config).unwrap();
         Fake { runtime, service, told, events: Mutex::new(Some(events)), _root: root }
     }
 
@@ -142,6 +159,21 @@ impl Fake {
     /// Lets an image be there.
     pub(super) fn pulled(&self, image: &str) {
         self.service.change(|state| state.images.push(image.to_owned()));
+    }
+
+    /// Lets lists show an image.
+    pub(super) fn lists(&self, image: v1::Image) {
+        self.service.change(|state| state.listed.push(image));
+    }
+
+    /// Lets nobody look at an image.
+    pub(super) fn hides_images(&self) {
+        self.service.change(|state| state.looks_fail = true);
+    }
+
+    /// As whom was pulled since the last time, by name.
+    pub(super) fn pulled_as(&self) -> Vec<String> {
+        self.service.change(|state| std::mem::take(&mut state.pulled_as))
     }
 
     pub(super) async fn tell(&self, event: v1::ContainerEventResponse) {
@@ -242,10 +274,14 @@ impl RuntimeService for Service {
 
     async fn pod_sandbox_status(
         &self,
-        _: Request<v1::PodSandboxStatusRequest>,
+        request: Request<v1::PodSandboxStatusRequest>,
     ) -> Result<Response<v1::PodSandboxStatusResponse>, Status> {
         let status = Some(v1::PodSandboxStatus::default());
-        Ok(Response::new(v1::PodSandboxStatusResponse { status, ..Default::default() }))
+        let mut answer = v1::PodSandboxStatusResponse { status, ..Default::default() };
+        if request.into_inner().verbose {
+            answer.info.insert("info".to_owned(), r#"{"image": "pause.example/pause:1"}"#.to_owned());
+        }
+        Ok(Response::new(answer))
     }
 
     async fn stop_pod_sandbox(
@@ -322,8 +358,12 @@ impl ImageService for Service {
         request: Request<v1::ImageStatusRequest>,
     ) -> Result<Response<v1::ImageStatusResponse>, Status> {
         let name = request.into_inner().image.unwrap().image;
-        let image = v1::Image { id: "sha256:1".into(), ..Default::default() };
-        let image = self.state.lock().images.contains(&name).then_some(image);
+        let state = self.state.lock();
+        if state.looks_fail {
+            return Err(Status::unknown("out of order"));
+        }
+        let image = v1::Image { id: "sha256:1".into(), size: 5, ..Default::default() };
+        let image = state.images.contains(&name).then_some(image);
         Ok(Response::new(v1::ImageStatusResponse { image, ..Default::default() }))
     }
 
@@ -331,11 +371,43 @@ impl ImageService for Service {
         &self,
         request: Request<v1::PullImageRequest>,
     ) -> Result<Response<v1::PullImageResponse>, Status> {
-        let name = request.into_inner().image.unwrap().image;
+        let v1::PullImageRequest { image, auth, .. } = request.into_inner();
+        let name = image.unwrap().image;
+        let auth = auth.unwrap_or_default();
+        self.change(|state| state.pulled_as.push(format!("{}{}", auth.username, auth.identity_token)));
+        if auth.username.starts_with("bad") {
+            // As careless as a runtime can be.
+            return Err(Status::unknown(format!("{}: wrong password {}", auth.username, auth.password)));
+        }
         let mut early = EndsEarly(Some(self.clone()));
         self.change(|state| state.pulls += 1);
         self.until(|state| state.images.contains(&name)).await;
         early.0 = None;
         Ok(Response::new(v1::PullImageResponse { image_ref: "sha256:1".into() }))
+    }
+
+    async fn list_images(&self, _: Request<v1::ListImagesRequest>) -> Result<Response<v1::ListImagesResponse>, Status> {
+        Ok(Response::new(v1::ListImagesResponse { images: self.state.lock().listed.clone() }))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<v1::RemoveImageRequest>,
+    ) -> Result<Response<v1::RemoveImageResponse>, Status> {
+        let id = request.into_inner().image.unwrap().image;
+        self.change(|state| {
+            state.listed.retain(|image| image.id != id);
+            state.removed.push(id);
+        });
+        Ok(Response::new(v1::RemoveImageResponse {}))
+    }
+
+    async fn image_fs_info(
+        &self,
+        _: Request<v1::ImageFsInfoRequest>,
+    ) -> Result<Response<v1::ImageFsInfoResponse>, Status> {
+        let fs_id = Some(v1::FilesystemIdentifier { mountpoint: "/".to_owned() });
+        let usage = v1::FilesystemUsage { fs_id, ..Default::default() };
+        Ok(Response::new(v1::ImageFsInfoResponse { image_filesystems: vec![usage], ..Default::default() }))
     }
 }

@@ -69,6 +69,7 @@ async fn image_failures_have_their_reasons() {
         (ImageError::Pull("gone".into()), "ErrImagePull", "Failed"),
         (ImageError::NeverPull(IMAGE.into()), "ErrImageNeverPull", "ErrImageNeverPull"),
         (ImageError::InvalidName(IMAGE.into()), "InvalidImageName", "InspectFailed"),
+        (ImageError::Inspect("out of order".into()), "ImageInspectError", "InspectFailed"),
     ];
     for (error, reason, event) in table {
         let world = World::new();
@@ -77,7 +78,8 @@ async fn image_failures_have_their_reasons() {
         assert!(result.error.as_ref().unwrap().to_string().contains(reason), "{result:?}");
         assert_eq!(world.backoff(&result), None);
         assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
-        assert_eq!(world.reasons(), [event]);
+        assert_eq!(world.reasons(), [event, "Failed"]);
+        assert_eq!(world.told.events.lock()[1].message, format!("Error: {reason}"));
         assert_eq!(*world.told.counts.lock(), ["sandbox", "Regular", &format!("Regular {reason}")]);
     }
 }

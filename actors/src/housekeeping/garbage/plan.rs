@@ -1,0 +1,167 @@
+//! What of a pod can be removed from the runtime. Pure.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use crate::ids::{ContainerId, SandboxId};
+use crate::ports::{ContainerState, RuntimePod, RuntimePodContainer, SandboxState};
+
+/// What is kept of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// Of each container the newest dead run: it holds the last state, the crash backoff and a log, and its end may not
+    /// have been acted on. So one for each container (upstream `MaxPerPodContainerCount`, kubelet 1.36).
+    Newest,
+    /// Nothing that is dead.
+    Nothing,
+}
+
+/// What of one pod can be removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Garbage {
+    /// Runs, in the order in which they go: the newest of each container last.
+    pub(super) containers: Vec<Dead>,
+    /// Ended sandboxes in which nothing is left then.
+    pub(super) sandboxes: Vec<SandboxId>,
+}
+
+/// A run that goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dead {
+    pub(super) id: ContainerId,
+    /// Whether it has to be stopped before, because it may run after all.
+    pub(super) may_run: bool,
+}
+
+/// What can go of a pod. While something of it is kept, an end that was not `read` keeps its run: nobody else knows its exit
+/// code (W11). What is in a state that the runtime does not know goes when a newer run of its container was made, and what
+/// was made and never started when a newer one was started: a container that cannot be started is left as it is, because
+/// the removal of what did not end is news that would hurry its next try.
+pub(super) fn garbage(pod: &RuntimePod, keep: Keep, read: impl Fn(&ContainerId) -> bool) -> Garbage {
+    let mut runs: Vec<&RuntimePodContainer> = pod.containers.iter().collect();
+    runs.sort_by_key(|run| Reverse(run.created_at));
+    let (mut seen, mut started, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let mut containers = Vec::new();
+    for run in runs {
+        let newest = seen.insert(&run.name);
+        let goes = match (run.state, keep) {
+            (ContainerState::Running, _) => false,
+            (ContainerState::Exited, Keep::Newest) => !ended.insert(&run.name) && read(&run.id),
+            (ContainerState::Created, Keep::Newest) => started.contains(&run.name),
+            (ContainerState::Unknown, Keep::Newest) => !newest,
+            (ContainerState::Exited | ContainerState::Created | ContainerState::Unknown, Keep::Nothing) => true,
+        };
+        if matches!(run.state, ContainerState::Running | ContainerState::Exited) {
+            started.insert(&run.name);
+        }
+        if goes {
+            containers.push(Dead { id: run.id.clone(), may_run: run.state == ContainerState::Unknown });
+        }
+    }
+    containers.reverse();
+    let sandboxes = sandboxes(pod, keep, &containers);
+    Garbage { containers, sandboxes }
+}
+
+/// The ended sandboxes without a run that stays. The newest one tells the number of the next.
+fn sandboxes(pod: &RuntimePod, keep: Keep, going: &[Dead]) -> Vec<SandboxId> {
+    let ended = || pod.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::NotReady);
+    if ended().next().is_none() {
+        return vec![];
+    }
+    let going: HashSet<&ContainerId> = going.iter().map(|dead| &dead.id).collect();
+    let in_use: HashSet<&SandboxId> =
+        pod.containers.iter().filter(|run| !going.contains(&run.id)).map(|run| &run.sandbox).collect();
+    let newest = pod.sandboxes.iter().max_by_key(|sandbox| sandbox.created_at).map(|sandbox| &sandbox.id);
+    let spare = |id| !in_use.contains(id) && (keep == Keep::Nothing || newest != Some(id));
+    ended().map(|sandbox| &sandbox.id).filter(|id| spare(id)).cloned().collect()
+}
+
+/// Whether there is anything that could be garbage. Nearly every pod of every sweep has nothing, so this is asked first.
+pub(super) fn may_have_garbage(pod: &RuntimePod) -> bool {
+    pod.containers.iter().any(|run| run.state != ContainerState::Running)
+        || pod.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::NotReady)
+}
+
+#[cfg(test)]
+mod tests {
+    use ContainerState::{Created, Exited, Running, Unknown};
+
+    use super::*;
+    use crate::ids::FullName;
+    use crate::ports::RuntimePodSandbox;
+    use crate::time::Time;
+
+    /// A pod with runs `(id, container, sandbox, state)`, made one after the other, and sandboxes `(id, ready)`.
+    fn pod(sandboxes: &[(&str, bool)], runs: &[(&str, &str, &str, ContainerState)]) -> RuntimePod {
+        let sandbox = |(at, (id, ready)): (usize, &(&str, bool))| RuntimePodSandbox {
+            id: (*id).into(),
+            state: if *ready { SandboxState::Ready } else { SandboxState::NotReady },
+            created_at: Time::from_secs(at as u64),
+        };
+        let run = |(at, (id, name, sandbox, state)): (usize, &(&str, &str, &str, ContainerState))| {
+            let (id, sandbox, name) = ((*id).into(), (*sandbox).into(), (*name).into());
+            RuntimePodContainer { id, sandbox, name, state: *state, created_at: Time::from_secs(at as u64) }
+        };
+        RuntimePod {
+            uid: "u".into(),
+            full_name: FullName::new("ns", "p"),
+            sandboxes: sandboxes.iter().enumerate().map(sandbox).collect(),
+            containers: runs.iter().enumerate().map(run).collect(),
+        }
+    }
+
+    /// What goes: runs, with `!` those that are stopped before, then sandboxes.
+    fn goes(pod: &RuntimePod, keep: Keep, unread: &str) -> String {
+        let garbage = garbage(pod, keep, |id| id.as_str() != unread);
+        let runs = garbage.containers.iter().map(|dead| format!("{}{}", dead.id, if dead.may_run { "!" } else { "" }));
+        runs.chain(garbage.sandboxes.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn of_a_pod_that_goes_on_the_newest_dead_run_of_each_container_is_kept() {
+        for (runs, expected) in [
+            (&[("a1", "a", "s2", Exited)][..], ""),
+            (&[("a1", "a", "s2", Exited), ("a2", "a", "s2", Exited), ("b1", "b", "s2", Exited)], "a1"),
+            (&[("a1", "a", "s2", Exited), ("a2", "a", "s2", Exited), ("a3", "a", "s2", Running)], "a1"),
+            // What is being started is neither dead nor in the way of what is.
+            (&[("a1", "a", "s2", Exited), ("a2", "a", "s2", Created)], ""),
+            (&[("a1", "a", "s2", Exited), ("a2", "a", "s2", Created), ("a3", "a", "s2", Running)], "a2"),
+            (&[("a1", "a", "s2", Created), ("a2", "a", "s2", Created)], ""),
+            (&[("a1", "a", "s2", Created), ("a2", "a", "s2", Exited)], "a1"),
+            (&[("a1", "a", "s2", Unknown)], ""),
+            (&[("a1", "a", "s2", Unknown), ("a2", "a", "s2", Running)], "a1!"),
+        ] {
+            assert_eq!(goes(&pod(&[("s2", true)], runs), Keep::Newest, ""), expected, "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn an_end_that_nobody_read_keeps_its_run() {
+        let pod = pod(&[("s", true)], &[("a1", "a", "s", Exited), ("a2", "a", "s", Exited), ("a3", "a", "s", Running)]);
+        assert_eq!(goes(&pod, Keep::Newest, "a1"), "");
+        assert_eq!(goes(&pod, Keep::Newest, ""), "a1");
+    }
+
+    #[test]
+    fn of_a_pod_that_is_over_nothing_dead_is_kept() {
+        let runs = [
+            ("a1", "a", "s1", Exited),
+            ("a2", "a", "s2", Exited),
+            ("b1", "b", "s2", Created),
+            ("c1", "c", "s2", Unknown),
+            ("d1", "d", "s2", Running),
+        ];
+        assert_eq!(goes(&pod(&[("s1", false), ("s2", true)], &runs), Keep::Nothing, "a1"), "a1 a2 b1 c1! s1");
+    }
+
+    #[test]
+    fn an_ended_sandbox_goes_when_nothing_is_left_in_it_and_another_came() {
+        let sandboxes = [("s1", false), ("s2", false), ("s3", false)];
+        let runs = [("a1", "a", "s1", Exited), ("a2", "a", "s2", Exited)];
+        assert_eq!(goes(&pod(&sandboxes, &runs), Keep::Newest, ""), "a1 s1");
+        assert_eq!(goes(&pod(&sandboxes, &runs), Keep::Newest, "a1"), "", "its run is kept");
+        assert_eq!(goes(&pod(&sandboxes, &runs), Keep::Nothing, ""), "a1 a2 s1 s2 s3");
+        assert_eq!(goes(&pod(&[("s1", true)], &[]), Keep::Nothing, ""), "", "one that is ready is somebody's to stop");
+    }
+}

@@ -1,0 +1,269 @@
+//! One round: look, decide, remove.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use podwright_metrics::{ImageRemoval, Metrics};
+
+use super::plan::{ImageGcPolicy, Ledger, Removal};
+use crate::metered::guarded;
+use crate::ports::{Clock, EventRecorder, ImageStore, PodEvent, RuntimeError};
+use crate::time::Time;
+
+/// Removes images that nobody needs.
+pub struct ImageCollector {
+    store: Arc<dyn ImageStore>,
+    events: Arc<dyn EventRecorder>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
+    policy: ImageGcPolicy,
+    began: Time,
+    ledger: Mutex<Ledger>,
+    /// How many rounds failed in a row.
+    failures: Mutex<u32>,
+}
+
+/// A round did not do all that it should.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CollectError {
+    /// Nothing is known of the images.
+    #[error("cannot list images: {0}")]
+    List(RuntimeError),
+    /// Nothing is known of the disk.
+    #[error("cannot tell how full the disk of the images is: {0}")]
+    Disk(RuntimeError),
+    /// The disk has no size.
+    #[error("the disk of the images has a capacity of 0 bytes: see the runtime's image directory")]
+    NoCapacity,
+    /// Some images cannot be removed.
+    #[error("{failed} images cannot be removed, the first because: {first}")]
+    Remove {
+        /// How many.
+        failed: usize,
+        /// Why the first could not be.
+        first: RuntimeError,
+    },
+    /// The disk is too full, and not by images that may go.
+    #[error("{wanted} bytes of images should go and only {freed} could: remove other files, or enlarge the disk")]
+    NotEnough {
+        /// How many bytes should have been freed.
+        wanted: u64,
+        /// How many were.
+        freed: u64,
+    },
+}
+
+impl ImageCollector {
+    /// A collector that has not looked yet.
+    pub fn new(
+        store: Arc<dyn ImageStore>,
+        policy: ImageGcPolicy,
+        events: Arc<dyn EventRecorder>,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) -> Self {
+        let began = clock.now();
+        ImageCollector {
+            store,
+            events,
+            clock,
+            metrics,
+            policy,
+            began,
+            ledger: Mutex::default(),
+            failures: Mutex::default(),
+        }
+    }
+
+    /// One round. Rounds must not overlap.
+    ///
+    /// # Errors
+    /// [`CollectError`]; what could be removed was.
+    pub async fn collect(&self) -> Result<(), CollectError> {
+        if self.policy.is_off() {
+            return Ok(());
+        }
+        let result = self.round().await;
+        let failures = {
+            let mut failures = self.failures.lock();
+            *failures = if result.is_err() { failures.saturating_add(1) } else { 0 };
+            *failures
+        };
+        if let Err(error) = &result {
+            let reason = match error {
+                CollectError::NoCapacity => Some("InvalidDiskCapacity"),
+                CollectError::NotEnough { .. } => Some("FreeDiskSpaceFailed"),
+                CollectError::List(_) | CollectError::Disk(_) | CollectError::Remove { .. } => None,
+            };
+            if let Some(reason) = reason {
+                self.events.record_of_node(PodEvent::warning(reason, error.to_string()));
+            }
+            // The first failure may be that of a runtime that is starting.
+            if failures > 1 {
+                self.events.record_of_node(PodEvent::warning("ImageGCFailed", error.to_string()));
+            }
+        }
+        result
+    }
+
+    async fn round(&self) -> Result<(), CollectError> {
+        let images = guarded(&self.metrics, || self.store.images()).await.map_err(CollectError::List)?;
+        let now = self.clock.now();
+        let old = {
+            let mut ledger = self.ledger.lock();
+            ledger.note(images, now);
+            ledger.too_old(&self.policy, self.began, now)
+        };
+        let mut failed = Vec::new();
+        self.remove(old, u64::MAX, ImageRemoval::Age, &mut failed).await;
+
+        let disk = guarded(&self.metrics, || self.store.disk()).await.map_err(CollectError::Disk)?;
+        if disk.capacity == 0 {
+            return Err(CollectError::NoCapacity);
+        }
+        let mut short = None;
+        if let Some(wanted) = self.policy.excess(disk) {
+            let spare = self.ledger.lock().spare(&self.policy, now);
+            let (capacity, available) = (disk.capacity, disk.available);
+            tracing::info!(capacity, available, wanted, images = spare.len(), "disk is too full, removing images");
+            let freed = self.remove(spare, wanted, ImageRemoval::Space, &mut failed).await;
+            short = (freed < wanted).then_some(CollectError::NotEnough { wanted, freed });
+        }
+        match (failed.first(), short) {
+            (Some(first), _) => Err(CollectError::Remove { failed: failed.len(), first: first.clone() }),
+            (None, Some(short)) => Err(short),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Removes images until so many bytes are free. One that cannot be removed keeps none of the others.
+    async fn remove(
+        &self,
+        removals: Vec<Removal>,
+        wanted: u64,
+        why: ImageRemoval,
+        failed: &mut Vec<RuntimeError>,
+    ) -> u64 {
+        let mut freed = 0;
+        for Removal { id, size } in removals {
+            if freed >= wanted {
+                break;
+            }
+            match guarded(&self.metrics, || self.store.remove_image(&id)).await {
+                Ok(()) => {
+                    tracing::info!(image.id = %id, size, why = why.as_str(), "image removed");
+                    self.ledger.lock().forget(&id);
+                    self.metrics.containers.image_removed(why);
+                    freed = freed.saturating_add(size);
+                }
+                Err(error) => {
+                    tracing::warn!(image.id = %id, %error, "image was not removed");
+                    failed.push(error);
+                }
+            }
+        }
+        freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::ids::ImageId;
+    use crate::pod::PodObject;
+    use crate::ports::{DiskUsage, ImageNeed, RuntimeFuture, StoredImage, TokioClock};
+
+    /// Images of 10 bytes each, on a disk of 100.
+    #[derive(Default)]
+    struct World {
+        images: Mutex<Vec<StoredImage>>,
+        available: Mutex<u64>,
+        stuck: Mutex<Vec<&'static str>>,
+        down: Mutex<bool>,
+        told: Mutex<Vec<String>>,
+    }
+
+    impl ImageStore for World {
+        fn images(&self) -> RuntimeFuture<'_, Vec<StoredImage>> {
+            let down = *self.down.lock();
+            let images = self.images.lock().clone();
+            async move { if down { Err(RuntimeError::Unreachable("gone".into())) } else { Ok(images) } }.boxed()
+        }
+
+        fn disk(&self) -> RuntimeFuture<'_, DiskUsage> {
+            let available = *self.available.lock();
+            async move { Ok(DiskUsage { capacity: 100, available }) }.boxed()
+        }
+
+        fn remove_image<'a>(&'a self, id: &'a ImageId) -> RuntimeFuture<'a, ()> {
+            async move {
+                if self.stuck.lock().contains(&id.as_str()) {
+                    return Err(RuntimeError::Failed("it is stuck".into()));
+                }
+                self.images.lock().retain(|image| image.id != *id);
+                *self.available.lock() += 10;
+                Ok(())
+            }
+            .boxed()
+        }
+    }
+
+    impl EventRecorder for World {
+        fn record(&self, _: &Arc<PodObject>, _: PodEvent) {}
+
+        fn record_of_node(&self, event: PodEvent) {
+            self.told.lock().push(event.reason.into_owned());
+        }
+    }
+
+    fn image(id: &str, need: ImageNeed) -> StoredImage {
+        StoredImage { id: id.into(), size: 10, need }
+    }
+
+    fn collector(world: &Arc<World>, policy: ImageGcPolicy) -> ImageCollector {
+        let clock = Arc::new(TokioClock::starting_at(Time::from_secs(1000)));
+        ImageCollector::new(world.clone(), policy, world.clone(), clock, Metrics::new())
+    }
+
+    fn left(world: &World) -> Vec<String> {
+        world.images.lock().iter().map(|image| image.id.to_string()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_disk_is_freed_and_what_cannot_go_keeps_nothing_else() {
+        let world = Arc::new(World::default());
+        let images = ["a", "b", "c", "d"].map(|id| image(id, ImageNeed::Unused));
+        *world.images.lock() = [&images[..], &[image("used", ImageNeed::Used)]].concat();
+        *world.available.lock() = 5;
+        world.stuck.lock().push("a");
+        let collector = collector(&world, ImageGcPolicy::default());
+        // All of it is new.
+        assert_eq!(collector.collect().await, Err(CollectError::NotEnough { wanted: 15, freed: 0 }));
+        assert_eq!(std::mem::take(&mut *world.told.lock()), ["FreeDiskSpaceFailed"]);
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        assert!(matches!(collector.collect().await, Err(CollectError::Remove { failed: 1, .. })));
+        assert_eq!(left(&world), ["a", "d", "used"], "enough is enough");
+        assert_eq!(std::mem::take(&mut *world.told.lock()), ["ImageGCFailed"], "the second failure in a row");
+        assert_eq!(collector.collect().await, Ok(()));
+        let text = collector.metrics.encode(podwright_metrics::Format::from_accept("text/plain"));
+        assert!(text.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_is_away_once_is_no_event() {
+        let world = Arc::new(World::default());
+        *world.available.lock() = 90;
+        let collector = collector(&world, ImageGcPolicy::default());
+        for (down, told) in [(true, 0), (false, 0), (true, 0), (true, 1), (true, 2)] {
+            *world.down.lock() = down;
+            assert_eq!(collector.collect().await.is_err(), down);
+            assert_eq!(world.told.lock().len(), told);
+        }
+        let off = ImageGcPolicy::new(100, 0, Duration::ZERO, None).unwrap();
+        assert_eq!(super::tests::collector(&world, off).collect().await, Ok(()), "nobody is asked");
+    }
+}

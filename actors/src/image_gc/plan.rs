@@ -1,0 +1,221 @@
+//! Which images may go, in which order. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::ids::ImageId;
+use crate::ports::{DiskUsage, ImageNeed, StoredImage};
+use crate::time::Time;
+
+/// When images are removed. The defaults are a kubelet's (1.36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageGcPolicy {
+    high: u8,
+    low: u8,
+    min_age: Duration,
+    max_age: Option<Duration>,
+}
+
+/// A policy that cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPolicy {
+    /// A threshold is no share of a disk.
+    #[error("the high threshold of images is {0} percent: give 100 or less")]
+    High(u8),
+    /// The thresholds leave no band between them.
+    #[error("the low threshold of images, {low} percent, is not below the high one, {high}: lower it")]
+    Band {
+        /// The high threshold, in percent.
+        high: u8,
+        /// The low threshold, in percent.
+        low: u8,
+    },
+    /// What is old enough to go at all costs would be too new to go.
+    #[error("the maximum age of unused images, {max:?}, is not above the minimum, {min:?}: raise it, or 0 for none")]
+    Ages {
+        /// The minimum.
+        min: Duration,
+        /// The maximum.
+        max: Duration,
+    },
+}
+
+impl Default for ImageGcPolicy {
+    fn default() -> Self {
+        ImageGcPolicy { high: 85, low: 80, min_age: Duration::from_secs(120), max_age: None }
+    }
+}
+
+impl ImageGcPolicy {
+    /// From `high` percent of the disk on, images are removed down to `low` percent, except those that are here for less
+    /// than `min_age`; a high threshold of 100 turns that off. Whatever nobody has used for `max_age` is removed in any
+    /// case; `None` or zero turns that off.
+    ///
+    /// # Errors
+    /// [`BadPolicy`] if this makes no sense.
+    pub fn new(high: u8, low: u8, min_age: Duration, max_age: Option<Duration>) -> Result<Self, BadPolicy> {
+        let max_age = max_age.filter(|age| !age.is_zero());
+        if high > 100 {
+            return Err(BadPolicy::High(high));
+        }
+        if low >= high {
+            return Err(BadPolicy::Band { high, low });
+        }
+        match max_age {
+            Some(max) if max <= min_age => Err(BadPolicy::Ages { min: min_age, max }),
+            _ => Ok(ImageGcPolicy { high, low, min_age, max_age }),
+        }
+    }
+
+    /// Whether it ever removes anything.
+    pub(super) fn is_off(&self) -> bool {
+        self.high == 100 && self.max_age.is_none()
+    }
+
+    /// How many bytes to free, if the disk is too full.
+    pub(super) fn excess(&self, disk: DiskUsage) -> Option<u64> {
+        let (capacity, available) = (u128::from(disk.capacity), u128::from(disk.available.min(disk.capacity)));
+        if self.high == 100 || capacity == 0 {
+            return None;
+        }
+        let used = 100 - available * 100 / capacity;
+        let wanted = capacity * u128::from(100 - self.low) / 100;
+        (used >= u128::from(self.high)).then(|| u64::try_from(wanted.saturating_sub(available)).unwrap_or(u64::MAX))
+    }
+}
+
+/// What is known of the images that are there.
+#[derive(Debug, Default)]
+pub(super) struct Ledger(BTreeMap<ImageId, Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    first_seen: Time,
+    last_used: Option<Time>,
+    size: u64,
+    need: ImageNeed,
+}
+
+/// An image that may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Removal {
+    pub(super) id: ImageId,
+    pub(super) size: u64,
+}
+
+impl Ledger {
+    /// Notes what is there now. What is gone is forgotten.
+    pub(super) fn note(&mut self, images: Vec<StoredImage>, now: Time) {
+        let mut before = std::mem::take(&mut self.0);
+        for StoredImage { id, size, need } in images {
+            let known = before.remove(&id);
+            let first_seen = known.as_ref().map_or(now, |entry| entry.first_seen);
+            let last_used = match need {
+                ImageNeed::Used => Some(now),
+                ImageNeed::Unused | ImageNeed::Pinned => known.and_then(|entry| entry.last_used),
+            };
+            self.0.insert(id, Entry { first_seen, last_used, size, need });
+        }
+    }
+
+    /// An image was removed.
+    pub(super) fn forget(&mut self, id: &ImageId) {
+        self.0.remove(id);
+    }
+
+    /// What nobody has used for too long. Before the agent, which began at `began`, has watched for that long nothing has:
+    /// who used an image before is not known. One that was never used counts from when it was first seen.
+    pub(super) fn too_old(&self, policy: &ImageGcPolicy, began: Time, now: Time) -> Vec<Removal> {
+        let Some(max_age) = policy.max_age.filter(|age| now.since(began) > *age) else { return vec![] };
+        self.unused(|entry| now.since(entry.last_used.unwrap_or(entry.first_seen)) > max_age)
+    }
+
+    /// What may go to make room, least recently used first.
+    pub(super) fn spare(&self, policy: &ImageGcPolicy, now: Time) -> Vec<Removal> {
+        self.unused(|entry| now.since(entry.first_seen) >= policy.min_age)
+    }
+
+    fn unused(&self, may_go: impl Fn(&Entry) -> bool) -> Vec<Removal> {
+        let of = self.0.iter().filter(|(_, entry)| entry.need == ImageNeed::Unused && may_go(entry));
+        let mut going: Vec<_> = of.collect();
+        going.sort_by_key(|(_, entry)| (entry.last_used, entry.first_seen));
+        going.into_iter().map(|(id, entry)| Removal { id: id.clone(), size: entry.size }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(minutes: u64) -> Time {
+        Time::from_secs(minutes * 60)
+    }
+
+    fn image(id: &str, need: ImageNeed) -> StoredImage {
+        StoredImage { id: id.into(), size: 10, need }
+    }
+
+    fn ids(removals: Vec<Removal>) -> Vec<String> {
+        removals.into_iter().map(|removal| removal.id.to_string()).collect()
+    }
+
+    #[test]
+    fn a_disk_at_its_high_threshold_is_freed_down_to_the_low_one() {
+        let policy = ImageGcPolicy::default();
+        let excess = |available| policy.excess(DiskUsage { capacity: 1000, available });
+        for (available, wanted) in
+            [(1000, None), (160, None), (151, Some(49)), (150, Some(50)), (100, Some(100)), (0, Some(200))]
+        {
+            assert_eq!(excess(available), wanted, "{available} of 1000 left");
+        }
+        // Shares are counted in whole percent of what is left: 15.9 are 15.
+        assert_eq!(excess(159), Some(41));
+        assert_eq!(policy.excess(DiskUsage { capacity: 100, available: 200 }), None, "more left than there is");
+        assert_eq!(policy.excess(DiskUsage { capacity: 0, available: 0 }), None);
+        let off = ImageGcPolicy::new(100, 80, MINUTE, None).unwrap();
+        assert!(off.is_off() && off.excess(DiskUsage { capacity: 100, available: 0 }).is_none());
+    }
+
+    #[test]
+    fn only_what_nobody_needs_and_is_not_new_is_spare() {
+        use ImageNeed::{Pinned, Unused, Used};
+        let (policy, mut ledger) = (ImageGcPolicy::default(), Ledger::default());
+        ledger.note(vec![image("a", Used), image("b", Used), image("never", Unused), image("pause", Pinned)], at(0));
+        assert_eq!(ids(ledger.spare(&policy, at(1))), [""; 0], "all of it is new");
+        let all = |a, b| vec![image("a", a), image("b", b), image("never", Unused), image("pause", Pinned)];
+        ledger.note(all(Unused, Used), at(5));
+        ledger.note([all(Unused, Unused), vec![image("new", Unused)]].concat(), at(10));
+        // The one that was never used first, then by last use.
+        assert_eq!(ids(ledger.spare(&policy, at(10))), ["never", "a", "b"]);
+        assert_eq!(ids(ledger.spare(&policy, at(12))), ["never", "new", "a", "b"]);
+        ledger.note(all(Used, Unused), at(15));
+        ledger.forget(&"never".into());
+        assert_eq!(ids(ledger.spare(&policy, at(15))), ["b"], "used again, gone, removed");
+    }
+
+    #[test]
+    fn what_was_long_unused_goes_once_the_agent_has_watched_for_that_long() {
+        use ImageNeed::{Unused, Used};
+        let policy = ImageGcPolicy::new(100, 80, MINUTE, Some(10 * MINUTE)).unwrap();
+        assert!(!policy.is_off());
+        let mut ledger = Ledger::default();
+        ledger.note(vec![image("a", Used), image("never", Unused)], at(0));
+        ledger.note(vec![image("a", Unused), image("never", Unused), image("late", Unused)], at(5));
+        let old = |ledger: &Ledger, now| ids(ledger.too_old(&policy, at(0), now));
+        assert_eq!(old(&ledger, at(10)), [""; 0]);
+        assert_eq!(old(&ledger, at(11)), ["never", "a"]);
+        assert_eq!(ids(ledger.too_old(&policy, at(2), at(11))), [""; 0], "an agent that came later");
+        assert_eq!(ids(ledger.too_old(&ImageGcPolicy::default(), at(0), at(9999))), [""; 0], "off by default");
+    }
+
+    #[test]
+    fn a_policy_that_makes_no_sense_is_refused() {
+        let new = ImageGcPolicy::new;
+        assert_eq!(new(85, 80, 2 * MINUTE, Some(Duration::ZERO)), Ok(ImageGcPolicy::default()));
+        assert_eq!(new(101, 80, MINUTE, None), Err(BadPolicy::High(101)));
+        assert_eq!(new(80, 80, MINUTE, None), Err(BadPolicy::Band { high: 80, low: 80 }));
+        assert_eq!(new(85, 80, MINUTE, Some(MINUTE)), Err(BadPolicy::Ages { min: MINUTE, max: MINUTE }));
+    }
+}

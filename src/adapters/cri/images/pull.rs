@@ -1,0 +1,122 @@
+//! One pull, for as many as wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwright_actors::ports::RuntimeError;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{Images, spec};
+use crate::adapters::cri::client::Client;
+use crate::adapters::cri::credentials::Login;
+use crate::adapters::cri::flights::{Flight, flight};
+use crate::adapters::cri::image_name::ImageName;
+use crate::adapters::cri::inner::blocking;
+use crate::adapters::cri::v1;
+
+/// A pull that is under way, or waits for its turn.
+pub(super) struct Pull {
+    pub(super) outcome: Flight<Pulled>,
+}
+
+/// What a pull brought.
+#[derive(Clone, Debug)]
+pub(super) struct Pulled {
+    pub(super) id: String,
+    /// In bytes; zero if the runtime does not tell.
+    pub(super) size: u64,
+    /// Without the wait for its turn.
+    pub(super) took: Duration,
+    /// Which of the logins it was; `None` if there was none.
+    pub(super) by: Option<usize>,
+}
+
+impl Images {
+    /// The pull of an image with the same logins that is under way, or a new one.
+    pub(super) fn shared_pull(&self, name: &ImageName, logins: Vec<Login>) -> Arc<Pull> {
+        let mut pulls = self.pulls.lock();
+        let key = (name.clone(), logins);
+        if let Some(pull) = pulls.get(&key).and_then(std::sync::Weak::upgrade)
+            && pull.outcome.peek().is_none()
+        {
+            return pull;
+        }
+        pulls.retain(|_, pull| pull.strong_count() > 0);
+        let (client, metrics, seats) = (self.inner.client.clone(), self.metrics.clone(), Arc::clone(&self.seats));
+        let (records, (name, logins)) = (self.records.clone(), key.clone());
+        let task = AbortOnDropHandle::new(self.handle.spawn(async move {
+            let start = Instant::now();
+            // It is never closed.
+            let _seat = seats.acquire_owned().await;
+            let (notes, image) = (records.clone(), name.as_str().to_owned());
+            let intent = blocking(move || {
+                let failed = |error| RuntimeError::Failed(format!("cannot note that image {image} is pulled: {error}"));
+                notes.intend(&image).map_err(failed)
+            });
+            let intent = intent.await?;
+            let began = Instant::now();
+            let result = as_somebody(&client, &name, &logins).await;
+            let took = began.elapsed();
+            let (id, by) = match result {
+                Ok(found) => found,
+                Err(error) => {
+                    blocking(move || {
+                        intent.end();
+                        Ok(())
+                    })
+                    .await?;
+                    return Err(error);
+                }
+            };
+            // Its size is known only now, and counts nothing but the pulls of its class. It is also asked by what id
+            // its containers will show it.
+            let status = v1::ImageStatusRequest { image: Some(spec(&name)), verbose: false };
+            let image = client.image_status(status).await.ok().and_then(|found| found.image).unwrap_or_default();
+            let id = if image.id.is_empty() { id } else { image.id };
+            metrics.containers.image_pulled(image.size, start.elapsed());
+            // Who may use it is for each to note who waits; from now on it is known that others may not.
+            let (of, repository) = (id.clone(), name.repository());
+            blocking(move || {
+                match records.grant(&of, &repository, None) {
+                    Ok(()) => intent.end(),
+                    // The file of its intent stays in its place.
+                    Err(error) => tracing::warn!(image = of, %error, "the pull was not noted"),
+                }
+                Ok(())
+            })
+            .await?;
+            Ok(Pulled { id, size: image.size, took, by })
+        }));
+        let pull = Arc::new(Pull { outcome: flight(task) });
+        pulls.insert(key, Arc::downgrade(&pull));
+        pull
+    }
+}
+
+/// Pulls with one login after the other until one is good; without any as nobody.
+async fn as_somebody(
+    client: &Client,
+    name: &ImageName,
+    logins: &[Login],
+) -> Result<(String, Option<usize>), RuntimeError> {
+    let request = |auth| v1::PullImageRequest { image: Some(spec(name)), auth, sandbox_config: None };
+    if logins.is_empty() {
+        return Ok((client.pull_image(request(None)).await?, None));
+    }
+    let mut said: Vec<String> = Vec::new();
+    for (by, login) in logins.iter().enumerate() {
+        match client.pull_image(request(Some(login.auth()))).await {
+            Ok(id) => return Ok((id, Some(by))),
+            // Nobody answers the next one either.
+            Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
+            Err(error) => {
+                let error = logins.iter().fold(error.to_string(), |text, login| login.redact(&text));
+                if !said.contains(&error) {
+                    said.push(error);
+                }
+            }
+        }
+    }
+    Err(RuntimeError::Failed(said.join("; ")))
+}

@@ -1,0 +1,89 @@
+//! What is left of containers and pods, and images that nobody uses.
+
+use std::fs;
+use std::path::Path;
+
+use podwright_actors::ids::PodUid;
+use podwright_actors::ports::{ContainerRuntime, ContainerState};
+
+use super::containerd::Containerd;
+use super::image::{BUSYBOX, PAUSE, SPARE};
+use crate::agent::harness::{Place, container, eventually, manifest};
+
+fn put(place: &Place, name: &str, script: &str) {
+    let text = manifest(name, script, "terminationGracePeriodSeconds: 1");
+    place.put(&format!("{name}.yaml"), &text.replace("image: i", &format!("image: {BUSYBOX}")));
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn of_a_container_that_ends_again_and_again_one_dead_run_is_kept_until_its_pod_goes() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    put(&place, "ends", "echo run; exit 3");
+    let agent = containerd.agent(&place).await;
+    let pod =
+        agent.until("ends-n1", "ran three times", |pod| container(pod).is_some_and(|it| it.restart_count == 2)).await;
+    let uid = PodUid::new(pod.metadata.uid.as_ref().unwrap());
+    let runtime = containerd.open(place.root());
+    let kept = eventually("older runs are removed", || async {
+        let runs = runtime.pod_status(&uid).await.unwrap().containers;
+        (runs.len() == 1 && runs[0].state == ContainerState::Exited).then(|| runs[0].clone())
+    });
+    let kept = kept.await;
+    assert_eq!((kept.restart_count, kept.exit_code), (2, 3));
+    let last = |pod| container(pod).unwrap().last_state.as_ref()?.terminated.as_ref().map(|end| end.exit_code);
+    assert_eq!(last(&agent.named("ends-n1")[0]), Some(3), "the end of the run before is still told");
+    let logs = place.root().join("log");
+    let dir = names(&logs.join("pods")).pop().unwrap();
+    assert_eq!(names(&logs.join("pods").join(dir).join("main")), ["2.log"]);
+    assert_eq!(names(&logs.join("containers")).len(), 1);
+
+    // What no pod has, an agent that died in between may have left.
+    fs::create_dir_all(logs.join("pods/default_gone_u-1/main")).unwrap();
+    std::os::unix::fs::symlink(logs.join("pods/default_gone_u-1/main/0.log"), logs.join("containers/gone.log"))
+        .unwrap();
+    place.remove("ends.yaml");
+    eventually("nothing is left of it", || async {
+        let gone = runtime.list_pods().await.unwrap().is_empty();
+        (gone && names(&logs.join("pods")).is_empty()).then_some(())
+    })
+    .await;
+    // Links are looked at when the agent starts, and then every minute.
+    agent.crash().await;
+    let _agent = containerd.agent(&place).await;
+    eventually("dead links go", || async { names(&logs.join("containers")).is_empty().then_some(()) }).await;
+}
+
+#[tokio::test]
+async fn images_that_nobody_uses_make_room_and_those_of_pods_stay() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    put(&place, "runs", "exec sleep 1000");
+    let agent = containerd.agent(&place).await;
+    let before = agent.ready("runs-n1").await;
+    agent.crash().await;
+
+    containerd.import(&[SPARE]);
+    let images = || containerd.ctr(&["images", "list", "--quiet"]);
+    assert!(images().contains(SPARE));
+    let runtime = containerd.runtime();
+    let now = ["--image-gc-high-threshold=1", "--image-gc-low-threshold=0", "--image-minimum-gc-age=0"];
+    let agent = place.start(&[&[runtime.as_str()], &now[..]].concat()).await;
+    eventually("the image is removed", || async { (!images().contains(SPARE)).then_some(()) }).await;
+    assert!(images().contains(BUSYBOX) && images().contains(PAUSE), "{}", images());
+    // There is more on this disk than images.
+    agent.says("FreeDiskSpaceFailed").await;
+    let (_, metrics) = agent.get("/metrics", "");
+    let removed = "kubelet_image_garbage_collected_total{reason=\"space\"} 1\n";
+    assert!(metrics.contains(removed) && metrics.contains("operation_type=\"remove_image\""), "{metrics}");
+
+    let after = agent.ready("runs-n1").await;
+    assert_eq!(container(&after).unwrap().container_id, container(&before).unwrap().container_id);
+    put(&place, "another", "exec sleep 1000");
+    agent.ready("another-n1").await;
+}
