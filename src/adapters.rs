@@ -1,5 +1,7 @@
 //! The rim: what implements the engine's ports with real I/O, each behind a cargo feature.
 
+#[cfg(feature = "agent")]
+pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
 #[cfg(any(feature = "cri", feature = "process"))]
@@ -13,6 +15,10 @@ pub mod network;
 mod news;
 #[cfg(feature = "process")]
 pub mod process;
+/// How the adapters write what they must find again. No part of the API.
+#[cfg(any(feature = "agent", feature = "process"))]
+#[doc(hidden)]
+pub mod record;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(feature = "agent")]

@@ -11,6 +11,7 @@
 //! and changes nothing.
 
 mod admin;
+mod boot;
 mod cli;
 mod client;
 mod events;

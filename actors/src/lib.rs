@@ -9,6 +9,7 @@ pub mod engine;
 pub mod explain;
 pub mod housekeeping;
 pub mod ids;
+pub mod journal;
 pub mod metered;
 pub mod node;
 pub mod observer;

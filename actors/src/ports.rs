@@ -2,6 +2,7 @@
 //!
 //! An embedder may bring just a [`PodSyncer`]; or implement [`ContainerRuntime`] and take the syncer that is built on it.
 
+mod checkpoint;
 mod clock;
 mod events;
 mod network;
@@ -11,6 +12,7 @@ mod storage;
 mod syncer;
 mod view;
 
+pub use checkpoint::{Checkpoint, CheckpointError, NoCheckpoint};
 pub use clock::{Clock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
 pub use network::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};

@@ -11,7 +11,7 @@ use podwright_actors::containers::perform::ContainersConfig;
 use podwright_actors::engine::EngineConfig;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, ContainerRuntime, SourceKind, SourceSet, TokioClock};
+use podwright_actors::ports::{Clock, ContainerRuntime, NoCheckpoint, SourceKind, SourceSet, TokioClock};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
@@ -130,6 +130,7 @@ impl Bed {
             runtime: Arc::new(Watched { runtime: runtime.clone(), marks: marks.clone() }),
             network: Arc::new(runtime.network()),
             storage: Arc::new(NoStorage(marks.clone())),
+            journal: Arc::new(NoCheckpoint),
             events: Arc::new(NoEvents),
             clock,
             admission: vec![Arc::new(capacity) as Arc<dyn AdmissionHandler>],

@@ -14,7 +14,7 @@ use libfuzzer_sys::Corpus;
 use podwright::actors::admission::NodeCapacity;
 use podwright::actors::containers::perform::ContainersConfig;
 use podwright::actors::engine::EngineConfig;
-use podwright::actors::ports::{Clock, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceProblem, SourceSet, TokioClock};
 use podwright::actors::recorder::Recorder;
 use podwright::actors::status::NodeFacts;
 use podwright::adapters::network::Network;
@@ -118,6 +118,7 @@ async fn view(root: &Path) -> View {
         runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap()),
         network: Arc::new(Network::new().unwrap()),
         storage: Arc::new(FileStorage::new(root, Default::default())),
+        journal: Arc::new(NoCheckpoint),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 })],

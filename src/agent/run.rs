@@ -17,6 +17,7 @@ use crate::actors::ports::{Clock, SourceKind, TokioClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
 use crate::actors::status::NodeFacts;
+use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
 use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
@@ -25,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::admin;
+use super::boot::{self, Boot};
 use super::cli::{NodeName, RunArgs};
 use super::events::EventLog;
 use super::logs::{self, Lines};
@@ -36,6 +38,9 @@ use super::screen::{Screen, Terminal};
 use super::until::{Verdict, verdict};
 use super::view::View;
 use signals::Signals;
+
+/// Which pods are over for good, below the root.
+const JOURNAL: &str = "journal";
 
 /// The agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -213,6 +218,13 @@ async fn node(
     origins: &Origins,
     gate: Arc<ShutdownGate>,
 ) -> Result<View, RunError> {
+    match boot::look(root.path()) {
+        Ok(Boot::First | Boot::Same) => {}
+        Ok(Boot::Another) => {
+            tracing::warn!("the machine was started anew since an agent ran here: what ran then has ended");
+        }
+        Err(error) => tracing::warn!(%error, "whether the machine was started anew is not known"),
+    }
     let host_ips = machine::host_ips();
     let capacity = args.runtime.capacity(machine::capacity(args.max_pods));
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
@@ -244,6 +256,7 @@ async fn node(
     let ports = NodePorts {
         runtime,
         network,
+        journal: Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))),
         storage: Arc::new(if args.runtime.outlives_agent() { storage.with_logs(logs.join("pods")) } else { storage }),
         events: events.clone(),
         clock: clock.clone(),

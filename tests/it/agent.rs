@@ -2,6 +2,7 @@
 
 mod bad_input;
 pub(crate) mod harness;
+mod journal;
 mod life;
 mod page;
 mod recording;

@@ -5,6 +5,7 @@ mod adoption;
 mod crashes;
 mod explain;
 mod housekeeping;
+mod journal;
 mod observation;
 mod orphans;
 mod shutdown;

@@ -19,7 +19,7 @@ use podwright_actors::time::Time;
 use podwright_metrics::{Format, Metrics};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::fake_ports::{Events, FakeStorage, NoNetwork};
+use super::fake_ports::{Events, FakeJournal, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
 use super::pods::PodBuilder;
 
@@ -37,6 +37,7 @@ pub(crate) struct TestNode {
     pub(crate) node: Node,
     pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
+    pub(crate) journal: Arc<FakeJournal>,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Metrics,
     pub(crate) clock: TokioClock,
@@ -50,6 +51,7 @@ pub(crate) struct TestNode {
 pub(crate) struct Setup {
     pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
+    pub(crate) journal: Arc<FakeJournal>,
     pub(crate) cpu_millis: i64,
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
@@ -73,6 +75,7 @@ impl Setup {
         Setup {
             runtime: Arc::new(FakeRuntime::new(clock, with_events)),
             storage: Arc::default(),
+            journal: Arc::default(),
             cpu_millis: 4000,
             resync: Duration::from_secs(60),
             sources: vec![SourceKind::File, SourceKind::Api],
@@ -83,7 +86,7 @@ impl Setup {
     }
 
     pub(crate) fn start(self) -> TestNode {
-        let Setup { runtime, storage, cpu_millis, resync, sources, clock, judge, over } = self;
+        let Setup { runtime, storage, journal, cpu_millis, resync, sources, clock, judge, over } = self;
         let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
         let (below, network) = over.unwrap_or_else(fakes);
         let (events, gate, metrics) = (Arc::new(Events::default()), Arc::new(ShutdownGate::default()), Metrics::new());
@@ -109,6 +112,7 @@ impl Setup {
             runtime: below,
             network,
             storage: storage.clone(),
+            journal: journal.clone(),
             events: events.clone(),
             clock: Arc::new(clock),
             admission,
@@ -116,7 +120,7 @@ impl Setup {
         };
         let node = Node::start(config, ports).unwrap();
         let wanted = Mutex::default();
-        TestNode { node, runtime, storage, events, metrics, clock, gate, begin: Instant::now(), wanted }
+        TestNode { node, runtime, storage, journal, events, metrics, clock, gate, begin: Instant::now(), wanted }
     }
 }
 
