@@ -4,9 +4,8 @@
 pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
-#[cfg(any(feature = "cri", feature = "process"))]
-#[cfg_attr(not(feature = "process"), expect(unreachable_pub, reason = "the process runtime shows it to others"))]
-mod log;
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+pub mod log;
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(feature = "agent")]

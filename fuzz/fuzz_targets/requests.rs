@@ -133,5 +133,6 @@ async fn view(root: &Path) -> View {
     let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
     set.problems.push(SourceProblem { what, message, pods: vec![] });
     node.sets.send(set).await.unwrap();
-    View { node, events, clock, metrics, resync: engine.resync }
+    let logs = FileStorage::new(root, Default::default());
+    View { node, events, clock, metrics, logs, resync: engine.resync }
 }

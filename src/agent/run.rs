@@ -18,6 +18,7 @@ use crate::actors::recorder::{Note, Recorder};
 use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
 use crate::actors::status::NodeFacts;
 use crate::adapters::checkpoint::FileCheckpoint;
+use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
 use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
@@ -251,13 +252,19 @@ async fn node(
         metrics: &metrics,
         events: &events,
     };
-    let Machine { runtime, network } = Machine::open(args, for_runtime).await?;
+    let Machine { runtime, network, logs: written } = Machine::open(args, for_runtime).await?;
+    if let Some(written) = written {
+        let limits =
+            Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
+        actix::spawn(Rotator::new(written, limits).run());
+    }
     let storage = FileStorage::new(root.path(), allocatable);
+    let storage = if args.runtime.outlives_agent() { storage.with_logs(logs.join("pods")) } else { storage };
     let ports = NodePorts {
         runtime,
         network,
+        storage: Arc::new(storage.clone()),
         journal: Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))),
-        storage: Arc::new(if args.runtime.outlives_agent() { storage.with_logs(logs.join("pods")) } else { storage }),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],
@@ -269,7 +276,7 @@ async fn node(
         recorder.note(clock.now(), &Note::AgentStarted { build, node: name.to_owned() });
     }
     let node = Arc::new(Node::start(config, ports)?);
-    Ok(View { node, events, clock, metrics, resync: engine.resync })
+    Ok(View { node, events, clock, metrics, logs: storage, resync: engine.resync })
 }
 
 /// Resolves once nothing is left to do.

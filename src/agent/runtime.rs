@@ -12,6 +12,7 @@ use crate::adapters::cri::{Endpoint, ParseEndpointError};
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 
+use crate::adapters::log::WritesLogs;
 use crate::metrics::Metrics;
 
 use super::cli::RunArgs;
@@ -188,6 +189,8 @@ pub(crate) struct MachineConfig<'a> {
 pub(crate) struct Machine {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) network: Arc<dyn NetworkClient>,
+    /// Whose containers write logs that are to be rotated.
+    pub(crate) logs: Option<Arc<dyn WritesLogs>>,
 }
 
 impl Machine {
@@ -218,7 +221,8 @@ impl Machine {
                     metrics: metrics.clone(),
                     events: events.clone(),
                 })?;
-                Ok(Machine { runtime: Arc::new(runtime), network: Arc::new(Network::new()?) })
+                let runtime = Arc::new(runtime);
+                Ok(Machine { logs: Some(runtime.clone()), runtime, network: Arc::new(Network::new()?) })
             }
             #[cfg(feature = "process")]
             Runtime::Process => {
@@ -226,7 +230,7 @@ impl Machine {
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
                 let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
-                Ok(Machine { runtime, network: Arc::new(Network::new()?) })
+                Ok(Machine { logs: Some(runtime.clone()), runtime, network: Arc::new(Network::new()?) })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
@@ -234,7 +238,7 @@ impl Machine {
                 let mut config = SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() };
                 args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
                 let runtime = SimulatedRuntime::new(config);
-                Ok(Machine { network: Arc::new(runtime.network()), runtime: Arc::new(runtime) })
+                Ok(Machine { network: Arc::new(runtime.network()), runtime: Arc::new(runtime), logs: None })
             }
         }
     }

@@ -4,6 +4,7 @@ mod bad_input;
 pub(crate) mod harness;
 mod journal;
 mod life;
+pub(crate) mod logs;
 mod page;
 mod recording;
 mod requests;
