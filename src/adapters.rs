@@ -1,10 +1,11 @@
 //! The rim: what implements the engine's ports with real I/O, each behind a cargo feature.
 
+#[cfg(feature = "agent")]
+pub mod checkpoint;
 #[cfg(feature = "cri")]
 pub mod cri;
-#[cfg(any(feature = "cri", feature = "process"))]
-#[cfg_attr(not(feature = "process"), expect(unreachable_pub, reason = "the process runtime shows it to others"))]
-mod log;
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+pub mod log;
 #[cfg(feature = "agent")]
 pub mod manifest;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
@@ -15,6 +16,10 @@ pub mod network;
 mod news;
 #[cfg(feature = "process")]
 pub mod process;
+/// How the adapters write what they must find again. No part of the API.
+#[cfg(any(feature = "agent", feature = "process"))]
+#[doc(hidden)]
+pub mod record;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(feature = "agent")]

@@ -11,8 +11,10 @@
 //! and changes nothing.
 
 mod admin;
+mod boot;
 mod cli;
 mod client;
+mod container_logs;
 mod events;
 mod explain;
 mod get;
@@ -57,6 +59,7 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => return Ok(run::run(*args)?),
         Command::Get(args) => print(&get::get(&args)?),
         Command::Explain(args) => print(&get::explain(&args)?),
+        Command::Logs(args) => container_logs::logs(&args)?,
         Command::Replay(args) => {
             let told = replay::replay(&args)?;
             print(&told.text);

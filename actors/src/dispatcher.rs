@@ -8,6 +8,7 @@ mod actor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::PodStatus;
 use podwright_metrics::Metrics;
 
 use crate::admission::{AdmissionHandler, Admitted, Rejection, Standing, is_active};
@@ -15,11 +16,13 @@ use crate::config::mux::Change;
 use crate::desired::{Desired, DesiredState};
 use crate::engine::Engine;
 use crate::ids::PodUid;
-use crate::pod::PodObject;
+use crate::journal::{Ending, Journal, is_final};
+use crate::pod::{Phase, PodObject};
 use crate::pod_worker::{Lifecycle, Update};
 use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceKind, SourceSet};
 use crate::probes::ProbeChange;
 use crate::recorder::{Note, SourceChange};
+use crate::status::rejected;
 use crate::statuses::Statuses;
 use crate::time::Time;
 
@@ -33,6 +36,8 @@ pub struct Dispatcher {
     pub desired: Arc<Desired>,
     /// The pods' statuses; a rejection is written there.
     pub statuses: Arc<Statuses>,
+    /// Which pods are over for good.
+    pub journal: Arc<Journal>,
     /// What runs: a pod that is found running is not judged again.
     pub view: Arc<dyn RuntimeView>,
     /// Asked in order; the first refusal wins.
@@ -45,9 +50,26 @@ pub struct Dispatcher {
     pub metrics: Metrics,
 }
 
+/// What became of the new pods of a set.
+#[derive(Debug)]
+#[must_use]
+pub struct Verdicts {
+    /// Whether there is one for each.
+    pub judged: Judged,
+    /// Who was refused. Nobody knows yet: [`Dispatcher::tell`] tells.
+    pub refused: Vec<Refused>,
+}
+
+/// A pod that was refused, which is noted in the journal.
+#[derive(Debug)]
+pub struct Refused {
+    pod: Arc<PodObject>,
+    rejection: Rejection,
+    status: PodStatus,
+}
+
 /// Whether every new pod was judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub enum Judged {
     /// Each was admitted or refused.
     All,
@@ -58,7 +80,7 @@ pub enum Judged {
 
 impl Dispatcher {
     /// Handles a source's set.
-    pub fn deliver(&self, set: SourceSet) -> Judged {
+    pub fn deliver(&self, set: SourceSet) -> Verdicts {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
         let source = set.source;
@@ -69,7 +91,7 @@ impl Dispatcher {
         for refused in changes.refused {
             self.events.record(&refused.pod, PodEvent::warning("FailedValidation", refused.message));
         }
-        let mut judged = Judged::All;
+        let mut verdicts = Verdicts { judged: Judged::All, refused: Vec::new() };
         for change in changes.changes {
             self.note(start, source, &change);
             let new = match change {
@@ -89,19 +111,31 @@ impl Dispatcher {
                     new
                 }
             };
-            if self.add(&mut desired, new, start) == Judged::Some {
-                judged = Judged::Some;
-            }
+            self.add(&mut desired, new, start, &mut verdicts);
         }
-        judged
+        verdicts
     }
 
     /// Judges the pods that a panic kept from being judged, as far as their sources still want them.
-    pub fn judge_again(&self) -> Judged {
+    pub fn judge_again(&self) -> Verdicts {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
         let left = desired.left_out();
-        self.add(&mut desired, left, start)
+        let mut verdicts = Verdicts { judged: Judged::All, refused: Vec::new() };
+        self.add(&mut desired, left, start, &mut verdicts);
+        verdicts
+    }
+
+    /// Tells who was refused, once it is on disk: whoever learnt of it can rely on it (W13).
+    pub async fn tell(&self, refused: Vec<Refused>) {
+        if refused.is_empty() {
+            return;
+        }
+        self.journal.settled().await;
+        for Refused { pod, rejection, status } in refused {
+            self.statuses.set(&pod, None, status, true);
+            self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
+        }
     }
 
     /// Leaves a trace of what a source said.
@@ -154,7 +188,12 @@ impl Dispatcher {
         let standing = Standing {
             known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
             termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
-            cached_phase: self.statuses.phase(pod.uid()),
+            // One that was refused may not be told of yet.
+            cached_phase: self
+                .journal
+                .ending(pod.uid())
+                .map(|_| Phase::Failed)
+                .or_else(|| self.statuses.phase(pod.uid())),
         };
         is_active(pod, standing)
     }
@@ -169,8 +208,7 @@ impl Dispatcher {
         self.active_pods(desired).into_iter().chain(self.occupying_orphans(desired)).collect()
     }
 
-    fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time) -> Judged {
-        let mut judged = Judged::All;
+    fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time, verdicts: &mut Verdicts) {
         let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.has_place(&pod), pod)).collect();
         // What runs has its place before anything new is given one.
         pods.sort_by_key(|(placed, pod)| (!placed, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
@@ -183,30 +221,50 @@ impl Dispatcher {
             }
             // A pod that stops, or ended before the agent came up, is not judged: it starts nothing.
             let starts = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
-            if starts && !placed {
+            let ending = self.journal.ending(pod.uid());
+            if starts && ending == Some(Ending::Rejected) && !pod.is_deleting() {
+                // Nothing of it is to be cleaned up, and what was told of it still holds.
+                desired.pods.put(pod);
+                continue;
+            }
+            if starts && !placed && ending.is_none() {
                 let others = others.get_or_insert_with(|| self.admitted(desired));
                 let Ok(verdict) = catch_unwind(AssertUnwindSafe(|| self.judge(&pod, others))) else {
                     self.metrics.actors.hook_panicked();
                     tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
-                    judged = Judged::Some;
+                    verdicts.judged = Judged::Some;
                     continue;
                 };
                 if let Err(rejection) = verdict {
                     desired.pods.put(pod.clone());
-                    self.metrics.admission.rejected(&rejection.reason);
-                    // Reason and prefix as programs know them (upstream `rejectPod`, kubelet 1.36).
-                    let message = format!("Pod was rejected: {}", rejection.message);
-                    self.statuses.reject(&pod, &rejection.reason, &message);
-                    self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
+                    verdicts.refused.extend(self.refuse(pod, rejection));
                     continue;
                 }
                 others.push(pod.clone());
             }
             desired.pods.put(pod.clone());
             let mirror = desired.pods.mirror_of(&pod).cloned();
+            // To the engine it is what its source will say of it in the end: over, with something left to do perhaps.
+            let end = ending.filter(|_| starts).and_then(|_| self.statuses.get(pod.uid()));
+            let pod = end.map(|end| pod.with_status(PodStatus::clone(&end))).unwrap_or(pod);
             self.engine.update_pod(Update::create(pod).with_mirror(mirror).with_start_time(start));
         }
-        judged
+    }
+
+    /// Notes that a pod was refused.
+    fn refuse(&self, pod: Arc<PodObject>, rejection: Rejection) -> Option<Refused> {
+        self.metrics.admission.rejected(&rejection.reason);
+        // Reason and prefix as programs know them (upstream `rejectPod`, kubelet 1.36).
+        let message = format!("Pod was rejected: {}", rejection.message);
+        let status = self.statuses.completed(&pod, None, rejected(&pod, &rejection.reason, &message))?;
+        if is_final(&pod, &status) {
+            self.journal.note(&pod, Ending::Rejected, &status);
+            return Some(Refused { pod, rejection, status });
+        }
+        // Nothing is kept of this one, so there is nothing to wait for.
+        self.statuses.set(&pod, None, status, true);
+        self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
+        None
     }
 
     fn judge(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {

@@ -164,6 +164,7 @@ impl Housekeeping {
         // An orphan that still stops has a status to show until it is gone.
         let needed = |uid: &PodUid| desired.pods.pod(uid).is_some() || engine.is_pod_known(uid);
         self.dispatcher.statuses.retain(needed);
+        self.dispatcher.journal.retain(needed);
         self.containers.retain(needed);
     }
 

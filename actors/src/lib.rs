@@ -10,6 +10,7 @@ pub mod explain;
 pub mod housekeeping;
 pub mod ids;
 pub mod image_gc;
+pub mod journal;
 pub mod metered;
 pub mod node;
 pub mod observer;

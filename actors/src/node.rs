@@ -17,10 +17,11 @@ use crate::engine::{Engine, EngineConfig, EngineParts, StartEngineError};
 use crate::explain::Explainer;
 use crate::housekeeping::{Housekeeping, HousekeepingActor, PassHealth, PassState};
 use crate::image_gc::{ImageCollector, ImageGcActor, ImageGcPolicy};
+use crate::journal::Journal;
 use crate::metered::MeteredRuntime;
 use crate::observer::{ChangeSink, Observer, ObserverActor};
 use crate::ports::{
-    Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, PodCgroups, PodStorage, RuntimeView,
+    Checkpoint, Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, PodCgroups, PodStorage, RuntimeView,
     SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet,
 };
 use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
@@ -62,6 +63,8 @@ pub struct NodePorts {
     pub storage: Arc<dyn PodStorage>,
     /// Keeps the cgroups of pods; if absent, they have none of their own.
     pub cgroups: Option<Arc<dyn PodCgroups>>,
+    /// Keeps which pods are over for good.
+    pub journal: Arc<dyn Checkpoint>,
     /// Takes events.
     pub events: Arc<dyn EventRecorder>,
     /// Tells the time.
@@ -82,6 +85,8 @@ pub struct Node {
     pub desired: Arc<Desired>,
     /// The statuses.
     pub statuses: Arc<Statuses>,
+    /// Which pods are over for good.
+    pub journal: Arc<Journal>,
     /// What runs.
     pub observer: Arc<Observer>,
     /// The pass.
@@ -99,17 +104,32 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts all parts on the current actix arbiter, and the engine's workers where its settings say.
+    /// Starts all parts on the current actix arbiter, and the engine's workers where its settings say. Reads the journal,
+    /// which blocks.
     ///
     /// # Errors
     /// [`StartEngineError`] if the engine's threads cannot be started.
     pub fn start(config: NodeConfig, ports: NodePorts) -> Result<Self, StartEngineError> {
-        let NodePorts { runtime, images, network, storage, cgroups, events, clock, admission, metrics, recorder } =
-            ports;
+        let NodePorts {
+            runtime,
+            images,
+            network,
+            storage,
+            cgroups,
+            journal,
+            events,
+            clock,
+            admission,
+            metrics,
+            recorder,
+        } = ports;
         metrics.node.name(&config.facts.name);
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
         let desired = Arc::new(Desired::new(config.sources));
         let statuses = Arc::new(Statuses::new(clock.clone(), metrics.clone()));
+        let (journal, ended) = Journal::open(journal);
+        let journal = Arc::new(journal);
+        ended.into_iter().for_each(|(uid, status)| statuses.restore(uid, status));
         let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
         let containers = Arc::new(ContainerManager::new(
             config.containers,
@@ -143,7 +163,9 @@ impl Node {
             observer: observer.clone(),
             containers: containers.clone(),
             probes: probes.clone(),
+            desired: desired.clone(),
             statuses: statuses.clone(),
+            journal: journal.clone(),
             storage: storage.clone(),
             runtime: runtime.clone(),
             cgroups: cgroups.clone(),
@@ -166,6 +188,7 @@ impl Node {
             engine: engine.clone(),
             desired: desired.clone(),
             statuses: statuses.clone(),
+            journal: journal.clone(),
             view: observer.clone(),
             admission,
             events,
@@ -217,8 +240,22 @@ impl Node {
                 }
             }
         });
+        let writer = journal.clone();
+        actix::spawn(async move { writer.run().await });
         DispatcherActor::new(dispatcher, received, healthy.clone()).start();
         HousekeepingActor::new(housekeeping.clone()).start();
-        Ok(Node { engine, desired, statuses, observer, housekeeping, containers, explainer, shutdown, sets, healthy })
+        Ok(Node {
+            engine,
+            desired,
+            statuses,
+            journal,
+            observer,
+            housekeeping,
+            containers,
+            explainer,
+            shutdown,
+            sets,
+            healthy,
+        })
     }
 }

@@ -242,6 +242,13 @@ impl PodObject {
         Arc::new(PodObject { uid: self.uid.clone(), full_name: self.full_name.clone(), facts: self.facts, pod })
     }
 
+    /// The same pod with another status.
+    pub fn with_status(&self, status: PodStatus) -> Arc<Self> {
+        let facts = Facts { phase: Phase::parse(status.phase.as_deref()), ..self.facts };
+        let pod = Pod { status: Some(status), ..self.pod.clone() };
+        Arc::new(PodObject { uid: self.uid.clone(), full_name: self.full_name.clone(), facts, pod })
+    }
+
     /// Init containers, sidecars among them, in spec order.
     pub fn init_containers(&self) -> &[Container] {
         self.spec().init_containers.as_deref().unwrap_or_default()

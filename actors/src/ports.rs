@@ -3,6 +3,7 @@
 //! An embedder may bring just a [`PodSyncer`]; or implement [`ContainerRuntime`] and take the syncer that is built on it.
 
 mod cgroups;
+mod checkpoint;
 mod clock;
 mod events;
 mod images;
@@ -16,6 +17,7 @@ mod syncer;
 mod view;
 
 pub use cgroups::{CgroupError, PodCgroups};
+pub use checkpoint::{Checkpoint, CheckpointError, NoCheckpoint};
 pub use clock::{Clock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
 pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};

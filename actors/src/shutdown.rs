@@ -25,6 +25,11 @@ const SLACK: Duration = Duration::from_millis(500);
 /// How often to look whether stopped pods are cleaned up.
 const CLEANUP_POLL: Duration = Duration::from_millis(100);
 
+/// Why a pod failed that a shutdown stopped (upstream `nodeShutdownReason`, kubelet 1.36).
+pub const STOPPED: &str = "Terminated";
+/// Why a pod was refused during a shutdown (upstream `NodeShutdownNotAdmittedReason`, kubelet 1.36).
+pub const REFUSED: &str = "NodeShutdown";
+
 /// How long a shutdown may take in all, and how much of that is kept for critical pods (upstream
 /// `shutdownGracePeriod`, `shutdownGracePeriodCriticalPods`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +85,7 @@ impl AdmissionHandler for ShutdownGate {
     fn admit(&self, _pod: &PodObject, _others: &Admitted) -> Result<(), Rejection> {
         if self.0.load(Ordering::Acquire) {
             return Err(Rejection {
-                reason: "NodeShutdown".to_owned(),
+                reason: REFUSED.to_owned(),
                 message: "the node is shutting down and takes no new pods".to_owned(),
             });
         }
@@ -186,7 +191,7 @@ fn terminated(clock: &dyn Clock) -> StatusFn {
         if Phase::parse(status.phase.as_deref()) != Phase::Succeeded {
             status.phase = Some(Phase::Failed.as_str().to_owned());
         }
-        status.reason = Some("Terminated".to_owned());
+        status.reason = Some(STOPPED.to_owned());
         status.message = Some("the pod was stopped because its node shut down".to_owned());
         set_condition(
             status,

@@ -11,7 +11,7 @@ use crate::ids::PodUid;
 use crate::pod::{ContainerKind, Phase, PodObject};
 use crate::ports::Clock;
 use crate::probes::{ProbeChange, ProbeKind, ProbeResult};
-use crate::status::{Change, SetOutcome, StatusCache, rejected};
+use crate::status::{Change, SetOutcome, StatusCache};
 
 /// The statuses that the node stands for. Every method is one step and waits for nothing.
 pub struct Statuses {
@@ -49,9 +49,20 @@ impl Statuses {
         self.told(pod, outcome)
     }
 
-    /// The pod may not start.
-    pub fn reject(&self, pod: &PodObject, reason: &str, message: &str) {
-        self.set(pod, None, rejected(pod, reason, message), true);
+    /// What [`set`](Statuses::set) would keep now; `None` if it would refuse the status.
+    pub fn completed(&self, pod: &PodObject, mirror: Option<&PodObject>, status: PodStatus) -> Option<PodStatus> {
+        let mirror = mirror.and_then(PodObject::status);
+        self.cache.lock().completed(pod, mirror, status, self.clock.now()).ok()
+    }
+
+    /// What [`terminate`](Statuses::terminate) would keep now.
+    pub fn ended(&self, pod: &PodObject) -> Option<PodStatus> {
+        self.cache.lock().ended(pod, None, self.clock.now()).ok()
+    }
+
+    /// Keeps a status that an earlier agent kept.
+    pub fn restore(&self, uid: PodUid, status: PodStatus) {
+        self.cache.lock().restore(uid, status, self.clock.now());
     }
 
     /// The pod's cleanup is done.

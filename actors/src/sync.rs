@@ -11,7 +11,9 @@ use k8s_openapi::api::core::v1::PodStatus;
 use crate::containers::activity::Task;
 use crate::containers::perform::{ContainerManager, RunningParts, SyncWork};
 use crate::containers::plan::plan;
+use crate::desired::Desired;
 use crate::ids::PodUid;
+use crate::journal::{Ending, Journal, is_final};
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
@@ -39,8 +41,12 @@ pub struct NodeSyncer {
     pub containers: Arc<ContainerManager>,
     /// Probes them.
     pub probes: Arc<ProbeManager>,
+    /// What the sources want.
+    pub desired: Arc<Desired>,
     /// Keeps the statuses.
     pub statuses: Arc<Statuses>,
+    /// Keeps which pods are over for good.
+    pub journal: Arc<Journal>,
     /// Keeps directories and volumes.
     pub storage: Arc<dyn PodStorage>,
     /// Tells whether pods would have a network.
@@ -65,7 +71,7 @@ impl PodSyncer for NodeSyncer {
         let pod = &work.pod;
         let mirror = work.mirror.as_deref();
         let runtime = self.read(cx, Some(pod)).await?;
-        let status = self.publish(cx, pod, mirror, &runtime, Stage::Running);
+        let status = self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         if Phase::parse(status.phase.as_deref()).is_terminal() {
             // A pod comes here once for this: it is stopped from now on.
             if status.reason.as_deref() == Some(DEADLINE_EXCEEDED) {
@@ -99,10 +105,10 @@ impl PodSyncer for NodeSyncer {
         if done.acted {
             // What was done is seen at once, not at the next event.
             let runtime = self.read_again(cx, pod).await?;
-            self.publish(cx, pod, mirror, &runtime, Stage::Running);
+            self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
             again |= plan(pod, &runtime, &self.probes.snapshot(pod.uid())).goes_on(pod, &runtime);
         } else if done.error.is_some() {
-            self.publish(cx, pod, mirror, &runtime, Stage::Running);
+            self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         }
         match done.error {
             Some(error) => Err(error),
@@ -114,7 +120,7 @@ impl PodSyncer for NodeSyncer {
     async fn sync_terminating_pod(&self, cx: &HookContext, work: &TerminatingPod) -> Result<(), SyncError> {
         let pod = &work.pod;
         let runtime = self.read(cx, Some(pod)).await?;
-        self.publish(cx, pod, None, &runtime, Stage::Stopping(work));
+        self.publish(cx, pod, None, &runtime, Stage::Stopping(work)).await;
         self.probes.stop_liveness_and_startup(pod.uid());
 
         let running = RunningParts::from(&*runtime);
@@ -131,7 +137,7 @@ impl PodSyncer for NodeSyncer {
 
         let runtime = self.read(cx, Some(pod)).await?;
         nothing_runs(&runtime)?;
-        self.publish(cx, pod, None, &runtime, Stage::Stopped);
+        self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
         Ok(())
     }
 
@@ -144,7 +150,7 @@ impl PodSyncer for NodeSyncer {
 
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
         let runtime = self.read(cx, Some(pod)).await?;
-        self.publish(cx, pod, None, &runtime, Stage::Stopped);
+        self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
         let activities = self.containers.activities();
         let doing = activities.begin(&cx.uid, Task::TakeDownVolumes);
         let down = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.tear_down(pod.uid()));
@@ -159,6 +165,9 @@ impl PodSyncer for NodeSyncer {
         drop(doing);
         if let Some(cgroups) = &self.cgroups {
             cgroups.remove(pod.uid()).await.map_err(SyncError::failed)?;
+        }
+        if let Some(end) = self.statuses.ended(pod).filter(|end| is_final(pod, end)) {
+            self.write_down(pod, &end).await;
         }
         self.statuses.terminate(pod);
         Ok(())
@@ -298,8 +307,8 @@ impl NodeSyncer {
         }
     }
 
-    /// Computes the pod's status and keeps it.
-    fn publish(
+    /// Computes the pod's status and keeps it; if it is the last word on the pod, first on disk.
+    async fn publish(
         &self,
         cx: &HookContext,
         pod: &PodObject,
@@ -311,8 +320,22 @@ impl NodeSyncer {
         if let Stage::Stopping(TerminatingPod { status_fn: Some(edit), .. }) = &stage {
             edit(&mut status);
         }
+        if is_final(pod, &status)
+            && let Some(status) = self.statuses.completed(pod, mirror, status.clone())
+        {
+            self.write_down(pod, &status).await;
+        }
         self.statuses.set(pod, mirror, status.clone(), false);
         status
+    }
+
+    /// Takes note of the end of a pod, unless nobody would ask for it: no source wants the pod, or the source tells of its
+    /// end itself.
+    async fn write_down(&self, pod: &PodObject, status: &PodStatus) {
+        let asked_for = !pod.phase().is_terminal() && self.desired.pod(pod.uid()).is_some();
+        if asked_for && self.journal.note(pod, Ending::Ended, status) {
+            self.journal.settled().await;
+        }
     }
 
     fn compute(&self, uid: &PodUid, pod: &PodObject, runtime: &PodRuntimeStatus, stage: &Stage<'_>) -> PodStatus {

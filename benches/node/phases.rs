@@ -12,7 +12,7 @@ use podwright_actors::engine::EngineConfig;
 use podwright_actors::image_gc::ImageGcPolicy;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, ContainerRuntime, SourceKind, SourceSet, TokioClock};
+use podwright_actors::ports::{Clock, ContainerRuntime, NoCheckpoint, SourceKind, SourceSet, TokioClock};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
@@ -134,6 +134,7 @@ impl Bed {
             runtime: Arc::new(Watched { runtime: runtime.clone(), marks: marks.clone() }),
             network: Arc::new(runtime.network()),
             storage: Arc::new(NoStorage(marks.clone())),
+            journal: Arc::new(NoCheckpoint),
             events: Arc::new(NoEvents),
             clock,
             admission: vec![Arc::new(capacity) as Arc<dyn AdmissionHandler>],

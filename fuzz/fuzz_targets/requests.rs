@@ -15,7 +15,7 @@ use podwright::actors::admission::NodeCapacity;
 use podwright::actors::containers::perform::ContainersConfig;
 use podwright::actors::engine::EngineConfig;
 use podwright::actors::image_gc::ImageGcPolicy;
-use podwright::actors::ports::{Clock, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceProblem, SourceSet, TokioClock};
 use podwright::actors::recorder::Recorder;
 use podwright::actors::status::NodeFacts;
 use podwright::adapters::network::Network;
@@ -121,6 +121,7 @@ async fn view(root: &Path) -> View {
         runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap()),
         network: Arc::new(Network::new().unwrap()),
         storage: Arc::new(FileStorage::new(root, Default::default())),
+        journal: Arc::new(NoCheckpoint),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 })],
@@ -135,5 +136,6 @@ async fn view(root: &Path) -> View {
     let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
     set.problems.push(SourceProblem { what, message, pods: vec![] });
     node.sets.send(set).await.unwrap();
-    View { node, events, clock, metrics, resync: engine.resync }
+    let logs = FileStorage::new(root, Default::default());
+    View { node, events, clock, metrics, logs, resync: engine.resync }
 }

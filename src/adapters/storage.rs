@@ -37,7 +37,7 @@ use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::config::fields::{self, FieldFacts};
-use podwright_actors::ids::PodUid;
+use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
@@ -103,6 +103,18 @@ impl FileStorage {
     /// The directory of a pod.
     pub fn pod_dir(&self, uid: &PodUid) -> PathBuf {
         self.disk.pods.join(uid.to_string())
+    }
+
+    /// Where the runs of a container log.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`] if one of the names cannot be that of a directory.
+    pub fn log_dir(&self, pod: &FullName, uid: &PodUid, container: &str) -> Result<PathBuf, StorageError> {
+        let logs = match &self.disk.logs {
+            Some(logs) => logs.pods.join(component(&format!("{}_{}_{uid}", pod.namespace(), pod.name()))?),
+            None => self.disk.pod_dir(uid)?.join("logs"),
+        };
+        Ok(logs.join(component(container)?))
     }
 
     fn run<'a, T: Send + 'static>(
@@ -173,15 +185,9 @@ impl PodStorage for FileStorage {
     }
 
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
-        let container = container.to_owned();
-        let name = pod.full_name();
-        let of_pod = format!("{}_{}_{}", name.namespace(), name.name(), pod.uid());
-        let runs = self.run(pod.uid(), move |disk, dir| {
-            let logs = match &disk.logs {
-                Some(logs) => logs.pods.join(component(&of_pod)?),
-                None => dir.join("logs"),
-            };
-            let runs = entries(&logs.join(component(&container)?))?;
+        let logs = self.log_dir(pod.full_name(), pod.uid(), container);
+        let runs = self.run(pod.uid(), move |_, _| {
+            let runs = entries(&logs?)?;
             // A rotated log carries a suffix behind `.log`.
             let number = |path: PathBuf| path.file_name()?.to_str()?.split_once(".log")?.0.parse::<u32>().ok();
             Ok(runs.into_iter().filter_map(number).max())

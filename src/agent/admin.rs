@@ -1,5 +1,6 @@
 //! The admin endpoints: read only, on a loopback address.
 
+mod logs;
 mod pods;
 mod recording;
 
@@ -66,6 +67,7 @@ pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: C
 }
 
 pub fn router(view: View, about: About) -> Router {
+    let logs = logs::Logs::new(about.stopping.clone());
     let page = page::router(view.clone(), about);
     let seat = Seat::default();
     Router::new()
@@ -75,6 +77,7 @@ pub fn router(view: View, about: About) -> Router {
         .route("/pods", get(pods::pods))
         .route("/explain", get(explain_all))
         .route("/explain/{namespace}/{name}", get(explain_pod))
+        .route("/logs/{namespace}/{name}", get(move |state, path, query| logs.answer(state, path, query)))
         .route("/recording", get(async move |State(view): State<View>| seat.recording(&view.node.engine).await))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
@@ -220,8 +223,8 @@ async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers
 
 async fn not_found(uri: Uri) -> Response {
     let why = format!(
-        "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods, /explain, /explain/NAMESPACE/NAME and /recording \
-         are here\n",
+        "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods, /explain, /explain/NAMESPACE/NAME, \
+         /logs/NAMESPACE/NAME and /recording are here\n",
         plain(uri.path(), ECHO)
     );
     (StatusCode::NOT_FOUND, why).into_response()

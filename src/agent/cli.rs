@@ -4,6 +4,7 @@
 pub(super) mod images;
 #[cfg(feature = "cri")]
 mod node_settings;
+mod size;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,10 +13,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::actors::ids::FullName;
-use crate::actors::recorder::Recorder;
 use crate::actors::shutdown::ShutdownConfig;
 use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use size::{LogSize, RecordingSize};
 
 use super::runtime::Runtime;
 #[cfg(feature = "simulated")]
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Tell why a pod of a running agent is where it is, and what it waits for.
     Explain(ExplainArgs),
+    /// Print what a container of a running agent wrote.
+    Logs(LogsArgs),
     /// Check manifests without running them.
     Validate(ValidateArgs),
     /// Run a recording again, and tell what happened to a pod.
@@ -93,6 +97,13 @@ pub(crate) struct RunArgs {
     /// leaves them running for the next agent, as those of a container runtime always are.
     #[arg(long, value_name = "SECONDS[,CRITICAL]", default_value_t)]
     pub(crate) shutdown_grace: ShutdownGrace,
+    /// From which size on the log of a container is moved away and a new one begun, such as 10Mi; 0 for never. Not for
+    /// simulated pods, which have none.
+    #[arg(long, value_name = "SIZE", default_value_t)]
+    pub(crate) container_log_max_size: LogSize,
+    /// How many files of each run of a container there are at the most.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) container_log_max_files: u32,
     /// How much memory the flight recorder may take, such as 16Mi; 0 turns it off. Get the recording at /recording.
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub(crate) recording_size: RecordingSize,
@@ -119,6 +130,35 @@ pub(crate) struct ExplainArgs {
     /// The form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: ExplainOutput,
+    /// Where the agent answers.
+    #[arg(long, value_name = "ADDR:PORT", default_value_t)]
+    pub(crate) admin: AdminAddress,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LogsArgs {
+    /// Which pod.
+    #[arg(value_name = "NAMESPACE/NAME")]
+    pub(crate) pod: FullName,
+    /// Which of its containers, if it has several [default: the one that its annotation
+    /// kubectl.kubernetes.io/default-container names].
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) container: Option<String>,
+    /// Go on until the container has ended.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// The run before this one.
+    #[arg(short, long, conflicts_with = "follow")]
+    pub(crate) previous: bool,
+    /// Only the last so many lines.
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<u64>,
+    /// Only lines that are no older, like 90s, 5m or 1h30m.
+    #[arg(long, value_name = "TIME", value_parser = time_span)]
+    pub(crate) since: Option<Duration>,
+    /// Each line with the time when it was written.
+    #[arg(long)]
+    pub(crate) timestamps: bool,
     /// Where the agent answers.
     #[arg(long, value_name = "ADDR:PORT", default_value_t)]
     pub(crate) admin: AdminAddress,
@@ -242,60 +282,13 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds.into()))
 }
 
-/// Bytes of the flight recorder; 0 for none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordingSize(pub(crate) usize);
-
-impl RecordingSize {
-    /// Half of what `replay` reads, because segments and what is told of idle pods go over the size.
-    pub(crate) const LARGEST: Self = RecordingSize(512 << 20);
-}
-
-impl Default for RecordingSize {
-    fn default() -> Self {
-        RecordingSize(16 << 20)
+/// A time such as `90s`, `5m` or `1h30m`, or a number of seconds.
+fn time_span(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<u32>() {
+        return Ok(Duration::from_secs(seconds.into()));
     }
-}
-
-impl fmt::Display for RecordingSize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            bytes if bytes > 0 && bytes % (1 << 20) == 0 => write!(f, "{}Mi", bytes >> 20),
-            bytes if bytes > 0 && bytes % (1 << 10) == 0 => write!(f, "{}Ki", bytes >> 10),
-            bytes => write!(f, "{bytes}"),
-        }
-    }
-}
-
-impl FromStr for RecordingSize {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let unit = match text[digits.len()..].trim_end_matches('B') {
-            "" => 1,
-            "Ki" => 1 << 10,
-            "Mi" => 1 << 20,
-            "Gi" => 1 << 30,
-            "k" | "K" => 1_000,
-            "M" => 1_000_000,
-            "G" => 1_000_000_000,
-            other => return Err(format!("there is no unit {other:?}: write bytes, or Ki, Mi or Gi as in 16Mi")),
-        };
-        let number =
-            digits.parse::<usize>().map_err(|_| "not a size: write one as in 16Mi, or 0 for none".to_owned())?;
-        let bytes = number.checked_mul(unit).ok_or("more than there can be: write a size as in 16Mi")?;
-        if bytes > 0 && bytes < Recorder::SMALLEST {
-            return Err(format!(
-                "too small to hold much: give {} or more, or 0 for none",
-                RecordingSize(Recorder::SMALLEST)
-            ));
-        }
-        if bytes > RecordingSize::LARGEST.0 {
-            return Err(format!("more than replay reads: give {} or less", RecordingSize::LARGEST));
-        }
-        Ok(RecordingSize(bytes))
-    }
+    let span = text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
+    span.ok_or_else(|| format!("{text:?} is no time: write one as in 90s, 5m or 1h30m"))
 }
 
 /// `SECONDS[,CRITICAL]`.
@@ -376,31 +369,13 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_has_a_size_with_a_unit() {
-        let parse = |text: &str| text.parse::<RecordingSize>().map(|RecordingSize(bytes)| bytes);
-        for (text, bytes) in [
-            ("16Mi", 16 << 20),
-            ("512Mi", 512 << 20),
-            ("0", 0),
-            ("65536", 65_536),
-            ("64KiB", 65_536),
-            ("1M", 1_000_000),
-        ] {
-            assert_eq!(parse(text), Ok(bytes), "{text}");
+    fn times_have_a_unit() {
+        for (text, seconds) in [("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("7", 7.0), ("1500ms", 1.5)] {
+            assert_eq!(time_span(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }
-        assert_eq!(RecordingSize::default().to_string(), "16Mi");
-        for (bad, says) in [
-            ("63Ki", "64Ki"),
-            ("513Mi", "512Mi"),
-            ("16MI", "unit"),
-            ("much", "unit"),
-            ("", "not a size"),
-            ("-1", "not a size"),
-        ] {
-            let error = parse(bad).unwrap_err();
-            assert!(error.contains(says), "{bad}: {error}");
+        for text in ["soon", "-5s", "", "5 parsecs"] {
+            assert!(time_span(text).unwrap_err().contains("1h30m"), "{text}");
         }
-        assert!(parse("99999999999999999Gi").unwrap_err().contains("more than"));
     }
 
     #[test]

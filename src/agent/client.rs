@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actors::text::plain;
-use reqwest::Url;
 use reqwest::header::ACCEPT;
 use reqwest::redirect::Policy;
+use reqwest::{ClientBuilder, RequestBuilder, Response, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
@@ -37,24 +37,76 @@ pub(crate) enum AskError {
 /// # Errors
 /// [`AskError`].
 pub(crate) fn ask(address: SocketAddr, path: &str, accept: &'static str) -> Result<String, AskError> {
-    let setup = |error: std::io::Error| AskError::Setup(error.into());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
-    runtime.block_on(get(address, path, accept))
+    runtime()?.block_on(get(address, path, accept))
 }
 
 async fn get(address: SocketAddr, path: &str, accept: &'static str) -> Result<String, AskError> {
-    let failed = |source: reqwest::Error| match source.is_connect() {
+    let request = client()?.timeout(TIMEOUT).build().map_err(|error| AskError::Setup(error.into()))?;
+    let request = request.get(url(address, path)).header(ACCEPT, accept);
+    answer(address, request).await?.text().await.map_err(failed(address))
+}
+
+/// Asks for a path of which the answer may go on for ever, and hands on each part of it as it comes, until that says that it
+/// is enough.
+///
+/// # Errors
+/// [`AskError`].
+pub(crate) fn follow(
+    address: SocketAddr,
+    path: &str,
+    query: &[(&str, String)],
+    take: impl FnMut(&[u8]) -> bool,
+) -> Result<(), AskError> {
+    runtime()?.block_on(stream(address, path, query, take))
+}
+
+async fn stream(
+    address: SocketAddr,
+    path: &str,
+    query: &[(&str, String)],
+    mut take: impl FnMut(&[u8]) -> bool,
+) -> Result<(), AskError> {
+    let mut url = url(address, path);
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
+    let client = client()?.build().map_err(|error| AskError::Setup(error.into()))?;
+    let mut response = answer(address, client.get(url)).await?;
+    while let Some(part) = response.chunk().await.map_err(failed(address))? {
+        if !take(&part) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn failed(address: SocketAddr) -> impl Fn(reqwest::Error) -> AskError {
+    move |source| match source.is_connect() {
         true => AskError::NoAgent(address),
         false => AskError::Failed { address, source: source.without_url() },
-    };
+    }
+}
+
+fn url(address: SocketAddr, path: &str) -> Url {
     let mut url = Url::parse(&format!("http://{address}")).expect("an address and a port make a URL");
     // Escapes what would not be of the path: whoever asks may have mistyped a name.
     url.set_path(path);
-    let request = client()?.get(url).header(ACCEPT, accept);
-    let response = request.send().await.map_err(failed)?;
-    let status = response.status();
-    let body = response.text().await.map_err(failed)?;
-    if status.is_success() { Ok(body) } else { Err(AskError::Refused(lines(&body))) }
+    url
+}
+
+/// The answer, if it is one to what was asked.
+async fn answer(address: SocketAddr, request: RequestBuilder) -> Result<Response, AskError> {
+    let response = request.send().await.map_err(failed(address))?;
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let body = response.text().await.map_err(failed(address))?;
+    Err(AskError::Refused(lines(&body)))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, AskError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| AskError::Setup(error.into()))
 }
 
 /// An answer for people, line by line. What answers may be anything.
@@ -63,18 +115,11 @@ pub(crate) fn lines(body: &str) -> String {
 }
 
 /// A client that never speaks TLS; the library wants to know how all the same.
-fn client() -> Result<reqwest::Client, AskError> {
-    let setup = |error: Box<dyn std::error::Error + Send + Sync>| AskError::Setup(error);
+fn client() -> Result<ClientBuilder, AskError> {
     let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| setup(error.into()))?
+        .map_err(|error| AskError::Setup(error.into()))?
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth();
-    reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .no_proxy()
-        .redirect(Policy::none())
-        .timeout(TIMEOUT)
-        .build()
-        .map_err(|error| setup(error.into()))
+    Ok(reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().redirect(Policy::none()))
 }

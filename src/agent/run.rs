@@ -17,6 +17,8 @@ use crate::actors::ports::{Clock, SourceKind, TokioClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
 use crate::actors::status::NodeFacts;
+use crate::adapters::checkpoint::FileCheckpoint;
+use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
 use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
@@ -25,6 +27,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::admin;
+use super::boot::{self, Boot};
 use super::cli::{NodeName, RunArgs};
 use super::events::EventLog;
 use super::logs::{self, Lines};
@@ -36,6 +39,9 @@ use super::screen::{Screen, Terminal};
 use super::until::{Verdict, verdict};
 use super::view::View;
 use signals::Signals;
+
+/// Which pods are over for good, below the root.
+const JOURNAL: &str = "journal";
 
 /// The agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -216,6 +222,13 @@ async fn node(
     origins: &Origins,
     gate: Arc<ShutdownGate>,
 ) -> Result<View, RunError> {
+    match boot::look(root.path()) {
+        Ok(Boot::First | Boot::Same) => {}
+        Ok(Boot::Another) => {
+            tracing::warn!("the machine was started anew since an agent ran here: what ran then has ended");
+        }
+        Err(error) => tracing::warn!(%error, "whether the machine was started anew is not known"),
+    }
     let host_ips = machine::host_ips();
     let capacity = args.runtime.capacity(machine::capacity(args.max_pods));
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
@@ -246,14 +259,20 @@ async fn node(
         metrics: &metrics,
         events: &events,
     };
-    let Machine { runtime, images, network, cgroups } = Machine::open(args, for_runtime).await?;
-    let storage = FileStorage::new(root.path(), allocatable);
+    let Machine { runtime, images, network, cgroups, logs: written } = Machine::open(args, for_runtime).await?;
+    if let Some(written) = written {
+        let limits =
+            Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
+        actix::spawn(Rotator::new(written, limits).run());
+    }
+    let storage = args.runtime.storage(FileStorage::new(root.path(), allocatable), &logs);
     let ports = NodePorts {
         runtime,
         images,
         network,
-        storage: Arc::new(args.runtime.storage(storage, &logs)),
+        storage: Arc::new(storage.clone()),
         cgroups,
+        journal: Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],
@@ -265,7 +284,7 @@ async fn node(
         recorder.note(clock.now(), &Note::AgentStarted { build, node: name.to_owned() });
     }
     let node = Arc::new(Node::start(config, ports)?);
-    Ok(View { node, events, clock, metrics, resync: engine.resync })
+    Ok(View { node, events, clock, metrics, logs: storage, resync: engine.resync })
 }
 
 /// Resolves once nothing is left to do.

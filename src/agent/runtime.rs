@@ -14,6 +14,7 @@ use crate::adapters::cri::{Endpoint, ParseEndpointError};
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 
+use crate::adapters::log::WritesLogs;
 use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
 
@@ -211,6 +212,8 @@ pub(crate) struct Machine {
     pub(crate) network: Arc<dyn NetworkClient>,
     /// Where pods have cgroups of their own.
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
+    /// Whose containers write logs that are to be rotated.
+    pub(crate) logs: Option<Arc<dyn WritesLogs>>,
 }
 
 impl Machine {
@@ -247,8 +250,13 @@ impl Machine {
                     runtime_classes: Arc::new(NoRuntimeClasses),
                     events: events.clone(),
                 })?);
-                let (images, cgroups) = (Some(runtime.clone() as _), Some(runtime.clone() as _));
-                Ok(Machine { runtime, images, cgroups, network: Arc::new(Network::new()?) })
+                Ok(Machine {
+                    images: Some(runtime.clone()),
+                    cgroups: Some(runtime.clone()),
+                    logs: Some(runtime.clone()),
+                    runtime,
+                    network: Arc::new(Network::new()?),
+                })
             }
             #[cfg(feature = "process")]
             Runtime::Process => {
@@ -256,7 +264,8 @@ impl Machine {
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
                 let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
-                Ok(Machine { runtime, images: None, network: Arc::new(Network::new()?), cgroups: None })
+                let network = Arc::new(Network::new()?);
+                Ok(Machine { logs: Some(runtime.clone()), runtime, images: None, network, cgroups: None })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
@@ -265,7 +274,7 @@ impl Machine {
                 args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
                 let runtime = SimulatedRuntime::new(config);
                 let network = Arc::new(runtime.network());
-                Ok(Machine { runtime: Arc::new(runtime), images: None, network, cgroups: None })
+                Ok(Machine { runtime: Arc::new(runtime), images: None, network, cgroups: None, logs: None })
             }
         }
     }

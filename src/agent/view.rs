@@ -8,6 +8,7 @@ use crate::actors::ids::FullName;
 use crate::actors::node::Node;
 use crate::actors::ports::{Clock, SourceProblem};
 use crate::actors::time::Time;
+use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
 
 use super::events::EventLog;
@@ -19,6 +20,8 @@ pub struct View {
     pub events: Arc<EventLog>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
+    /// Knows where containers log.
+    pub logs: FileStorage,
     /// How long after a success a pod is looked at again.
     pub resync: Duration,
 }

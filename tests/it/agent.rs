@@ -2,7 +2,9 @@
 
 mod bad_input;
 pub(crate) mod harness;
+mod journal;
 mod life;
+pub(crate) mod logs;
 mod page;
 mod recording;
 mod requests;

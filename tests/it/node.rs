@@ -6,6 +6,7 @@ mod cgroups;
 mod crashes;
 mod explain;
 mod housekeeping;
+mod journal;
 mod network;
 mod observation;
 mod orphans;

@@ -244,8 +244,10 @@ async fn a_removed_container_keeps_its_log_if_asked() {
         let id = run(&runtime, &pod, "echo hi").await;
         ended(&runtime, &pod).await;
         let log = runtime.log_path(&id).unwrap();
+        let rotated = log.with_extension("log.20261121-203000.gz");
+        std::fs::write(&rotated, "").unwrap();
         runtime.remove_container(&id, keep).await.unwrap();
-        assert_eq!(log.exists(), keep);
+        assert_eq!((log.exists(), rotated.exists()), (keep, keep));
     }
 }
 

@@ -1,15 +1,16 @@
 //! The actix actor: hands each set that a source sends to the dispatcher, while the runtime is healthy.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
+use futures_util::FutureExt;
 use podwright_metrics::ActorMetrics;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Dispatcher, Judged};
+use super::{Dispatcher, Judged, Verdicts};
 use crate::ports::SourceSet;
 
 /// How long until pods are judged again after an admission handler panicked, as with a hook that failed (upstream
@@ -59,11 +60,15 @@ impl Actor for DispatcherActor {
                 metrics.received();
                 let start = dispatcher.clock.now();
                 let is_retry = set.is_none();
-                let judged = catch_unwind(AssertUnwindSafe(|| match set {
-                    Some(set) => dispatcher.deliver(set),
-                    None => dispatcher.judge_again(),
-                }));
-                let judged = judged.unwrap_or_else(|_| {
+                let turn = async {
+                    let Verdicts { judged, refused } = match set {
+                        Some(set) => dispatcher.deliver(set),
+                        None => dispatcher.judge_again(),
+                    };
+                    dispatcher.tell(refused).await;
+                    judged
+                };
+                let judged = AssertUnwindSafe(turn).catch_unwind().await.unwrap_or_else(|_| {
                     // A port of the host.
                     dispatcher.metrics.actors.hook_panicked();
                     tracing::error!("handling a source's set panicked");

@@ -99,6 +99,41 @@ impl StatusCache {
         self.update(pod, mirror, status, force || pod.is_deleting(), false, now)
     }
 
+    /// What [`set`](StatusCache::set) would keep.
+    ///
+    /// # Errors
+    /// [`IllegalRestart`] if it would refuse the status.
+    pub fn completed(
+        &self,
+        pod: &PodObject,
+        mirror: Option<&PodStatus>,
+        status: PodStatus,
+        now: Time,
+    ) -> Result<PodStatus, IllegalRestart> {
+        complete(pod, self.before(pod, mirror).unwrap_or(&PodStatus::default()), status, now)
+    }
+
+    /// What [`terminate`](StatusCache::terminate) would keep.
+    ///
+    /// # Errors
+    /// [`IllegalRestart`] if it would refuse the status.
+    pub fn ended(&self, pod: &PodObject, mirror: Option<&PodStatus>, now: Time) -> Result<PodStatus, IllegalRestart> {
+        self.completed(pod, mirror, self.end(pod, mirror), now)
+    }
+
+    /// Keeps a status as it was kept before, by an earlier agent.
+    pub fn restore(&mut self, uid: PodUid, status: PodStatus, now: Time) {
+        let entry = Entry {
+            status: Arc::new(status),
+            version: 1,
+            written: 0,
+            changed_at: Some(now),
+            finished: false,
+            has_run: true,
+        };
+        self.pods.insert(uid, entry);
+    }
+
     /// Notes what a readiness probe says of a running container, and recomputes ContainersReady and Ready with it.
     /// Nothing happens if the pod or this run of the container is unknown.
     pub fn set_ready(&mut self, pod: &PodObject, container: &ContainerId, ready: bool, now: Time) -> SetOutcome {
@@ -136,11 +171,7 @@ impl StatusCache {
     /// Ends a pod whose cleanup is done: every container gets an end, the phase becomes terminal, and the pod counts as
     /// finished. A pod that is not kept yet starts from `mirror` or from its own status.
     pub fn terminate(&mut self, pod: &PodObject, mirror: Option<&PodStatus>, now: Time) -> SetOutcome {
-        let mut status = match self.pods.get(pod.uid()) {
-            Some(entry) => PodStatus::clone(&entry.status),
-            None => mirror.or(pod.status()).cloned().unwrap_or_default(),
-        };
-        terminate_pod(pod, &mut status);
+        let status = self.end(pod, mirror);
         self.update(pod, mirror, status, true, true, now)
     }
 
@@ -179,6 +210,18 @@ impl StatusCache {
         Some(now.since(changed_at))
     }
 
+    /// The status that a pod had so far.
+    fn before<'a>(&'a self, pod: &'a PodObject, mirror: Option<&'a PodStatus>) -> Option<&'a PodStatus> {
+        self.pods.get(pod.uid()).map(|entry| &*entry.status).or(mirror).or(pod.status())
+    }
+
+    /// That status with an end.
+    fn end(&self, pod: &PodObject, mirror: Option<&PodStatus>) -> PodStatus {
+        let mut status = self.before(pod, mirror).cloned().unwrap_or_default();
+        terminate_pod(pod, &mut status);
+        status
+    }
+
     /// Edits the status that is kept, if there is one, in one step.
     fn edit(&mut self, pod: &PodObject, now: Time, edit: impl FnOnce(&mut PodStatus) -> bool) -> SetOutcome {
         let Some(entry) = self.pods.get(pod.uid()) else { return SetOutcome::Unchanged };
@@ -194,21 +237,18 @@ impl StatusCache {
         &mut self,
         pod: &PodObject,
         mirror: Option<&PodStatus>,
-        mut status: PodStatus,
+        status: PodStatus,
         force: bool,
         finished: bool,
         now: Time,
     ) -> SetOutcome {
         let nothing = PodStatus::default();
         let entry = self.pods.get(pod.uid());
-        let old = entry.map(|entry| &*entry.status).or(mirror).or(pod.status()).unwrap_or(&nothing);
-
-        if let Err(illegal) = check_restarts(pod, old, &status) {
-            return SetOutcome::Refused(illegal);
-        }
-        conditions::keep_transition_times(&mut status, old, now);
-        status.start_time = old.start_time.clone().or(status.start_time).or_else(|| Some(now.to_api()));
-        normalize(pod, &mut status);
+        let old = self.before(pod, mirror).unwrap_or(&nothing);
+        let status = match complete(pod, old, status, now) {
+            Ok(status) => status,
+            Err(illegal) => return SetOutcome::Refused(illegal),
+        };
         if let Some(entry) = entry
             && !force
             && same_for_node(&entry.status, &status)
@@ -233,6 +273,15 @@ impl StatusCache {
         self.pods.insert(pod.uid().clone(), new);
         SetOutcome::Accepted(Change { version, terminated, became_running })
     }
+}
+
+/// A status as it is kept after another one.
+fn complete(pod: &PodObject, old: &PodStatus, mut status: PodStatus, now: Time) -> Result<PodStatus, IllegalRestart> {
+    check_restarts(pod, old, &status)?;
+    conditions::keep_transition_times(&mut status, old, now);
+    status.start_time = old.start_time.clone().or(status.start_time).or_else(|| Some(now.to_api()));
+    normalize(pod, &mut status);
+    Ok(status)
 }
 
 fn find_run<'a>(status: &'a mut PodStatus, id: &ContainerId) -> Option<&'a mut ContainerStatus> {

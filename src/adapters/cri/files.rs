@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use super::config::{Facts, Layout, hosts, labels};
 use super::v1;
-use crate::adapters::log::end_of_log;
+use crate::adapters::log::{end_of_log, remove_run};
 use crate::adapters::{sub_path, tree};
 
 /// Where a node keeps what its pods inherit.
@@ -102,18 +102,10 @@ pub(super) fn remove_log(layout: &Layout, status: &v1::ContainerStatus) {
         let _ = fs::remove_dir(layout.messages(uid, container));
     }
     let log = Path::new(&status.log_path);
-    let (Some(dir), Some(name)) = (log.parent().filter(|dir| dir.starts_with(&layout.logs)), log.file_name()) else {
-        return;
-    };
-    // A rotated one carries a suffix behind the name.
-    let name = name.to_string_lossy();
-    let of_run = |file: &str| file.strip_prefix(&*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if of_run(&entry.file_name().to_string_lossy()) {
-            let _ = remove_file(&entry.path());
-        }
+    if let Some(dir) = log.parent().filter(|dir| dir.starts_with(&layout.logs)) {
+        let _ = remove_run(log);
+        let _ = fs::remove_dir(dir);
     }
-    let _ = fs::remove_dir(dir);
 }
 
 /// Removes the log directory of a pod that is gone, with the logs that were kept in it.

@@ -10,8 +10,9 @@ use podwright_actors::ports::{
 };
 use podwright_actors::time::Time;
 
-use super::config::labels;
+use super::config::{Layout, labels};
 use super::v1;
+use crate::adapters::log::OpenLog;
 
 /// Sandboxes and containers by pod. What carries no pod's UID is nobody's here: other tools may use the same runtime.
 pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container>) -> Vec<RuntimePod> {
@@ -49,6 +50,22 @@ fn pod_of<'a>(
         sandboxes: vec![],
         containers: vec![],
     }))
+}
+
+/// Where a container logs that runs; `None` if it does not, or is nobody's.
+pub(super) fn open_log(layout: &Layout, container: &v1::Container) -> Option<OpenLog> {
+    if container.state() != v1::ContainerState::ContainerRunning {
+        return None;
+    }
+    let label = |name: &str| container.labels.get(name).map(String::as_str).filter(|text| is_component(text));
+    let dir = Layout::log_dir_of(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?, label(labels::POD_UID)?);
+    let run = container.annotations.get(labels::RESTART_COUNT)?.parse().ok()?;
+    let path = layout.logs.join(dir).join(Layout::log_path(label(labels::CONTAINER_NAME)?, run));
+    Some(OpenLog { container: container.id.as_str().into(), path })
+}
+
+fn is_component(text: &str) -> bool {
+    !text.is_empty() && !text.contains('/') && !matches!(text, "." | "..")
 }
 
 /// All of one pod, the newest first.

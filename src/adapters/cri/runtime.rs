@@ -35,6 +35,7 @@ use super::registry_config::RegistryConfig;
 use super::stop::Stops;
 use super::users::Users;
 use super::{CriConfig, OpenError, files, read, v1};
+use crate::adapters::log::{OpenLog, WritesLogs};
 use crate::adapters::news::News;
 
 /// How much of a command's output is kept ([`ExecOutput`]).
@@ -222,6 +223,21 @@ impl CriRuntime {
             }
             self.inner.remove_container(id.as_str().to_owned()).await?;
         }
+    }
+}
+
+impl WritesLogs for CriRuntime {
+    fn open_logs(&self) -> RuntimeFuture<'_, Vec<OpenLog>> {
+        async move {
+            let containers = self.inner.containers(None).await?;
+            Ok(containers.iter().filter_map(|container| read::open_log(&self.inner.layout, container)).collect())
+        }
+        .boxed()
+    }
+
+    fn reopen_log<'a>(&'a self, container: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        let request = v1::ReopenContainerLogRequest { container_id: container.as_str().to_owned() };
+        async move { self.inner.client.reopen_container_log(request).await.map(|_| ()) }.boxed()
     }
 }
 

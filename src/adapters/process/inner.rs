@@ -19,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::create::{self, Node, Plan};
 use super::entry::{Entry, Run};
-use super::files::{Layout, STATE, make_dir, remove_file};
+use super::files::{Layout, STATE, make_dir};
 use super::record::{self, Durability, RunRecord, SandboxRecord};
 use super::table::Table;
 use super::{load, rootfs, stop};
+use crate::adapters::log::remove_run;
 use crate::adapters::tree;
 
 /// What the tasks share.
@@ -231,7 +232,7 @@ impl Inner {
             }
             rootfs::remove(&root)?;
             if !keep_log {
-                remove_file(&log)?;
+                remove_run(&log)?;
                 log.parent().map_or(Ok(()), |dir| std::fs::remove_dir(dir).or(Ok::<(), io::Error>(())))?;
             }
             remove_whole(&dir)

@@ -23,8 +23,7 @@ use crate::adapters::tree;
 /// Fills the table from the disk and watches what runs.
 pub(super) async fn load(inner: &Arc<Inner>) -> Result<(), (PathBuf, io::Error)> {
     let (layout, boot_id) = (inner.layout.clone(), inner.boot_id.clone());
-    let (sandboxes, containers) =
-        inner.blocking(move || Ok((read_sandboxes(&layout)?, read_containers(&layout, &boot_id)?))).await?;
+    let (sandboxes, containers) = inner.blocking(move || read(&layout, &boot_id)).await?;
     for sandbox in sandboxes {
         inner.table.put_sandbox(sandbox);
     }
@@ -41,6 +40,14 @@ pub(super) async fn load(inner: &Arc<Inner>) -> Result<(), (PathBuf, io::Error)>
         inner.table.put_container(entry);
     }
     Ok(())
+}
+
+type Records = (Vec<SandboxRecord>, Vec<FoundContainer>);
+
+fn read(layout: &Layout, boot_id: &str) -> Result<Records, (PathBuf, io::Error)> {
+    let sandboxes = read_sandboxes(layout)?;
+    let containers = read_containers(layout, boot_id, &sandboxes)?;
+    Ok((sandboxes, containers))
 }
 
 /// What the disk says of a container.
@@ -69,13 +76,20 @@ fn read_sandboxes(layout: &Layout) -> Result<Vec<SandboxRecord>, (PathBuf, io::E
     Ok(sandboxes)
 }
 
-fn read_containers(layout: &Layout, boot_id: &str) -> Result<Vec<FoundContainer>, (PathBuf, io::Error)> {
+fn read_containers(
+    layout: &Layout,
+    boot_id: &str,
+    sandboxes: &[SandboxRecord],
+) -> Result<Vec<FoundContainer>, (PathBuf, io::Error)> {
+    let earlier: HashSet<&str> =
+        sandboxes.iter().filter(|sandbox| sandbox.boot_id != boot_id).map(|sandbox| sandbox.id.as_str()).collect();
     let mut containers = Vec::new();
     for dir in directories(&layout.containers())? {
         let files = ContainerFiles::new(dir.clone());
         match record::read::<ContainerRecord>(&files.state()) {
             Ok(record) => {
-                let found = find(&files, &record.id, boot_id).map_err(|error| (dir, error))?;
+                let is_earlier = earlier.contains(record.sandbox.as_str());
+                let found = find(&files, &record.id, boot_id, is_earlier).map_err(|error| (dir, error))?;
                 containers.push((record, files, found));
             }
             Err(error) if error.is_missing() => drop_unfinished(&dir),
@@ -94,7 +108,8 @@ fn read_containers(layout: &Layout, boot_id: &str) -> Result<Vec<FoundContainer>
     Ok(containers)
 }
 
-fn find(files: &ContainerFiles, id: &str, boot_id: &str) -> io::Result<Found> {
+/// `is_earlier` says that the container's sandbox is of an earlier boot.
+fn find(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: bool) -> io::Result<Found> {
     if let Ok(exit) = record::read::<ExitRecord>(&files.exit()) {
         return Ok(Found::Ended(record::read(&files.started()).ok(), exit));
     }
@@ -103,12 +118,13 @@ fn find(files: &ContainerFiles, id: &str, boot_id: &str) -> io::Result<Found> {
     }
     let Some(lock) = files.try_lock()? else { return Ok(Found::Alive) };
     match record::read::<ShimRecord>(&files.shim()) {
-        Err(error) if error.is_missing() => {
+        Err(error) if error.is_missing() && !is_earlier => {
             // Intended, but no shim got as far as its first act.
             remove_file(&files.lock())?;
             Ok(Found::Created)
         }
-        Ok(shim) if shim.boot_id != boot_id => {
+        // What the shim wrote need not have reached the disk when the machine went down, and the command may have run.
+        shim if is_earlier || shim.as_ref().is_ok_and(|shim| shim.boot_id != boot_id) => {
             let exit = ExitRecord::unknown("the node restarted, so the container's exit code is not known".into());
             record::write(&files.exit(), &exit, Durability::Disk)?;
             Ok(Found::Ended(record::read(&files.started()).ok(), exit))

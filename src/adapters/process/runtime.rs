@@ -18,9 +18,11 @@ use podwright_actors::ports::{
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::entry::Entry;
 use super::files::{Layout, Request, make_dir, try_lock};
 use super::inner::{Inner, failed};
 use super::{OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
+use crate::adapters::log::{OpenLog, WritesLogs};
 
 /// The embedded process runtime; see the [module](super). Dropping it stops nothing: what runs goes on, and the next
 /// one that is opened on the same root takes over.
@@ -196,6 +198,22 @@ impl ProcessRuntime {
             self.inner.finish(task).await
         }
         .boxed()
+    }
+}
+
+impl WritesLogs for ProcessRuntime {
+    fn open_logs(&self) -> RuntimeFuture<'_, Vec<OpenLog>> {
+        let log = |entry: &Arc<Entry>| OpenLog {
+            container: entry.id.clone(),
+            path: create::places(&self.inner.layout, &entry.record).1,
+        };
+        let logs = self.inner.table.running().iter().map(log).collect();
+        async { Ok(logs) }.boxed()
+    }
+
+    fn reopen_log<'a>(&'a self, container: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        let done = ProcessRuntime::reopen_log(self, container);
+        async { done }.boxed()
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
-use podwright_actors::ports::{PodRuntimeStatus, RuntimePod, RuntimePodSandbox, SandboxState, SandboxStatus};
+use podwright_actors::ports::{
+    ContainerState, PodRuntimeStatus, RuntimePod, RuntimePodSandbox, SandboxState, SandboxStatus,
+};
 use podwright_actors::time::Time;
 
 use crate::adapters::news::News;
@@ -67,6 +69,12 @@ impl Table {
 
     pub(super) fn container(&self, id: &ContainerId) -> Option<Arc<Entry>> {
         self.maps.lock().containers.get(id).cloned()
+    }
+
+    /// The containers that run.
+    pub(super) fn running(&self) -> Vec<Arc<Entry>> {
+        let maps = self.maps.lock();
+        maps.containers.values().filter(|entry| entry.state() == ContainerState::Running).cloned().collect()
     }
 
     pub(super) fn sandbox(&self, id: &SandboxId) -> Option<SandboxRecord> {

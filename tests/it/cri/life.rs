@@ -118,3 +118,13 @@ async fn probes_reach_containers_by_command_and_network() {
     assert_eq!(before.container_id, container(&pod).unwrap().container_id);
     agent.ready("web-n1").await;
 }
+
+#[tokio::test]
+async fn nothing_a_container_writes_is_lost_in_rotation() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    let logs = place.root().join("log/pods");
+    let dir = |uid: &str| logs.join(format!("default_busy-n1_{uid}/main"));
+    let image = super::image::BUSYBOX;
+    crate::agent::logs::nothing_is_lost_in_rotation(&place, &[&containerd.runtime()], image, dir).await;
+}

@@ -17,7 +17,7 @@ use super::runs::Run;
 use super::scenario::{Kind, Op, PodPlan};
 use super::world::{About, Flight, Look};
 
-pub(super) use rest::{drained, settled};
+pub(super) use rest::{drained, kept, settled};
 pub(super) use samples::{Samples, noticed};
 
 /// A violation, in words; `Ok` if there is none.

@@ -2,21 +2,26 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
+use podwright_actors::ports::{Checkpoint, CheckpointError, PodStorage, StorageError, Unused, VolumeMounts};
 
 use super::faulty::{Failed, NODE};
 use super::scenario::Op;
 use super::world::{About, World};
 
+/// How long it takes until something is on disk.
+const SAVE: Duration = Duration::from_millis(20);
+
 pub(super) struct Disk {
     world: Arc<World>,
     directories: Mutex<BTreeSet<PodUid>>,
+    journal: Mutex<Vec<String>>,
 }
 
 impl Failed for StorageError {
@@ -27,11 +32,37 @@ impl Failed for StorageError {
 
 impl Disk {
     pub(super) fn new(world: Arc<World>) -> Self {
-        Disk { world, directories: Mutex::default() }
+        Disk { world, directories: Mutex::default(), journal: Mutex::default() }
+    }
+
+    /// Whether it is written down that a pod is over.
+    pub(super) fn has_end_of(&self, uid: &PodUid) -> bool {
+        let uid = format!("\"uid\":\"{uid}\"");
+        self.journal.lock().iter().any(|record| record.contains(&uid))
+    }
+
+    pub(super) fn journal(&self) -> Vec<String> {
+        self.journal.lock().clone()
     }
 
     pub(super) fn directories(&self) -> Vec<PodUid> {
         self.directories.lock().iter().cloned().collect()
+    }
+}
+
+impl Checkpoint for Disk {
+    fn load(&self) -> Vec<String> {
+        self.journal.lock().clone()
+    }
+
+    /// All at once, after a while in which an agent may go down.
+    fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async move {
+            tokio::time::sleep(SAVE).await;
+            *self.journal.lock() = records.iter().map(|record| record.to_string()).collect();
+            Ok(())
+        }
+        .boxed()
     }
 }
 

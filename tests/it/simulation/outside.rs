@@ -176,10 +176,6 @@ impl Outside {
 
     /// The same for every pod of a node that goes down; the next agent starts what is still wanted.
     pub(super) fn doom(&mut self, uid: &PodUid) {
-        let mut all = self.pods.iter_mut().zip(&self.scenario.pods);
-        if let Some((entry, _)) = all.find(|(entry, plan)| entry.uid(plan) == *uid) {
-            entry.was_stopped = true;
-        }
         self.doomed.insert(uid.clone());
     }
 

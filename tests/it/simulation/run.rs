@@ -161,6 +161,7 @@ impl Course {
             runtime: Arc::new(Faulty::new(world.clone())),
             network: Arc::new(FaultyNetwork::new(world.clone())),
             storage: self.disk.clone(),
+            journal: self.disk.clone(),
             events: Arc::new(NoEvents),
             clock: world.clock.clone(),
             admission,
@@ -197,6 +198,7 @@ impl Course {
             if now.since(BEGIN).subsec_nanos() == 0 {
                 let seen = life.samples.look(&life.agent, &self.outside.doomed);
                 let seen = seen.and_then(|()| checks::noticed(&self.world, &life.agent, life.born));
+                let seen = seen.and_then(|()| checks::kept(&life.agent, &self.outside.present(), &self.disk));
                 if let Err(what) = seen.and_then(|()| self.outside.write(&self.world, &life.agent)) {
                     self.world.violated(what);
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,9 +11,72 @@ use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    EventRecorder, GrpcTarget, HttpTarget, NetworkClient, NetworkError, PodEvent, PodStorage, StorageError, TcpTarget,
-    Unused, VolumeMounts,
+    Checkpoint, CheckpointError, EventRecorder, GrpcTarget, HttpTarget, NetworkClient, NetworkError, PodEvent,
+    PodStorage, StorageError, TcpTarget, Unused, VolumeMounts,
 };
+
+/// What a node keeps over its end, in memory; it may be made to fail.
+#[derive(Default)]
+pub(crate) struct FakeJournal {
+    records: Mutex<Vec<String>>,
+    broken: AtomicBool,
+    saves: AtomicUsize,
+    slow: AtomicU64,
+}
+
+impl FakeJournal {
+    /// What is kept now.
+    pub(crate) fn records(&self) -> Vec<String> {
+        self.records.lock().clone()
+    }
+
+    /// Whether something is kept of a pod.
+    pub(crate) fn has(&self, uid: &str) -> bool {
+        let uid = format!("\"uid\":\"{uid}\"");
+        self.records.lock().iter().any(|record| record.contains(&uid))
+    }
+
+    pub(crate) fn plant(&self, record: &str) {
+        self.records.lock().push(record.to_owned());
+    }
+
+    /// Nothing can be saved, or can be again.
+    pub(crate) fn broken(&self, broken: bool) {
+        self.broken.store(broken, Ordering::Relaxed);
+    }
+
+    /// Each save takes so many milliseconds.
+    pub(crate) fn slow(&self, millis: u64) {
+        self.slow.store(millis, Ordering::Relaxed);
+    }
+
+    /// How often something was saved.
+    pub(crate) fn saves(&self) -> usize {
+        self.saves.load(Ordering::Relaxed)
+    }
+}
+
+impl Checkpoint for FakeJournal {
+    fn load(&self) -> Vec<String> {
+        self.records()
+    }
+
+    fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async move {
+            let slow = self.slow.load(Ordering::Relaxed);
+            if slow > 0 {
+                tokio::time::sleep(Duration::from_millis(slow)).await;
+            }
+            if self.broken.load(Ordering::Relaxed) {
+                return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
+            }
+            self.saves.fetch_add(1, Ordering::Relaxed);
+            *self.records.lock() = records.iter().map(|record| record.to_string()).collect();
+            Ok(())
+        }
+        .boxed()
+    }
+}
 
 /// Pod directories. Volumes come and go at once, unless they are stuck.
 #[derive(Default)]

@@ -55,8 +55,13 @@ pub(crate) struct Layout {
 impl Layout {
     /// Where a pod's containers log: `NAMESPACE_NAME_UID` (upstream `BuildPodLogsDirectory`, kubelet 1.36).
     pub(crate) fn log_dir(&self, pod: &PodObject) -> PathBuf {
-        let (name, uid) = (pod.full_name(), pod.uid());
-        self.logs.join(format!("{}_{}_{uid}", name.namespace(), name.name()))
+        let name = pod.full_name();
+        self.logs.join(Layout::log_dir_of(name.namespace(), name.name(), &pod.uid().to_string()))
+    }
+
+    /// The name of that directory.
+    pub(crate) fn log_dir_of(namespace: &str, name: &str, uid: &str) -> String {
+        format!("{namespace}_{name}_{uid}")
     }
 
     /// Where a run logs, relative to its pod's [`log_dir`](Layout::log_dir).

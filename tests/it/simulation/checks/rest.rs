@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use podwright_actors::containers::restart::{OnExit, on_exit};
 use podwright_actors::ids::PodUid;
+use podwright_actors::journal::is_final;
 use podwright_actors::node::Node;
 use podwright_actors::pod::{Phase, PodObject, is_sidecar};
 use podwright_actors::pod_worker::{Lifecycle, WaitFor};
@@ -31,6 +32,18 @@ const NAMED_WAITS: [&str; 7] = [
 
 /// How long a setup may take in which nothing goes wrong: the slowest pulls and starts, one after the other.
 const SLOW_SETUP: Duration = Duration::from_secs(160);
+
+/// What is told of the end of a pod is on disk (W13). Of a pod that had left its source when it ended nobody asked.
+pub(in crate::simulation) fn kept(agent: &Agent, wanted: &[Wanted], disk: &Disk) -> Verdict {
+    for Wanted { uid, pod, was_stopped, .. } in wanted {
+        let Some(status) = agent.statuses.get(uid).filter(|status| is_final(pod, status)) else { continue };
+        let known_outside = pod.phase().is_terminal() || *was_stopped || agent.desired.pod(uid).is_none();
+        if !known_outside && !disk.has_end_of(uid) {
+            return Err(format!("{uid}: is told to be {:?}, and that is not on disk", status.phase));
+        }
+    }
+    Ok(())
+}
 
 /// Every pod that should run runs or waits by a name, everything else is over, and nothing runs without a pod.
 pub(in crate::simulation) fn settled(world: &World, agent: &Agent, wanted: &[Wanted], disk: &Disk) -> Verdict {
@@ -78,9 +91,9 @@ fn at_rest(world: &World, agent: &Agent, wanted: &Wanted) -> Verdict {
             if newest != active {
                 return Err(format!("works on {active:?} and not on {newest:?}"));
             }
-            // A container that had ended for good when its pod was stopped runs once more if the pod comes back, or if the
-            // agent went down before anybody knew the pod's end. The API server still tells of that end, so its copy stays,
-            // and after a restart of the agent there is no other.
+            // A container that had ended for good when its pod was stopped runs once more if the pod comes back to its source, or
+            // if the agent went down before the pod had ended. The API server still tells of that end, so its copy stays, and
+            // after a restart of the agent there is no other.
             let lags = wanted.was_stopped;
             let status = match status {
                 None if lags => return Ok(()),
@@ -159,6 +172,9 @@ pub(in crate::simulation) fn drained(
     }
     if let Some(uid) = disk.directories().first() {
         return Err(format!("{uid} still has a directory"));
+    }
+    if let Some(record) = disk.journal().first() {
+        return Err(format!("the journal still has {record}"));
     }
     let text = metrics.encode(Format::Classic);
     for line in text.lines() {

@@ -1,0 +1,233 @@
+//! Which pods are over for good: those that were refused, and those that ended. It is on disk before anybody is told (W13).
+//!
+//! ```text
+//!  dispatcher: refused ──┐                        ┌── settled ──> status, event
+//!                        ├─> note ─> one writer ──┤
+//!  hooks: a final status ┘              │         └── settled ──> status
+//!  housekeeping: not needed ─> retain ──┘  Checkpoint::save, all entries at once
+//! ```
+//!
+//! There is an entry for as long as the pod's status is kept: until no source wants the pod and nothing of it is left. While
+//! one save is under way others gather for the next, so that a thousand pods that end together cost two. The next agent
+//! takes the statuses up where this one left them, and starts none of these pods.
+//!
+//! A disk that takes nothing holds up nobody for long: it is told of, what is decided stands, and the writer goes on trying.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use k8s_openapi::api::core::v1::PodStatus;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::ids::PodUid;
+use crate::pod::{Phase, PodObject};
+use crate::ports::{Checkpoint, CheckpointError};
+use crate::shutdown::{REFUSED, STOPPED};
+
+/// How long whoever tells of an end waits for it to be on disk.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long until the disk is tried again that took nothing.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How a pod came to be over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ending {
+    /// It was refused, and nothing of it was ever made.
+    Rejected,
+    /// It ran, or could have: what is left of it is to be stopped and cleaned up.
+    Ended,
+}
+
+/// Whether a status is the last word on a pod, for whatever agent comes later.
+///
+/// A static pod that only its node's going down stopped or kept out is no such pod: nobody would make another one in its
+/// place, so the next agent runs it, unless it was to run once and was cut short.
+pub fn is_final(pod: &PodObject, status: &PodStatus) -> bool {
+    let phase = Phase::parse(status.phase.as_deref());
+    let runs_once = pod.spec().restart_policy.as_deref() == Some("Never");
+    let comes_back = match status.reason.as_deref() {
+        Some(REFUSED) => true,
+        Some(STOPPED) => !runs_once,
+        _ => false,
+    };
+    phase.is_terminal() && !(pod.is_static() && phase == Phase::Failed && comes_back)
+}
+
+/// An entry as it is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    uid: String,
+    /// For people.
+    pod: String,
+    ending: Ending,
+    status: &'a PodStatus,
+}
+
+/// What is read of it.
+#[derive(Deserialize)]
+struct Found {
+    uid: String,
+    ending: Ending,
+    status: PodStatus,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: BTreeMap<PodUid, Entry>,
+    /// Grows with every change.
+    version: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    ending: Ending,
+    record: Arc<str>,
+}
+
+/// The pods that are over for good. Shared by who decides so, and written by [`run`](Journal::run).
+pub struct Journal {
+    store: Arc<dyn Checkpoint>,
+    state: Mutex<State>,
+    changed: Notify,
+    /// Which version is on disk, or was given up for now.
+    settled: watch::Sender<u64>,
+}
+
+impl Journal {
+    /// What an earlier agent left, with the statuses that it kept. Blocks.
+    pub fn open(store: Arc<dyn Checkpoint>) -> (Self, Vec<(PodUid, PodStatus)>) {
+        let mut state = State::default();
+        let mut statuses = Vec::new();
+        for record in store.load() {
+            match serde_json::from_str::<Found>(&record) {
+                Ok(Found { uid, ending, status }) => {
+                    let uid = PodUid::new(&uid);
+                    state.entries.insert(uid.clone(), Entry { ending, record: record.into() });
+                    statuses.push((uid, status));
+                }
+                Err(error) => {
+                    tracing::error!(%error, "journal entry forgotten: the pod that it is about may be started again");
+                }
+            }
+        }
+        let journal =
+            Journal { store, state: Mutex::new(state), changed: Notify::new(), settled: watch::Sender::new(0) };
+        (journal, statuses)
+    }
+
+    /// How a pod came to be over, if it is.
+    pub fn ending(&self, uid: &PodUid) -> Option<Ending> {
+        self.state.lock().entries.get(uid).map(|entry| entry.ending)
+    }
+
+    /// Takes note of the end of a pod. False if that is known, word for word. It is on disk once
+    /// [`settled`](Journal::settled) says so.
+    pub fn note(&self, pod: &PodObject, ending: Ending, status: &PodStatus) -> bool {
+        let written = Written { uid: pod.uid().to_string(), pod: pod.full_name().to_string(), ending, status };
+        let record: Arc<str> = match serde_json::to_string(&written) {
+            Ok(record) => record.into(),
+            Err(error) => {
+                tracing::error!(pod = %pod.full_name(), %error, "the end of a pod cannot be written down");
+                return false;
+            }
+        };
+        let mut state = self.state.lock();
+        if state.entries.get(pod.uid()).is_some_and(|known| known.record == record) {
+            return false;
+        }
+        state.entries.insert(pod.uid().clone(), Entry { ending, record });
+        state.version += 1;
+        drop(state);
+        self.changed.notify_one();
+        true
+    }
+
+    /// Forgets the pods of which `keep` says no.
+    pub fn retain(&self, mut keep: impl FnMut(&PodUid) -> bool) {
+        let mut state = self.state.lock();
+        let before = state.entries.len();
+        state.entries.retain(|uid, _| keep(uid));
+        if state.entries.len() < before {
+            state.version += 1;
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits until all that was noted so far is on disk, or cannot be for now. Cancel safe.
+    pub async fn settled(&self) {
+        let wanted = self.state.lock().version;
+        let mut settled = self.settled.subscribe();
+        if timeout(PATIENCE, settled.wait_for(|version| *version >= wanted)).await.is_err() {
+            tracing::error!(seconds = PATIENCE.as_secs(), "the journal is not written: its disk does not answer");
+        }
+    }
+
+    /// Writes what is noted, for ever.
+    pub async fn run(&self) {
+        let mut written = 0;
+        let mut failing = false;
+        loop {
+            let (version, records) = self.records();
+            if version == written {
+                self.changed.notified().await;
+                continue;
+            }
+            match self.save(records).await {
+                Ok(()) => {
+                    if failing {
+                        tracing::info!("the journal is written again");
+                    }
+                    (written, failing) = (version, false);
+                    self.settled.send_replace(version);
+                }
+                Err(error) => {
+                    if !failing {
+                        tracing::error!(
+                            %error,
+                            "the journal cannot be written: free or mend its disk; until then an agent that starts anew \
+                             may run pods again that were refused or have ended"
+                        );
+                    }
+                    failing = true;
+                    // Whoever waits goes on; what comes meanwhile is not kept waiting either.
+                    self.give_up_for(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// A store that panics has failed.
+    async fn save(&self, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
+        let saved = AssertUnwindSafe(async { self.store.save(records).await }).catch_unwind().await;
+        saved.unwrap_or_else(|_| {
+            Err(CheckpointError { path: "the journal's store".into(), error: "it panicked".to_owned() })
+        })
+    }
+
+    async fn give_up_for(&self, time: Duration) {
+        let pause = sleep(time);
+        tokio::pin!(pause);
+        loop {
+            self.settled.send_replace(self.state.lock().version);
+            tokio::select! {
+                () = &mut pause => return,
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+
+    fn records(&self) -> (u64, Vec<Arc<str>>) {
+        let state = self.state.lock();
+        (state.version, state.entries.values().map(|entry| entry.record.clone()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

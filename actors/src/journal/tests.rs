@@ -1,0 +1,151 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::*;
+use crate::testing::pod;
+
+/// Takes a second for each save, or nothing.
+#[derive(Default)]
+struct Slow {
+    saved: Mutex<Vec<Vec<String>>>,
+    broken: AtomicBool,
+    stuck: AtomicBool,
+}
+
+impl Checkpoint for Slow {
+    fn load(&self) -> Vec<String> {
+        self.saved.lock().last().cloned().unwrap_or_default()
+    }
+
+    fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async move {
+            sleep(Duration::from_secs(1)).await;
+            if self.stuck.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            assert!(records.iter().all(|record| !record.contains('\n')));
+            if self.broken.load(Ordering::Relaxed) {
+                return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
+            }
+            self.saved.lock().push(records.iter().map(|record| record.to_string()).collect());
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+fn open(store: &Arc<Slow>) -> (Arc<Journal>, Vec<(PodUid, PodStatus)>) {
+    let (journal, statuses) = Journal::open(store.clone());
+    let journal = Arc::new(journal);
+    let writer = journal.clone();
+    tokio::spawn(async move { writer.run().await });
+    (journal, statuses)
+}
+
+fn failed(reason: &str) -> PodStatus {
+    let (reason, message) = (Some(reason.into()), Some("line\nbreak".into()));
+    PodStatus { phase: Some("Failed".into()), reason, message, ..PodStatus::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_noted_is_found_by_the_next_agent_until_it_is_not_needed() {
+    let store = Arc::new(Slow::default());
+    let (journal, statuses) = open(&store);
+    assert!(statuses.is_empty());
+    assert!(journal.note(&pod("a").build(), Ending::Rejected, &failed("OutOfcpu")));
+    assert!(journal.note(&pod("b").build(), Ending::Ended, &failed("Evicted")));
+    assert_eq!(journal.ending(&"a".into()), Some(Ending::Rejected), "it counts before it is on disk");
+    journal.settled().await;
+    assert!(!journal.note(&pod("b").build(), Ending::Ended, &failed("Evicted")), "nothing new");
+
+    let (journal, mut statuses) = open(&store);
+    statuses.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(statuses, [("a".into(), failed("OutOfcpu")), ("b".into(), failed("Evicted"))]);
+    assert_eq!(
+        ["a", "b", "c"].map(|uid| journal.ending(&uid.into())),
+        [Some(Ending::Rejected), Some(Ending::Ended), None]
+    );
+    journal.retain(|uid| uid.to_string() == "b");
+    journal.settled().await;
+    assert_eq!(open(&store).1.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_the_disk_works_goes_there_together() {
+    let store = Arc::new(Slow::default());
+    let (journal, _) = open(&store);
+    let begin = Instant::now();
+    let ends = (0..1000).map(|n| {
+        let journal = journal.clone();
+        async move {
+            if n > 0 {
+                sleep(Duration::from_millis(500)).await;
+            }
+            journal.note(&pod(&format!("p{n}")).build(), Ending::Ended, &failed("x"));
+            journal.settled().await;
+        }
+    });
+    futures_util::future::join_all(ends).await;
+    assert_eq!(store.saved.lock().iter().map(Vec::len).collect::<Vec<_>>(), [1, 1000]);
+    assert_eq!(begin.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
+    let store = Arc::new(Slow::default());
+    store.broken.store(true, Ordering::Relaxed);
+    let (journal, _) = open(&store);
+    let begin = Instant::now();
+    for name in ["a", "b"] {
+        journal.note(&pod(name).build(), Ending::Ended, &failed("x"));
+        journal.settled().await;
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2));
+    store.broken.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(store.load().len(), 2);
+
+    store.stuck.store(true, Ordering::Relaxed);
+    journal.note(&pod("c").build(), Ending::Ended, &failed("x"));
+    let begin = Instant::now();
+    journal.settled().await;
+    assert_eq!(begin.elapsed(), PATIENCE);
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_costs_no_other() {
+    let good = |uid: &str| format!(r#"{{"uid":"{uid}","pod":"n/p","ending":"Ended","status":{{"phase":"Failed"}}}}"#);
+    let store = Slow::default();
+    store.saved.lock().push(vec![good("a"), r#"{"uid":"b","ending":"Vanished"}"#.into(), "x".into(), good("c")]);
+    let (journal, statuses) = Journal::open(Arc::new(store));
+    assert_eq!(statuses.len(), 2);
+    assert_eq!(journal.ending(&"b".into()), None);
+}
+
+#[test]
+fn an_end_is_final_unless_only_the_node_went_down_and_nobody_makes_the_pod_anew() {
+    let end = |phase: &str, reason: &str| {
+        let reason = (!reason.is_empty()).then(|| reason.to_owned());
+        PodStatus { phase: Some(phase.into()), reason, ..PodStatus::default() }
+    };
+    for (is_static, policy, phase, reason, is) in [
+        (false, "Always", "Running", "", false),
+        (false, "Always", "Failed", STOPPED, true),
+        (false, "Always", "Failed", REFUSED, true),
+        (true, "Never", "Succeeded", "", true),
+        (true, "Always", "Failed", "Evicted", true),
+        (true, "Always", "Failed", "OutOfcpu", true),
+        (true, "Always", "Failed", STOPPED, false),
+        (true, "OnFailure", "Failed", STOPPED, false),
+        (true, "OnFailure", "Succeeded", STOPPED, true),
+        (true, "Never", "Failed", STOPPED, true),
+        (true, "Never", "Failed", REFUSED, false),
+    ] {
+        let pod = pod("p").spec(|spec| spec.restart_policy = Some(policy.into()));
+        let pod = if is_static { pod.static_pod() } else { pod };
+        assert_eq!(is_final(&pod.build(), &end(phase, reason)), is, "{is_static} {policy} {phase} {reason}");
+    }
+}

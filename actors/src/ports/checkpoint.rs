@@ -1,0 +1,43 @@
+//! Keeping a few records over the end of the process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+/// Keeps records over crashes of the process and of the machine.
+pub trait Checkpoint: Send + Sync + 'static {
+    /// The records that were saved last; none if none were. Called once, before the first save. Blocks.
+    ///
+    /// What cannot be read is put aside and told of, and does not keep the node from starting.
+    fn load(&self) -> Vec<String>;
+
+    /// Replaces all records, wholly or not at all. Once it succeeded they outlive a loss of power. A record has no line
+    /// break. One call is made at a time.
+    fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>>;
+}
+
+/// Records could not be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {error}", path = .path.display())]
+pub struct CheckpointError {
+    /// Which file.
+    pub path: PathBuf,
+    /// What the system said.
+    pub error: String,
+}
+
+/// For nodes whose host outlives no crash: nothing is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoCheckpoint;
+
+impl Checkpoint for NoCheckpoint {
+    fn load(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn save(&self, _: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async { Ok(()) }.boxed()
+    }
+}

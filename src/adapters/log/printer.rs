@@ -1,0 +1,275 @@
+//! From records to lines: pieces are joined, and only those lines are printed that were asked for.
+//!
+//! Memory is bounded whatever the bytes are: a record that is longer than any runtime writes is handled in parts, and what one
+//! stream says while a line of the other goes on waits for its end only so long.
+
+use jiff::Timestamp;
+
+use super::Record;
+
+/// The longest beginning of a record that is kept: four times what runtimes write.
+const LONGEST: usize = 64 << 10;
+/// How much of one stream waits for the end of a line of the other.
+const HELD: usize = 64 << 10;
+
+/// What is to be printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wish {
+    /// Only lines that were begun then or later.
+    pub(super) since: Option<Timestamp>,
+    /// Each with its time before it.
+    pub(super) timestamps: bool,
+    /// So many lines are left out first.
+    pub(super) skip: u64,
+}
+
+/// Prints lines.
+#[derive(Debug, Default)]
+pub(super) struct Printer {
+    wish: Wish,
+    /// A record whose end was not read yet.
+    record: Vec<u8>,
+    /// What the bytes up to the next end of a record are.
+    rest: Rest,
+    /// The line whose end was not read yet.
+    line: Option<Line>,
+    /// Records of the other stream meanwhile.
+    held: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum Rest {
+    /// They belong to `record`.
+    #[default]
+    Record,
+    /// They are more text of a record that is too long to keep.
+    Text { stream: &'static str, ends: bool },
+    /// No record.
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    stream: &'static str,
+    printed: bool,
+}
+
+impl Printer {
+    pub(super) fn new(wish: Wish) -> Self {
+        Printer { wish, ..Printer::default() }
+    }
+
+    /// Takes more of the log, and appends what is to be printed.
+    pub(super) fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (text, whole) = match part.strip_suffix(b"\n") {
+                Some(text) => (text, true),
+                None => (part, false),
+            };
+            match self.rest {
+                Rest::Record => self.record(text, whole, out),
+                Rest::Text { stream, ends } => self.piece(b"", stream, whole && ends, text, out),
+                Rest::Nothing => {}
+            }
+            if whole {
+                self.rest = Rest::Record;
+            }
+        }
+    }
+
+    /// The log has ended: a line without an end ends too.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        while self.line.is_some() {
+            self.end_line(out);
+        }
+    }
+
+    fn record(&mut self, text: &[u8], whole: bool, out: &mut Vec<u8>) {
+        // Nearly always a record is read in one part.
+        if whole && self.record.is_empty() {
+            self.parsed(text, out);
+            return;
+        }
+        let room = (LONGEST - self.record.len()).min(text.len());
+        self.record.extend_from_slice(&text[..room]);
+        let record = match whole || self.record.len() == LONGEST {
+            true => std::mem::take(&mut self.record),
+            false => return,
+        };
+        if whole && room == text.len() {
+            self.parsed(&record, out);
+            return;
+        }
+        let Some(Record { time, stream, ends, text: begun }) = Record::parse(&record) else {
+            self.rest = Rest::Nothing;
+            return;
+        };
+        let stream = known(stream);
+        self.piece(time, stream, false, begun, out);
+        self.piece(b"", stream, whole && ends, &text[room..], out);
+        self.rest = Rest::Text { stream, ends };
+    }
+
+    /// One that is torn, or none of ours, is left out.
+    fn parsed(&mut self, record: &[u8], out: &mut Vec<u8>) {
+        if let Some(Record { time, stream, ends, text }) = Record::parse(record) {
+            self.piece(time, known(stream), ends, text, out);
+        }
+    }
+
+    fn piece(&mut self, time: &[u8], stream: &'static str, ends: bool, text: &[u8], out: &mut Vec<u8>) {
+        let line = match self.line {
+            Some(line) if line.stream != stream => {
+                self.hold(time, stream, ends, text, out);
+                return;
+            }
+            Some(line) => line,
+            None => self.begin(time, stream, out),
+        };
+        if line.printed {
+            out.extend_from_slice(text);
+        }
+        if ends {
+            self.end_line(out);
+        }
+    }
+
+    fn begin(&mut self, time: &[u8], stream: &'static str, out: &mut Vec<u8>) -> Line {
+        let printed = self.wish.skip == 0 && self.is_late_enough(time);
+        if printed && self.wish.timestamps {
+            out.extend_from_slice(time);
+            out.push(b' ');
+        }
+        let line = Line { stream, printed };
+        self.line = Some(line);
+        line
+    }
+
+    fn is_late_enough(&mut self, time: &[u8]) -> bool {
+        let Some(since) = self.wish.since else { return true };
+        let time = std::str::from_utf8(time).ok().and_then(|time| time.parse::<Timestamp>().ok());
+        let late = time.is_some_and(|time| time >= since);
+        if late {
+            // What comes after it is later still.
+            self.wish.since = None;
+        }
+        late
+    }
+
+    fn end_line(&mut self, out: &mut Vec<u8>) {
+        if self.line.take().is_some_and(|line| line.printed) {
+            out.push(b'\n');
+        }
+        self.wish.skip = self.wish.skip.saturating_sub(1);
+        let held = std::mem::take(&mut self.held);
+        for record in held.split(|byte| *byte == b'\n') {
+            self.parsed(record, out);
+        }
+    }
+
+    fn hold(&mut self, time: &[u8], stream: &'static str, ends: bool, text: &[u8], out: &mut Vec<u8>) {
+        if self.held.len() + text.len() > HELD {
+            self.end_line(out);
+            self.piece(time, stream, ends, text, out);
+            return;
+        }
+        let tag = if ends { b"F" } else { b"P" };
+        for part in [time, b" ", stream.as_bytes(), b" ", tag, b" ", text, b"\n"] {
+            self.held.extend_from_slice(part);
+        }
+    }
+}
+
+fn known(stream: &str) -> &'static str {
+    if stream == "stderr" { "stderr" } else { "stdout" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is printed of a log, however it is read.
+    fn printed(wish: Wish, log: &[u8]) -> String {
+        let whole = in_chunks(wish, log, log.len().max(1));
+        for size in [1, 7, 4096] {
+            assert_eq!(in_chunks(wish, log, size), whole, "in chunks of {size}");
+        }
+        String::from_utf8(whole).unwrap()
+    }
+
+    fn in_chunks(wish: Wish, log: &[u8], size: usize) -> Vec<u8> {
+        let (mut printer, mut out) = (Printer::new(wish), Vec::new());
+        log.chunks(size).for_each(|chunk| printer.feed(chunk, &mut out));
+        printer.finish(&mut out);
+        out
+    }
+
+    fn log(records: &[&str]) -> Vec<u8> {
+        let number = |(i, record): (usize, &&str)| format!("2026-01-01T00:00:0{i}.5Z {record}\n");
+        records.iter().enumerate().map(number).collect::<String>().into_bytes()
+    }
+
+    #[test]
+    fn pieces_are_joined_and_other_records_left_out() {
+        let all = Wish::default();
+        let rows: [(&[&str], &str); 7] = [
+            (&["stdout F a", "stderr F b", "stdout F "], "a\nb\n\n"),
+            (&["stdout P a", "stdout P b", "stdout F c"], "abc\n"),
+            // What the other stream says meanwhile waits for the end of the line.
+            (&["stdout P a", "stderr F x", "stderr P y", "stdout F b", "stderr F z"], "ab\nx\nyz\n"),
+            (&["stdout P a", "stderr P x", "stdout F b"], "ab\nx\n"),
+            (&["stdout P a"], "a\n"),
+            (&["stdin F a", "stdout X b", "nothing", "stdout F c"], "c\n"),
+            (&["stdout F a b  c"], "a b  c\n"),
+        ];
+        for (records, text) in rows {
+            assert_eq!(printed(all, &log(records)), text, "{records:?}");
+        }
+        assert_eq!(printed(all, b"T stdout F a\nT stdou"), "a\n", "torn");
+    }
+
+    #[test]
+    fn lines_are_chosen_by_time_and_number_and_shown_with_their_time() {
+        let log = log(&["stdout F a", "stdout P b", "stdout F c", "stderr F d"]);
+        let at = |text: &str| Some(text.parse().unwrap());
+        for (wish, text) in [
+            (Wish { since: at("2026-01-01T00:00:01Z"), ..Wish::default() }, "bc\nd\n"),
+            // A line is as old as its beginning.
+            (Wish { since: at("2026-01-01T00:00:02Z"), ..Wish::default() }, "d\n"),
+            (Wish { since: at("2027-01-01T00:00:00Z"), ..Wish::default() }, ""),
+            (Wish { skip: 1, ..Wish::default() }, "bc\nd\n"),
+            (Wish { skip: 2, ..Wish::default() }, "d\n"),
+            (Wish { skip: 9, ..Wish::default() }, ""),
+            (Wish { skip: 1, timestamps: true, since: None }, "2026-01-01T00:00:01.5Z bc\n2026-01-01T00:00:03.5Z d\n"),
+        ] {
+            assert_eq!(printed(wish, &log), text, "{wish:?}");
+        }
+        let local = b"2026-01-01T02:00:00+02:00 stdout F a\n";
+        assert_eq!(printed(Wish { since: at("2026-01-01T00:00:00Z"), ..Wish::default() }, local), "a\n");
+    }
+
+    #[test]
+    fn a_record_without_end_is_handled_in_parts_and_keeps_little_memory() {
+        let long = "x".repeat(5 * LONGEST + 17);
+        let log = format!("T stdout F {long}\nT stdout P {long}\nT stderr F b\nT stdout F c\n");
+        assert_eq!(printed(Wish::default(), log.as_bytes()), format!("{long}\n{long}c\nb\n"));
+        let (mut printer, mut out) = (Printer::new(Wish::default()), Vec::new());
+        for junk in [&b"T stdout P "[..], b""] {
+            for _ in 0..100 {
+                printer.feed(junk, &mut out);
+                printer.feed(&[b'y'; 10_000], &mut out);
+                assert!(printer.record.capacity() <= 2 * LONGEST);
+                out.clear();
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_that_does_not_end_holds_up_the_other_stream_only_so_long() {
+        let other = format!("T stderr F {}\n", "z".repeat(1000)).repeat(200);
+        let log = format!("T stdout P a\n{other}T stdout F b\n");
+        let text = printed(Wish::default(), log.as_bytes());
+        assert!(text.starts_with("a\nz") && text.ends_with("z\nb\n"));
+        assert_eq!(text.lines().count(), 202);
+    }
+}

@@ -1,0 +1,280 @@
+//! Reading the log of one run, from what was moved away to what is written now, and on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use flate2::read::MultiGzDecoder;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use rustix::fs::OFlags;
+
+use super::names::{self, Rotated};
+use super::printer::{Printer, Wish};
+use super::rotation::list;
+
+/// Bytes that are read at a time.
+const CHUNK: usize = 64 << 10;
+/// How often it is tried to open a file that was moved in between.
+const TRIES: usize = 10;
+
+/// What is wanted of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// Only the last so many lines.
+    pub tail: Option<u64>,
+    /// Only lines that were begun then or later.
+    pub since: Option<Timestamp>,
+    /// Each line with its time before it.
+    pub timestamps: bool,
+}
+
+/// The log of one run of a container. Every method blocks.
+pub struct Reader {
+    dir: PathBuf,
+    current: String,
+    printer: Printer,
+    place: Place,
+    buffer: Vec<u8>,
+}
+
+/// Where it is read.
+enum Place {
+    /// What was moved away then.
+    Rotated(DateTime, Box<dyn Read + Send>),
+    /// What is, or was when it was opened, the newest file.
+    Current {
+        file: File,
+        /// The file moved away last before it was opened.
+        after: Option<DateTime>,
+        /// It was moved away, and its end was read once since.
+        left: bool,
+    },
+}
+
+/// What a look brought.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Text, which may be empty.
+    Text(Vec<u8>),
+    /// All that was written so far was read.
+    End,
+}
+
+impl Reader {
+    /// Opens the log of run `run` in the log directory of its container.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is none; whatever else the system says.
+    pub fn open(dir: PathBuf, run: u32, ask: Ask) -> io::Result<Self> {
+        let mut reader = Reader {
+            current: names::current(run),
+            dir,
+            printer: Printer::default(),
+            place: Place::Rotated(DateTime::MIN, Box::new(io::empty())),
+            buffer: vec![0; CHUNK],
+        };
+        let (older, after, file) = reader.newest()?;
+        let mut skip = 0;
+        let first = match (ask.tail, ask.since) {
+            (Some(lines), _) => {
+                let (first, excess) = reader.last_lines(&older, &file, lines)?;
+                skip = excess;
+                first
+            }
+            (None, Some(since)) => older.iter().position(|old| reader.written_since(old, since)).unwrap_or(older.len()),
+            (None, None) => 0,
+        };
+        reader.printer = Printer::new(Wish { since: ask.since, timestamps: ask.timestamps, skip });
+        reader.place = match older.get(first) {
+            Some(old) => Place::Rotated(old.at, reader.rotated(old.at)?),
+            None => Place::Current { file, after, left: false },
+        };
+        Ok(reader)
+    }
+
+    /// Reads on. After [`Next::End`] there may be more later.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read(&mut self) -> io::Result<Next> {
+        loop {
+            let read = match &mut self.place {
+                Place::Rotated(_, source) => source.read(&mut self.buffer),
+                Place::Current { file, .. } => file.read(&mut self.buffer),
+            };
+            let count = match read {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            if count > 0 {
+                let mut text = Vec::new();
+                self.printer.feed(&self.buffer[..count], &mut text);
+                return Ok(Next::Text(text));
+            }
+            if !self.go_on()? {
+                return Ok(Next::End);
+            }
+        }
+    }
+
+    /// What is still to be printed when nothing more comes.
+    pub fn finish(mut self) -> Vec<u8> {
+        let mut text = Vec::new();
+        self.printer.finish(&mut text);
+        text
+    }
+
+    /// At the end of a file: opens the one after it. False if there is none.
+    fn go_on(&mut self) -> io::Result<bool> {
+        let at = match &mut self.place {
+            Place::Rotated(at, _) => *at,
+            Place::Current { file, after, left } => {
+                let path = self.dir.join(&self.current);
+                let ours = file.metadata()?;
+                match path.symlink_metadata() {
+                    Ok(there) if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) => {}
+                    // Moved away, and the container writes to it still.
+                    _ => return Ok(false),
+                }
+                if !*left {
+                    // Who has opened the new file may be about to write a last word to this one.
+                    *left = true;
+                    return Ok(false);
+                }
+                let older = names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str));
+                match older.iter().find(|old| Some(old.at) > *after) {
+                    // This is what it is called now.
+                    Some(old) => old.at,
+                    None => after.unwrap_or(DateTime::MIN),
+                }
+            }
+        };
+        for _ in 0..TRIES {
+            let (older, after, file) = self.newest()?;
+            self.place = match older.iter().find(|old| old.at > at) {
+                Some(old) => match self.rotated(old.at) {
+                    Ok(source) => Place::Rotated(old.at, source),
+                    // It was compressed or removed this instant.
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                },
+                None => Place::Current { file, after, left: false },
+            };
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The files that were moved away, the time of the last of them, and the one that is written to: none was moved between
+    /// the looks. A log that is being moved away, and that nobody writes to yet, is the newest of the others.
+    fn newest(&self) -> io::Result<(Vec<Rotated>, Option<DateTime>, File)> {
+        let path = self.dir.join(&self.current);
+        let older = || Ok::<_, io::Error>(names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str)));
+        let mut before = older()?;
+        let mut missing = io::Error::from(ErrorKind::NotFound);
+        for _ in 0..TRIES {
+            let opened = open(&path);
+            let after = older()?;
+            let same = before.last().map(|last| last.at) == after.last().map(|last| last.at);
+            match opened {
+                Ok(file) if same => return Ok((after.clone(), after.last().map(|last| last.at), file)),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    missing = error;
+                    if let (true, Some(last)) = (same, after.last()) {
+                        let file = open(&self.dir.join(last.name(&self.current)))?;
+                        let older = after[..after.len() - 1].to_vec();
+                        let before_it = older.last().map(|last| last.at);
+                        return Ok((older, before_it, file));
+                    }
+                }
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+            before = after;
+        }
+        Err(missing)
+    }
+
+    /// Opens a file that was moved away, compressed or not.
+    fn rotated(&self, at: DateTime) -> io::Result<Box<dyn Read + Send>> {
+        let name = |compressed| self.dir.join(Rotated { at, compressed }.name(&self.current));
+        match open(&name(false)) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Ok(Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(CHUNK, open(&name(true))?))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn written_since(&self, old: &Rotated, since: Timestamp) -> bool {
+        let modified = self.dir.join(old.name(&self.current)).metadata().and_then(|meta| meta.modified());
+        modified.map_or(true, |modified| modified >= SystemTime::from(since))
+    }
+
+    /// In which file the last `lines` lines begin, and how many lines of it are before them.
+    fn last_lines(&self, older: &[Rotated], mut newest: &File, lines: u64) -> io::Result<(usize, u64)> {
+        let mut count = count_lines(newest)?;
+        newest.rewind()?;
+        let mut first = older.len();
+        while count < lines && first > 0 {
+            match self.rotated(older[first - 1].at).and_then(count_lines) {
+                Ok(more) => count += more,
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            }
+            first -= 1;
+        }
+        Ok((first, count.saturating_sub(lines)))
+    }
+}
+
+/// The runs of a container that have logs in its log directory, in order. Blocks.
+///
+/// # Errors
+/// The system's; a directory that is not there has none.
+pub fn runs(dir: &Path) -> io::Result<Vec<u32>> {
+    let files = match list(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        files => files?,
+    };
+    let mut runs: Vec<u32> = files.iter().filter_map(|file| file.split_once(".log")?.0.parse().ok()).collect();
+    runs.sort_unstable();
+    runs.dedup();
+    Ok(runs)
+}
+
+/// Opens a file for reading. What is in its place may be anything: a link must not lead elsewhere, and a FIFO must not make
+/// us wait.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).expect("both flags are low bits");
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is no file", path.display())));
+    }
+    Ok(file)
+}
+
+/// How many lines end in a file.
+fn count_lines(mut file: impl Read) -> io::Result<u64> {
+    let (mut printer, mut buffer, mut out) = (Printer::default(), vec![0; CHUNK], Vec::new());
+    let mut lines = 0;
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(lines),
+            Ok(count) => {
+                printer.feed(&buffer[..count], &mut out);
+                lines += out.iter().filter(|byte| **byte == b'\n').count() as u64;
+                out.clear();
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+
+fn line(n: u64) -> String {
+    let at = Timestamp::from_second(1_800_000_000 + i64::try_from(n).unwrap()).unwrap();
+    format!("{at} stdout F line {n}\n")
+}
+
+fn lines(range: std::ops::Range<u64>) -> String {
+    range.map(line).collect()
+}
+
+/// A log of twelve lines, three in each file, and its neighbours.
+fn rotated() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    pack(&dir.path().join("1.log.20261121-000001.gz"), &lines(0..3));
+    pack(&dir.path().join("1.log.20261121-000002.gz"), &lines(3..6));
+    fs::write(dir.path().join("1.log.20261121-000003"), lines(6..9)).unwrap();
+    fs::write(dir.path().join("1.log"), lines(9..12)).unwrap();
+    for other in ["0.log", "0.log.20261121-000001", "1.log.20261121-000002.gz.tmp", "11.log"] {
+        fs::write(dir.path().join(other), lines(70..80)).unwrap();
+    }
+    dir
+}
+
+fn pack(path: &Path, text: &str) {
+    let mut encoder = GzEncoder::new(File::create(path).unwrap(), Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap();
+}
+
+/// What is there now.
+fn rest(reader: &mut Reader) -> String {
+    let mut text = Vec::new();
+    while let Next::Text(more) = reader.read().unwrap() {
+        text.extend(more);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+fn read(dir: &Path, ask: Ask) -> Vec<u64> {
+    let mut reader = Reader::open(dir.to_owned(), 1, ask).unwrap();
+    let mut text = rest(&mut reader);
+    text.push_str(std::str::from_utf8(&reader.finish()).unwrap());
+    text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn all_files_of_a_run_are_one_log() {
+    let dir = rotated();
+    assert_eq!(runs(dir.path()).unwrap(), [0, 1, 11]);
+    assert_eq!(runs(&dir.path().join("none")).unwrap(), [0; 0]);
+    let all: Vec<u64> = (0..12).collect();
+    assert_eq!(read(dir.path(), Ask::default()), all);
+    for tail in [0, 1, 3, 4, 8, 12, 100] {
+        let ask = Ask { tail: Some(tail), ..Ask::default() };
+        assert_eq!(read(dir.path(), ask), all[all.len().saturating_sub(tail as usize)..], "the last {tail}");
+    }
+    for since in [0, 5, 6, 11, 12] {
+        let since = Timestamp::from_second(1_800_000_000 + since).unwrap();
+        let ask = Ask { since: Some(since), ..Ask::default() };
+        // By their times; when the files were written is later here.
+        set_modified(dir.path(), since);
+        let expected: Vec<u64> =
+            all.iter().copied().filter(|n| *n as i64 >= since.as_second() - 1_800_000_000).collect();
+        assert_eq!(read(dir.path(), ask), expected, "{since}");
+    }
+    assert_eq!(Reader::open(dir.path().to_owned(), 2, Ask::default()).err().unwrap().kind(), ErrorKind::NotFound);
+}
+
+fn set_modified(dir: &Path, at: Timestamp) {
+    for file in fs::read_dir(dir).unwrap().flatten() {
+        let file = File::options().append(true).open(file.path()).unwrap();
+        file.set_modified(SystemTime::from(at) + Duration::from_secs(1)).unwrap();
+    }
+}
+
+#[test]
+fn files_that_were_not_written_since_are_not_opened() {
+    let dir = rotated();
+    let since = Timestamp::from_second(1_800_000_009).unwrap();
+    for old in ["1.log.20261121-000001.gz", "1.log.20261121-000002.gz"] {
+        let path = dir.path().join(old);
+        fs::write(&path, "no archive").unwrap();
+        File::options()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(SystemTime::from(since) - Duration::from_secs(9))
+            .unwrap();
+    }
+    assert_eq!(read(dir.path(), Ask { since: Some(since), ..Ask::default() }), [9, 10, 11]);
+    assert!(Reader::open(dir.path().to_owned(), 1, Ask::default()).unwrap().read().is_err(), "all else needs them");
+}
+
+#[test]
+fn who_follows_goes_with_the_log_from_file_to_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("1.log");
+    let open = || OpenOptions::new().create(true).append(true).open(&path).unwrap();
+    let moved = |n: u64| dir.path().join(format!("1.log.20261121-00000{n}"));
+    let mut writer = open();
+    let mut next = 0;
+    let mut write = |writer: &mut File| {
+        writer.write_all(line(next).as_bytes()).unwrap();
+        next += 1;
+    };
+    write(&mut writer);
+    let mut reader = Reader::open(dir.path().to_owned(), 1, Ask::default()).unwrap();
+    let looks = |reader: &mut Reader| {
+        let text = [rest(reader), rest(reader), rest(reader)].concat();
+        text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect::<Vec<u64>>()
+    };
+    assert_eq!(looks(&mut reader), [0]);
+    // Moved away, written to still, and then no more.
+    fs::rename(&path, moved(1)).unwrap();
+    write(&mut writer);
+    assert_eq!(looks(&mut reader), [1]);
+    write(&mut writer);
+    writer = open();
+    write(&mut writer);
+    assert_eq!(looks(&mut reader), [2, 3]);
+    // Moved away twice between two looks, the first of them compressed by then.
+    write(&mut writer);
+    fs::rename(&path, moved(2)).unwrap();
+    writer = open();
+    write(&mut writer);
+    fs::rename(&path, moved(3)).unwrap();
+    writer = open();
+    write(&mut writer);
+    let text = fs::read_to_string(moved(2)).unwrap();
+    pack(&moved(2).with_extension("log.20261121-000002.gz"), "");
+    pack(&dir.path().join("1.log.20261121-000002.gz"), &text);
+    fs::remove_file(moved(2)).unwrap();
+    assert_eq!(looks(&mut reader), [4, 5, 6]);
+    // A log whose next file is not there yet is read where it is.
+    fs::rename(&path, moved(4)).unwrap();
+    assert_eq!(read(dir.path(), Ask { tail: Some(2), ..Ask::default() }), [5, 6]);
+}
+
+#[test]
+fn what_is_no_file_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", dir.path().join("1.log")).unwrap();
+    assert!(Reader::open(dir.path().to_owned(), 1, Ask::default()).is_err());
+    fs::create_dir(dir.path().join("2.log")).unwrap();
+    assert!(Reader::open(dir.path().to_owned(), 2, Ask::default()).is_err());
+}

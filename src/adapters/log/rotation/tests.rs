@@ -1,0 +1,200 @@
+use std::io::Write;
+
+use futures_util::FutureExt;
+use jiff::civil::date;
+use parking_lot::Mutex;
+use podwright_actors::ids::ContainerId;
+use podwright_actors::ports::RuntimeFuture;
+
+use super::*;
+
+fn names(text: &[&str]) -> Vec<String> {
+    text.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn old_files_go_the_others_are_compressed_and_the_new_one_has_a_name_of_its_own() {
+    let now = date(2026, 11, 21).at(20, 30, 0, 0);
+    let on = |day: &str| format!("0.log.202611{day}-000000");
+    let days = |days: &[&str]| days.iter().map(|day| on(day)).collect::<Vec<_>>();
+    let packed = |day: &str| (on(day), format!("{}.gz", on(day)));
+    let none: Vec<String> = Vec::new();
+    let moved = Some("0.log.20261121-203000".to_owned());
+
+    let first = plan("0.log", &names(&["0.log", "1.log", "1.log.20261101-000000"]), 5, Some(now));
+    assert_eq!(first, Plan { rotate: moved.clone(), ..Plan::default() });
+
+    // Three stay, with the one to come and the one that is written to.
+    let files =
+        [days(&["03", "04"]), names(&["0.log", "0.log.20261101-000000.gz", "0.log.20261102-000000.gz"])].concat();
+    let next = plan("0.log", &files, 5, Some(now));
+    let expected = Plan {
+        remove: names(&["0.log.20261101-000000.gz"]),
+        compress: vec![packed("03"), packed("04")],
+        rotate: moved.clone(),
+    };
+    assert_eq!(next, expected);
+    assert_eq!(plan("0.log", &days(&["03", "04"]), 2, Some(now)).remove, days(&["03", "04"]), "no room for any");
+
+    // Of the same second, or by a clock that went back.
+    for last in ["0.log.20261121-203000", "0.log.20261121-235959.gz"] {
+        let stamped = plan("0.log", &names(&[last]), 5, Some(now)).rotate.unwrap();
+        assert!(stamped.as_str() > last.trim_end_matches(".gz"), "{stamped}");
+    }
+
+    // What an earlier agent left half done; with nothing to rotate nothing else is touched.
+    let doubled = format!("{}.gz", on("03"));
+    let left = [days(&["03"]), vec![doubled, "0.log.20261103-000000.gz.tmp".into(), "2.log.tmp".into()]].concat();
+    let tidied = plan("0.log", &left, 2, None);
+    assert_eq!(tidied.remove, [on("03"), "0.log.20261103-000000.gz.tmp".to_owned()]);
+    assert_eq!((tidied.compress, tidied.rotate), (vec![], None));
+    assert_eq!(plan("0.log", &[], 5, None).remove, none);
+}
+
+/// A container that writes to whatever is at the path when it is told to.
+struct Writer {
+    path: PathBuf,
+    file: Mutex<File>,
+    deaf: Mutex<bool>,
+}
+
+impl Writer {
+    fn new(path: PathBuf) -> Arc<Self> {
+        let file = Mutex::new(Writer::open(&path));
+        Arc::new(Writer { path, file, deaf: Mutex::new(false) })
+    }
+
+    fn open(path: &Path) -> File {
+        OpenOptions::new().create(true).append(true).open(path).unwrap()
+    }
+
+    fn write(&self, text: &str) {
+        self.file.lock().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn log(&self) -> OpenLog {
+        OpenLog { container: "c".into(), path: self.path.clone() }
+    }
+
+    fn rotator(self: &Arc<Self>, max_files: usize) -> Rotator {
+        Rotator::new(self.clone(), Limits { max_size: 10, max_files })
+    }
+}
+
+impl WritesLogs for Writer {
+    fn open_logs(&self) -> RuntimeFuture<'_, Vec<OpenLog>> {
+        async { Ok(vec![self.log()]) }.boxed()
+    }
+
+    fn reopen_log<'a>(&'a self, _: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        if *self.deaf.lock() {
+            return async { Err(RuntimeError::Failed("it is deaf".into())) }.boxed();
+        }
+        *self.file.lock() = Writer::open(&self.path);
+        async { Ok(()) }.boxed()
+    }
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let mut files = list(dir).unwrap();
+    files.sort();
+    files
+}
+
+/// What all files of a log hold, oldest first.
+fn whole(dir: &Path) -> String {
+    let mut text = String::new();
+    let (mut old, current): (Vec<_>, Vec<_>) = files(dir).into_iter().partition(|name| name != "0.log");
+    old.sort();
+    for name in old.into_iter().chain(current) {
+        let bytes = fs::read(dir.join(&name)).unwrap();
+        match name.ends_with(".gz") {
+            true => {
+                let mut decoder = flate2::read::GzDecoder::new(&bytes[..]);
+                io::Read::read_to_string(&mut decoder, &mut text).unwrap();
+            }
+            false => text.push_str(std::str::from_utf8(&bytes).unwrap()),
+        }
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_log_is_moved_away_when_it_is_full_and_nothing_of_it_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Writer::new(dir.path().join("0.log"));
+    let mut rotator = writer.rotator(4);
+    let mut expected = String::new();
+    for round in 0..3 {
+        let text = format!("round {round}: more than ten bytes\n");
+        writer.write(&text);
+        expected.push_str(&text);
+        assert!(rotator.round(&[writer.log()]).await.is_empty());
+        assert_eq!(fs::metadata(&writer.path).unwrap().len(), 0);
+        assert_eq!(whole(dir.path()), expected);
+    }
+    let kinds: Vec<bool> = files(dir.path())[1..].iter().map(|name| name.ends_with(".gz")).collect();
+    assert_eq!(kinds, [true, true, false], "{:?}", files(dir.path()));
+    // A small one stays, and the oldest goes for the next.
+    writer.write("few\n");
+    assert!(rotator.round(&[writer.log()]).await.is_empty());
+    assert_eq!(files(dir.path()).len(), 4);
+    writer.write("more than ten bytes\n");
+    assert!(rotator.round(&[writer.log()]).await.is_empty());
+    assert_eq!(files(dir.path()).len(), 4);
+    assert_eq!(
+        whole(dir.path()),
+        expected[expected.find("round 1").unwrap()..].to_owned() + "few\nmore than ten bytes\n"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_that_went_down_in_the_middle_is_made_up_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Writer::new(dir.path().join("0.log"));
+    // Moved away, and the container writes to it still.
+    writer.write("before\n");
+    fs::rename(&writer.path, dir.path().join("0.log.20261121-000000")).unwrap();
+    writer.write("between\n");
+    assert!(writer.rotator(5).round(&[writer.log()]).await.is_empty());
+    writer.write("after\n");
+    assert_eq!(whole(dir.path()), "before\nbetween\nafter\n");
+    assert_eq!(fs::read_to_string(&writer.path).unwrap(), "after\n");
+    // Half compressed.
+    fs::write(dir.path().join("0.log.20261121-000000.gz.tmp"), "half").unwrap();
+    assert!(writer.rotator(5).round(&[writer.log()]).await.is_empty());
+    assert_eq!(files(dir.path()), ["0.log", "0.log.20261121-000000"]);
+}
+
+#[tokio::test]
+async fn a_container_that_does_not_go_on_keeps_its_log_and_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Writer::new(dir.path().join("0.log"));
+    writer.write("more than ten bytes\n");
+    *writer.deaf.lock() = true;
+    let mut rotator = writer.rotator(5);
+    let errors = rotator.round(&[writer.log()]).await;
+    assert!(
+        errors[0].1.to_string().contains("0.log: its container does not begin a new file: it is deaf"),
+        "{errors:?}"
+    );
+    writer.write("later\n");
+    assert_eq!(files(dir.path()), ["0.log"]);
+    assert_eq!(whole(dir.path()), "more than ten bytes\nlater\n");
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_names_the_path_and_harms_no_other_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Writer::new(dir.path().join("0.log"));
+    writer.write("more than ten bytes\n");
+    // A directory cannot be removed as a file.
+    fs::create_dir(dir.path().join("0.log.x.tmp")).unwrap();
+    let below_a_file = OpenLog { container: "d".into(), path: writer.path.join("1.log") };
+    let errors = writer.rotator(5).round(&[below_a_file, writer.log()]).await;
+    let told: Vec<String> = errors.iter().map(|(_, error)| error.to_string()).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("0.log/1.log: Not a directory"), "{told:?}");
+    assert!(told[1].contains("0.log.x.tmp: "), "{told:?}");
+    assert_eq!(fs::metadata(&writer.path).unwrap().len(), 0, "it was rotated all the same");
+}

@@ -1,0 +1,174 @@
+//! Files with a checksum, replaced atomically.
+//!
+//! A record is one line of header, `podwright 1 <checksum in hex>`, and what it says, which is JSON mostly. The checksum
+//! tells a torn or edited file from a good one; it is no protection against malice, which the directory's mode is for.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use podwright_actors::text::plain;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A record could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("{path}: not found", path = .0.display())]
+    Missing(PathBuf),
+    #[error("{path}: {error}", path = .path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{path} is damaged ({what})", path = .path.display())]
+    Damaged { path: PathBuf, what: Damage },
+}
+
+/// What is wrong with the bytes of a record.
+#[derive(Debug, thiserror::Error)]
+pub enum Damage {
+    #[error("no header of a known version")]
+    Header,
+    #[error("it ends in the header")]
+    Short,
+    #[error("the checksum does not match")]
+    Checksum,
+    #[error("it is no text")]
+    Text,
+    #[error("{}", plain(&.0.to_string(), 300))]
+    Content(serde_json::Error),
+}
+
+impl ReadError {
+    /// No such record, as opposed to one that cannot be used.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, ReadError::Missing(_))
+    }
+}
+
+/// Whether a record must survive a loss of power, or only a loss of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// What it says is void after a reboot.
+    Boot,
+    /// It still counts.
+    Disk,
+}
+
+/// Replaces a record atomically.
+pub fn write<T: Serialize>(path: &Path, record: &T, durability: Durability) -> io::Result<()> {
+    replace(path, &encode(record)?, durability)
+}
+
+/// Replaces a file atomically, whatever it holds.
+pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
+    let temp = path.with_extension("tmp");
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temp)?;
+    file.write_all(bytes)?;
+    if durability == Durability::Disk {
+        file.sync_data()?;
+    }
+    std::fs::rename(&temp, path)?;
+    if durability == Durability::Disk { sync_parent(path) } else { Ok(()) }
+}
+
+/// Reads a record.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReadError> {
+    decode(&bytes(path)?).map_err(|what| ReadError::Damaged { path: path.into(), what })
+}
+
+/// Reads a record of lines.
+pub fn read_lines(path: &Path) -> Result<Vec<String>, ReadError> {
+    let damaged = |what| ReadError::Damaged { path: path.into(), what };
+    let bytes = bytes(path)?;
+    let text = std::str::from_utf8(unseal(&bytes).map_err(damaged)?).map_err(|_| damaged(Damage::Text))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
+    std::fs::read(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ReadError::Missing(path.into()),
+        _ => ReadError::Io { path: path.into(), error },
+    })
+}
+
+/// A record as it is on disk.
+pub fn encode<T: Serialize>(record: &T) -> serde_json::Result<Vec<u8>> {
+    Ok(seal(&serde_json::to_vec(record)?))
+}
+
+/// The record that bytes hold, or what is wrong with them.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
+    serde_json::from_slice(unseal(bytes)?).map_err(Damage::Content)
+}
+
+/// Puts the header before what a record says.
+pub fn seal(json: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("{MAGIC}{:016x}\n", checksum(json)).into_bytes();
+    bytes.extend_from_slice(json);
+    bytes
+}
+
+fn unseal(bytes: &[u8]) -> Result<&[u8], Damage> {
+    let rest = bytes.strip_prefix(MAGIC.as_bytes()).ok_or(Damage::Header)?;
+    let line = rest.iter().position(|b| *b == b'\n').ok_or(Damage::Short)?;
+    let (sum, json) = (&rest[..line], &rest[line + 1..]);
+    if sum != format!("{:016x}", checksum(json)).as_bytes() {
+        return Err(Damage::Checksum);
+    }
+    Ok(json)
+}
+
+/// Makes the entry of a file in its directory survive a loss of power.
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(dir) => File::open(dir)?.sync_data(),
+        None => Ok(()),
+    }
+}
+
+const MAGIC: &str = "podwright 1 ";
+
+/// 64-bit FNV-1a.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, serde::Deserialize)]
+    struct Sample {
+        pid: i32,
+        started_at: u64,
+    }
+
+    fn sample() -> Sample {
+        Sample { pid: 12, started_at: 34 }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("started");
+        write(&path, &sample(), Durability::Disk).unwrap();
+        assert_eq!(read::<Sample>(&path).unwrap(), sample());
+    }
+
+    #[test]
+    fn any_changed_or_missing_byte_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("started");
+        write(&path, &sample(), Durability::Boot).unwrap();
+        let good = std::fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            std::fs::write(&path, &bad).unwrap();
+            assert!(matches!(read::<Sample>(&path), Err(ReadError::Damaged { .. })), "changed at {at}");
+            std::fs::write(&path, &good[..at]).unwrap();
+            assert!(matches!(read::<Sample>(&path), Err(ReadError::Damaged { .. })), "cut at {at}");
+        }
+        assert!(read::<Sample>(&dir.path().join("none")).unwrap_err().is_missing());
+    }
+}

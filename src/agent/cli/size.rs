@@ -1,0 +1,135 @@
+//! Numbers of bytes on the command line.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::actors::recorder::Recorder;
+
+/// Bytes of a container's log; 0 for any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogSize(pub(crate) usize);
+
+impl Default for LogSize {
+    fn default() -> Self {
+        LogSize(10 << 20)
+    }
+}
+
+impl fmt::Display for LogSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show_bytes(self.0, f)
+    }
+}
+
+impl FromStr for LogSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        bytes(text).map(LogSize)
+    }
+}
+
+/// A number of bytes, with a unit or without.
+fn bytes(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text[digits.len()..].trim_end_matches('B') {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "k" | "K" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        other => return Err(format!("there is no unit {other:?}: write bytes, or Ki, Mi or Gi as in 16Mi")),
+    };
+    let number = digits.parse::<usize>().map_err(|_| "not a size: write one as in 16Mi, or 0 for none".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "more than there can be: write a size as in 16Mi".to_owned())
+}
+
+fn show_bytes(bytes: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match bytes {
+        bytes if bytes > 0 && bytes % (1 << 20) == 0 => write!(f, "{}Mi", bytes >> 20),
+        bytes if bytes > 0 && bytes % (1 << 10) == 0 => write!(f, "{}Ki", bytes >> 10),
+        bytes => write!(f, "{bytes}"),
+    }
+}
+
+/// Bytes of the flight recorder; 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordingSize(pub(crate) usize);
+
+impl RecordingSize {
+    /// Half of what `replay` reads, because segments and what is told of idle pods go over the size.
+    pub(crate) const LARGEST: Self = RecordingSize(512 << 20);
+}
+
+impl Default for RecordingSize {
+    fn default() -> Self {
+        RecordingSize(16 << 20)
+    }
+}
+
+impl fmt::Display for RecordingSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show_bytes(self.0, f)
+    }
+}
+
+impl FromStr for RecordingSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes = bytes(text)?;
+        if bytes > 0 && bytes < Recorder::SMALLEST {
+            return Err(format!(
+                "too small to hold much: give {} or more, or 0 for none",
+                RecordingSize(Recorder::SMALLEST)
+            ));
+        }
+        if bytes > RecordingSize::LARGEST.0 {
+            return Err(format!("more than replay reads: give {} or less", RecordingSize::LARGEST));
+        }
+        Ok(RecordingSize(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_has_a_size_with_a_unit() {
+        let parse = |text: &str| text.parse::<RecordingSize>().map(|RecordingSize(bytes)| bytes);
+        for (text, bytes) in [
+            ("16Mi", 16 << 20),
+            ("512Mi", 512 << 20),
+            ("0", 0),
+            ("65536", 65_536),
+            ("64KiB", 65_536),
+            ("1M", 1_000_000),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+        assert_eq!(RecordingSize::default().to_string(), "16Mi");
+        for (bad, says) in [
+            ("63Ki", "64Ki"),
+            ("513Mi", "512Mi"),
+            ("16MI", "unit"),
+            ("much", "unit"),
+            ("", "not a size"),
+            ("-1", "not a size"),
+        ] {
+            let error = parse(bad).unwrap_err();
+            assert!(error.contains(says), "{bad}: {error}");
+        }
+        assert!(parse("99999999999999999Gi").unwrap_err().contains("more than"));
+    }
+
+    #[test]
+    fn a_log_has_a_size_too() {
+        let size = |text: &str| text.parse::<LogSize>().map(|LogSize(bytes)| bytes);
+        assert_eq!([size("10Mi"), size("0"), size("1Ki")], [Ok(10 << 20), Ok(0), Ok(1024)]);
+        assert_eq!(LogSize::default().to_string(), "10Mi");
+        assert!(size("10MB!").unwrap_err().contains("unit"));
+    }
+}

@@ -1,0 +1,200 @@
+//! What containers write: kept small, and read back.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::harness::{Agent, Place, container, eventually, manifest, phase, text};
+use crate::support::processes::PATIENCE;
+
+const NEVER: &str = "restartPolicy: Never";
+
+async fn logs(agent: &Agent, args: &[&str]) -> String {
+    let output = agent.ask(&[&["logs"], args].concat()).await;
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+async fn refused(agent: &Agent, args: &[&str]) -> String {
+    let output = agent.ask(&[&["logs"], args].concat()).await;
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{args:?}");
+    text(&output.stderr)
+}
+
+#[tokio::test]
+async fn the_log_of_a_container_is_printed_as_it_is_asked_for() {
+    let place = Place::new();
+    let long = "head -c 40000 /dev/zero | tr '\\0' x; echo";
+    place.put("a.yaml", &manifest("a", &format!("echo one; echo two >&2; {long}; echo three"), NEVER));
+    let two = manifest("two", "echo main; sleep 1000", "")
+        .replace("  - name: main", "  - name: side\n    image: i\n    command: [sleep, '1000']\n  - name: main");
+    place.put("two.yaml", &two);
+    place.put(
+        "annotated.yaml",
+        &two.replace("name: two", "name: annotated\n  annotations: {kubectl.kubernetes.io/default-container: main}"),
+    );
+    place.put(
+        "greedy.yaml",
+        &manifest("greedy", "true", NEVER).replace("image: i", "image: i\n    resources: {requests: {cpu: 9999}}"),
+    );
+    place.put("none.yaml", &manifest("none", "true", "").replace("    command: [/bin/sh, -c, \"true\"]\n", ""));
+    let agent = place.start(&[]).await;
+    agent.until("a-n1", "is done", |pod| phase(pod) == "Succeeded").await;
+    for name in ["two-n1", "annotated-n1"] {
+        agent.ready(name).await;
+    }
+
+    let whole = logs(&agent, &["default/a-n1"]).await;
+    assert_eq!(whole.lines().map(str::len).collect::<Vec<_>>(), [3, 3, 40000, 5], "pieces are joined");
+    assert_eq!(logs(&agent, &["default/a-n1", "--tail", "1"]).await, "three\n");
+    assert_eq!(logs(&agent, &["default/a-n1", "--since", "1h"]).await, whole);
+    let timed = logs(&agent, &["default/a-n1", "--tail", "1", "--timestamps"]).await;
+    let (time, line) = timed.split_once(' ').unwrap();
+    assert!(time.parse::<k8s_openapi::jiff::Timestamp>().is_ok() && line == "three\n", "{timed}");
+    assert_eq!(logs(&agent, &["default/annotated-n1"]).await, "main\n");
+    assert_eq!(logs(&agent, &["default/two-n1", "-c", "main"]).await, "main\n");
+
+    for (args, says) in [
+        (&["default/a"][..], "there is no pod default/a\nnear to it: default/a-n1"),
+        (&["default/two-n1"], "pod default/two-n1 has several containers: say with -c which of side, main"),
+        (&["default/two-n1", "-c", "x"], "pod default/two-n1 has no container \"x\": it has side, main"),
+        (&["default/a-n1", "-p"], "container main of pod default/a-n1 had no run before this one"),
+        (&["default/greedy-n1"], "container main of pod default/greedy-n1 was not started: OutOfcpu"),
+        (&["default/none-n1"], "container main of pod default/none-n1 waits to start: CreateContainerConfigError"),
+    ] {
+        let error = refused(&agent, args).await;
+        assert!(error.contains(says), "{args:?}: {error}");
+    }
+    assert_eq!(agent.get("/logs/default/a-n1?tailLines=x", "").0, 400);
+    assert_eq!(agent.get("/logs/default/a-n1?tailLines=1", ""), (200, "three\n".to_owned()));
+}
+
+#[tokio::test]
+async fn the_run_before_this_one_has_a_log_of_its_own() {
+    let place = Place::new();
+    let ran = place.root().join("ran");
+    let script =
+        format!("echo run >> {0}; wc -l < {0}; [ $(wc -l < {0}) -gt 1 ] && exec sleep 1000; exit 1", ran.display());
+    place.put("a.yaml", &manifest("a", &script, ""));
+    let agent = place.start(&[]).await;
+    let again =
+        |pod: &k8s_openapi::api::core::v1::Pod| container(pod).is_some_and(|it| it.restart_count == 1 && it.ready);
+    agent.until("a-n1", "runs again", again).await;
+    eventually("it has said so", || async { (logs(&agent, &["default/a-n1"]).await == "2\n").then_some(()) }).await;
+    assert_eq!(logs(&agent, &["default/a-n1", "--previous"]).await, "1\n");
+}
+
+#[tokio::test]
+async fn who_follows_sees_the_rest_until_the_container_ends() {
+    let place = Place::new();
+    let go = place.root().join("go");
+    let script = format!("echo before; while [ ! -e {} ]; do sleep 0.05; done; echo after; echo last", go.display());
+    place.put("a.yaml", &manifest("a", &script, NEVER));
+    let agent = place.start(&[]).await;
+    agent.ready("a-n1").await;
+    let follow = tokio::spawn(follow(&agent, "default/a-n1"));
+    // Others leave in the middle; all of them are let in, because each seat is free again.
+    for _ in 0..100 {
+        let mut gone = follow_command(&agent, "default/a-n1").stdout(Stdio::piped()).spawn().unwrap();
+        let mut first = [0; 7];
+        tokio::io::AsyncReadExt::read_exact(gone.stdout.as_mut().unwrap(), &mut first).await.unwrap();
+        assert_eq!(&first, b"before\n");
+        gone.kill().await.unwrap();
+    }
+    fs::write(&go, "").unwrap();
+    let seen = timeout(PATIENCE, follow).await.expect("it ends with the container").unwrap();
+    assert_eq!(seen, "before\nafter\nlast\n");
+}
+
+fn follow_command(agent: &Agent, pod: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
+    command.args(["logs", "-f", pod, "--admin", &agent.admin().to_string()]).kill_on_drop(true);
+    command
+}
+
+fn follow(agent: &Agent, pod: &str) -> impl Future<Output = String> + use<> {
+    let output = follow_command(agent, pod).output();
+    async { text(&output.await.unwrap().stdout) }
+}
+
+/// Writes for longer than two looks of the one who rotates, thousands of lines on both streams.
+const BUSY: &str = "i=0; while [ $i -lt 24000 ]; do j=0; while [ $j -lt 10 ]; do echo line $i; i=$((i+1)); echo line $i >&2; i=$((i+1)); j=$((j+1)); done; sleep 0.02; done";
+const LINES: u64 = 24000;
+
+/// A busy writer's log is rotated more than once, and nobody misses a line or sees one twice.
+pub(crate) async fn nothing_is_lost_in_rotation(
+    place: &Place,
+    flags: &[&str],
+    image: &str,
+    dir: impl Fn(&str) -> PathBuf,
+) {
+    place.put("busy.yaml", &manifest("busy", BUSY, NEVER).replace("image: i\n", &format!("image: {image}\n")));
+    let agent = place.start(&[flags, &["--container-log-max-size", "20Ki"]].concat()).await;
+    let pod = agent.ready("busy-n1").await;
+    let seen = timeout(2 * PATIENCE, follow(&agent, "default/busy-n1")).await.expect("it ends with the container");
+    each_line_once(&seen, "followed");
+    agent.until("busy-n1", "is done", |pod| phase(pod) == "Succeeded").await;
+    let files = files(&dir(pod.metadata.uid.as_deref().unwrap()));
+    assert!(files.len() > 2 && files.iter().any(|name| name.ends_with(".gz")), "{files:?}");
+    each_line_once(&logs(&agent, &["default/busy-n1"]).await, "read afterwards");
+    let last = logs(&agent, &["default/busy-n1", "--tail", "15000"]).await;
+    assert_eq!(last.lines().count(), 15000);
+    assert!(agent.line("rotated").is_none(), "{}", agent.logged());
+}
+
+fn each_line_once(text: &str, how: &str) {
+    let number = |line: &str| line.strip_prefix("line ")?.parse::<u64>().ok();
+    let mut numbers: Vec<u64> =
+        text.lines().map(|line| number(line).unwrap_or_else(|| panic!("{how}: {line:?}"))).collect();
+    // What two streams say in the same moment has no order.
+    numbers.sort_unstable();
+    let odd = numbers.iter().zip(0..).find(|(seen, n)| **seen != *n);
+    assert_eq!((odd, numbers.len() as u64), (None, LINES), "{how}");
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let mut files: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    files.sort();
+    files
+}
+
+#[tokio::test]
+async fn nothing_a_process_writes_is_lost_in_rotation() {
+    let place = Place::new();
+    let pods = place.root().join("pods");
+    nothing_is_lost_in_rotation(&place, &[], "i", |uid| pods.join(uid).join("logs/main")).await;
+}
+
+#[tokio::test]
+async fn a_log_that_a_killed_agent_had_moved_away_goes_on_with_the_next_one() {
+    let place = Place::new();
+    let (go, done) = (place.root().join("go"), place.root().join("done"));
+    let wait = |path: &Path| format!("while [ ! -e {} ]; do sleep 0.05; done", path.display());
+    let script = format!("echo one; {}; echo two; {}; echo three; exec sleep 1000", wait(&go), wait(&done));
+    place.put("a.yaml", &manifest("a", &script, ""));
+    let agent = place.start(&[]).await;
+    let pod = agent.ready("a-n1").await;
+    let dir = place.root().join("pods").join(pod.metadata.uid.unwrap()).join("logs/main");
+    eventually("it logs", || async { fs::read_to_string(dir.join("0.log")).ok().filter(|log| !log.is_empty()) }).await;
+    agent.crash().await;
+    let moved = dir.join("0.log.20261121-000000");
+    fs::rename(dir.join("0.log"), &moved).unwrap();
+    fs::write(&go, "").unwrap();
+    eventually("it writes to the old file", || async {
+        fs::read_to_string(&moved).ok().filter(|log| log.contains("two"))
+    })
+    .await;
+
+    let agent = place.start(&[]).await;
+    eventually("it has a new file", || async { dir.join("0.log").exists().then_some(()) }).await;
+    fs::write(&done, "").unwrap();
+    eventually("it writes to that", || async {
+        fs::read_to_string(dir.join("0.log")).ok().filter(|log| log.contains("three"))
+    })
+    .await;
+    assert_eq!(logs(&agent, &["default/a-n1"]).await, "one\ntwo\nthree\n");
+}
