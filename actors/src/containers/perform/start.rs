@@ -106,6 +106,10 @@ impl ContainerManager {
         let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name), None);
         let id = runtime.create_container(config).await.map_err(StartFailure::Create)?;
         self.tell(work.pod, PodEvent::normal("Created", format!("Created container {}", container.name)));
+        // The creation may have taken long. What was made and is not started is removed with what is left of its pod.
+        if work.cancel.is_cancelled() {
+            return Err(StartFailure::Cancelled);
+        }
         runtime.start_container(&id).await.map_err(StartFailure::Start)?;
         turn.started();
         drop(doing);

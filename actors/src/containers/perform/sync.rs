@@ -163,12 +163,18 @@ impl Run<'_> {
     async fn prune(&mut self, which: Prune) -> Result<(), SyncError> {
         let mut seen = BTreeSet::new();
         let init: BTreeSet<_> = self.work.pod.init_containers().iter().map(|c| c.name.as_str()).collect();
-        for run in self.work.status.containers.iter().filter(|run| init.contains(run.name.as_str())) {
-            let keep = match which {
-                Prune::All => false,
-                Prune::AllButNewest => run.state != ContainerState::Exited || seen.insert(run.name.as_str()),
-            };
-            if keep {
+        let runs = self.work.status.containers.iter().filter(|run| init.contains(run.name.as_str()));
+        let mut old: Vec<_> = runs
+            .filter(|run| match which {
+                Prune::All => true,
+                Prune::AllButNewest => run.state == ContainerState::Exited && !seen.insert(run.name.as_str()),
+            })
+            .collect();
+        // The next run is counted from the newest one that is left: that one goes last, and only if all before it went.
+        old.reverse();
+        let mut stays = BTreeSet::new();
+        for run in old {
+            if stays.contains(run.name.as_str()) {
                 continue;
             }
             if self.work.cancel.is_cancelled() {
@@ -176,7 +182,10 @@ impl Run<'_> {
             }
             match self.manager.ports.runtime.remove_container(&run.id, false).await {
                 Ok(()) => self.result.acted = true,
-                Err(error) => tracing::warn!(container.id = %run.id, %error, "removing an old init container failed"),
+                Err(error) => {
+                    tracing::warn!(container.id = %run.id, %error, "removing an old init container failed");
+                    stays.insert(run.name.as_str());
+                }
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use podwright_actors::ports::SandboxState;
 
 use super::{Moment, Verdict, is_over};
 use crate::simulation::runs::Run;
-use crate::simulation::scenario::{Kind, PodPlan};
+use crate::simulation::scenario::{ContainerPlan, Kind, PodPlan};
 use crate::simulation::world::{About, Look};
 
 pub(super) fn stop(moment: &Moment<'_>) -> Verdict {
@@ -98,10 +98,14 @@ fn restarts_all(plan: &PodPlan) -> bool {
     plan.containers.iter().any(|c| c.rule.is_some_and(|(_, action)| action == "RestartAllContainers"))
 }
 
-/// Whether a regular container runs that nobody asked to stop.
+/// Whether a regular container runs that nobody asked to stop, and that no probe may have stopped together with the
+/// sidecars: without a grace nobody waits for it.
 fn regular_stays(moment: &Moment<'_>, plan: &PodPlan) -> bool {
     let stays = |name: &str| moment.runs.iter().any(|run| run.name.as_str() == name && run.runs() && !run.replaced);
-    plan.of(Kind::Regular).any(|container| stays(&container.name))
+    let probed = |container: &ContainerPlan| {
+        plan.grace == Some(0) && container.probes.iter().any(|probe| probe.field != "readinessProbe")
+    };
+    plan.of(Kind::Regular).any(|container| stays(&container.name) && !probed(container))
 }
 
 /// Probes and hooks reach into no pod that is over.
