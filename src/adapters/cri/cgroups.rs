@@ -189,11 +189,12 @@ impl Trees {
                     let dir = below(&tree, &format!("{}{class}", cgroups.all_pods()));
                     let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
                     let uids = names.filter_map(|name| Some(name.to_str()?.strip_prefix("pod")?.to_owned()));
-                    found.extend(uids.filter(|uid| pods.join(uid).is_dir()).map(|uid| PodUid::new(&uid)));
+                    found.extend(uids);
                 }
             }
         }
-        found.into_iter().collect()
+        // Each has one cgroup in every tree, and is looked up once.
+        found.into_iter().filter(|uid| pods.join(uid).is_dir()).map(|uid| PodUid::new(&uid)).collect()
     }
 
     /// Where limits are set: the one tree of version 2, or those of the controllers that there are.
