@@ -118,6 +118,7 @@ async fn view(root: &Path) -> View {
     };
     let ports = NodePorts {
         images: None,
+        cgroups: None,
         runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap()),
         network: Arc::new(Network::new().unwrap()),
         storage: Arc::new(FileStorage::new(root, Default::default())),
