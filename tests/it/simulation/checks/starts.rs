@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use podwright_actors::pod_worker::{Cause, Lifecycle};
+use podwright_actors::pod_worker::{Cause, Lifecycle, WaitFor};
 use podwright_actors::time::Time;
 
 use super::{Moment, Verdict};
@@ -103,7 +103,12 @@ fn backoff(moment: &Moment<'_>, own: &[&Run], name: &str, sandbox: &str) -> Verd
         }
         last = Some(run.created);
     }
-    let exit = exit_before(&same, moment.now);
+    // What ends while a setup is under way is seen by the next one.
+    let seen = moment.look.map_or(moment.now, |look| match look.snapshot.wait.what {
+        WaitFor::HookCall(_) => look.snapshot.wait.since,
+        _ => moment.now,
+    });
+    let exit = exit_before(&same, seen);
     match (exit, last) {
         (Some(exit), Some(last)) if exit.since(last) <= LONG && moment.now < exit + delay => {
             Err(format!("{:?} after its last exit, within its backoff of {delay:?}", moment.now.since(exit)))
