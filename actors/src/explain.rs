@@ -17,7 +17,7 @@
 mod activities;
 mod chain;
 mod containers;
-mod facts;
+pub(crate) mod facts;
 mod lookup;
 mod patience;
 mod runs;

@@ -25,7 +25,8 @@ use tokio::sync::oneshot;
 use crate::ports::Clock;
 use crate::time::Time;
 
-pub use state::{Event, Governor, StartKind, Ticket};
+pub use queue::{StartKind, Ticket};
+pub use state::{Event, Governor};
 
 use super::start_counter::StartCounter;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::explain::Failing;
+use crate::explain::facts::Failing;
 use crate::ports::RuntimeError;
 use crate::time::Time;
 

@@ -14,7 +14,7 @@ use super::client::is_name_taken;
 use super::config::{
     DnsWarning, Facts, ImageUser, Seen, container_config, dns_warnings, labels, sandbox_config, target_name,
 };
-use super::inner::{Inner, blocking};
+use super::inner::{Inner, Whose, blocking};
 use super::{files, read, v1};
 
 /// How many names are tried.
@@ -84,7 +84,7 @@ fn tell_warnings(inner: &Inner, facts: &Facts, pod: &Arc<PodObject>) {
 /// The sandbox of one attempt, and whether it is ready.
 async fn find_sandbox(inner: &Inner, pod: &PodObject, attempt: u32) -> Result<Option<(SandboxId, bool)>, RuntimeError> {
     let of_attempt = |sandbox: &v1::PodSandbox| sandbox.metadata.as_ref().is_some_and(|it| it.attempt == attempt);
-    let found = inner.sandboxes(Some(&pod.uid().to_string())).await?.into_iter().find(of_attempt);
+    let found = inner.sandboxes(Whose::Pod(&pod.uid().to_string())).await?.into_iter().find(of_attempt);
     Ok(found.map(|sandbox| {
         let ready = sandbox.state() == v1::PodSandboxState::SandboxReady;
         (sandbox.id.into(), ready)
@@ -163,7 +163,7 @@ async fn seen(inner: &Inner, config: &ContainerConfig) -> Result<Seen, RuntimeEr
 
 /// The running container of this name in the same sandbox.
 async fn running(inner: &Inner, config: &ContainerConfig, name: &str) -> Result<Option<ContainerId>, RuntimeError> {
-    let containers = inner.containers(Some(&config.pod.uid().to_string())).await?;
+    let containers = inner.containers(Whose::Pod(&config.pod.uid().to_string())).await?;
     let is_it = |container: &v1::Container| {
         container.pod_sandbox_id == config.sandbox.as_str()
             && container.state() == v1::ContainerState::ContainerRunning
@@ -183,7 +183,7 @@ async fn find_container(
     config: &ContainerConfig,
     attempt: u32,
 ) -> Result<Option<v1::Container>, RuntimeError> {
-    let mut containers = inner.containers(Some(&config.pod.uid().to_string())).await?;
+    let mut containers = inner.containers(Whose::Pod(&config.pod.uid().to_string())).await?;
     containers.retain(|container| {
         container.pod_sandbox_id == config.sandbox.as_str()
             && container.metadata.as_ref().is_some_and(|it| it.name == config.name.as_str() && it.attempt == attempt)

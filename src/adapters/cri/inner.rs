@@ -1,5 +1,6 @@
 //! What the parts of the runtime share: the client, where things are, and the lookups that several need.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -81,16 +82,16 @@ impl Inner {
         self.facts.lock().take();
     }
 
-    /// The sandboxes of one pod, or all.
-    pub(super) async fn sandboxes(&self, uid: Option<&str>) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
-        let label_selector = labels::selector(&self.layout, uid);
+    /// The sandboxes of somebody.
+    pub(super) async fn sandboxes(&self, whose: Whose<'_>) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        let label_selector = whose.selector(&self.layout);
         let filter = Some(v1::PodSandboxFilter { label_selector, ..Default::default() });
         Ok(self.client.list_pod_sandbox(v1::ListPodSandboxRequest { filter }).await?.items)
     }
 
-    /// The containers of one pod, or all.
-    pub(super) async fn containers(&self, uid: Option<&str>) -> Result<Vec<v1::Container>, RuntimeError> {
-        let label_selector = labels::selector(&self.layout, uid);
+    /// The containers of somebody.
+    pub(super) async fn containers(&self, whose: Whose<'_>) -> Result<Vec<v1::Container>, RuntimeError> {
+        let label_selector = whose.selector(&self.layout);
         let filter = Some(v1::ContainerFilter { label_selector, ..Default::default() });
         Ok(self.client.list_containers(v1::ListContainersRequest { filter }).await?.containers)
     }
@@ -113,6 +114,27 @@ impl Inner {
     pub(super) async fn remove_container(&self, container_id: String) -> Result<(), RuntimeError> {
         let request = v1::RemoveContainerRequest { container_id };
         gone_is_fine(self.client.remove_container(request).await.map(|_| ()))
+    }
+}
+
+/// Whose sandboxes and containers are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Whose<'a> {
+    /// Those of one pod, by its UID.
+    Pod(&'a str),
+    /// Those that this agent made.
+    Own,
+    /// Also those of others that use the runtime.
+    Anybody,
+}
+
+impl Whose<'_> {
+    fn selector(self, layout: &Layout) -> HashMap<String, String> {
+        match self {
+            Whose::Pod(uid) => labels::selector(layout, Some(uid)),
+            Whose::Own => labels::selector(layout, None),
+            Whose::Anybody => HashMap::new(),
+        }
     }
 }
 

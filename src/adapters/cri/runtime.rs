@@ -27,7 +27,7 @@ use super::create::{self, Made};
 use super::events::Events;
 use super::flights::Flights;
 use super::images::Images;
-use super::inner::{Inner, blocking, gone_is_fine};
+use super::inner::{Inner, Whose, blocking, gone_is_fine};
 use super::logins::Logins;
 use super::network::NetworkState;
 use super::pull_records::PullRecords;
@@ -126,13 +126,14 @@ impl CriRuntime {
         if !self.name.is_known() {
             self.inner.client.greet(&self.name).await?;
         }
-        let (sandboxes, containers) = try_join(self.inner.sandboxes(None), self.inner.containers(None)).await?;
+        let (sandboxes, containers) =
+            try_join(self.inner.sandboxes(Whose::Own), self.inner.containers(Whose::Own)).await?;
         Ok(read::pods(sandboxes, containers))
     }
 
     async fn status(&self, uid: &PodUid) -> Result<PodRuntimeStatus, RuntimeError> {
         let uid = uid.to_string();
-        let listed = try_join(self.inner.sandboxes(Some(&uid)), self.inner.containers(Some(&uid)));
+        let listed = try_join(self.inner.sandboxes(Whose::Pod(&uid)), self.inner.containers(Whose::Pod(&uid)));
         let (sandboxes, containers) = listed.await?;
         let sandboxes = join_all(sandboxes.into_iter().map(|sandbox| self.sandbox_status(sandbox.id)));
         let containers = join_all(containers.into_iter().map(|container| self.container_status(container)));
@@ -168,7 +169,7 @@ impl CriRuntime {
         self.inner.remove_sandbox(id).await?;
         // Other sandboxes of the pod may have logs of theirs there.
         let Some(uid) = status.labels.get(labels::POD_UID).cloned() else { return Ok(()) };
-        if !self.inner.sandboxes(Some(&uid)).await?.is_empty() {
+        if !self.inner.sandboxes(Whose::Pod(&uid)).await?.is_empty() {
             return Ok(());
         }
         let facts = self.inner.facts().await?;
@@ -229,7 +230,7 @@ impl CriRuntime {
 impl WritesLogs for CriRuntime {
     fn open_logs(&self) -> RuntimeFuture<'_, Vec<OpenLog>> {
         async move {
-            let containers = self.inner.containers(None).await?;
+            let containers = self.inner.containers(Whose::Own).await?;
             Ok(containers.iter().filter_map(|container| read::open_log(&self.inner.layout, container)).collect())
         }
         .boxed()

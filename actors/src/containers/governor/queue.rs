@@ -2,7 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use super::state::{StartKind, Ticket};
+/// A place in line; a lower one came earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// What is started. The kinds take different times, so each is compared with its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StartKind {
+    /// A sandbox.
+    Sandbox,
+    /// A container: creation and start.
+    Container,
+}
+
+impl Ticket {
+    pub(super) fn new(number: u64) -> Self {
+        Ticket(number)
+    }
+}
 
 /// So many containers may start in a row before a sandbox that asked earlier.
 pub(super) const ROW: u32 = 3;

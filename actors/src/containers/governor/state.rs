@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::queue::Queue;
+use super::queue::{Queue, StartKind, Ticket};
 use crate::time::Time;
 
 /// The smallest limit: with one, a start that hangs would hold up all others.
@@ -27,19 +27,6 @@ const CUT: f64 = 0.7;
 const BELIEVED: Duration = Duration::from_secs(60);
 /// A start that takes longer hangs: the others wait for it no more.
 pub(super) const HANGS: Duration = Duration::from_secs(30);
-
-/// A place in line; a lower one came earlier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
-
-/// What is started. The kinds take different times, so each is compared with its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StartKind {
-    /// A sandbox.
-    Sandbox,
-    /// A container: creation and start.
-    Container,
-}
 
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +95,7 @@ impl Governor {
     /// A new place at the end of the line, to be asked with.
     pub fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
-        Ticket(self.tickets)
+        Ticket::new(self.tickets)
     }
 
     /// One move. Answers with those that may start now, in the order of their turns.

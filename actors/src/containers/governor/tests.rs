@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
-use super::queue::ROW;
-use super::state::{Event, Governor, StartKind, Ticket};
+use super::queue::{ROW, StartKind, Ticket};
+use super::state::{Event, Governor};
 use crate::time::Time;
 
 /// A small generator of numbers, so that a seed is all that a run depends on.

@@ -10,7 +10,7 @@ use rustix::fs::statvfs;
 use tokio::time::Instant;
 
 use super::Images;
-use crate::adapters::cri::inner::{blocking, gone_is_fine};
+use crate::adapters::cri::inner::{Whose, blocking, gone_is_fine};
 use crate::adapters::cri::v1;
 
 /// How long an image is kept for the container that is to be made of it.
@@ -41,7 +41,7 @@ impl Images {
         let at = SystemTime::now();
         let images = self.inner.client.list_images(v1::ListImagesRequest { filter: None }).await?.images;
         // Asked after the images: what is made of one meanwhile is seen.
-        let containers = self.inner.containers(None).await?;
+        let containers = self.inner.containers(Whose::Anybody).await?;
         let mut needed = self.of_sandboxes().await?;
         needed.extend(self.being_pulled());
         for container in containers {
@@ -78,7 +78,7 @@ impl Images {
     /// The images of sandboxes, by id and by name. Runtimes tell them only when they are asked for everything, so each
     /// sandbox is asked once.
     async fn of_sandboxes(&self) -> Result<HashSet<String>, RuntimeError> {
-        let sandboxes = self.inner.sandboxes(None).await?;
+        let sandboxes = self.inner.sandboxes(Whose::Anybody).await?;
         let there: HashSet<String> = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
         let new: Vec<String> = {
             let mut known = self.of_sandboxes.lock();

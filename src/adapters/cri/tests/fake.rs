@@ -166,6 +166,12 @@ impl Fake {
         self.service.change(|state| state.listed.push(image));
     }
 
+    /// Lets there be a container that no agent of ours made.
+    pub(super) fn runs_for_another(&self, image_ref: &str) {
+        let container = v1::Container { id: "theirs".into(), image_ref: image_ref.into(), ..Default::default() };
+        self.service.change(|state| state.containers.push(container));
+    }
+
     /// Lets nobody look at an image.
     pub(super) fn hides_images(&self) {
         self.service.change(|state| state.looks_fail = true);
@@ -323,9 +329,12 @@ impl RuntimeService for Service {
 
     async fn list_containers(
         &self,
-        _: Request<v1::ListContainersRequest>,
+        request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
-        Ok(Response::new(v1::ListContainersResponse { containers: self.state.lock().containers.clone() }))
+        let wanted = request.into_inner().filter.unwrap_or_default().label_selector;
+        let mut containers = self.state.lock().containers.clone();
+        containers.retain(|container| wanted.iter().all(|(key, value)| container.labels.get(key) == Some(value)));
+        Ok(Response::new(v1::ListContainersResponse { containers }))
     }
 
     async fn remove_container(

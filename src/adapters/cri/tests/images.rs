@@ -191,3 +191,14 @@ async fn images_that_somebody_needs_are_not_spare() {
     let disk = fake.runtime.disk().await.unwrap();
     assert!(disk.available > 0 && disk.available <= disk.capacity);
 }
+
+#[tokio::test]
+async fn an_image_that_another_agent_uses_stays_though_its_containers_are_not_ours() {
+    let fake = Fake::start(1).await;
+    fake.lists(v1::Image { id: "sha256:theirs".into(), ..Default::default() });
+    let needs = async || fake.runtime.images().await.unwrap().into_iter().map(|image| image.need).collect::<Vec<_>>();
+    assert_eq!(needs().await, [ImageNeed::Unused]);
+    fake.runs_for_another("sha256:theirs");
+    assert_eq!(needs().await, [ImageNeed::Used]);
+    assert!(fake.runtime.list_pods().await.unwrap().is_empty());
+}
