@@ -36,6 +36,13 @@ async fn all_ready(agent: &Agent, count: usize) -> Vec<Pod> {
     .await
 }
 
+/// How many runs came before the one that counts: containerd ends the process that it starts for an agent that dies
+/// meanwhile, with code 128, and that process may have come to do something.
+fn cut_off(pod: &Pod) -> usize {
+    let last = container(pod).and_then(|container| container.last_state.as_ref()?.terminated.as_ref());
+    usize::from(last.is_some_and(|last| last.exit_code == 128 && last.reason.as_deref() == Some("StartError")))
+}
+
 /// Names of containers and sandboxes that the runtime has.
 fn left(containerd: &Containerd) -> Vec<String> {
     containerd.ctr(&["containers", "list", "--quiet"]).lines().map(str::to_owned).collect()
@@ -80,9 +87,10 @@ async fn an_agent_killed_in_any_phase_neither_loses_nor_duplicates() {
         tokio::time::sleep(Duration::from_millis(moment)).await;
         first.crash().await;
         let second = containerd.agent(&place).await;
-        all_ready(&second, PODS).await;
-        for n in 0..PODS {
-            assert_eq!(runs(&place, &format!("p{n}")), 1, "killed after {moment} ms, p{n}");
+        for pod in all_ready(&second, PODS).await {
+            let name = pod.metadata.name.as_deref().unwrap().strip_suffix("-n1").unwrap();
+            let runs = runs(&place, name);
+            assert!((1..=1 + cut_off(&pod)).contains(&runs), "killed after {moment} ms, {runs} runs: {pod:?}");
         }
 
         (0..PODS).for_each(|n| place.remove(&format!("p{n}.yaml")));
