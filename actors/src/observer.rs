@@ -77,6 +77,26 @@ impl Observer {
         self.read_for(uid, PassOn::All).await
     }
 
+    /// What there is of a pod that is to be brought in line with its spec. It is read, unless its last sync is through
+    /// ([`Observer::settle`]): then what was last seen is as good, because an event or a relist finds whatever has changed
+    /// since, and leads to a sync of its own (as with upstream's pod cache, kubelet 1.36). The caller may do anything to the
+    /// pod, so that it is read again unless that is settled too.
+    ///
+    /// # Errors
+    /// As the runtime says; what was last seen stays.
+    pub async fn read_to_sync(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
+        let settled = if self.outage().is_none() { self.board.take_settled(uid) } else { None };
+        match settled {
+            Some(status) => Ok(status),
+            None => self.read(uid).await,
+        }
+    }
+
+    /// A sync of a pod is through, and has read it after all that it did.
+    pub fn settle(&self, uid: &PodUid) {
+        self.board.settle(uid);
+    }
+
     /// Reads a pod that the caller has just acted on. That something died right after it was started is told on: the
     /// caller is done and will not act on it.
     ///

@@ -70,7 +70,7 @@ impl PodSyncer for NodeSyncer {
     async fn sync_pod(&self, cx: &HookContext, work: &SyncPod) -> Result<SyncOutcome, SyncError> {
         let pod = &work.pod;
         let mirror = work.mirror.as_deref();
-        let runtime = self.read(cx, Some(pod)).await?;
+        let runtime = self.read_to_sync(cx, pod).await?;
         let status = self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         if Phase::parse(status.phase.as_deref()).is_terminal() {
             // A pod comes here once for this: it is stopped from now on.
@@ -110,11 +110,11 @@ impl PodSyncer for NodeSyncer {
         } else if done.error.is_some() {
             self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         }
-        match done.error {
-            Some(error) => Err(error),
-            None if again => Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) }),
-            None => Ok(SyncOutcome::Continue { check_at }),
+        if let Some(error) = done.error {
+            return Err(error);
         }
+        self.observer.settle(&cx.uid);
+        Ok(SyncOutcome::Continue { check_at: if again { Some(self.clock.now()) } else { check_at } })
     }
 
     async fn sync_terminating_pod(&self, cx: &HookContext, work: &TerminatingPod) -> Result<(), SyncError> {
@@ -201,6 +201,12 @@ impl NodeSyncer {
     async fn read(&self, cx: &HookContext, pod: Option<&Arc<PodObject>>) -> Result<Arc<PodRuntimeStatus>, SyncError> {
         let _doing = self.containers.activities().begin(&cx.uid, Task::ReadStatus);
         self.seen(cx, pod, cx.cancel().run_until_cancelled(self.observer.read(&cx.uid)).await)
+    }
+
+    /// Before containers are started or stopped; see [`Observer::read_to_sync`].
+    async fn read_to_sync(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let _doing = self.containers.activities().begin(&cx.uid, Task::ReadStatus);
+        self.seen(cx, Some(pod), cx.cancel().run_until_cancelled(self.observer.read_to_sync(&cx.uid)).await)
     }
 
     /// After containers were started or stopped; see [`Observer::read_again`].

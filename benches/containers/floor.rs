@@ -1,5 +1,7 @@
-//! The same containers without an agent: each sandbox made, its container made in it and started, by bare calls.
+//! The same containers without an agent: each sandbox made, its container made in it and started, by bare calls. What they
+//! are given is what the agent gives to its own, because the runtime takes its time for each mount and profile.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -12,6 +14,24 @@ use super::{Error, calls, image, v1};
 
 /// Numbers of calls in flight that are tried: the best is the floor.
 const IN_FLIGHT: [usize; 3] = [4, 8, 16];
+
+/// What a container does not see unless it asks for it.
+const HIDDEN: [&str; 12] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+/// What it can only look at.
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// The calls.
 pub(crate) struct Floor {
@@ -72,43 +92,17 @@ impl Floor {
         let mut runtime = self.runtime.clone();
         let name = format!("floor-{number}");
         let logs = self.logs.join(&name);
-        std::fs::create_dir_all(logs.join("main"))?;
-        let namespaces = v1::NamespaceOption {
-            network: v1::NamespaceMode::Node.into(),
-            pid: v1::NamespaceMode::Container.into(),
-            ..v1::NamespaceOption::default()
-        };
-        let sandbox = v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata { uid: name.clone(), namespace: "floor".into(), name, attempt: 0 }),
-            log_directory: logs.display().to_string(),
-            linux: Some(v1::LinuxPodSandboxConfig {
-                security_context: Some(v1::LinuxSandboxSecurityContext {
-                    namespace_options: Some(namespaces.clone()),
-                    ..v1::LinuxSandboxSecurityContext::default()
-                }),
-                ..v1::LinuxPodSandboxConfig::default()
-            }),
-            ..v1::PodSandboxConfig::default()
-        };
+        fs::create_dir_all(logs.join("main"))?;
+        let files = [("/etc/hosts", logs.join("hosts")), ("/dev/termination-log", logs.join("message"))];
+        for (_, file) in &files {
+            fs::write(file, "")?;
+        }
+        let sandbox = sandbox(name, &logs);
         let request = v1::RunPodSandboxRequest { config: Some(sandbox.clone()), ..v1::RunPodSandboxRequest::default() };
         let pod_sandbox_id = runtime.run_pod_sandbox(request).await?.into_inner().pod_sandbox_id;
-        let config = v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata { name: "main".into(), attempt: 0 }),
-            image: Some(v1::ImageSpec { image: image::BUSYBOX.into(), ..v1::ImageSpec::default() }),
-            command: vec!["sleep".into(), "100000".into()],
-            log_path: "main/0.log".into(),
-            linux: Some(v1::LinuxContainerConfig {
-                security_context: Some(v1::LinuxContainerSecurityContext {
-                    namespace_options: Some(namespaces),
-                    ..v1::LinuxContainerSecurityContext::default()
-                }),
-                ..v1::LinuxContainerConfig::default()
-            }),
-            ..v1::ContainerConfig::default()
-        };
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: pod_sandbox_id.clone(),
-            config: Some(config),
+            config: Some(container(&files)),
             sandbox_config: Some(sandbox),
         };
         let container_id = runtime.create_container(request).await?.into_inner().container_id;
@@ -123,5 +117,68 @@ impl Floor {
         runtime.stop_container(stop).await?;
         runtime.remove_container(v1::RemoveContainerRequest { container_id }).await?;
         Ok(calls::remove_sandbox(runtime, sandbox).await?)
+    }
+}
+
+fn namespaces() -> v1::NamespaceOption {
+    v1::NamespaceOption {
+        network: v1::NamespaceMode::Node.into(),
+        pid: v1::NamespaceMode::Container.into(),
+        ..v1::NamespaceOption::default()
+    }
+}
+
+/// A sandbox as an agent asks for it: with a seccomp profile, in a cgroup of the pod.
+fn sandbox(name: String, logs: &Path) -> v1::PodSandboxConfig {
+    v1::PodSandboxConfig {
+        hostname: name.clone(),
+        log_directory: logs.display().to_string(),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            cgroup_parent: format!("/podwright-tests/kubepods/besteffort/pod{name}"),
+            security_context: Some(v1::LinuxSandboxSecurityContext {
+                namespace_options: Some(namespaces()),
+                seccomp: Some(v1::SecurityProfile::default()),
+                ..v1::LinuxSandboxSecurityContext::default()
+            }),
+            ..v1::LinuxPodSandboxConfig::default()
+        }),
+        metadata: Some(v1::PodSandboxMetadata { uid: name.clone(), namespace: "floor".into(), name, attempt: 0 }),
+        ..v1::PodSandboxConfig::default()
+    }
+}
+
+/// A container as an agent asks for it: with its files, paths that are hidden or read only, and a place in the order of
+/// who is killed first.
+fn container(files: &[(&str, PathBuf)]) -> v1::ContainerConfig {
+    let mount = |(at, file): &(&str, PathBuf)| v1::Mount {
+        container_path: (*at).into(),
+        host_path: file.display().to_string(),
+        ..v1::Mount::default()
+    };
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: "main".into(), attempt: 0 }),
+        image: Some(v1::ImageSpec { image: image::BUSYBOX.into(), ..v1::ImageSpec::default() }),
+        command: vec!["sleep".into(), "100000".into()],
+        log_path: "main/0.log".into(),
+        mounts: files.iter().map(mount).collect(),
+        linux: Some(v1::LinuxContainerConfig {
+            resources: Some(v1::LinuxContainerResources {
+                cpu_period: 100_000,
+                cpu_shares: 2,
+                oom_score_adj: 1000,
+                ..v1::LinuxContainerResources::default()
+            }),
+            security_context: Some(v1::LinuxContainerSecurityContext {
+                namespace_options: Some(namespaces()),
+                seccomp: Some(v1::SecurityProfile {
+                    profile_type: v1::security_profile::ProfileType::Unconfined.into(),
+                    ..v1::SecurityProfile::default()
+                }),
+                masked_paths: HIDDEN.map(str::to_owned).to_vec(),
+                readonly_paths: READ_ONLY.map(str::to_owned).to_vec(),
+                ..v1::LinuxContainerSecurityContext::default()
+            }),
+        }),
+        ..v1::ContainerConfig::default()
     }
 }

@@ -35,6 +35,8 @@ struct Entry {
     /// What somebody was told of, or saw and acts on. Where it differs from `seen`, somebody has yet to be told.
     told: Seen,
     read: u64,
+    /// Whether a sync of the pod is through, and read it after all that it did.
+    settled: bool,
 }
 
 /// Which changes a read passes on to who asked for it; the others are left to be told by the next look.
@@ -48,6 +50,22 @@ pub(super) enum PassOn {
 impl Board {
     pub(super) fn last(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
         self.pods.get(uid).map(|entry| entry.status.clone())
+    }
+
+    /// What was last seen of a pod whose last sync is through. From now on it may be acted on.
+    pub(super) fn take_settled(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
+        if !self.was_listed() || self.unread.lock().contains(uid) {
+            return None;
+        }
+        let mut entry = self.pods.get_mut(uid)?;
+        std::mem::take(&mut entry.settled).then(|| entry.status.clone())
+    }
+
+    /// A sync of a pod is through, and has read it after all that it did.
+    pub(super) fn settle(&self, uid: &PodUid) {
+        if let Some(mut entry) = self.pods.get_mut(uid) {
+            entry.settled = true;
+        }
     }
 
     pub(super) fn observed(&self, uid: &PodUid) -> Observed {

@@ -11,9 +11,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, PodEvent, RuntimeError, SandboxConfig};
 
 use super::client::is_name_taken;
-use super::config::{
-    DnsWarning, Facts, ImageUser, Seen, container_config, dns_warnings, labels, sandbox_config, target_name,
-};
+use super::config::{DnsWarning, Facts, Seen, container_config, dns_warnings, labels, sandbox_config, target_name};
 use super::inner::{Inner, Whose, blocking};
 use super::{files, read, v1};
 
@@ -149,11 +147,7 @@ pub(super) async fn container(inner: Arc<Inner>, config: ContainerConfig) -> Res
 
 /// What the translation has to know of the image and of other containers.
 async fn seen(inner: &Inner, config: &ContainerConfig) -> Result<Seen, RuntimeError> {
-    let image = v1::ImageSpec { image: config.image_id.clone(), ..Default::default() };
-    let request = v1::ImageStatusRequest { image: Some(image), verbose: false };
-    let image = inner.client.image_status(request).await?.image;
-    // The creation of a container without an image fails, so nothing runs as root that should not.
-    let user = image.as_ref().map_or(ImageUser::Id(0), ImageUser::of);
+    let user = inner.image_user(&config.image_id).await?;
     let target = match target_name(config) {
         Some(name) => running(inner, config, name).await?,
         None => None,

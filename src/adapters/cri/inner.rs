@@ -11,9 +11,12 @@ use podwright_actors::ports::{EventRecorder, RuntimeClasses, RuntimeError};
 
 use super::cgroups::Trees;
 use super::client::Client;
-use super::config::{Assigned, Facts, Layout, labels};
+use super::config::{Assigned, Facts, ImageUser, Layout, labels};
 use super::users::Users;
 use super::{NodeSettings, node_facts, v1};
+
+/// A node has fewer images than that.
+const MAX_IMAGE_USERS: usize = 1000;
 
 /// Client and layout.
 pub(super) struct Inner {
@@ -25,6 +28,8 @@ pub(super) struct Inner {
     pub(super) users: Users,
     pub(super) cgroups: Trees,
     pub(super) events: Arc<dyn EventRecorder>,
+    /// By the ids of images.
+    pub(super) image_users: Mutex<HashMap<String, ImageUser>>,
     /// What is known of node and runtime.
     pub(super) facts: Mutex<Option<Facts>>,
 }
@@ -75,6 +80,24 @@ impl Inner {
             None
         };
         Ok(Assigned { handler, users })
+    }
+
+    /// Who an image runs as. An id stands for one content for ever.
+    pub(super) async fn image_user(&self, id: &str) -> Result<ImageUser, RuntimeError> {
+        if let Some(user) = self.image_users.lock().get(id) {
+            return Ok(user.clone());
+        }
+        let image = Some(v1::ImageSpec { image: id.to_owned(), ..Default::default() });
+        let found = self.client.image_status(v1::ImageStatusRequest { image, verbose: false }).await?.image;
+        // The creation of a container without an image fails, so nothing runs as root that should not.
+        let Some(found) = found else { return Ok(ImageUser::Id(0)) };
+        let user = ImageUser::of(&found);
+        let mut known = self.image_users.lock();
+        if known.len() == MAX_IMAGE_USERS {
+            known.clear();
+        }
+        known.insert(id.to_owned(), user.clone());
+        Ok(user)
     }
 
     /// Lets node and runtime be looked at again when they are needed next.

@@ -82,6 +82,7 @@ impl CriRuntime {
             users: Users::default(),
             cgroups: Trees::default(),
             events: config.events,
+            image_users: Mutex::default(),
             facts: Mutex::default(),
         });
         let network = Arc::new(NetworkState::default());

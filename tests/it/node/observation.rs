@@ -53,6 +53,33 @@ async fn only_a_status_that_cannot_be_read_is_told_as_a_failed_sync() {
     assert!(node.events.has("a", "FailedSync"));
 }
 
+// What was seen stands until something happens, be it seen by a relist or done by the node itself.
+#[actix::test]
+async fn a_pod_that_is_well_costs_no_reads_and_still_starts_again_at_once() {
+    let node = Setup::new(false).start();
+    node.runtime.script("main", Script::ends(600.5, 1));
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a")]).await;
+    node.wait(5.0).await;
+    let reads = || node.runtime.times_of("status").len();
+    let before = reads();
+    node.until(590.0).await;
+    assert_eq!(reads(), before, "about eight resyncs");
+    node.until(602.0).await;
+    assert_eq!(node.runtime.running("a"), ["main"]);
+    assert_eq!(node.status("a").container_statuses.unwrap()[0].restart_count, 1);
+    // One for the relist that saw the exit, and one after the start.
+    assert_eq!(reads(), before + 2);
+
+    // A start that failed may have left anything behind.
+    node.runtime.fail(Op::Start);
+    node.runtime.edit("a", "main", |container| container.state = ContainerState::Exited);
+    node.wait(2.0).await;
+    let before = reads();
+    node.wait(30.0).await;
+    assert!(reads() > before);
+}
+
 // Asked again after 1, 2, 4, 8 and then every 10 seconds; the relist that goes with each finds what was missed.
 #[actix::test]
 async fn a_panic_in_the_events_is_not_the_end_of_the_observer() {
