@@ -18,7 +18,7 @@ mod view;
 
 pub use cgroups::{CgroupError, PodCgroups};
 pub use checkpoint::{Checkpoint, CheckpointError, NoCheckpoint};
-pub use clock::{Clock, TokioClock};
+pub use clock::{Clock, SystemClock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
 pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};
 pub use network::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};

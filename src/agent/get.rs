@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::actors::pod::PodObject;
-use crate::actors::ports::{Clock, TokioClock};
+use crate::actors::ports::{Clock, SystemClock};
 use crate::actors::status::PodSummary;
 use crate::actors::time::Time;
 use k8s_openapi::List;
@@ -29,7 +29,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<String, AskError> {
     }
     let list: List<Pod> = serde_json::from_str(&body).map_err(stranger)?;
     let pods: Vec<Arc<PodObject>> = list.items.into_iter().filter_map(|pod| PodObject::new(pod).ok()).collect();
-    Ok(render(&pods, TokioClock::new().now(), args.output == GetOutput::Wide))
+    Ok(render(&pods, SystemClock::new().now(), args.output == GetOutput::Wide))
 }
 
 /// What `explain` prints.

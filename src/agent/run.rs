@@ -13,7 +13,7 @@ use crate::actors::admission::AdmissionHandler;
 use crate::actors::containers::perform::ContainersConfig;
 use crate::actors::engine::{EngineConfig, StartEngineError};
 use crate::actors::node::{Node, NodeConfig, NodePorts};
-use crate::actors::ports::{Clock, SourceKind, TokioClock};
+use crate::actors::ports::{Clock, SourceKind, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
 use crate::actors::status::NodeFacts;
@@ -231,7 +231,7 @@ async fn node(
     }
     let host_ips = machine::host_ips();
     let capacity = args.runtime.capacity(machine::capacity(args.max_pods));
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
     let engine = EngineConfig::default();

@@ -58,6 +58,14 @@ struct Entry {
     advanced: Time,
     /// An exit whose run was removed from the runtime.
     removed_exit: Option<Time>,
+    /// The number of the run that had ended by then.
+    last_run: Option<u32>,
+}
+
+impl Entry {
+    fn new(container: &Definition<'_>, delay: Duration, advanced: Time) -> Self {
+        Entry { definition: container.backoff_hash(), delay, advanced, removed_exit: None, last_run: None }
+    }
 }
 
 impl CrashBackoff {
@@ -72,25 +80,40 @@ impl CrashBackoff {
     pub fn check(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) -> Verdict {
         self.sweep(now);
         let entry = self.entry(uid, container, status);
-        let exit = newest_exit(container, status).or(entry.and_then(|entry| entry.removed_exit));
-        let Some(exit) = exit else { return Verdict::Start };
+        let ended = newest_exited(container, status);
+        let exit = ended.map(exit_of).or(entry.and_then(|entry| entry.removed_exit));
+        let Some(mut exit) = exit else { return Verdict::Start };
+        // The runtime's clock may have been set meanwhile. What ended in the future ended before this table was made, and
+        // what was started since the last delay ended after it.
+        if exit > now {
+            exit = self.born;
+        } else if let (Some(ended), Some(entry)) = (ended, entry)
+            && entry.last_run.is_some_and(|last| ended.restart_count > last)
+        {
+            exit = exit.max(entry.advanced);
+        }
         // The longest run counts from the restart, which is when the delay was advanced.
         let entry = entry.filter(|entry| exit.since(entry.advanced) <= RECOVERED);
         let delay = entry.map_or(Duration::ZERO, |entry| entry.delay);
         if now < exit + delay {
             return Verdict::Wait { until: exit + delay, delay };
         }
-        self.put(uid, container, (delay * 2).clamp(self.first, self.max), now, None);
+        let delay = (delay * 2).clamp(self.first, self.max);
+        self.put(
+            uid,
+            container,
+            Entry { last_run: ended.map(|run| run.restart_count), ..Entry::new(container, delay, now) },
+        );
         Verdict::Start
     }
 
     /// Keeps the exit of a container whose runs are about to be removed: a pod that restarts all its containers over and
     /// over is held back by the container that asks for it.
     pub fn keep_exit(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) {
-        let Some(exit) = newest_exit(container, status) else { return };
+        let Some(exit) = newest_exited(container, status).map(exit_of) else { return };
         let entry = self.entry(uid, container, status).filter(|entry| exit.since(entry.advanced) <= RECOVERED);
         let (delay, advanced) = entry.map_or((Duration::ZERO, now), |entry| (entry.delay, entry.advanced));
-        self.put(uid, container, delay, advanced, Some(exit));
+        self.put(uid, container, Entry { removed_exit: Some(exit), ..Entry::new(container, delay, advanced) });
     }
 
     /// Forgets the pods of which `keep` says no.
@@ -98,15 +121,7 @@ impl CrashBackoff {
         self.entries.retain(|(uid, _), _| keep(uid));
     }
 
-    fn put(
-        &mut self,
-        uid: &PodUid,
-        container: &Definition<'_>,
-        delay: Duration,
-        advanced: Time,
-        removed_exit: Option<Time>,
-    ) {
-        let entry = Entry { definition: container.backoff_hash(), delay, advanced, removed_exit };
+    fn put(&mut self, uid: &PodUid, container: &Definition<'_>, entry: Entry) {
         self.entries.insert((uid.clone(), container.container_name()), entry);
     }
 
@@ -140,7 +155,7 @@ impl CrashBackoff {
                 delay.min(self.after(steps))
             };
         }
-        Some(Entry { definition: container.backoff_hash(), delay, advanced: started, removed_exit: None })
+        Some(Entry::new(container, delay, started))
     }
 
     /// The delay once it was advanced `times` times.
@@ -158,9 +173,12 @@ impl CrashBackoff {
     }
 }
 
-fn newest_exit(container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<Time> {
-    let run = status.runs(container.name).find(|run| run.state == ContainerState::Exited)?;
-    Some(run.finished_at.unwrap_or(run.created_at))
+fn newest_exited<'a>(container: &Definition<'_>, status: &'a PodRuntimeStatus) -> Option<&'a ContainerStatus> {
+    status.containers.iter().find(|run| run.name.as_str() == container.name && run.state == ContainerState::Exited)
+}
+
+fn exit_of(run: &ContainerStatus) -> Time {
+    run.finished_at.unwrap_or(run.created_at)
 }
 
 fn started(run: &ContainerStatus) -> Time {

@@ -27,7 +27,7 @@ mod tests;
 
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::PodObject;
-use crate::ports::{ContainerStatus, PodRuntimeStatus};
+use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
 use crate::probes::ProbeSnapshot;
 
 pub use sandbox::{SandboxNeed, sandbox_need};
@@ -130,6 +130,8 @@ pub enum KillReason {
     StateUnknown,
     /// Its post-start hook failed.
     PostStartFailed,
+    /// A newer run of its container was made: its start was given up, and took effect later.
+    Outlived,
     /// Every container of the pod is started again.
     RestartAll,
 }
@@ -145,11 +147,13 @@ pub fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) 
     };
     // A debugging container is started once, even while the pod still initializes.
     let ephemeral = absent(pod.ephemeral_containers().iter().map(|c| c.name.as_str()), status);
-    let (mut kill, init, initialized) = match init::decide(pod, &sandbox, status, probes) {
+    let (of_init, init, initialized) = match init::decide(pod, &sandbox, status, probes) {
         init::Decision::Failed => return Plan::StopPod { kills: Vec::new() },
         init::Decision::Pending(actions) => (actions.kill, actions.start, false),
         init::Decision::Done(actions) => (actions.kill, actions.start, true),
     };
+    let mut kill = outlived(status);
+    kill.extend(of_init);
     if !initialized {
         return Plan::Keep(Changes { sandbox, kill, ephemeral, init, regular: Vec::new() });
     }
@@ -160,6 +164,13 @@ pub fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) 
         return Plan::StopPod { kills: kill };
     }
     Plan::Keep(Changes { sandbox, kill, ephemeral, init, regular: regular.start })
+}
+
+/// The runs of which two would run at once.
+fn outlived(status: &PodRuntimeStatus) -> Vec<Kill> {
+    let is_newest = |run: &ContainerStatus| status.newest(run.name.as_str()).is_some_and(|newest| newest.id == run.id);
+    let running = status.containers.iter().filter(|run| run.state == ContainerState::Running);
+    running.filter(|run| !is_newest(run)).map(|run| Kill::of(run, KillReason::Outlived)).collect()
 }
 
 fn absent<'a>(names: impl Iterator<Item = &'a str>, status: &PodRuntimeStatus) -> Vec<usize> {

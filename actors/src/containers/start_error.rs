@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
 
-use crate::ids::{ContainerName, PodUid};
+use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::time::Time;
 
 /// Why the last try to start a container failed.
@@ -18,6 +18,8 @@ pub struct StartError {
     pub since: Time,
     /// When a try makes sense again, if something waits out a backoff.
     pub until: Option<Time>,
+    /// The run that was made and that the runtime would not start: it is not tried again.
+    pub refused: Option<ContainerId>,
 }
 
 /// The start errors of every pod. One writer per pod: the hook that starts its containers.
@@ -36,10 +38,19 @@ impl StartErrors {
     pub fn set(&self, uid: &PodUid, container: ContainerName, mut error: StartError) {
         let mut pods = self.pods.lock();
         let errors = pods.entry(uid.clone()).or_default();
-        if let Some(last) = errors.get(&container).filter(|last| last.reason == error.reason) {
-            error.since = last.since;
+        if let Some(last) = errors.get(&container) {
+            if last.reason == error.reason {
+                error.since = last.since;
+            }
+            error.refused = error.refused.or_else(|| last.refused.clone());
         }
         errors.insert(container, error);
+    }
+
+    /// Whether the runtime would not start a run of a container.
+    pub fn refused(&self, uid: &PodUid, container: &ContainerName, run: &ContainerId) -> bool {
+        let pods = self.pods.lock();
+        pods.get(uid).and_then(|errors| errors.get(container)).is_some_and(|last| last.refused.as_ref() == Some(run))
     }
 
     /// A container was started, or needs no start any more.

@@ -165,6 +165,13 @@ pub enum RuntimeError {
     Failed(String),
 }
 
+impl RuntimeError {
+    /// Whether the call may have done its work all the same, or may still do it.
+    pub fn is_open(&self) -> bool {
+        matches!(self, RuntimeError::Timeout { .. } | RuntimeError::Unreachable(_))
+    }
+}
+
 /// An image cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
@@ -271,7 +278,7 @@ impl fmt::Display for ContainerState {
 pub struct PodRuntimeStatus {
     /// Newest first.
     pub sandboxes: Vec<SandboxStatus>,
-    /// Every run that was not removed yet, newest first by creation.
+    /// Every run that was not removed yet, of each container the newest first.
     pub containers: Vec<ContainerStatus>,
 }
 

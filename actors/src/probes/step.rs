@@ -207,7 +207,8 @@ fn wait_or_probe(
     if !run.started && settings.kind != ProbeKind::Startup {
         return (State::Waiting { id: run.id, result }, effects);
     }
-    let earliest = now.max(since + settings.initial_delay);
+    // A runtime whose clock is ahead of ours must not put the first probe off.
+    let earliest = now.max(since.min(now) + settings.initial_delay);
     let due = match run.found {
         Found::Fresh => settings.first(earliest),
         Found::Adopted { jitter, .. } => earliest.max(now + jitter),

@@ -121,6 +121,7 @@ fn reason(reason: KillReason) -> &'static str {
         KillReason::StartupFailed => "startup-failed",
         KillReason::StateUnknown => "state-unknown",
         KillReason::PostStartFailed => "post-start-failed",
+        KillReason::Outlived => "outlived",
         KillReason::RestartAll => "restart-all",
     }
 }

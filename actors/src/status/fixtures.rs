@@ -138,7 +138,10 @@ impl World {
     }
 
     pub(super) fn error(mut self, name: &str, reason: &'static str) -> Self {
-        self.errors.insert(name.into(), StartError { reason, message: "why".into(), since: Time::ZERO, until: None });
+        self.errors.insert(
+            name.into(),
+            StartError { reason, message: "why".into(), since: Time::ZERO, until: None, refused: None },
+        );
         self
     }
 

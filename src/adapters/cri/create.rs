@@ -23,7 +23,7 @@ pub(super) type Made = (ContainerId, u64);
 
 /// What an answer that did not come leaves open.
 fn may_have_happened(error: &RuntimeError) -> bool {
-    matches!(error, RuntimeError::Timeout { .. } | RuntimeError::Unreachable(_)) || is_name_taken(error)
+    error.is_open() || is_name_taken(error)
 }
 
 /// Makes a sandbox, or finds the one that was made.

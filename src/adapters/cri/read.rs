@@ -68,11 +68,11 @@ fn is_component(text: &str) -> bool {
     !text.is_empty() && !text.contains('/') && !matches!(text, "." | "..")
 }
 
-/// All of one pod, the newest first.
+/// All of one pod; its sandboxes and the runs of each container, the newest first.
 pub(super) fn status(mut sandboxes: Vec<SandboxStatus>, mut containers: Vec<ContainerStatus>) -> PodRuntimeStatus {
-    // Of two that were made in the same instant the later attempt is the newer one.
-    sandboxes.sort_by_key(|sandbox| Reverse((sandbox.created_at, sandbox.attempt)));
-    containers.sort_by_key(|container| Reverse((container.created_at, container.restart_count)));
+    // Each one's number is larger than those of all before it; the clock may have been set back.
+    sandboxes.sort_by_key(|sandbox| Reverse((sandbox.attempt, sandbox.created_at)));
+    containers.sort_by_key(|container| Reverse((container.restart_count, container.created_at)));
     PodRuntimeStatus { sandboxes, containers }
 }
 
@@ -189,6 +189,30 @@ mod tests {
         let run = container(&status, "s".into());
         assert_eq!((run.restart_count, run.spec_hash, run.name.as_str()), (7, 42, "a"));
         assert_eq!((run.started_at, run.finished_at), (None, Some(Time::from_nanos(9))));
+    }
+
+    #[test]
+    fn the_newest_is_newest_also_where_the_clock_was_set_back() {
+        let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
+        let run = |count: u32, created_at| {
+            let of = fixtures::container(&pod, "a", count);
+            let config = container_config(&facts(), &Assigned::default(), &of, &seen()).unwrap();
+            let status = v1::ContainerStatus {
+                id: format!("c{count}"),
+                labels: config.labels,
+                annotations: config.annotations,
+                created_at,
+                ..Default::default()
+            };
+            container(&status, "s".into())
+        };
+        let sandbox = |attempt, created_at| {
+            let metadata = Some(v1::PodSandboxMetadata { attempt, ..Default::default() });
+            sandbox(&v1::PodSandboxStatus { metadata, created_at, ..Default::default() })
+        };
+        let status = status(vec![sandbox(0, 900), sandbox(1, 100)], vec![run(0, 900), run(2, 100), run(1, 950)]);
+        assert_eq!(status.sandboxes[0].attempt, 1);
+        assert_eq!(status.runs("a").map(|run| run.restart_count).collect::<Vec<_>>(), [2, 1, 0]);
     }
 
     #[test]

@@ -122,6 +122,22 @@ fn a_run_that_ended_just_short_of_recovery_waits_its_whole_delay() {
 }
 
 #[test]
+fn a_runtime_whose_clock_is_behind_or_ahead_changes_no_wait() {
+    // Set back by an hour after the first run.
+    let mut table = new(300);
+    assert_eq!(check(&mut table, "i", vec![run(0, "i", at(1), at(2))], at(2)), Verdict::Start);
+    let behind = vec![run(1, "i", before(3598), before(3597))];
+    let wait = Verdict::Wait { until: at(12), delay: Duration::from_secs(10) };
+    assert_eq!(check(&mut table, "i", behind.clone(), at(3)), wait);
+    assert_eq!(check(&mut table, "i", behind, at(12)), Verdict::Start);
+
+    // What ended before the agent came, by a clock that was an hour ahead.
+    let mut table = new(300);
+    let ahead = vec![run(1, "i", at(3600), at(3601))];
+    assert_eq!(check(&mut table, "i", ahead, at(5)), Verdict::Start);
+}
+
+#[test]
 fn what_no_longer_matters_is_dropped() {
     let mut table = new(300);
     waits(&mut table, 2);

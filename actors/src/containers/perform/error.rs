@@ -1,6 +1,6 @@
 //! What can go wrong with sandboxes and containers.
 
-use crate::ids::{ContainerName, SandboxId};
+use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::ports::{ImageError, RuntimeError, SyncError};
 use crate::time::Time;
 
@@ -68,8 +68,8 @@ pub(super) enum StartFailure {
     Config(String),
     #[error("{0}")]
     Create(RuntimeError),
-    #[error("{0}")]
-    Start(RuntimeError),
+    #[error("{error}")]
+    Start { run: ContainerId, error: RuntimeError },
     #[error("{0}")]
     PostStart(String),
     #[error("cancelled")]
@@ -88,7 +88,7 @@ impl StartFailure {
             StartFailure::Image(ImageError::InvalidName(_)) => "InvalidImageName",
             StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",
             StartFailure::Create(_) => "CreateContainerError",
-            StartFailure::Start(_) => "RunContainerError",
+            StartFailure::Start { .. } => "RunContainerError",
             StartFailure::PostStart(_) => "PostStartHookError",
             StartFailure::Image(ImageError::Cancelled) | StartFailure::Cancelled => return None,
         })
@@ -98,6 +98,14 @@ impl StartFailure {
     pub(super) fn until(&self) -> Option<Time> {
         match self {
             StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => Some(*until),
+            _ => None,
+        }
+    }
+
+    /// The run that the runtime would not start. One of which it did not say so may be started again: it runs once at most.
+    pub(super) fn refused(&self) -> Option<ContainerId> {
+        match self {
+            StartFailure::Start { run, error } if !error.is_open() => Some(run.clone()),
             _ => None,
         }
     }

@@ -269,7 +269,8 @@ impl ContainerRuntime for FakeRuntime {
             live.started = Some(Instant::now());
             live.status.started_at = Some(now);
             live.status.state = ContainerState::Running;
-            Ok(())
+            // What was done, and not answered.
+            state.failures.get(&format!("answer to start {name}")).cloned().map_or(Ok(()), Err)
         }
         .boxed()
     }

@@ -13,7 +13,7 @@ use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
-use crate::ports::{ContainerConfig, ImageError, PodEvent, SyncError};
+use crate::ports::{ContainerConfig, ContainerState, ImageError, PodEvent, SyncError};
 
 use super::error::StartFailure;
 use super::hooks::Hook;
@@ -28,6 +28,14 @@ const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(super) struct Place<'a> {
     pub(super) sandbox: &'a SandboxId,
     pub(super) ips: &'a [IpAddr],
+}
+
+/// What is to be started.
+enum Run {
+    /// It is there.
+    Made(ContainerId),
+    /// It has to be made.
+    New(Box<ContainerConfig>),
 }
 
 impl ContainerManager {
@@ -45,7 +53,7 @@ impl ContainerManager {
         };
         if let Some(reason) = failure.reason() {
             let (message, since) = (failure.to_string(), self.ports.clock.now());
-            let error = StartError { reason, message, since, until: failure.until() };
+            let error = StartError { reason, message, since, until: failure.until(), refused: failure.refused() };
             self.start_errors.set(uid, container.container_name(), error);
             self.tell(work.pod, failed_event(container, &failure));
             // Beside what happened there is one that says what the status says.
@@ -71,6 +79,64 @@ impl ContainerManager {
         }
         self.check_backoff(work, container)?;
         self.ports.counter.container_attempted(container.kind);
+        let run = match self.made_before(work, place, container) {
+            Some(made) => Run::Made(made),
+            None => Run::New(Box::new(self.configure(work, place, container).await?)),
+        };
+        let runtime = &self.ports.runtime;
+        let name = container.container_name();
+        let turn = self.turn(work.pod.uid(), StartKind::Container, Some(name.clone()));
+        let turn = work.cancel.run_until_cancelled(turn).await.ok_or(StartFailure::Cancelled)?;
+        let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name), None);
+        let id = match run {
+            Run::Made(id) => id,
+            Run::New(config) => {
+                let id = runtime.create_container(*config).await.map_err(StartFailure::Create)?;
+                self.tell(work.pod, PodEvent::normal("Created", format!("Created container {}", container.name)));
+                id
+            }
+        };
+        // The creation may have taken long. What was made is started by the next sync, or removed with what is left of its
+        // pod.
+        if work.cancel.is_cancelled() {
+            return Err(StartFailure::Cancelled);
+        }
+        if let Err(error) = runtime.start_container(&id).await
+            && !(error.is_open() && self.has_started(work.pod.uid(), &id).await)
+        {
+            return Err(StartFailure::Start { run: id, error });
+        }
+        turn.started();
+        drop(doing);
+        self.tell(work.pod, PodEvent::normal("Started", format!("Started container {}", container.name)));
+        self.post_start(work, place, container, id).await
+    }
+
+    /// A run that was made for this and not started: the agent died, something newer was to be done, or the answer to its
+    /// start did not come. To start it again cannot make two of it.
+    fn made_before(&self, work: &SyncWork<'_>, place: Place<'_>, container: &Definition<'_>) -> Option<ContainerId> {
+        let newest = work.status.newest(container.name)?;
+        let fits = newest.state == ContainerState::Created
+            && newest.sandbox == *place.sandbox
+            && newest.spec_hash == container.spec_hash();
+        let refused = self.start_errors.refused(work.pod.uid(), &container.container_name(), &newest.id);
+        (fits && !refused).then(|| newest.id.clone())
+    }
+
+    /// Whether a start whose answer did not come did its work. What cannot be looked up now is seen by the next sync.
+    async fn has_started(&self, uid: &PodUid, id: &ContainerId) -> bool {
+        let status = self.ports.runtime.pod_status(uid).await;
+        let run = status.iter().flat_map(|status| &status.containers).find(|run| run.id == *id);
+        run.is_some_and(|run| matches!(run.state, ContainerState::Running | ContainerState::Exited))
+    }
+
+    /// All that a new run of a container needs.
+    async fn configure(
+        &self,
+        work: &SyncWork<'_>,
+        place: Place<'_>,
+        container: &Definition<'_>,
+    ) -> Result<ContainerConfig, StartFailure> {
         let image_id = self.image(work, container).await?;
         let restart_count = self.restart_count(work, container).await;
         if work.cancel.is_cancelled() {
@@ -84,7 +150,7 @@ impl ContainerManager {
             pod_ips: place.ips,
         };
         let resolved = self.ports.resolver.resolve(&wanted).map_err(StartFailure::Config)?;
-        let config = ContainerConfig {
+        Ok(ContainerConfig {
             pod: Arc::clone(work.pod),
             sandbox: place.sandbox.clone(),
             kind: container.kind,
@@ -98,23 +164,7 @@ impl ContainerManager {
             mounts: resolved.mounts,
             devices: resolved.devices,
             cdi_devices: resolved.cdi_devices,
-        };
-        let runtime = &self.ports.runtime;
-        let name = container.container_name();
-        let turn = self.turn(work.pod.uid(), StartKind::Container, Some(name.clone()));
-        let turn = work.cancel.run_until_cancelled(turn).await.ok_or(StartFailure::Cancelled)?;
-        let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name), None);
-        let id = runtime.create_container(config).await.map_err(StartFailure::Create)?;
-        self.tell(work.pod, PodEvent::normal("Created", format!("Created container {}", container.name)));
-        // The creation may have taken long. What was made and is not started is removed with what is left of its pod.
-        if work.cancel.is_cancelled() {
-            return Err(StartFailure::Cancelled);
-        }
-        runtime.start_container(&id).await.map_err(StartFailure::Start)?;
-        turn.started();
-        drop(doing);
-        self.tell(work.pod, PodEvent::normal("Started", format!("Started container {}", container.name)));
-        self.post_start(work, place, container, id).await
+        })
     }
 
     /// Waits until the governor lets something start. Cancel safe: whoever goes away leaves the line.
@@ -255,7 +305,7 @@ fn failed_event(container: &Definition<'_>, failure: &StartFailure) -> PodEvent 
         StartFailure::PostStart(error) => {
             PodEvent::warning("FailedPostStartHook", format!("Post-start hook of container {name} failed: {error}"))
         }
-        StartFailure::Config(_) | StartFailure::Create(_) | StartFailure::Start(_) | StartFailure::Cancelled => {
+        StartFailure::Config(_) | StartFailure::Create(_) | StartFailure::Start { .. } | StartFailure::Cancelled => {
             PodEvent::warning("Failed", format!("Container {name}: {failure}"))
         }
     }

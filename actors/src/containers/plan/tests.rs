@@ -77,6 +77,17 @@ fn regular_containers_start_by_state_and_policy() {
     }
 }
 
+#[test]
+fn of_two_runs_of_a_container_the_older_one_is_stopped() {
+    let mut status = status(&[("a", Running), ("b", Running), ("c", Running)]);
+    status.containers.push(ContainerStatus { id: "b-older".into(), ..status.containers[1].clone() });
+    assert_eq!(decide(&three("Never"), &status), "kill b(Outlived)");
+    status.containers[1].state = ContainerState::Created;
+    assert_eq!(decide(&three("Never"), &status), "kill b(Outlived) start 1");
+    status.containers[3].state = ContainerState::Exited;
+    assert_eq!(decide(&three("Never"), &status), "start 1");
+}
+
 // S61
 #[test]
 fn a_running_container_that_must_go_is_replaced_alone() {

@@ -43,6 +43,7 @@ impl Replay {
                 message: String::new(),
                 since: crate::time::Time::ZERO,
                 until: None,
+                refused: None,
             },
         );
         self

@@ -196,6 +196,44 @@ async fn a_container_whose_post_start_hook_fails_is_stopped_again() {
     assert_eq!(world.waiting(&pod), [("a".to_owned(), "PostStartHookError")]);
 }
 
+fn timeout_of_start() -> RuntimeError {
+    RuntimeError::Timeout { call: "start_container", after: secs(120) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_start_was_not_answered_is_started_again_and_never_doubled() {
+    let world = World::new();
+    world.runtime.fail_with("start a", timeout_of_start());
+    assert!(world.sync(&one()).await.error.is_some());
+    assert_eq!(world.waiting(&one()), [("a".to_owned(), "RunContainerError")]);
+    assert!(world.sync(&one()).await.error.is_some());
+    world.runtime.heal();
+    assert!(world.sync(&one()).await.error.is_none());
+    assert_eq!(world.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: start a", "0: start a"]);
+    assert_eq!(world.reasons().iter().filter(|reason| *reason == "Created").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_was_done_and_not_answered_goes_on_with_its_hook() {
+    let world = World::new();
+    let exec = ExecAction { command: Some(vec!["warm".into()]) };
+    let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
+    world.runtime.fail_with("answer to start a", timeout_of_start());
+    assert!(world.sync(&pod).await.error.is_none());
+    assert_eq!(world.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_the_runtime_refuses_to_start_is_left_for_a_new_one() {
+    let world = World::new();
+    world.runtime.fail("start a");
+    assert!(world.sync(&one()).await.error.is_some());
+    world.runtime.heal();
+    assert!(world.sync(&one()).await.error.is_none());
+    let calls = world.runtime.calls();
+    assert_eq!(calls, ["0: sandbox 0", "0: create a#0", "0: start a", "0: create a#1", "0: start a"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn network_hooks_go_to_the_pod_and_know_named_ports() {
     let http = |scheme: Option<&str>, host: Option<&str>, port| {

@@ -23,7 +23,11 @@ async fn a_start_that_fails_does_not_stop_the_others() {
     let pod = pod("Always", vec![with_policy("s", "Always"), with_policy("t", "Always")], vec![named("a"), named("b")]);
     world.settled(&pod).await;
     for id in ["s#0", "t#0", "a#0", "b#0"] {
-        world.runtime.edit(id, |run| run.state = crate::ports::ContainerState::Created);
+        world.runtime.edit(id, |run| {
+            run.state = crate::ports::ContainerState::Created;
+            // Made from another definition, so that it is not what is wanted.
+            run.spec_hash = 0;
+        });
     }
     for call in ["create s", "create a"] {
         world.runtime.fail(call);
