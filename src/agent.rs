@@ -34,8 +34,7 @@ mod view;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-use cli::{Cli, Command};
+use cli::Command;
 
 pub use admin::router;
 pub use events::EventLog;
@@ -44,7 +43,8 @@ pub use view::View;
 
 /// The agent as a program: flags, and what the shell gets back.
 pub fn main() -> ExitCode {
-    match command(Cli::parse().command) {
+    let cli = cli::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    match command(cli.command) {
         Ok(code) => code,
         Err(error) => {
             // With nobody left to read it there is nothing to be done.

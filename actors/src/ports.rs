@@ -28,7 +28,7 @@ pub use runtime::{
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
     RuntimeVersion, SandboxConfig, SandboxState, SandboxStatus,
 };
-pub use runtime_class::{NoRuntimeClasses, RuntimeClassError, RuntimeClasses};
+pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;

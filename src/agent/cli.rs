@@ -4,6 +4,7 @@
 pub(super) mod images;
 #[cfg(feature = "cri")]
 mod node_settings;
+mod parse;
 mod size;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use crate::actors::shutdown::ShutdownConfig;
 use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use parse::parse;
 pub(crate) use size::{LogSize, RecordingSize};
 
 use super::runtime::Runtime;

@@ -6,8 +6,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::actors::admission::NodeCapacity;
-#[cfg(feature = "cri")]
-use crate::actors::ports::NoRuntimeClasses;
 use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, RuntimeName};
 #[cfg(feature = "cri")]
 use crate::adapters::cri::{Endpoint, ParseEndpointError};
@@ -185,9 +183,6 @@ pub(crate) enum OpenRuntimeError {
     #[error("cannot make network calls")]
     Network(#[from] crate::adapters::network::BuildNetworkError),
     #[cfg(feature = "simulated")]
-    #[error("--simulate is for simulated pods: give --runtime simulated too, or leave it out")]
-    NotSimulated,
-    #[cfg(feature = "simulated")]
     #[error("--simulate")]
     Simulate(#[from] BadSetting),
 }
@@ -225,10 +220,6 @@ impl Machine {
         let MachineConfig { root, logs, addresses, clock, name, metrics, events } = node;
         // Not every runtime takes all of it.
         let _ = (root, logs, &addresses, clock, name, metrics, events);
-        #[cfg(feature = "simulated")]
-        if args.runtime != Runtime::Simulated && !args.simulate.is_empty() {
-            return Err(OpenRuntimeError::NotSimulated);
-        }
         match args.runtime {
             #[cfg(feature = "cri")]
             Runtime::Cri(ref endpoint) => {
@@ -247,7 +238,7 @@ impl Machine {
                     name: name.clone(),
                     metrics: metrics.clone(),
                     settings: (&*args.node_settings).into(),
-                    runtime_classes: Arc::new(NoRuntimeClasses),
+                    runtime_classes: Arc::new(args.node_settings.runtime_classes()),
                     events: events.clone(),
                 })?);
                 Ok(Machine {

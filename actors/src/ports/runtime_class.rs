@@ -1,5 +1,7 @@
 //! Runtime classes: by which handler of the container runtime a pod is run.
 
+use std::collections::BTreeMap;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -13,11 +15,11 @@ pub trait RuntimeClasses: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeClassError {
     /// There is no class of this name.
-    #[error("runtimeClassName: there is no runtime class {0:?}: create it, or correct the name")]
+    #[error(
+        "runtimeClassName: there is no runtime class {0:?}: create it (on a node without an API server, start the agent with \
+         --runtime-class {0}=HANDLER), or correct the name"
+    )]
     Missing(String),
-    /// Nobody can be asked.
-    #[error("runtimeClassName: runtime class {0:?} cannot be looked up without an API server: remove runtimeClassName")]
-    NoApiServer(String),
     /// The question failed.
     #[error("runtimeClassName: runtime class {class:?} cannot be looked up: {error}")]
     Failed {
@@ -28,12 +30,13 @@ pub enum RuntimeClassError {
     },
 }
 
-/// Those of a node without an API server: none.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoRuntimeClasses;
+/// Those of a node without an API server: the handlers of the classes that it was told of, by name.
+#[derive(Clone, Debug, Default)]
+pub struct NamedRuntimeClasses(pub BTreeMap<String, String>);
 
-impl RuntimeClasses for NoRuntimeClasses {
+impl RuntimeClasses for NamedRuntimeClasses {
     fn handler<'a>(&'a self, class: &'a str) -> BoxFuture<'a, Result<String, RuntimeClassError>> {
-        std::future::ready(Err(RuntimeClassError::NoApiServer(class.to_owned()))).boxed()
+        let handler = self.0.get(class).cloned();
+        std::future::ready(handler.ok_or_else(|| RuntimeClassError::Missing(class.to_owned()))).boxed()
     }
 }

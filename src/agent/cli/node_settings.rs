@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
+use crate::actors::ports::NamedRuntimeClasses;
 use crate::adapters::cri::{CgroupDriver, NodeSettings};
 
 /// What a container runtime's pods are told of the node.
@@ -23,6 +24,10 @@ pub(crate) struct NodeSettingsArgs {
     /// Who makes cgroups, where the container runtime does not tell: cgroupfs or systemd.
     #[arg(long, value_name = "DRIVER", default_value_t)]
     cgroup_driver: CgroupDriver,
+    /// The handler of the container runtime that runs pods of this runtimeClassName, such as gvisor=runsc; may be given
+    /// several times.
+    #[arg(long, value_name = "NAME=HANDLER")]
+    runtime_class: Vec<RuntimeClass>,
     /// The cgroup below which all pods are.
     #[arg(long, value_name = "PATH", default_value = "/")]
     cgroup_root: CgroupPath,
@@ -36,6 +41,35 @@ impl From<&NodeSettingsArgs> for NodeSettings {
             resolv_conf: args.resolv_conf.clone().map(|ReadableFile(path)| path),
             cgroup_root: args.cgroup_root.0.clone(),
             cgroup_driver: args.cgroup_driver,
+        }
+    }
+}
+
+impl NodeSettingsArgs {
+    /// The runtime classes of the node.
+    pub(crate) fn runtime_classes(&self) -> NamedRuntimeClasses {
+        NamedRuntimeClasses(
+            self.runtime_class.iter().map(|class| (class.name.clone(), class.handler.clone())).collect(),
+        )
+    }
+}
+
+/// A runtime class by name and handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RuntimeClass {
+    name: String,
+    handler: String,
+}
+
+impl FromStr for RuntimeClass {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((name, handler)) if !name.is_empty() && !handler.is_empty() => {
+                Ok(RuntimeClass { name: name.to_owned(), handler: handler.to_owned() })
+            }
+            _ => Err("not of the form NAME=HANDLER: write for example gvisor=runsc".to_owned()),
         }
     }
 }
@@ -107,6 +141,7 @@ mod tests {
             ("--cgroup-root=/a/../b", "from the root of the tree"),
             ("--cgroup-driver=docker", "cgroupfs or systemd"),
             ("--resolv-conf=/nowhere/at-all", "cannot be read"),
+            ("--runtime-class=gvisor", "NAME=HANDLER"),
         ] {
             let error = parse(&[arg]).unwrap_err();
             assert!(error.contains(says), "{arg}: {error}");

@@ -56,8 +56,13 @@ async fn containers_run_as_their_pods_say() {
     let own = std::process::id();
     place.put("node.yaml", &manifest("node", "hostPID: true", "stdin: false", &format!("cat /proc/{own}/comm")));
     place.put("root.yaml", &manifest("root", "securityContext: {runAsNonRoot: true}", "stdin: false", "id -u"));
-    let agent = containerd.agent(&place).await;
+    place.put("class.yaml", &manifest("class", "runtimeClassName: plain", "stdin: false", "echo by its class"));
+    place.put("no-class.yaml", &manifest("no-class", "runtimeClassName: other", "stdin: false", "true"));
+    let agent = containerd.agent_with(&place, &["--runtime-class=plain=runc"]).await;
 
+    let unknown = || async { agent.explain("no-class-n1").contains("--runtime-class other=HANDLER").then_some(()) };
+    eventually("a class that nobody named is told with a remedy", unknown).await;
+    assert_eq!(said(&agent, "class-n1").await, "by its class\n");
     let refused = |pod: &Pod| {
         let waiting = container(pod).and_then(|it| it.state.as_ref()?.waiting.clone()).unwrap_or_default();
         waiting.reason.as_deref() == Some("CreateContainerConfigError")
@@ -82,7 +87,7 @@ async fn containers_run_as_their_pods_say() {
             .unwrap()
     };
     let of_pod = [uid("limits-n1"), uid("root-n1")];
-    ["limits.yaml", "node.yaml", "root.yaml"].iter().for_each(|file| place.remove(file));
+    ["limits", "node", "root", "class", "no-class"].iter().for_each(|name| place.remove(&format!("{name}.yaml")));
     eventually("they are gone", || async { agent.pods().is_empty().then_some(()) }).await;
     let left = || async { of_pod.iter().all(|uid| cgroups(uid).is_empty()).then_some(()) };
     eventually("nothing is left of their cgroups", left).await;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use podwright::adapters::cri::{CriConfig, CriRuntime, NodeSettings};
-use podwright_actors::ports::{NoPullSecrets, NoRuntimeClasses, RuntimeName};
+use podwright_actors::ports::{NamedRuntimeClasses, NoPullSecrets, RuntimeName};
 use podwright_metrics::Metrics;
 
 use super::calls;
@@ -52,7 +52,13 @@ impl Containerd {
 
     /// Starts an agent that uses it, with cgroups apart from those of the machine's own node.
     pub(super) async fn agent(&self, place: &Place) -> Agent {
-        place.start(&[&self.runtime(), &format!("--cgroup-root={CGROUP_ROOT}")]).await
+        self.agent_with(place, &[]).await
+    }
+
+    /// The same with more flags.
+    pub(super) async fn agent_with(&self, place: &Place, flags: &[&str]) -> Agent {
+        let (runtime, cgroups) = (self.runtime(), format!("--cgroup-root={CGROUP_ROOT}"));
+        place.start(&[&[&*runtime, &cgroups], flags].concat()).await
     }
 
     /// A client of it.
@@ -68,7 +74,7 @@ impl Containerd {
             name: RuntimeName::default(),
             metrics: Metrics::new(),
             settings: NodeSettings { cgroup_root: CGROUP_ROOT.into(), ..NodeSettings::default() },
-            runtime_classes: Arc::new(NoRuntimeClasses),
+            runtime_classes: Arc::new(NamedRuntimeClasses::default()),
             events: Arc::new(Events::default()),
         };
         CriRuntime::open(config).unwrap()

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use parking_lot::Mutex;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{EventRecorder, NoPullSecrets, NoRuntimeClasses, PodEvent, RuntimeName};
+use podwright_actors::ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, PodEvent, RuntimeName};
 use podwright_metrics::Metrics;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
@@ -118,7 +118,7 @@ impl Fake {
             name: RuntimeName::default(),
             metrics: Metrics::new(),
             settings: NodeSettings::default(),
-            runtime_classes: Arc::new(NoRuntimeClasses),
+            runtime_classes: Arc::new(NamedRuntimeClasses::default()),
             events: told.clone(),
         };
         edit(&mut config);
