@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus};
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::containers::perform::ContainersConfig;
 use podwright_actors::engine::EngineConfig;
+use podwright_actors::ids::PodUid;
 use podwright_actors::image_gc::ImageGcPolicy;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
@@ -29,6 +30,8 @@ use crate::process::{cpu_time, resident};
 pub(crate) const IDLE: Duration = Duration::from_secs(20);
 /// Every how manieth pod loses its container.
 const FAILING: usize = 10;
+/// How many containers end one after the other, each by itself.
+const EXITS: usize = 200;
 /// Between two looks at whether a phase is over.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -78,6 +81,8 @@ async fn live(n: usize, idle: Duration) -> Map<String, Value> {
     drop(bed.metrics.encode(Format::Classic));
     bed.figure("scrape_us", scrape.elapsed().as_secs_f64() * 1e6);
 
+    let ending: Vec<_> = created.iter().skip(1).step_by((n / EXITS).max(1)).map(|pod| pod.uid().clone()).collect();
+    bed.exits(&ending).await;
     let failing: Vec<_> = created.iter().step_by(FAILING).map(|pod| pod.uid().clone()).collect();
     let fail = async |bed: &Bed| failing.iter().for_each(|uid| assert!(bed.runtime.exit(uid, "main", 1)));
     bed.phase("fail", Mark::RunningAgain, failing.len(), fail).await;
@@ -154,6 +159,24 @@ impl Bed {
         self.node.sets.send(set).await.expect("the node lives");
     }
 
+    /// Ends containers one by one, and measures how long it takes until the status of the pod shows it.
+    async fn exits(&mut self, uids: &[PodUid]) {
+        let mut changes = self.node.statuses.subscribe();
+        let mut millis = Vec::new();
+        for uid in uids {
+            let start = Instant::now();
+            assert!(self.runtime.exit(uid, "main", 1));
+            while !self.node.statuses.get(uid).is_some_and(|status| shows_exit(&status)) {
+                changes.changed().await.expect("the node lives");
+            }
+            millis.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        millis.sort_by(f64::total_cmp);
+        let at = |share: f64| millis[((millis.len() - 1) as f64 * share).round() as usize];
+        self.figure("exit_to_status_p50_ms", at(0.5));
+        self.figure("exit_to_status_p99_ms", at(0.99));
+    }
+
     /// Does something to `count` pods and waits until each came to `mark`.
     async fn phase(&mut self, name: &str, mark: Mark, count: usize, act: impl AsyncFn(&Bed)) {
         self.marks.wait_for(mark, count);
@@ -175,4 +198,12 @@ impl Bed {
         self.figure(&format!("{name}_rss_mib"), resident() as f64 / f64::from(1 << 20));
         eprintln!("  {name}: {took:.2} s, {} of {}", count, self.n);
     }
+}
+
+/// Whether a container ended, be it that another run came since.
+fn shows_exit(status: &PodStatus) -> bool {
+    status.container_statuses.iter().flatten().any(|container| {
+        let ended = |state: &Option<ContainerState>| state.as_ref().is_some_and(|state| state.terminated.is_some());
+        ended(&container.state) || ended(&container.last_state)
+    })
 }

@@ -10,7 +10,7 @@ use crate::figures::{file, grouped, machine, number};
 const LINEAR: f64 = 3.0;
 
 /// The lines: name, unit, and whether it is a cost per pod, whose growth is judged.
-const LINES: [(&str, &str, bool); 27] = [
+const LINES: [(&str, &str, bool); 29] = [
     ("create_pods_per_s", "pods/s", false),
     ("create_p50_ms", "ms", false),
     ("create_p99_ms", "ms", false),
@@ -21,6 +21,8 @@ const LINES: [(&str, &str, bool); 27] = [
     ("idle_cpu_us_per_pod", "µs/s", true),
     ("list_us_per_pod", "µs", true),
     ("scrape_us", "µs", false),
+    ("exit_to_status_p50_ms", "ms", false),
+    ("exit_to_status_p99_ms", "ms", false),
     ("fail_pods_per_s", "pods/s", false),
     ("fail_p50_ms", "ms", false),
     ("fail_p99_ms", "ms", false),

@@ -146,10 +146,10 @@ pub enum RuntimeError {
     #[error("runtime unreachable: {0}")]
     Unreachable(String),
     /// The named thing is gone.
-    #[error("{0} not found")]
+    #[error("not found: {0}")]
     NotFound(String),
     /// The call did not end in time; it may still take effect.
-    #[error("{call} did not end within {after:?}")]
+    #[error("{call} did not end within {after:?}: see the log of the container runtime")]
     Timeout {
         /// Which call.
         call: &'static str,
@@ -176,7 +176,7 @@ impl RuntimeError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
     /// `ErrImagePull`.
-    #[error("pull failed: {0}")]
+    #[error("{0}")]
     Pull(String),
     /// `ImageInspectError`: whether it is present cannot be told.
     #[error("image cannot be looked up: {0}")]
