@@ -20,6 +20,7 @@ use super::lifecycle::{Lifecycle, Transition};
 use super::state::Record;
 use super::step::{Event, HookCall, Outcome};
 use crate::engine::Inner;
+use crate::ids::FullName;
 use crate::ports::{HookContext, Observed, PodSyncer, SyncError, SyncOutcome, SyncRetry};
 use crate::time::Time;
 
@@ -351,21 +352,18 @@ fn moved(told: &mut Lifecycle, record: &Record) -> Option<Transition> {
 }
 
 fn span(cell: &Cell) -> Option<Box<Span>> {
-    let span = tracing::info_span!(
-        "pod_worker",
-        pod.uid = %cell.uid(),
-        pod.namespace = tracing::field::Empty,
-        pod.name = tracing::field::Empty,
-        phase = tracing::field::Empty,
-    );
-    if span.is_disabled() {
+    if !tracing::span_enabled!(tracing::Level::INFO) {
         return None;
     }
-    if let Some(name) = cell.ask(|record| record.full_name().cloned()).flatten() {
-        span.record("pod.namespace", name.namespace());
-        span.record("pod.name", name.name());
-    }
-    Some(Box::new(span))
+    let name = cell.ask(|record| record.full_name().cloned()).flatten();
+    // All at once: some subscribers write a space between fields that are recorded one by one.
+    Some(Box::new(tracing::info_span!(
+        "pod_worker",
+        pod.uid = %cell.uid(),
+        pod.namespace = name.as_ref().map(FullName::namespace),
+        pod.name = name.as_ref().map(FullName::name),
+        phase = tracing::field::Empty,
+    )))
 }
 
 fn tell(moved: Option<Transition>, span: Option<&Span>) {

@@ -31,6 +31,9 @@ async fn the_examples_run_and_a_signal_stops_them_all() {
     assert_eq!(agent.get("/readyz", "").0, 200);
     assert!(agent.get("/metrics", "").1.contains("kubelet_working_pods"));
 
+    let moved = agent.says("cause=\"cleaned up\"").await;
+    assert!(moved.ends_with(" pod=default/job-once-n1"), "{moved}");
+
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().await, Some(0), "{}", agent.logged());
     assert_eq!(place.processes(), Vec::<String>::new());
