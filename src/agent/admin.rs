@@ -3,6 +3,7 @@
 mod logs;
 mod pods;
 mod recording;
+mod server;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -45,9 +46,7 @@ pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: C
                     let address = listener.local_addr().unwrap_or(address);
                     tracing::info!(%address, "admin endpoints are served");
                     told = false;
-                    if let Err(error) = axum::serve(listener, router.clone()).await {
-                        tracing::error!(%error, "admin endpoints ended");
-                    }
+                    server::serve(listener, router.clone()).await;
                 }
                 Err(error) if !told => {
                     told = true;

@@ -258,6 +258,7 @@ async fn node(
         name: &runtime_name,
         metrics: &metrics,
         events: &events,
+        open_files: machine::raise_open_files(),
     };
     let Machine { runtime, images, network, cgroups, logs: written } = Machine::open(args, for_runtime).await?;
     if let Some(written) = written {

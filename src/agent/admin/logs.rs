@@ -32,7 +32,7 @@ use crate::agent::view::View;
 use choice::{container_of, is_running, run_of};
 
 /// How many logs may be read at a time: each holds files open and a buffer.
-const SEATS: usize = 64;
+pub(super) const SEATS: usize = 64;
 /// How often a log that is followed is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
