@@ -85,6 +85,9 @@ pub struct ProcessConfig {
     pub cgroups: bool,
     /// The addresses that pods have: all share the node's network, so these are the node's.
     pub addresses: Vec<IpAddr>,
+    /// The soft limit on open files that containers have, where it is not that of this process. Programs that wait with
+    /// `select` break where it is above 1,024, so who raises its own for itself says here what it was.
+    pub open_files: Option<u64>,
 }
 
 impl ProcessConfig {
@@ -95,6 +98,7 @@ impl ProcessConfig {
             shim: vec!["/proc/self/exe".into(), SHIM_ARGUMENT.into()],
             cgroups: true,
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            open_files: None,
         }
     }
 }

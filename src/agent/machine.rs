@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 
 use crate::actors::admission::NodeCapacity;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The machine's name as a node's name: lower case, and nothing in it that such a name may not have.
 pub(crate) fn node_name() -> String {
@@ -60,6 +61,21 @@ fn source_address(from: SocketAddr, to: SocketAddr) -> Option<IpAddr> {
     socket.connect(to).ok()?;
     let ip = socket.local_addr().ok()?.ip();
     (!ip.is_unspecified()).then_some(ip)
+}
+
+/// Lets this process have as many open files as it may: each pod and each request takes some, and where it starts the soft
+/// limit is mostly 1,024 for the sake of old programs. Answers with what the limit was, for whom this process starts; `None`
+/// if it stays as it is.
+pub(crate) fn raise_open_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let before = limit.current.filter(|current| limit.maximum.is_none_or(|most| most > *current))?;
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        Ok(()) => Some(before),
+        Err(error) => {
+            tracing::warn!(%error, limit = before, "the limit on open files stays as it is");
+            None
+        }
+    }
 }
 
 /// Whether the process was started with a signal ignored (`nohup` does that with SIGHUP).

@@ -35,6 +35,7 @@ use super::view::View;
 
 use about::Agent;
 pub use about::{About, Place};
+pub(super) use watch::SEATS;
 use watch::{Eyes, Seen, Watch};
 
 const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/detail.css"));
@@ -115,7 +116,7 @@ async fn page(headers: HeaderMap) -> Response {
 
 async fn watch(State(watch): State<Arc<Watch>>) -> Response {
     let Some(events) = watch.events() else {
-        let why = format!("{} others watch already: close a page\n", watch::SEATS);
+        let why = format!("{} others watch already: close a page\n", SEATS);
         return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "10")], why).into_response();
     };
     ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")], Body::from_stream(events)).into_response()

@@ -197,6 +197,8 @@ pub(crate) struct MachineConfig<'a> {
     pub(crate) name: &'a RuntimeName,
     pub(crate) metrics: &'a Metrics,
     pub(crate) events: &'a Arc<EventLog>,
+    /// The limit on open files that containers get, where it is not the agent's.
+    pub(crate) open_files: Option<u64>,
 }
 
 /// What containers run on, and what reaches them.
@@ -217,9 +219,9 @@ impl Machine {
     /// # Errors
     /// [`OpenRuntimeError`], by runtime.
     pub(crate) async fn open(args: &RunArgs, node: MachineConfig<'_>) -> Result<Self, OpenRuntimeError> {
-        let MachineConfig { root, logs, addresses, clock, name, metrics, events } = node;
+        let MachineConfig { root, logs, addresses, clock, name, metrics, events, open_files } = node;
         // Not every runtime takes all of it.
-        let _ = (root, logs, &addresses, clock, name, metrics, events);
+        let _ = (root, logs, &addresses, clock, name, metrics, events, open_files);
         match args.runtime {
             #[cfg(feature = "cri")]
             Runtime::Cri(ref endpoint) => {
@@ -253,7 +255,7 @@ impl Machine {
             Runtime::Process => {
                 use crate::adapters::network::Network;
                 use crate::adapters::process::{ProcessConfig, ProcessRuntime};
-                let config = ProcessConfig { addresses, ..ProcessConfig::new(root) };
+                let config = ProcessConfig { addresses, open_files, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
                 let network = Arc::new(Network::new()?);
                 Ok(Machine { logs: Some(runtime.clone()), runtime, images: None, network, cgroups: None })

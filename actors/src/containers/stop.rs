@@ -47,11 +47,6 @@ pub fn grace(
     from_seconds(failed.and_then(probe_grace).unwrap_or(spec))
 }
 
-/// What is left for the container itself once `spent` went by; never below [`SHORTEST_STOP`].
-pub fn left_for_stop(grace: Duration, spent: Duration) -> Duration {
-    grace.saturating_sub(spent).max(SHORTEST_STOP)
-}
-
 /// Whose end a container waits for when its whole pod stops, by name: a sidecar for every regular container and for the
 /// sidecars after it, so that sidecars end last and in reverse order. Who is not among the stopping is not waited for.
 pub fn waits_for<'a>(pod: &'a PodObject, name: &str) -> Vec<&'a str> {

@@ -66,6 +66,21 @@ impl Engine {
     pub fn snapshots(&self) -> Vec<PodSnapshot> {
         self.inner().cells.all().iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
     }
+
+    /// Every pod of one full name, and those that have none yet, in no order. Of all others only the name is looked at.
+    pub fn snapshots_named(&self, name: &FullName) -> Vec<PodSnapshot> {
+        let cells = self.inner().cells.all();
+        let named = cells
+            .iter()
+            .filter(|cell| cell.ask(|record| record.full_name().is_none_or(|other| other == name)) == Some(true));
+        named.filter_map(|cell| snapshot(self.inner(), cell)).collect()
+    }
+
+    /// The full name of every pod that has one, in no order, some more than once.
+    pub fn full_names(&self) -> Vec<FullName> {
+        let cells = self.inner().cells.all();
+        cells.iter().filter_map(|cell| cell.ask(|record| record.full_name().cloned()).flatten()).collect()
+    }
 }
 
 fn snapshot(inner: &Inner, cell: &Cell) -> Option<PodSnapshot> {

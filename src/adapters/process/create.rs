@@ -22,6 +22,8 @@ pub(super) struct Node<'a> {
     /// Our own effective user and group.
     pub(super) user: u32,
     pub(super) group: u32,
+    /// The soft limit on open files that containers have.
+    pub(super) open_files: Option<u64>,
 }
 
 /// A container to be.
@@ -80,6 +82,7 @@ pub(super) fn plan(config: &ContainerConfig, node: &Node<'_>, id: &str, created_
             cpu: limit("cpu").map(|cores| cores.millis().unsigned_abs()),
         }),
         message_from_log: wishes.message_policy == Some("FallbackToLogsOnError"),
+        open_files: node.open_files,
         rootfs: root,
         termination_log,
     };

@@ -35,6 +35,7 @@ pub(super) struct Inner {
     shim: Vec<String>,
     cgroups: Option<PathBuf>,
     addresses: Vec<IpAddr>,
+    open_files: Option<u64>,
     /// The runtime on which this was opened; calls may come from others, which may end before us.
     handle: Handle,
     open: CancellationToken,
@@ -51,6 +52,7 @@ impl Inner {
         shim: Vec<String>,
         cgroups: Option<PathBuf>,
         addresses: Vec<IpAddr>,
+        open_files: Option<u64>,
     ) -> Arc<Self> {
         Arc::new(Inner {
             layout,
@@ -59,6 +61,7 @@ impl Inner {
             shim,
             cgroups,
             addresses,
+            open_files,
             handle: Handle::current(),
             open: CancellationToken::new(),
             gate: Semaphore::new(BLOCKING_AT_ONCE),
@@ -196,6 +199,7 @@ impl Inner {
             cgroups: self.cgroups.as_deref(),
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
+            open_files: self.open_files,
         };
         let Plan { record, run, links } = create::plan(&config, &node, &id, self.table.creation_time(record::now()))?;
         let files = self.layout.container(&id);

@@ -62,6 +62,8 @@ pub struct RunRecord {
     pub cgroup: Option<Cgroup>,
     /// Whether a failed container without a termination message gets the end of its log.
     pub message_from_log: bool,
+    /// The soft limit on open files; that of the shim if absent.
+    pub open_files: Option<u64>,
 }
 
 /// Who a container runs as, where that is not the agent.

@@ -57,7 +57,7 @@ impl ProcessRuntime {
         let boot_id = procfs::boot_id().map_err(io("/proc/sys/kernel/random/boot_id".into()))?;
         let cgroups = config.cgroups.then(cgroup::detect).flatten();
         debug!(?cgroups, "process runtime opens");
-        let inner = Inner::new(layout, boot_id, shim, cgroups, config.addresses);
+        let inner = Inner::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files);
         let runtime = ProcessRuntime { inner, _lock: lock };
         load::load(&runtime.inner).await.map_err(|(path, error)| OpenError::Io { path, error })?;
         Ok(runtime)

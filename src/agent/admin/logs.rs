@@ -32,7 +32,7 @@ use crate::agent::view::View;
 use choice::{container_of, is_running, run_of};
 
 /// How many logs may be read at a time: each holds files open and a buffer.
-const SEATS: usize = 64;
+pub(super) const SEATS: usize = 64;
 /// How often a log that is followed is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -113,7 +113,9 @@ impl Logs {
     ) -> Result<Open, Refusal> {
         let Some(PodFacts { uid, object: Some(pod), status, .. }) = view.node.explainer.named(name).into_iter().next()
         else {
-            return Err(Refusal::NotFound(unknown(&view.node.explainer, name)));
+            let name = name.clone();
+            let why = spawn_blocking(move || unknown(&view.node.explainer, &name)).await;
+            return Err(Refusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
         };
         let container = container_of(&pod, query.container.as_deref())?;
         let dir = place(&view, &pod, &container)?;

@@ -27,7 +27,7 @@ use super::about::Agent;
 use super::board::{Board, Millis, Nearest, Row, all};
 
 /// How many may watch at a time.
-pub(super) const SEATS: usize = 64;
+pub(in crate::agent) const SEATS: usize = 64;
 /// The shortest time between two looks, so between two messages of changes.
 const PAUSE: Duration = Duration::from_millis(300);
 /// The longest: not everything that the page shows tells that it changed.

@@ -65,7 +65,20 @@ impl Place {
 
     /// Starts an agent and waits until it can be asked.
     pub(crate) async fn start(&self, args: &[&str]) -> Agent {
-        let mut agent = self.start_unasked(args);
+        Self::answers(self.start_unasked(args)).await
+    }
+
+    /// Starts an agent whose soft limit on open files is this, and waits until it can be asked.
+    pub(crate) async fn start_with_open_files(&self, limit: u32) -> Agent {
+        let command = self.command(&[]);
+        let mut limited = Command::new("/bin/sh");
+        limited.args(["-c", &format!("ulimit -Sn {limit} && exec \"$0\" \"$@\"")]);
+        limited.arg(command.as_std().get_program()).args(command.as_std().get_args());
+        limited.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
+        Self::answers(self.spawn(limited)).await
+    }
+
+    async fn answers(mut agent: Agent) -> Agent {
         let says = "admin endpoints are served address=";
         let line = eventually("the agent answers", || async { agent.line(says) }).await;
         let address = line.split(says).nth(1).unwrap();
@@ -75,8 +88,12 @@ impl Place {
 
     /// Starts an agent.
     pub(crate) fn start_unasked(&self, args: &[&str]) -> Agent {
+        self.spawn(self.command(args))
+    }
+
+    fn spawn(&self, mut command: Command) -> Agent {
         let log = (0..).map(|n| self.root().join(format!("log-{n}"))).find(|path| !path.exists()).unwrap();
-        let child = self.command(args).stdout(File::create(&log).unwrap()).spawn().unwrap();
+        let child = command.stdout(File::create(&log).unwrap()).spawn().unwrap();
         Agent { child, log, admin: None }
     }
 
@@ -111,6 +128,11 @@ pub(crate) struct Agent {
 impl Agent {
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin.expect("started to be asked")
+    }
+
+    /// How many files and sockets it has open.
+    pub(crate) fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id().expect("it runs"))).unwrap().count()
     }
 
     /// Everything it logged so far.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::harness::{Place, eventually};
+use super::harness::{Place, eventually, manifest};
 use crate::fuzz_corpora::corpus;
 use crate::properties::requests::{Answer, EVENTS, PODS, Request, check};
 
@@ -25,6 +25,22 @@ async fn every_request_gets_a_proper_answer() {
             check(&request, &ask(admin, &request));
         }
     }
+}
+
+#[tokio::test]
+async fn who_only_sits_there_takes_nothing_that_pods_need() {
+    let place = Place::new();
+    // As on a machine whose limit is 1,024, where more than that sit there.
+    let agent = place.start_with_open_files(256).await;
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(agent.admin()).unwrap()).collect();
+    let limit = place.root().join("limit");
+    let script = format!("ulimit -Sn > {0}.tmp && mv {0}.tmp {0}; sleep 1000", limit.display());
+    place.put("pod.yaml", &manifest("web", &script, ""));
+    let has = eventually("the pod runs", || async { std::fs::read_to_string(&limit).ok() }).await;
+    assert_eq!(has.trim(), "256", "what the agent has for itself is not for its pods");
+    assert!(agent.open_files() < 300, "{} are open", agent.open_files());
+    drop(silent);
+    assert_eq!(agent.get("/healthz", "").0, 200);
 }
 
 fn ask(admin: SocketAddr, request: &Request) -> Answer {

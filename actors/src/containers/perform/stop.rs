@@ -9,13 +9,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, join_all};
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::containers::activity::Task;
 use crate::containers::definition::Definition;
 use crate::containers::plan::{Kill, KillReason};
-use crate::containers::stop::{grace, left_for_stop, waits_for};
+use crate::containers::stop::{SHORTEST_STOP, grace, waits_for};
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, PodEvent, PodRuntimeStatus, RuntimeError, RuntimePod, SyncError};
@@ -157,8 +157,8 @@ impl ContainerManager {
         joined(errors).map_or(Ok(()), Err)
     }
 
-    /// Stops one container: pre-stop hook, its turn, then the runtime, all within its grace. Cancel safe: the hook goes on
-    /// where it was when the container is stopped again.
+    /// Stops one container: pre-stop hook, its turn, then the runtime, all within its grace. Cancel safe: when the container
+    /// is stopped again, the hook goes on where it was, and what went by counts: the time of the kill only comes nearer (I5).
     async fn stop_one(
         &self,
         cx: StopContext<'_>,
@@ -168,29 +168,27 @@ impl ContainerManager {
     ) -> Result<(), ContainerError> {
         let definition = cx.pod.and_then(|pod| Definition::find(pod, container.name.as_str()));
         let grace = grace(cx.pod.map(|pod| &**pod), definition.as_ref(), reason, cx.over);
-        let began = tokio::time::Instant::now();
-        let killed_at = self.ports.clock.now() + grace;
+        let (time, first) = self.stops.begin(cx.uid, &container.id, grace);
+        let killed_at = self.ports.clock.now() + time.left();
         let doing = |task| self.activities.begin_with(cx.uid, task, Some(container.name.clone()), Some(killed_at));
-        if self.stops.announce(cx.uid, &container.id)
-            && let Some(pod) = cx.pod
-        {
+        if first && let Some(pod) = cx.pod {
             self.ports.events.record(pod, PodEvent::normal("Killing", killing(&container.name, reason)));
         }
-        if !grace.is_zero()
+        if !time.left().is_zero()
             && container.running
             && let Some(pod) = cx.pod
-            && let Some(hook) = self.pre_stop(cx, pod, definition.as_ref(), container, grace)
+            && let Some(hook) = self.pre_stop(cx, pod, definition.as_ref(), container, time.left())
         {
             let _doing = doing(Task::PreStop);
-            self.await_pre_stop(pod, container, hook, grace).await;
+            self.await_pre_stop(pod, container, hook, time).await;
         }
         // Whoever has no time left does not wait for its turn.
         if !before.is_empty() {
             let _doing = doing(Task::AwaitOthers);
             let turn = join_all(before.iter().map(CancellationToken::cancelled));
-            let _ = timeout(grace.saturating_sub(began.elapsed()), turn).await;
+            let _ = timeout(time.left(), turn).await;
         }
-        let left = left_for_stop(grace, began.elapsed());
+        let left = time.left().max(SHORTEST_STOP);
         let until = Some(self.ports.clock.now() + left);
         let task = Task::StopContainer;
         let _doing = self.activities.begin_with(cx.uid, task, Some(container.name.clone()), until);
@@ -199,7 +197,10 @@ impl ContainerManager {
                 self.stops.forget(cx.uid, &container.id);
                 Ok(())
             }
-            Err(error) => Err(ContainerError::StopContainer { container: container.name.clone(), error }),
+            Err(error) => {
+                self.stops.failed(cx.uid, &container.id);
+                Err(ContainerError::StopContainer { container: container.name.clone(), error })
+            }
         }
     }
 
@@ -224,14 +225,14 @@ impl ContainerManager {
         Some(self.stops.pre_stop(cx.uid, &container.id, hook))
     }
 
-    async fn await_pre_stop(&self, pod: &Arc<PodObject>, container: &RunningContainer, hook: HookRun, grace: Duration) {
+    async fn await_pre_stop(&self, pod: &Arc<PodObject>, container: &RunningContainer, hook: HookRun, time: StopTime) {
         let over_before = hook.peek().is_some();
-        let error = match timeout(grace, hook).await {
+        let error = match timeout(time.left(), hook).await {
             Ok(Ok(())) => return,
             // Told when it happened.
             Ok(Err(_)) if over_before => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("not done within the grace period of {} s", grace.as_secs()),
+            Err(_) => format!("not done within the grace period of {} s", time.within.as_secs()),
         };
         let message = format!("pre-stop hook of container {} failed: {error}", container.name);
         self.ports.events.record(pod, PodEvent::warning("FailedPreStopHook", message));
@@ -251,26 +252,59 @@ type HookRun = Shared<BoxFuture<'static, Result<(), HookError>>>;
 /// has stopped or its pod is forgotten.
 #[derive(Default)]
 pub(super) struct StopMemory {
-    pods: Mutex<HashMap<PodUid, HashMap<ContainerId, Option<HookRun>>>>,
+    pods: Mutex<HashMap<PodUid, HashMap<ContainerId, Begun>>>,
+}
+
+/// A stop that was begun.
+#[derive(Default)]
+struct Begun {
+    /// None after a try that failed.
+    time: Option<StopTime>,
+    hook: Option<HookRun>,
+}
+
+/// The time that one stop has, over all calls for it.
+#[derive(Clone, Copy, Debug)]
+struct StopTime {
+    since: Instant,
+    within: Duration,
+}
+
+impl StopTime {
+    fn left(self) -> Duration {
+        self.within.saturating_sub(self.since.elapsed())
+    }
 }
 
 impl StopMemory {
-    /// Whether this is the first call for a container.
-    fn announce(&self, uid: &PodUid, id: &ContainerId) -> bool {
+    /// The time for a stop with this grace from now on, and whether this is the first call for the container. A call before
+    /// gave it a time already: of the two ends the earlier one counts.
+    fn begin(&self, uid: &PodUid, id: &ContainerId, grace: Duration) -> (StopTime, bool) {
         let mut pods = self.pods.lock();
-        let pod = pods.entry(uid.clone()).or_default();
-        if pod.contains_key(id) {
-            return false;
+        let mut first = false;
+        let begun = pods.entry(uid.clone()).or_default().entry(id.clone()).or_insert_with(|| {
+            first = true;
+            Begun::default()
+        });
+        let time = begun.time.get_or_insert_with(|| StopTime { since: Instant::now(), within: grace });
+        time.within = time.within.min(time.since.elapsed().saturating_add(grace));
+        (*time, first)
+    }
+
+    /// The runtime may not have asked the container at all, so the next try has its grace anew: what it has to write to disk
+    /// is not lost to an outage.
+    fn failed(&self, uid: &PodUid, id: &ContainerId) {
+        let mut pods = self.pods.lock();
+        if let Some(begun) = pods.get_mut(uid).and_then(|pod| pod.get_mut(id)) {
+            begun.time = None;
         }
-        pod.insert(id.clone(), None);
-        true
     }
 
     /// The hook that was begun, or a new one.
     fn pre_stop(&self, uid: &PodUid, id: &ContainerId, hook: impl FnOnce() -> Hook) -> HookRun {
         let mut pods = self.pods.lock();
         let begun = pods.entry(uid.clone()).or_default().entry(id.clone()).or_default();
-        begun.get_or_insert_with(|| guarded(hook()).boxed().shared()).clone()
+        begun.hook.get_or_insert_with(|| guarded(hook()).boxed().shared()).clone()
     }
 
     fn forget(&self, uid: &PodUid, id: &ContainerId) {

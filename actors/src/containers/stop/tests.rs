@@ -67,16 +67,6 @@ fn the_grace_comes_from_override_then_deletion_then_probe_then_spec() {
     assert_eq!(grace(None, None, PodStops, None), SHORTEST_STOP);
 }
 
-// S69
-#[test]
-fn time_spent_before_the_stop_is_subtracted_down_to_two_seconds() {
-    assert_eq!(left_for_stop(secs(30), secs(7)), secs(23));
-    assert_eq!(left_for_stop(secs(30), Duration::from_millis(1500)), Duration::from_millis(28_500));
-    assert_eq!(left_for_stop(secs(30), secs(30)), secs(2));
-    assert_eq!(left_for_stop(secs(30), secs(31)), secs(2));
-    assert_eq!(left_for_stop(secs(0), secs(0)), secs(2));
-}
-
 // S70
 #[test]
 fn sidecars_wait_for_regular_containers_and_for_later_sidecars() {

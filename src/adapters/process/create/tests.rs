@@ -43,7 +43,7 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<Plan, RuntimeError>
     let layout = Layout::new("/root".into());
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
-    plan(config, &Node { layout: &layout, shim: &shim, cgroups, user, group: user }, "id1", 5)
+    plan(config, &Node { layout: &layout, shim: &shim, cgroups, user, group: user, open_files: None }, "id1", 5)
 }
 
 fn refusal(user: u32, config: &ContainerConfig) -> String {

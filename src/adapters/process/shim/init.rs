@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::Mode;
-use rustix::process::{Gid, Signal, Uid, getppid, set_parent_process_death_signal, setsid};
+use rustix::process::{
+    Gid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
+};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use super::super::exec::EXEC_ENV;
@@ -54,6 +56,11 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
     setsid().map_err(|error| format!("cannot make a session: {error}"))?;
     if let Some(cgroup) = &run.cgroup {
         cgroup.enter().map_err(|error| format!("cannot enter the cgroup: {error}"))?;
+    }
+    if let Some(files) = run.open_files {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..limit })
+            .map_err(|error| format!("cannot limit open files to {files}: {error}"))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // Before the change of user, who may not be allowed to walk to a directory that lies in the agent's root.

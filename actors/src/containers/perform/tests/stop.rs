@@ -22,6 +22,7 @@ fn draining() -> Arc<PodObject> {
 async fn the_time_of_the_pre_stop_hook_is_taken_from_the_grace() {
     let table = [
         (Script { exec: (secs(7), 0), ..Script::default() }, ["7: stop a 23", "7: stop-sandbox s0"], false),
+        (Script { exec: (secs(3) / 2, 0), ..Script::default() }, ["1: stop a 28.5", "1: stop-sandbox s0"], false),
         (Script { exec: (secs(99), 0), ..Script::default() }, ["30: stop a 2", "30: stop-sandbox s0"], true),
         (Script { exec: (secs(1), 3), ..Script::default() }, ["1: stop a 29", "1: stop-sandbox s0"], true),
     ];
@@ -150,6 +151,40 @@ async fn a_pre_stop_hook_under_way_goes_on_and_is_not_run_anew() {
         assert!(matches!(first, Err(SyncError::Cancelled)));
         world.kill(&draining(), Some(5)).await.unwrap();
         assert_eq!(world.runtime.calls()[..2], ["0: exec a drain", stop]);
+    }
+}
+
+// I5
+#[tokio::test(start_paused = true)]
+async fn a_shorter_grace_never_puts_off_the_kill() {
+    // (which container hangs, its script) -> the stop of the second call, which has 20 s from second 25 on instead of 30
+    let hook = Script { exec: (secs(60), 0), ..Script::default() };
+    let endless = Script { stops_in: None, ..Script::default() };
+    let init = vec![with_policy("side", "Always")];
+    let both = pod("Always", init, vec![with_pre_stop(named("a"), exec_hook())]);
+    for (script, stop) in [(hook, "30: stop a 2"), (endless, "25: stop a 5")] {
+        let world = World::new();
+        world.runtime.script("a", script);
+        world.settled(&both).await;
+        let cancel = CancellationToken::new();
+        let lower = async {
+            tokio::time::sleep(secs(25)).await;
+            cancel.cancel();
+        };
+        let (first, ()) = tokio::join!(world.kill_until(&both, None, &cancel), lower);
+        assert!(matches!(first, Err(SyncError::Cancelled)));
+        world.runtime.calls();
+        let told = async {
+            tokio::time::sleep(secs(1)).await;
+            world.manager.activities().of(both.uid())
+        };
+        let (second, told) = tokio::join!(world.kill(&both, Some(20)), told);
+        second.unwrap();
+        let calls = world.runtime.calls();
+        assert_eq!((calls[0].as_str(), calls[1].as_str()), (stop, "30: stop side 2"));
+        let untils: Vec<u64> =
+            told.iter().map(|one| one.until.unwrap().since(Time::from_secs(2_000_000)).as_secs()).collect();
+        assert_eq!(untils, [30, 30], "{told:?}");
     }
 }
 
