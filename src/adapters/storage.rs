@@ -13,9 +13,12 @@
 //!
 //! An emptyDir of medium `Memory` is a tmpfs, or a plain directory for an agent that may not mount.
 //!
-//! A pod's directory has mode 0750, as a kubelet's does, and those around and below it let others pass. Without a mount
-//! namespace a container reaches its volumes by their paths: where a pod asks for a user of its own, its directory lets
+//! A pod's directory has mode 0750, as a kubelet's does, and those around and below it let others pass. Where containers have
+//! no mount namespace they reach volumes by their paths: there the directory of a pod that asks for a user of its own lets
 //! others pass too, or no container of it could open a volume.
+//!
+//! The directory also says that the pod is this agent's: logs that are kept apart may lie among those of others, and are
+//! touched only as long as their pod has one. So it is made before them and removed after them.
 
 mod empty_dir;
 mod group;
@@ -25,7 +28,7 @@ mod logs;
 mod payload;
 mod remove;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -41,6 +44,7 @@ use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
+use super::POD_DIR;
 use empty_dir::Memory;
 use group::Group;
 use locks::Locks;
@@ -53,8 +57,6 @@ const PROJECTED: &str = "kubernetes.io~projected";
 /// What is made here, and so may be taken down here.
 const PLUGINS: &[&str] = &[EMPTY_DIR, DOWNWARD_API, PROJECTED];
 
-/// For the agent and its group alone.
-const CLOSED: u32 = 0o750;
 /// Others may go through to a path that they know, and see nothing on the way.
 const PASSABLE: u32 = 0o751;
 
@@ -71,6 +73,8 @@ struct Disk {
     pods: PathBuf,
     /// Where pods log if not in their own directories.
     logs: Option<PodLogs>,
+    /// The containers see volumes by mounts that somebody else makes for them.
+    mounted: bool,
     allocatable: BTreeMap<String, Quantity>,
     memory: Memory,
 }
@@ -80,9 +84,20 @@ impl FileStorage {
     /// to have.
     pub fn new(root: &Path, allocatable: BTreeMap<String, Quantity>) -> Self {
         FileStorage {
-            disk: Arc::new(Disk { pods: root.join("pods"), logs: None, allocatable, memory: Memory::default() }),
+            disk: Arc::new(Disk {
+                pods: root.join("pods"),
+                logs: None,
+                mounted: false,
+                allocatable,
+                memory: Memory::default(),
+            }),
             locks: Locks::default(),
         }
+    }
+
+    /// The same for containers that see volumes by mounts: nobody else passes through their pods' directories.
+    pub fn for_mounted_volumes(self) -> Self {
+        self.with(|disk| Disk { mounted: true, ..disk })
     }
 
     /// The same for pods that log elsewhere.
@@ -154,8 +169,10 @@ impl PodStorage for FileStorage {
                 return Ok(());
             }
             remove::volumes(dir)?;
-            remove::pod(dir)?;
-            disk.logs.as_ref().map_or(Ok(()), |logs| logs.remove(&of))
+            remove::empty_volumes(dir)?;
+            // As long as its directory is there they are known to be ours.
+            disk.logs.as_ref().map_or(Ok(()), |logs| logs.remove(&of))?;
+            remove::pod(dir)
         })
     }
 
@@ -163,22 +180,9 @@ impl PodStorage for FileStorage {
         let disk = self.disk.clone();
         async move {
             let done = tokio::task::spawn_blocking(move || {
-                let uids = entries(&disk.pods)?.into_iter().filter(|path| is_dir(path));
-                let mut uids: BTreeSet<_> =
-                    uids.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect();
-                uids.extend(disk.logs.as_ref().map_or(Ok(vec![]), PodLogs::pods)?);
-                Ok(uids.into_iter().collect())
+                let dirs = entries(&disk.pods)?.into_iter().filter(|path| is_dir(path));
+                Ok(dirs.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect())
             });
-            done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
-        }
-        .boxed()
-    }
-
-    fn tidy(&self) -> BoxFuture<'_, Result<(), StorageError>> {
-        let disk = self.disk.clone();
-        async move {
-            let done =
-                tokio::task::spawn_blocking(move || disk.logs.as_ref().map_or(Ok(()), PodLogs::remove_dead_links));
             done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
         }
         .boxed()
@@ -203,7 +207,7 @@ impl Disk {
 
     fn set_up(&self, dir: &Path, pod: &PodObject) -> Result<VolumeMounts, StorageError> {
         make_dir(&self.pods, PASSABLE)?;
-        make_dir(dir, if names_a_user(pod) { PASSABLE } else { CLOSED })?;
+        make_dir(dir, if !self.mounted && names_a_user(pod) { PASSABLE } else { POD_DIR })?;
         make_dir(&dir.join("volumes"), PASSABLE)?;
         let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
         volumes.iter().map(|volume| Ok((volume.name.clone(), self.volume(dir, pod, volume)?))).collect()
@@ -242,8 +246,9 @@ impl Disk {
             });
         }
         let path = at(EMPTY_DIR);
+        make_volume(&path, group)?;
         let source = volume.empty_dir.clone().unwrap_or_default();
-        self.empty_dir(&path, pod, volume, &source, group)?;
+        self.medium(&path, pod, volume, &source, group)?;
         Ok(path)
     }
 
@@ -278,7 +283,8 @@ impl Disk {
         payload.write(path).map_err(|error| io_error(path, &error))
     }
 
-    fn empty_dir(
+    /// Has an emptyDir where its spec wants it.
+    fn medium(
         &self,
         path: &Path,
         pod: &PodObject,
@@ -287,21 +293,17 @@ impl Disk {
         group: Option<Group>,
     ) -> Result<(), StorageError> {
         match source.medium.as_deref().unwrap_or_default() {
-            "" => {}
+            "" => Ok(()),
             "Memory" => {
-                make_volume(path, group)?;
                 let limit = empty_dir::limit(source, pod, self.allocatable.get("memory"));
-                self.memory.set_up(path, limit).map_err(|error| io_error(path, &error))?;
+                self.memory.set_up(path, limit, group).map_err(|error| io_error(path, &error))
             }
-            medium => {
-                return Err(StorageError::Unsupported {
-                    volume: volume.name.clone(),
-                    kind: format!("emptyDir (medium {medium})"),
-                    remedy: "use the medium Memory, or none".into(),
-                });
-            }
+            medium => Err(StorageError::Unsupported {
+                volume: volume.name.clone(),
+                kind: format!("emptyDir (medium {medium})"),
+                remedy: "use the medium Memory, or none".into(),
+            }),
         }
-        make_volume(path, group)
     }
 }
 
@@ -332,25 +334,34 @@ fn names_a_user(pod: &PodObject) -> bool {
     of_pod.into_iter().chain(of_each).any(|ids| ids != (None, None))
 }
 
-/// Makes the directory of a volume: who may write is for the containers to agree on. What they make in it is of the pod's
-/// group, if that has one.
+/// The mode of a new volume: who may write is for the containers to agree on. What they make in it is of the pod's group, if
+/// that has one.
+fn mode_of_volume(group: Option<Group>) -> u32 {
+    group.map_or(0o777, |group| group.of_dir(0o777))
+}
+
+/// Makes the directory of a volume. One that is there is the containers', mode and group too. So it has its name only once it
+/// is whole.
 fn make_volume(path: &Path, group: Option<Group>) -> Result<(), StorageError> {
-    path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
-    match group {
-        None => make_dir(path, 0o777),
-        Some(group) => {
-            make_dir(path, group.of_dir(0o777))?;
-            group.own(path).map_err(|error| io_error(path, &error))?;
-            // Whoever is not root loses that bit with a change of the group.
-            make_dir(path, group.of_dir(0o777))
-        }
+    if is_dir(path) {
+        return Ok(());
     }
+    path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
+    // No volume can have a dot in its name.
+    let new = path.with_extension("new");
+    make_dir(&new, mode_of_volume(group))?;
+    if let Some(group) = group {
+        group.own(&new).map_err(|error| io_error(&new, &error))?;
+        // Whoever is not root loses the group's bit with a change of the group.
+        make_dir(&new, mode_of_volume(Some(group)))?;
+    }
+    fs::rename(&new, path).map_err(|error| io_error(path, &error))
 }
 
 /// Makes a directory and its parents, with a mode that the process's mask does not lessen.
 fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
     let make = || -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(CLOSED).create(path)?;
+        DirBuilder::new().recursive(true).mode(POD_DIR).create(path)?;
         if fs::metadata(path)?.permissions().mode() & 0o7777 != mode {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }

@@ -9,7 +9,6 @@ mod plan;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -26,23 +25,19 @@ use crate::observer::Observer;
 use crate::ports::{
     Clock, ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError, RuntimePod,
 };
-use crate::time::{Grace, Time};
+use crate::time::Grace;
 
 use plan::{Dead, Keep, garbage, may_have_garbage};
 
 /// How many pods are cleaned at once: a removal that takes long holds up no other, and all of them leave the runtime room
 /// for starts.
 const PARALLEL: usize = 4;
-/// How often the storage is tidied (upstream `ContainerGCPeriod`, kubelet 1.36).
-const TIDY_PERIOD: Duration = Duration::from_secs(60);
 
 /// What is kept between sweeps.
 #[derive(Debug, Default)]
 pub(super) struct SweepState {
     /// Why something cannot be removed, as long as that is so.
     failing: Mutex<Option<Failing>>,
-    /// When the storage was last tidied.
-    tidied: Mutex<Option<Time>>,
 }
 
 /// One sweep, in the background of a pass.
@@ -75,7 +70,6 @@ impl Sweep {
         if let Some(left) = self.remove_cgroups(&listed).await {
             self.remove_directories(&listed, &left).await;
         }
-        self.tidy().await;
     }
 
     /// Removes what is garbage of one pod. What cannot be removed now is tried again by the next sweep.
@@ -179,18 +173,6 @@ impl Sweep {
             }
         }
         Some(left)
-    }
-
-    async fn tidy(&self) {
-        let now = self.clock.now();
-        let due = self.state.tidied.lock().is_none_or(|last| now.since(last) >= TIDY_PERIOD);
-        if !due {
-            return;
-        }
-        *self.state.tidied.lock() = Some(now);
-        if let Err(error) = self.storage.tidy().await {
-            tracing::warn!(%error, "what is left of pods that are gone was not removed");
-        }
     }
 
     fn is_wanted(&self, uid: &PodUid) -> bool {

@@ -23,17 +23,12 @@ pub trait PodStorage: Send + Sync + 'static {
     /// Takes the pod's volumes down.
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Takes down what volumes are left and removes the pod's directories, if `unused` says so once nothing else is being
+    /// Takes down what volumes are left and removes the pod's logs and its directory, if `unused` says so once nothing else is being
     /// done for the pod: one that came back in the meantime keeps what it has.
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Every pod that has a directory, of its own or for its logs.
+    /// Every pod that has a directory here. What others have for theirs is not looked at.
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>>;
-
-    /// Removes what belongs to no pod any more: links to logs that are gone. There may be nothing of the kind.
-    fn tidy(&self) -> BoxFuture<'_, Result<(), StorageError>> {
-        Box::pin(async { Ok(()) })
-    }
 
     /// How often the container was started, as its log directory tells; `None` if it tells nothing.
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>>;

@@ -100,6 +100,11 @@ impl Client {
         images.image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse, ImageFsInfo within LIMIT;
     }
 
+    /// Where the runtime listens.
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// Asks who is there; `name` learns its name. Whoever answers speaks version 1 of the interface, whatever it calls it.
     pub(super) async fn greet(&self, name: &RuntimeName) -> Result<v1::VersionResponse, RuntimeError> {
         let version = self.version(v1::VersionRequest { version: "v1".to_owned() }).await?;

@@ -363,8 +363,8 @@ impl PodCgroups for CriRuntime {
         let pod = Arc::clone(pod);
         let make = move |trees: &Trees, facts: &Facts| {
             // Whose a cgroup is shows by the directory of its pod, which is there before.
-            let dir = facts.layout.pods.join(pod.uid().to_string());
-            files::make_dir(&dir).map_err(|error| CgroupError::Unknown(error.to_string()))?;
+            files::make_pod_dir(&facts.layout, &pod.uid().to_string())
+                .map_err(|error| CgroupError::Unknown(error.to_string()))?;
             trees.make(&facts.cgroups, facts.cpu_millis, &pod)
         };
         self.in_cgroups(make).boxed()

@@ -55,8 +55,11 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Removes the directory of a pod. While a volume is left nothing but empty volumes is removed.
-pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
+/// Removes the volumes that are empty.
+///
+/// # Errors
+/// That of the first one that is not: then nothing else of the pod may be removed.
+pub(super) fn empty_volumes(dir: &Path) -> Result<(), StorageError> {
     let volumes = dir.join("volumes");
     for plugin in entries(&volumes)? {
         if is_dir(&plugin) {
@@ -66,7 +69,11 @@ pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
         }
         rmdir(&plugin)?;
     }
-    rmdir(&volumes)?;
+    rmdir(&volumes)
+}
+
+/// Removes the directory of a pod with all that is left in it.
+pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
     if is_dir(dir) { tree(dir) } else { Ok(()) }
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use crate::adapters::cri::{CgroupDriver, NodeSettings};
+use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings};
 
 /// What a container runtime's pods are told of the node.
 #[derive(Args, Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct NodeSettingsArgs {
     /// Who makes cgroups, where the container runtime does not tell: cgroupfs or systemd.
     #[arg(long, value_name = "DRIVER", default_value_t)]
     cgroup_driver: CgroupDriver,
-    /// The cgroup below which all pods are.
-    #[arg(long, value_name = "PATH", default_value = "/")]
+    /// The cgroup below which all pods are: not that of a kubelet of the same node, which is /.
+    #[arg(long, value_name = "PATH", default_value = CGROUP_ROOT)]
     cgroup_root: CgroupPath,
 }
 
