@@ -26,6 +26,7 @@ mod host_path;
 mod locks;
 mod logs;
 mod payload;
+mod progress;
 mod remove;
 
 use std::collections::BTreeMap;
@@ -50,6 +51,7 @@ use group::Group;
 use locks::Locks;
 pub use logs::PodLogs;
 use payload::Payload;
+use progress::{Progress, Step};
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
@@ -66,6 +68,7 @@ pub struct FileStorage {
     disk: Arc<Disk>,
     /// Calls for one pod run one after another, also when the caller of one has gone: what it began ends first.
     locks: Locks,
+    progress: Progress,
 }
 
 #[derive(Clone, Debug)]
@@ -92,6 +95,7 @@ impl FileStorage {
                 memory: Memory::default(),
             }),
             locks: Locks::default(),
+            progress: Progress::default(),
         }
     }
 
@@ -112,7 +116,7 @@ impl FileStorage {
 
     fn with(self, change: impl FnOnce(Disk) -> Disk) -> Self {
         let disk = Arc::unwrap_or_clone(self.disk);
-        FileStorage { disk: Arc::new(change(disk)), locks: self.locks }
+        FileStorage { disk: Arc::new(change(disk)), ..self }
     }
 
     /// The directory of a pod.
@@ -135,16 +139,16 @@ impl FileStorage {
     fn run<'a, T: Send + 'static>(
         &'a self,
         uid: &'a PodUid,
-        work: impl FnOnce(&Disk, &Path) -> Result<T, StorageError> + Send + 'a + 'static,
+        work: impl FnOnce(&Disk, &Path, &Step) -> Result<T, StorageError> + Send + 'a + 'static,
     ) -> BoxFuture<'a, Result<T, StorageError>> {
         let disk = self.disk.clone();
         async move {
             let dir = disk.pod_dir(uid)?;
             let lock = self.locks.lock(uid).await;
-            let path = dir.clone();
+            let (path, step) = (dir.clone(), self.progress.begin(uid, &dir));
             let done = tokio::task::spawn_blocking(move || {
                 let _lock = lock;
-                work(&disk, &path)
+                work(&disk, &path, &step)
             });
             done.await.unwrap_or_else(|error| Err(StorageError::Io { path: dir, error: error.to_string() }))
         }
@@ -155,20 +159,21 @@ impl FileStorage {
 impl PodStorage for FileStorage {
     fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>> {
         let object = pod.clone();
-        self.run(pod.uid(), move |disk, dir| disk.set_up(dir, &object))
+        self.run(pod.uid(), move |disk, dir, step| disk.set_up(dir, &object, step))
     }
 
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.run(uid, |_, dir| remove::volumes(dir))
+        self.run(uid, |_, dir, step| remove::volumes(dir, step))
     }
 
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
         let of = uid.clone();
-        self.run(uid, move |disk, dir| {
+        self.run(uid, move |disk, dir, step| {
             if !unused() {
                 return Ok(());
             }
-            remove::volumes(dir)?;
+            remove::volumes(dir, step)?;
+            step.at(dir);
             remove::empty_volumes(dir)?;
             // As long as its directory is there they are known to be ours.
             disk.logs.as_ref().map_or(Ok(()), |logs| logs.remove(&of))?;
@@ -188,9 +193,13 @@ impl PodStorage for FileStorage {
         .boxed()
     }
 
+    fn under_way(&self, uid: &PodUid) -> Option<PathBuf> {
+        self.progress.of(uid)
+    }
+
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
         let logs = self.log_dir(pod.full_name(), pod.uid(), container);
-        let runs = self.run(pod.uid(), move |_, _| {
+        let runs = self.run(pod.uid(), move |_, _, _| {
             let runs = entries(&logs?)?;
             // A rotated log carries a suffix behind `.log`.
             let number = |path: PathBuf| path.file_name()?.to_str()?.split_once(".log")?.0.parse::<u32>().ok();
@@ -205,18 +214,27 @@ impl Disk {
         Ok(self.pods.join(component(&uid.to_string())?))
     }
 
-    fn set_up(&self, dir: &Path, pod: &PodObject) -> Result<VolumeMounts, StorageError> {
+    fn set_up(&self, dir: &Path, pod: &PodObject, step: &Step) -> Result<VolumeMounts, StorageError> {
         make_dir(&self.pods, PASSABLE)?;
         make_dir(dir, if !self.mounted && names_a_user(pod) { PASSABLE } else { POD_DIR })?;
         make_dir(&dir.join("volumes"), PASSABLE)?;
         let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
-        volumes.iter().map(|volume| Ok((volume.name.clone(), self.volume(dir, pod, volume)?))).collect()
+        let set_up = |volume: &Volume| {
+            let path = self.volume(dir, pod, volume, step).map_err(|error| of_volume(&volume.name, error))?;
+            Ok((volume.name.clone(), path))
+        };
+        volumes.iter().map(set_up).collect()
     }
 
-    fn volume(&self, dir: &Path, pod: &PodObject, volume: &Volume) -> Result<PathBuf, StorageError> {
+    fn volume(&self, dir: &Path, pod: &PodObject, volume: &Volume, step: &Step) -> Result<PathBuf, StorageError> {
         let name = component(&volume.name)?;
-        let at = |plugin: &str| dir.join("volumes").join(plugin).join(name);
+        let at = |plugin: &str| {
+            let path = dir.join("volumes").join(plugin).join(name);
+            step.at(&path);
+            path
+        };
         if let Some(host_path) = &volume.host_path {
+            step.at(Path::new(&host_path.path));
             return host_path::set_up(&volume.name, host_path);
         }
         if let Some(source) = &volume.downward_api {
@@ -382,6 +400,14 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, StorageError> {
 /// A directory itself, not a link to one.
 fn is_dir(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+}
+
+/// Says which volume the file system refused something for.
+fn of_volume(name: &str, error: StorageError) -> StorageError {
+    match error {
+        StorageError::Io { .. } => StorageError::Volume { volume: name.to_owned(), reason: error.to_string() },
+        error => error,
+    }
 }
 
 fn io_error(path: &Path, error: &io::Error) -> StorageError {
