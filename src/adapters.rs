@@ -30,3 +30,7 @@ pub mod storage;
 mod sub_path;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod tree;
+
+/// The mode of a pod's directory: for the agent and its group alone (upstream `makePodDataDirs`, kubelet 1.36).
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+const POD_DIR: u32 = 0o750;

@@ -101,10 +101,13 @@ pub struct Journal {
 
 impl Journal {
     /// What an earlier agent left, with the statuses that it kept. Blocks.
-    pub fn open(store: Arc<dyn Checkpoint>) -> (Self, Vec<(PodUid, PodStatus)>) {
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if that cannot be read now.
+    pub fn open(store: Arc<dyn Checkpoint>) -> Result<(Self, Vec<(PodUid, PodStatus)>), CheckpointError> {
         let mut state = State::default();
         let mut statuses = Vec::new();
-        for record in store.load() {
+        for record in store.load()? {
             match serde_json::from_str::<Found>(&record) {
                 Ok(Found { uid, ending, status }) => {
                     let uid = PodUid::new(&uid);
@@ -118,7 +121,7 @@ impl Journal {
         }
         let journal =
             Journal { store, state: Mutex::new(state), changed: Notify::new(), settled: watch::Sender::new(0) };
-        (journal, statuses)
+        Ok((journal, statuses))
     }
 
     /// How a pod came to be over, if it is.

@@ -21,8 +21,8 @@ use crate::journal::Journal;
 use crate::metered::MeteredRuntime;
 use crate::observer::{ChangeSink, Observer, ObserverActor};
 use crate::ports::{
-    Checkpoint, Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, PodCgroups, PodStorage, RuntimeView,
-    SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet,
+    Checkpoint, CheckpointError, Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, PodCgroups,
+    PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet,
 };
 use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
 use crate::recorder::Recorder;
@@ -103,13 +103,26 @@ pub struct Node {
     pub healthy: watch::Receiver<bool>,
 }
 
+/// The node cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartNodeError {
+    /// The engine's threads cannot.
+    #[error("cannot start the engine's threads")]
+    Engine(#[from] StartEngineError),
+    /// Which pods have ended and must not run again cannot be told.
+    #[error(
+        "cannot read which pods have ended; make the file readable and start again, or move it away and have them run again"
+    )]
+    Journal(#[from] CheckpointError),
+}
+
 impl Node {
     /// Starts all parts on the current actix arbiter, and the engine's workers where its settings say. Reads the journal,
     /// which blocks.
     ///
     /// # Errors
-    /// [`StartEngineError`] if the engine's threads cannot be started.
-    pub fn start(config: NodeConfig, ports: NodePorts) -> Result<Self, StartEngineError> {
+    /// [`StartNodeError`]; then nothing was started.
+    pub fn start(config: NodeConfig, ports: NodePorts) -> Result<Self, StartNodeError> {
         let NodePorts {
             runtime,
             images,
@@ -127,7 +140,7 @@ impl Node {
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
         let desired = Arc::new(Desired::new(config.sources));
         let statuses = Arc::new(Statuses::new(clock.clone(), metrics.clone()));
-        let (journal, ended) = Journal::open(journal);
+        let (journal, ended) = Journal::open(journal)?;
         let journal = Arc::new(journal);
         ended.into_iter().for_each(|(uid, status)| statuses.restore(uid, status));
         let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));

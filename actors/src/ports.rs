@@ -26,10 +26,11 @@ pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError,
 pub use runtime::{
     ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput, ImageError, Mount,
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
-    RuntimeVersion, SandboxConfig, SandboxState, SandboxStatus,
+    SandboxConfig, SandboxState, SandboxStatus,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
+pub(crate) use storage::within;
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;
 pub use syncer::{

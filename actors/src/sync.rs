@@ -19,7 +19,7 @@ use crate::pod::{Phase, PodObject};
 use crate::ports::{
     CgroupError, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
     PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, RuntimeError, StorageError, SyncError, SyncOutcome, SyncPod,
-    TerminatingPod, VolumeMounts,
+    TerminatingPod, VolumeMounts, within,
 };
 use crate::probes::ProbeManager;
 use crate::status::{DEADLINE_EXCEEDED, NodeFacts, StatusInput, compute, deadline};
@@ -153,14 +153,12 @@ impl PodSyncer for NodeSyncer {
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
         let activities = self.containers.activities();
         let doing = activities.begin(&cx.uid, Task::TakeDownVolumes);
-        let down = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.tear_down(pod.uid()));
-        match down.await {
-            Ok(Ok(())) => activities.good_volumes(&cx.uid),
-            Ok(Err(error)) => {
+        match within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.tear_down(&cx.uid)).await {
+            Ok(()) => activities.good_volumes(&cx.uid),
+            Err(error) => {
                 self.blame(&cx.uid, &error);
                 return Err(SyncError::failed(error));
             }
-            Err(_) => return Err(SyncError::failed(VolumesSlow { doing: "take down" })),
         }
         drop(doing);
         if let Some(cgroups) = &self.cgroups {
@@ -189,12 +187,6 @@ enum Stage<'a> {
     Stopping(&'a TerminatingPod),
     /// No container runs or can be started.
     Stopped,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("volumes took over {} s to {doing}", VOLUMES_TIMEOUT.as_secs())]
-struct VolumesSlow {
-    doing: &'static str,
 }
 
 impl NodeSyncer {
@@ -276,40 +268,35 @@ impl NodeSyncer {
     async fn set_up_volumes(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<VolumeMounts, SyncError> {
         let activities = self.containers.activities();
         let _doing = activities.begin(&cx.uid, Task::SetUpVolumes);
-        let set_up = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.set_up(pod));
-        let failed = |error: &dyn std::error::Error| {
-            self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
-        };
+        let set_up = within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.set_up(pod));
         match cx.cancel().run_until_cancelled(set_up).await {
             None => Err(SyncError::Cancelled),
-            Some(Ok(Ok(volumes))) => {
+            Some(Ok(volumes)) => {
                 activities.good_volumes(&cx.uid);
                 Ok(volumes)
             }
-            Some(Ok(Err(error))) => {
-                failed(&error);
+            Some(Err(error)) => {
+                self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
                 self.blame(&cx.uid, &error);
                 Err(SyncError::failed(error))
-            }
-            Some(Err(_)) => {
-                let slow = VolumesSlow { doing: "set up" };
-                failed(&slow);
-                Err(SyncError::failed(slow))
             }
         }
     }
 
-    /// Keeps which volume an error is about.
+    /// Keeps which volume an error is about, or which path.
     fn blame(&self, uid: &PodUid, error: &StorageError) {
+        let activities = self.containers.activities();
         match error {
             StorageError::Volume { volume, reason } | StorageError::Busy { volume, reason } => {
-                self.containers.activities().bad_volume(uid, volume, reason);
+                activities.bad_volume(uid, volume, reason);
             }
             StorageError::Unsupported { volume, kind, remedy } => {
-                let reason = format!("{kind} volumes are not supported: {remedy}");
-                self.containers.activities().bad_volume(uid, volume, &reason);
+                activities.bad_volume(uid, volume, &format!("{kind} volumes are not supported: {remedy}"));
             }
-            StorageError::Io { .. } => {}
+            StorageError::Io { path, .. } | StorageError::Slow { path: Some(path), .. } => {
+                activities.bad_volume(uid, &path.display().to_string(), &error.to_string());
+            }
+            StorageError::Slow { path: None, .. } => {}
         }
     }
 

@@ -11,8 +11,7 @@ use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     ContainerConfig, ContainerRuntime, ContainerState, EventRecorder, ExecOutput, ImageError, PodEvent,
-    PodRuntimeStatus, PodStorage, RuntimeFuture, RuntimePod, RuntimeVersion, SandboxConfig, StorageError, Unused,
-    VolumeMounts,
+    PodRuntimeStatus, PodStorage, RuntimeFuture, RuntimePod, SandboxConfig, StorageError, Unused, VolumeMounts,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -35,10 +34,6 @@ impl ContainerRuntime for Watched {
             Ok(status)
         }
         .boxed()
-    }
-
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        self.runtime.version()
     }
 
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {

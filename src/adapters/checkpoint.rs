@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ports::{Checkpoint, CheckpointError};
 
-use super::record::{self, Durability};
+use super::record::{self, Durability, ReadError};
 
 /// Suffix of a file that cannot be read.
 const CORRUPT: &str = "corrupt";
@@ -27,11 +27,13 @@ impl FileCheckpoint {
 }
 
 impl Checkpoint for FileCheckpoint {
-    fn load(&self) -> Vec<String> {
+    fn load(&self) -> Result<Vec<String>, CheckpointError> {
         let error = match record::read_lines(&self.path) {
-            Ok(records) => return records,
-            Err(error) if error.is_missing() => return Vec::new(),
-            Err(error) => error,
+            Ok(records) => return Ok(records),
+            Err(ReadError::Missing(_)) => return Ok(Vec::new()),
+            // It is most likely whole: the next agent may be able to read it.
+            Err(ReadError::Io { path, error }) => return Err(CheckpointError { path, error: error.to_string() }),
+            Err(error @ ReadError::Damaged { .. }) => error,
         };
         let aside = self.path.with_extension(CORRUPT);
         let aside = match fs::rename(&self.path, &aside) {
@@ -43,7 +45,7 @@ impl Checkpoint for FileCheckpoint {
             "the journal is lost, and the agent goes on without it: pods that were refused or have ended may run again; \
              take away the manifests of those that must not"
         );
-        Vec::new()
+        Ok(Vec::new())
     }
 
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
@@ -73,21 +75,32 @@ mod tests {
     async fn what_was_saved_is_loaded_and_what_is_damaged_is_moved_aside() {
         let dir = tempfile::tempdir().unwrap();
         let store = FileCheckpoint::new(dir.path().join("journal"));
-        assert_eq!(store.load(), [""; 0]);
+        assert_eq!(store.load().unwrap(), [""; 0]);
         for records in [vec!["{\"a\":1}", "b"], vec![], vec!["c"]] {
             store.save(records.iter().map(|record| Arc::from(*record)).collect()).await.unwrap();
-            assert_eq!(store.load(), records);
+            assert_eq!(store.load().unwrap(), records);
         }
         let good = fs::read(&store.path).unwrap();
         for bad in [&good[..good.len() - 1], b"", b"podwright 1 x\n\xff"] {
             fs::write(&store.path, bad).unwrap();
-            assert_eq!(store.load(), [""; 0]);
+            assert_eq!(store.load().unwrap(), [""; 0]);
             assert!(!store.path.exists());
             assert_eq!(fs::read(dir.path().join("journal.corrupt")).unwrap(), bad, "for whoever can make sense of it");
         }
         // The next agent's first save is not in its way.
         store.save(vec!["d".into()]).await.unwrap();
-        assert_eq!(store.load(), ["d"]);
+        assert_eq!(store.load().unwrap(), ["d"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_now_stays_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileCheckpoint::new(dir.path().join("journal"));
+        // Root may read any file, and nobody a directory.
+        fs::create_dir(&store.path).unwrap();
+        let error = store.load().unwrap_err().to_string();
+        assert!(error.contains("journal: Is a directory"), "{error}");
+        assert!(store.path.is_dir() && !dir.path().join("journal.corrupt").exists());
     }
 
     #[tokio::test]

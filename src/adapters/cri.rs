@@ -59,7 +59,7 @@ use podwright_metrics::Metrics;
 
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use runtime::CriRuntime;
-pub use settings::{CgroupDriver, NodeSettings};
+pub use settings::{CGROUP_ROOT, CgroupDriver, NodeSettings};
 
 /// Settings of the runtime.
 #[derive(Clone)]

@@ -13,9 +13,12 @@
 //!
 //! An emptyDir of medium `Memory` is a tmpfs, or a plain directory for an agent that may not mount.
 //!
-//! A pod's directory has mode 0750, as a kubelet's does, and those around and below it let others pass. Without a mount
-//! namespace a container reaches its volumes by their paths: where a pod asks for a user of its own, its directory lets
+//! A pod's directory has mode 0750, as a kubelet's does, and those around and below it let others pass. Where containers have
+//! no mount namespace they reach volumes by their paths: there the directory of a pod that asks for a user of its own lets
 //! others pass too, or no container of it could open a volume.
+//!
+//! The directory also says that the pod is this agent's: logs that are kept apart may lie among those of others, and are
+//! touched only as long as their pod has one. So it is made before them and removed after them.
 
 mod empty_dir;
 mod group;
@@ -23,9 +26,10 @@ mod host_path;
 mod locks;
 mod logs;
 mod payload;
+mod progress;
 mod remove;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -41,11 +45,13 @@ use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
+use super::POD_DIR;
 use empty_dir::Memory;
 use group::Group;
 use locks::Locks;
 pub use logs::PodLogs;
 use payload::Payload;
+use progress::{Progress, Step};
 
 const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
@@ -53,8 +59,6 @@ const PROJECTED: &str = "kubernetes.io~projected";
 /// What is made here, and so may be taken down here.
 const PLUGINS: &[&str] = &[EMPTY_DIR, DOWNWARD_API, PROJECTED];
 
-/// For the agent and its group alone.
-const CLOSED: u32 = 0o750;
 /// Others may go through to a path that they know, and see nothing on the way.
 const PASSABLE: u32 = 0o751;
 
@@ -64,6 +68,7 @@ pub struct FileStorage {
     disk: Arc<Disk>,
     /// Calls for one pod run one after another, also when the caller of one has gone: what it began ends first.
     locks: Locks,
+    progress: Progress,
 }
 
 #[derive(Clone, Debug)]
@@ -71,6 +76,8 @@ struct Disk {
     pods: PathBuf,
     /// Where pods log if not in their own directories.
     logs: Option<PodLogs>,
+    /// The containers see volumes by mounts that somebody else makes for them.
+    mounted: bool,
     allocatable: BTreeMap<String, Quantity>,
     memory: Memory,
 }
@@ -80,9 +87,21 @@ impl FileStorage {
     /// to have.
     pub fn new(root: &Path, allocatable: BTreeMap<String, Quantity>) -> Self {
         FileStorage {
-            disk: Arc::new(Disk { pods: root.join("pods"), logs: None, allocatable, memory: Memory::default() }),
+            disk: Arc::new(Disk {
+                pods: root.join("pods"),
+                logs: None,
+                mounted: false,
+                allocatable,
+                memory: Memory::default(),
+            }),
             locks: Locks::default(),
+            progress: Progress::default(),
         }
+    }
+
+    /// The same for containers that see volumes by mounts: nobody else passes through their pods' directories.
+    pub fn for_mounted_volumes(self) -> Self {
+        self.with(|disk| Disk { mounted: true, ..disk })
     }
 
     /// The same for pods that log elsewhere.
@@ -97,7 +116,7 @@ impl FileStorage {
 
     fn with(self, change: impl FnOnce(Disk) -> Disk) -> Self {
         let disk = Arc::unwrap_or_clone(self.disk);
-        FileStorage { disk: Arc::new(change(disk)), locks: self.locks }
+        FileStorage { disk: Arc::new(change(disk)), ..self }
     }
 
     /// The directory of a pod.
@@ -120,16 +139,16 @@ impl FileStorage {
     fn run<'a, T: Send + 'static>(
         &'a self,
         uid: &'a PodUid,
-        work: impl FnOnce(&Disk, &Path) -> Result<T, StorageError> + Send + 'a + 'static,
+        work: impl FnOnce(&Disk, &Path, &Step) -> Result<T, StorageError> + Send + 'a + 'static,
     ) -> BoxFuture<'a, Result<T, StorageError>> {
         let disk = self.disk.clone();
         async move {
             let dir = disk.pod_dir(uid)?;
             let lock = self.locks.lock(uid).await;
-            let path = dir.clone();
+            let (path, step) = (dir.clone(), self.progress.begin(uid, &dir));
             let done = tokio::task::spawn_blocking(move || {
                 let _lock = lock;
-                work(&disk, &path)
+                work(&disk, &path, &step)
             });
             done.await.unwrap_or_else(|error| Err(StorageError::Io { path: dir, error: error.to_string() }))
         }
@@ -140,22 +159,25 @@ impl FileStorage {
 impl PodStorage for FileStorage {
     fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>> {
         let object = pod.clone();
-        self.run(pod.uid(), move |disk, dir| disk.set_up(dir, &object))
+        self.run(pod.uid(), move |disk, dir, step| disk.set_up(dir, &object, step))
     }
 
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.run(uid, |_, dir| remove::volumes(dir))
+        self.run(uid, |_, dir, step| remove::volumes(dir, step))
     }
 
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
         let of = uid.clone();
-        self.run(uid, move |disk, dir| {
+        self.run(uid, move |disk, dir, step| {
             if !unused() {
                 return Ok(());
             }
-            remove::volumes(dir)?;
-            remove::pod(dir)?;
-            disk.logs.as_ref().map_or(Ok(()), |logs| logs.remove(&of))
+            remove::volumes(dir, step)?;
+            step.at(dir);
+            remove::empty_volumes(dir)?;
+            // As long as its directory is there they are known to be ours.
+            disk.logs.as_ref().map_or(Ok(()), |logs| logs.remove(&of))?;
+            remove::pod(dir)
         })
     }
 
@@ -163,30 +185,21 @@ impl PodStorage for FileStorage {
         let disk = self.disk.clone();
         async move {
             let done = tokio::task::spawn_blocking(move || {
-                let uids = entries(&disk.pods)?.into_iter().filter(|path| is_dir(path));
-                let mut uids: BTreeSet<_> =
-                    uids.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect();
-                uids.extend(disk.logs.as_ref().map_or(Ok(vec![]), PodLogs::pods)?);
-                Ok(uids.into_iter().collect())
+                let dirs = entries(&disk.pods)?.into_iter().filter(|path| is_dir(path));
+                Ok(dirs.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect())
             });
             done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
         }
         .boxed()
     }
 
-    fn tidy(&self) -> BoxFuture<'_, Result<(), StorageError>> {
-        let disk = self.disk.clone();
-        async move {
-            let done =
-                tokio::task::spawn_blocking(move || disk.logs.as_ref().map_or(Ok(()), PodLogs::remove_dead_links));
-            done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
-        }
-        .boxed()
+    fn under_way(&self, uid: &PodUid) -> Option<PathBuf> {
+        self.progress.of(uid)
     }
 
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
         let logs = self.log_dir(pod.full_name(), pod.uid(), container);
-        let runs = self.run(pod.uid(), move |_, _| {
+        let runs = self.run(pod.uid(), move |_, _, _| {
             let runs = entries(&logs?)?;
             // A rotated log carries a suffix behind `.log`.
             let number = |path: PathBuf| path.file_name()?.to_str()?.split_once(".log")?.0.parse::<u32>().ok();
@@ -201,18 +214,27 @@ impl Disk {
         Ok(self.pods.join(component(&uid.to_string())?))
     }
 
-    fn set_up(&self, dir: &Path, pod: &PodObject) -> Result<VolumeMounts, StorageError> {
+    fn set_up(&self, dir: &Path, pod: &PodObject, step: &Step) -> Result<VolumeMounts, StorageError> {
         make_dir(&self.pods, PASSABLE)?;
-        make_dir(dir, if names_a_user(pod) { PASSABLE } else { CLOSED })?;
+        make_dir(dir, if !self.mounted && names_a_user(pod) { PASSABLE } else { POD_DIR })?;
         make_dir(&dir.join("volumes"), PASSABLE)?;
         let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
-        volumes.iter().map(|volume| Ok((volume.name.clone(), self.volume(dir, pod, volume)?))).collect()
+        let set_up = |volume: &Volume| {
+            let path = self.volume(dir, pod, volume, step).map_err(|error| of_volume(&volume.name, error))?;
+            Ok((volume.name.clone(), path))
+        };
+        volumes.iter().map(set_up).collect()
     }
 
-    fn volume(&self, dir: &Path, pod: &PodObject, volume: &Volume) -> Result<PathBuf, StorageError> {
+    fn volume(&self, dir: &Path, pod: &PodObject, volume: &Volume, step: &Step) -> Result<PathBuf, StorageError> {
         let name = component(&volume.name)?;
-        let at = |plugin: &str| dir.join("volumes").join(plugin).join(name);
+        let at = |plugin: &str| {
+            let path = dir.join("volumes").join(plugin).join(name);
+            step.at(&path);
+            path
+        };
         if let Some(host_path) = &volume.host_path {
+            step.at(Path::new(&host_path.path));
             return host_path::set_up(&volume.name, host_path);
         }
         if let Some(source) = &volume.downward_api {
@@ -242,8 +264,9 @@ impl Disk {
             });
         }
         let path = at(EMPTY_DIR);
+        make_volume(&path, group)?;
         let source = volume.empty_dir.clone().unwrap_or_default();
-        self.empty_dir(&path, pod, volume, &source, group)?;
+        self.medium(&path, pod, volume, &source, group)?;
         Ok(path)
     }
 
@@ -278,7 +301,8 @@ impl Disk {
         payload.write(path).map_err(|error| io_error(path, &error))
     }
 
-    fn empty_dir(
+    /// Has an emptyDir where its spec wants it.
+    fn medium(
         &self,
         path: &Path,
         pod: &PodObject,
@@ -287,21 +311,17 @@ impl Disk {
         group: Option<Group>,
     ) -> Result<(), StorageError> {
         match source.medium.as_deref().unwrap_or_default() {
-            "" => {}
+            "" => Ok(()),
             "Memory" => {
-                make_volume(path, group)?;
                 let limit = empty_dir::limit(source, pod, self.allocatable.get("memory"));
-                self.memory.set_up(path, limit).map_err(|error| io_error(path, &error))?;
+                self.memory.set_up(path, limit, group).map_err(|error| io_error(path, &error))
             }
-            medium => {
-                return Err(StorageError::Unsupported {
-                    volume: volume.name.clone(),
-                    kind: format!("emptyDir (medium {medium})"),
-                    remedy: "use the medium Memory, or none".into(),
-                });
-            }
+            medium => Err(StorageError::Unsupported {
+                volume: volume.name.clone(),
+                kind: format!("emptyDir (medium {medium})"),
+                remedy: "use the medium Memory, or none".into(),
+            }),
         }
-        make_volume(path, group)
     }
 }
 
@@ -332,25 +352,34 @@ fn names_a_user(pod: &PodObject) -> bool {
     of_pod.into_iter().chain(of_each).any(|ids| ids != (None, None))
 }
 
-/// Makes the directory of a volume: who may write is for the containers to agree on. What they make in it is of the pod's
-/// group, if that has one.
+/// The mode of a new volume: who may write is for the containers to agree on. What they make in it is of the pod's group, if
+/// that has one.
+fn mode_of_volume(group: Option<Group>) -> u32 {
+    group.map_or(0o777, |group| group.of_dir(0o777))
+}
+
+/// Makes the directory of a volume. One that is there is the containers', mode and group too. So it has its name only once it
+/// is whole.
 fn make_volume(path: &Path, group: Option<Group>) -> Result<(), StorageError> {
-    path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
-    match group {
-        None => make_dir(path, 0o777),
-        Some(group) => {
-            make_dir(path, group.of_dir(0o777))?;
-            group.own(path).map_err(|error| io_error(path, &error))?;
-            // Whoever is not root loses that bit with a change of the group.
-            make_dir(path, group.of_dir(0o777))
-        }
+    if is_dir(path) {
+        return Ok(());
     }
+    path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
+    // No volume can have a dot in its name.
+    let new = path.with_extension("new");
+    make_dir(&new, mode_of_volume(group))?;
+    if let Some(group) = group {
+        group.own(&new).map_err(|error| io_error(&new, &error))?;
+        // Whoever is not root loses the group's bit with a change of the group.
+        make_dir(&new, mode_of_volume(Some(group)))?;
+    }
+    fs::rename(&new, path).map_err(|error| io_error(path, &error))
 }
 
 /// Makes a directory and its parents, with a mode that the process's mask does not lessen.
 fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
     let make = || -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(CLOSED).create(path)?;
+        DirBuilder::new().recursive(true).mode(POD_DIR).create(path)?;
         if fs::metadata(path)?.permissions().mode() & 0o7777 != mode {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
@@ -371,6 +400,14 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, StorageError> {
 /// A directory itself, not a link to one.
 fn is_dir(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+}
+
+/// Says which volume the file system refused something for.
+fn of_volume(name: &str, error: StorageError) -> StorageError {
+    match error {
+        StorageError::Io { .. } => StorageError::Volume { volume: name.to_owned(), reason: error.to_string() },
+        error => error,
+    }
 }
 
 fn io_error(path: &Path, error: &io::Error) -> StorageError {

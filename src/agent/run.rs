@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::actors::admission::AdmissionHandler;
 use crate::actors::containers::perform::ContainersConfig;
-use crate::actors::engine::{EngineConfig, StartEngineError};
-use crate::actors::node::{Node, NodeConfig, NodePorts};
+use crate::actors::engine::EngineConfig;
+use crate::actors::node::{Node, NodeConfig, NodePorts, StartNodeError};
 use crate::actors::ports::{Clock, SourceKind, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
@@ -55,8 +55,8 @@ pub(crate) enum RunError {
     Root(#[from] RootError),
     #[error("no manifest is at {}: check --manifests, since --until-finished does not wait for one to come", .0.display())]
     NoManifest(PathBuf),
-    #[error("cannot start the engine's threads")]
-    Engine(#[from] StartEngineError),
+    #[error(transparent)]
+    Node(#[from] StartNodeError),
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
     #[error(transparent)]

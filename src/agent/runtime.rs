@@ -89,7 +89,9 @@ impl Runtime {
             #[cfg(feature = "cri")]
             Runtime::Cri(_) => {
                 use crate::adapters::storage::PodLogs;
-                storage.with_logs(PodLogs { pods: logs.join("pods"), links: logs.join("containers") })
+                storage
+                    .for_mounted_volumes()
+                    .with_logs(PodLogs { pods: logs.join("pods"), links: logs.join("containers") })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => storage.without_mounts(),

@@ -8,6 +8,7 @@
 mod plan;
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use parking_lot::Mutex;
 use podwright_metrics::Metrics;
+use tokio::time::timeout;
 
 use super::plan::{is_directory_unused, running};
 use crate::desired::Desired;
@@ -25,24 +27,26 @@ use crate::metered::guarded;
 use crate::observer::Observer;
 use crate::ports::{
     Clock, ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError, RuntimePod,
+    within,
 };
-use crate::time::{Grace, Time};
 
-use plan::{Dead, Keep, garbage, may_have_garbage};
+use plan::{Keep, garbage, may_have_garbage};
 
 /// How many pods are cleaned at once: a removal that takes long holds up no other, and all of them leave the runtime room
 /// for starts.
 const PARALLEL: usize = 4;
-/// How often the storage is tidied (upstream `ContainerGCPeriod`, kubelet 1.36).
-const TIDY_PERIOD: Duration = Duration::from_secs(60);
+
+/// How long what is dead of one pod may hold up a sweep: longer than any call to a runtime but one that has to stop something. The
+/// next sweep asks again.
+const COLLECT_LIMIT: Duration = Duration::from_secs(180);
+/// The same for what one pod left on disk. What was begun goes on, and may be done when the next sweep asks.
+const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What is kept between sweeps.
 #[derive(Debug, Default)]
 pub(super) struct SweepState {
     /// Why something cannot be removed, as long as that is so.
     failing: Mutex<Option<Failing>>,
-    /// When the storage was last tidied.
-    tidied: Mutex<Option<Time>>,
 }
 
 /// One sweep, in the background of a pass.
@@ -62,20 +66,21 @@ pub(super) struct Sweep {
 impl Sweep {
     pub(super) async fn run(&self, listed: Vec<RuntimePod>) {
         let with_garbage: Vec<&RuntimePod> = listed.iter().filter(|pod| may_have_garbage(pod)).collect();
-        let failures: Vec<String> =
-            stream::iter(with_garbage)
-                .map(|pod| async move {
-                    self.collect(pod).await.err().map(|error| format!("pod {}: {error}", pod.full_name))
-                })
-                .buffer_unordered(PARALLEL)
-                .filter_map(|failure| async { failure })
-                .collect()
-                .await;
+        let failures: Vec<String> = stream::iter(with_garbage)
+            .map(|pod| async move {
+                let collected = timeout(COLLECT_LIMIT, self.collect(pod)).await;
+                let slow = || format!("not done after {} s", COLLECT_LIMIT.as_secs());
+                let error = collected.map_or_else(|_| Some(slow()), |done| done.err().map(|it| it.to_string()));
+                error.map(|error| format!("pod {}: {error}", pod.full_name))
+            })
+            .buffer_unordered(PARALLEL)
+            .filter_map(|failure| async { failure })
+            .collect()
+            .await;
         self.tell(&failures);
         if let Some(left) = self.remove_cgroups(&listed).await {
             self.remove_directories(&listed, &left).await;
         }
-        self.tidy().await;
     }
 
     /// Removes what is garbage of one pod. What cannot be removed now is tried again by the next sweep.
@@ -89,21 +94,14 @@ impl Sweep {
             runs.any(|run| run.id == *id && run.state == ContainerState::Exited)
         };
         let garbage = garbage(pod, if over { Keep::Nothing } else { Keep::Newest }, read);
-        for dead in &garbage.containers {
-            self.remove(dead).await?;
+        for run in &garbage.containers {
+            // The newest log of a pod that goes on is kept by the container that is kept.
+            guarded(&self.metrics, || self.runtime.remove_container(run, false)).await?;
         }
         for sandbox in &garbage.sandboxes {
             guarded(&self.metrics, || self.runtime.remove_sandbox(sandbox)).await?;
         }
         Ok(())
-    }
-
-    async fn remove(&self, Dead { id, may_run }: &Dead) -> Result<(), RuntimeError> {
-        if *may_run {
-            guarded(&self.metrics, || self.runtime.stop_container(id, Grace::MIN.duration())).await?;
-        }
-        // The newest log of a pod that goes on is kept by the container that is kept.
-        guarded(&self.metrics, || self.runtime.remove_container(id, false)).await
     }
 
     /// Tells once when something begins to stay behind, and once when all of it has gone.
@@ -137,16 +135,20 @@ impl Sweep {
         let unused = |uid: &PodUid, runs| is_directory_unused(self.is_wanted(uid), self.engine.is_pod_known(uid), runs);
         let unused_unless_running: Vec<PodUid> = pods.into_iter().filter(|uid| unused(uid, false)).collect();
         let runs = if unused_unless_running.is_empty() { HashSet::default() } else { running(listed) };
-        let (mut found, mut failed) = (0, 0);
-        for uid in unused_unless_running {
-            if kept.contains(&uid) || !unused(&uid, runs.contains(&uid)) {
-                continue;
-            }
-            found += 1;
+        let goes = |uid: &PodUid| !kept.contains(uid) && unused(uid, runs.contains(uid));
+        let removals = stream::iter(unused_unless_running.into_iter().filter(goes)).map(|uid| async {
             // A pod with a UID of its own may come back right now, so the last word is asked when nothing else is under way.
             let (engine, desired, asked) = (self.engine.clone(), self.desired.clone(), uid.clone());
             let unused = move || !engine.is_pod_known(&asked) && desired.pod(&asked).is_none();
-            if let Err(error) = self.storage.remove_pod(&uid, Box::new(unused)).await {
+            let removal = self.storage.remove_pod(&uid, Box::new(unused));
+            let removed = within(REMOVE_LIMIT, &*self.storage, &uid, removal).await;
+            (uid, removed)
+        });
+        let mut removals = pin!(removals.buffer_unordered(PARALLEL));
+        let (mut found, mut failed) = (0, 0);
+        while let Some((uid, removed)) = removals.next().await {
+            found += 1;
+            if let Err(error) = removed {
                 failed += 1;
                 tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed");
             }
@@ -179,18 +181,6 @@ impl Sweep {
             }
         }
         Some(left)
-    }
-
-    async fn tidy(&self) {
-        let now = self.clock.now();
-        let due = self.state.tidied.lock().is_none_or(|last| now.since(last) >= TIDY_PERIOD);
-        if !due {
-            return;
-        }
-        *self.state.tidied.lock() = Some(now);
-        if let Err(error) = self.storage.tidy().await {
-            tracing::warn!(%error, "what is left of pods that are gone was not removed");
-        }
     }
 
     fn is_wanted(&self, uid: &PodUid) -> bool {

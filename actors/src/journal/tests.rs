@@ -16,8 +16,8 @@ struct Slow {
 }
 
 impl Checkpoint for Slow {
-    fn load(&self) -> Vec<String> {
-        self.saved.lock().last().cloned().unwrap_or_default()
+    fn load(&self) -> Result<Vec<String>, CheckpointError> {
+        Ok(self.saved.lock().last().cloned().unwrap_or_default())
     }
 
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
@@ -38,7 +38,7 @@ impl Checkpoint for Slow {
 }
 
 fn open(store: &Arc<Slow>) -> (Arc<Journal>, Vec<(PodUid, PodStatus)>) {
-    let (journal, statuses) = Journal::open(store.clone());
+    let (journal, statuses) = Journal::open(store.clone()).unwrap();
     let journal = Arc::new(journal);
     let writer = journal.clone();
     tokio::spawn(async move { writer.run().await });
@@ -106,7 +106,7 @@ async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
     assert!(begin.elapsed() < Duration::from_secs(2));
     store.broken.store(false, Ordering::Relaxed);
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(store.load().len(), 2);
+    assert_eq!(store.load().unwrap().len(), 2);
 
     store.stuck.store(true, Ordering::Relaxed);
     journal.note(&pod("c").build(), Ending::Ended, &failed("x"));
@@ -120,7 +120,7 @@ fn an_entry_that_cannot_be_read_costs_no_other() {
     let good = |uid: &str| format!(r#"{{"uid":"{uid}","pod":"n/p","ending":"Ended","status":{{"phase":"Failed"}}}}"#);
     let store = Slow::default();
     store.saved.lock().push(vec![good("a"), r#"{"uid":"b","ending":"Vanished"}"#.into(), "x".into(), good("c")]);
-    let (journal, statuses) = Journal::open(Arc::new(store));
+    let (journal, statuses) = Journal::open(Arc::new(store)).unwrap();
     assert_eq!(statuses.len(), 2);
     assert_eq!(journal.ending(&"b".into()), None);
 }

@@ -12,7 +12,8 @@ use crate::pod::PodObject;
 ///
 /// Where the node may not make cgroups, or another makes them, every pod's is taken to be there, and none is listed.
 pub trait PodCgroups: Send + Sync + 'static {
-    /// Whether the pod's cgroup is there.
+    /// Whether the pod's cgroup is there. That it is missing is said only where it could be made: what runs in the pod is stopped
+    /// for it.
     fn exists<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<bool, CgroupError>>;
 
     /// Makes the pod's cgroup, with the limits that its spec asks for.

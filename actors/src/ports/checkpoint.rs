@@ -10,15 +10,18 @@ use futures_util::future::BoxFuture;
 pub trait Checkpoint: Send + Sync + 'static {
     /// The records that were saved last; none if none were. Called once, before the first save. Blocks.
     ///
-    /// What cannot be read is put aside and told of, and does not keep the node from starting.
-    fn load(&self) -> Vec<String>;
+    /// What is damaged is put aside and told of, and does not keep the node from starting.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if what may be there cannot be read now: it must not be replaced by what is known without it.
+    fn load(&self) -> Result<Vec<String>, CheckpointError>;
 
     /// Replaces all records, wholly or not at all. Once it succeeded they outlive a loss of power. A record has no line
     /// break. One call is made at a time.
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>>;
 }
 
-/// Records could not be written.
+/// Records could not be written, or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {error}", path = .path.display())]
 pub struct CheckpointError {
@@ -33,8 +36,8 @@ pub struct CheckpointError {
 pub struct NoCheckpoint;
 
 impl Checkpoint for NoCheckpoint {
-    fn load(&self) -> Vec<String> {
-        Vec::new()
+    fn load(&self) -> Result<Vec<String>, CheckpointError> {
+        Ok(Vec::new())
     }
 
     fn save(&self, _: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {

@@ -23,9 +23,6 @@ pub type RuntimeFuture<'a, T> = BoxFuture<'a, Result<T, RuntimeError>>;
 ///
 /// [`pod_status`]: ContainerRuntime::pod_status
 pub trait ContainerRuntime: Send + Sync + 'static {
-    /// Name and version of the runtime, for logs, node status and `explain`.
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion>;
-
     /// Every pod that has a sandbox or a container, whatever their state.
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>>;
 
@@ -128,15 +125,6 @@ impl fmt::Display for RuntimeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.get().map_or("unknown", String::as_str))
     }
-}
-
-/// Who runs the containers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuntimeVersion {
-    /// `containerd`, `process`.
-    pub name: String,
-    /// Its version.
-    pub version: String,
 }
 
 /// A call to the runtime failed.

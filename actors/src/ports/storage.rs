@@ -1,8 +1,9 @@
 //! A pod's directory on the node and the volumes in it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
@@ -23,20 +24,33 @@ pub trait PodStorage: Send + Sync + 'static {
     /// Takes the pod's volumes down.
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Takes down what volumes are left and removes the pod's directories, if `unused` says so once nothing else is being
+    /// Takes down what volumes are left and removes the pod's logs and its directory, if `unused` says so once nothing else is being
     /// done for the pod: one that came back in the meantime keeps what it has.
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Every pod that has a directory, of its own or for its logs.
+    /// Every pod that has a directory here. What others have for theirs is not looked at.
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>>;
 
-    /// Removes what belongs to no pod any more: links to logs that are gone. There may be nothing of the kind.
-    fn tidy(&self) -> BoxFuture<'_, Result<(), StorageError>> {
-        Box::pin(async { Ok(()) })
+    /// What is being worked on for a pod right now, if that can be told: what a call waits for that does not end.
+    fn under_way(&self, uid: &PodUid) -> Option<PathBuf> {
+        let _ = uid;
+        None
     }
 
     /// How often the container was started, as its log directory tells; `None` if it tells nothing.
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>>;
+}
+
+/// Waits for a call for a pod, but no longer than `limit`: a file system that hangs, hangs for all who ask it. What the call began
+/// goes on.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    storage: &dyn PodStorage,
+    uid: &PodUid,
+    call: BoxFuture<'_, Result<T, StorageError>>,
+) -> Result<T, StorageError> {
+    let slow = |_| Err(StorageError::Slow { path: storage.under_way(uid), after: limit });
+    tokio::time::timeout(limit, call).await.unwrap_or_else(slow)
 }
 
 /// A volume or directory could not be handled.
@@ -67,6 +81,17 @@ pub enum StorageError {
         volume: String,
         /// What stays mounted, and who holds it.
         reason: String,
+    },
+    /// The file system does not answer.
+    #[error(
+        "{path} is not done after {} s: see whether the file system there answers",
+        .after.as_secs(), path = .path.as_deref().unwrap_or(Path::new("a directory")).display()
+    )]
+    Slow {
+        /// Where, if that is known.
+        path: Option<PathBuf>,
+        /// How long it was waited for.
+        after: Duration,
     },
     /// The file system refused.
     #[error("{path}: {error}", path = .path.display())]

@@ -16,7 +16,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -44,8 +43,8 @@ const GONE_WITHIN: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Trees {
     mount: PathBuf,
-    /// The system does not let us.
-    refused: AtomicBool,
+    /// Whether the system lets us, once that was seen.
+    allowed: Mutex<Option<bool>>,
     /// What the pods of the burstable class ask for, in thousandths of a core.
     burstable: Mutex<HashMap<PodUid, i64>>,
 }
@@ -59,12 +58,12 @@ impl Default for Trees {
 impl Trees {
     /// Those of a file system that is mounted there.
     fn at(mount: &Path) -> Self {
-        Trees { mount: mount.to_owned(), refused: false.into(), burstable: Mutex::default() }
+        Trees { mount: mount.to_owned(), allowed: Mutex::default(), burstable: Mutex::default() }
     }
 
     /// Whether they are made here.
     fn is_ours(&self, cgroups: &Cgroups) -> bool {
-        cgroups.driver == Driver::Cgroupfs && !self.refused.load(Ordering::Relaxed)
+        cgroups.driver == Driver::Cgroupfs && cgroups.shared && *self.allowed.lock() != Some(false)
     }
 
     /// Whether the pod has its cgroup. Also notes what it asks for, so that its class gets a share for all its pods, those of
@@ -75,7 +74,28 @@ impl Trees {
         }
         self.note(cgroups, pod);
         let path = cgroups.of_pod(pod);
-        self.limited(cgroups.version).iter().all(|(_, tree)| below(tree, &path).is_dir())
+        let missing = self.limited(cgroups.version).into_iter().map(|(_, tree)| below(&tree, &path));
+        let missing: Vec<PathBuf> = missing.filter(|dir| !dir.is_dir()).collect();
+        missing.is_empty() || !self.may_make(&missing)
+    }
+
+    /// Whether cgroups that are not there are missing: nobody who runs without does so for want of one that cannot be made.
+    fn may_make(&self, dirs: &[PathBuf]) -> bool {
+        if *self.allowed.lock() == Some(true) {
+            return true;
+        }
+        let refused = dirs.iter().find_map(|dir| tried(dir).err().filter(|(_, error)| is_refusal(error)));
+        match refused {
+            Some((path, error)) => self.note_refusal(&path, &error),
+            None => *self.allowed.lock() = Some(true),
+        }
+        *self.allowed.lock() == Some(true)
+    }
+
+    fn note_refusal(&self, path: &Path, error: &io::Error) {
+        if self.allowed.lock().replace(false) != Some(false) {
+            tracing::warn!(path = %path.display(), %error, "may not make cgroups: pods have no limits as a whole");
+        }
     }
 
     fn note(&self, cgroups: &Cgroups, pod: &PodObject) {
@@ -95,10 +115,7 @@ impl Trees {
         let made = self.try_make(cgroups, cpu_millis, pod);
         match made {
             Err((path, error)) if is_refusal(&error) => {
-                if !self.refused.swap(true, Ordering::Relaxed) {
-                    let path = path.display();
-                    tracing::warn!(%path, %error, "may not make cgroups: pods have no limits as a whole");
-                }
+                self.note_refusal(&path, &error);
                 Ok(())
             }
             made => made.map_err(io_error),
@@ -108,17 +125,21 @@ impl Trees {
     fn try_make(&self, cgroups: &Cgroups, cpu_millis: i64, pod: &PodObject) -> Result<(), (PathBuf, io::Error)> {
         let (version, path) = (cgroups.version, cgroups.of_pod(pod));
         let all = cgroups.all_pods();
+        let share = limits::share(version, cpu_millis);
+        let best_effort = limits::share(version, 0);
         for (controller, tree) in self.limited(version) {
+            let of_all = below(&tree, &all);
             let mut dir = tree.clone();
             for name in path.split('/').filter(|name| !name.is_empty()) {
                 delegate(version, &dir);
                 dir.push(name);
-                make_dir(&dir)?;
+                // What is made for the pods has what they have. What was there is somebody else's to share out.
+                if make_dir(&dir)? && of_all.starts_with(&dir) && controller.is_none_or(|it| it == share.controller) {
+                    set(&dir, &share)?;
+                }
             }
-            let share = limits::share(version, cpu_millis);
-            let best_effort = limits::share(version, 0);
             // A class is made with its first pod.
-            let above = [(all.clone(), share), (format!("{all}/besteffort"), best_effort)];
+            let above = [(all.clone(), share.clone()), (format!("{all}/besteffort"), best_effort.clone())];
             let above = above.into_iter().filter(|(at, _)| path.starts_with(&format!("{at}/")));
             let own = limits::of_pod(version, pod).into_iter().map(|setting| (path.clone(), setting));
             for (at, setting) in
@@ -231,11 +252,24 @@ fn io_error((path, error): (PathBuf, io::Error)) -> CgroupError {
     CgroupError::Io { path, error: error.to_string() }
 }
 
-fn make_dir(path: &Path) -> Result<(), (PathBuf, io::Error)> {
+/// Whether it was not there.
+fn make_dir(path: &Path) -> Result<bool, (PathBuf, io::Error)> {
     match fs::create_dir(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err((path.to_owned(), error)),
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        made => made.map(|()| true).map_err(|error| (path.to_owned(), error)),
     }
+}
+
+/// Tries whether a cgroup could be made: makes the first that is not there on the way to it, and removes that again.
+fn tried(dir: &Path) -> Result<(), (PathBuf, io::Error)> {
+    let missing = dir.ancestors().take_while(|dir| !dir.is_dir()).last();
+    if let Some(missing) = missing
+        && make_dir(missing)?
+    {
+        // Where another made one in it meanwhile it stays.
+        let _ = fs::remove_dir(missing);
+    }
+    Ok(())
 }
 
 /// Lets the cgroups below this one have limits: in version 2 each has to be told so.

@@ -82,7 +82,6 @@ impl Client {
         runtime.version(VersionRequest) -> VersionResponse, Version within LIMIT;
         runtime.status(StatusRequest) -> StatusResponse, Status within LIMIT;
         runtime.runtime_config(RuntimeConfigRequest) -> RuntimeConfigResponse, RuntimeConfig within LIMIT;
-        runtime.run_pod_sandbox(RunPodSandboxRequest) -> RunPodSandboxResponse, RunPodSandbox within RUN_SANDBOX_LIMIT;
         runtime.stop_pod_sandbox(StopPodSandboxRequest) -> StopPodSandboxResponse, StopPodSandbox within LIMIT;
         runtime.remove_pod_sandbox(RemovePodSandboxRequest) -> RemovePodSandboxResponse, RemovePodSandbox within LIMIT;
         runtime.pod_sandbox_status(PodSandboxStatusRequest) -> PodSandboxStatusResponse, PodSandboxStatus within LIMIT;
@@ -100,11 +99,28 @@ impl Client {
         images.image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse, ImageFsInfo within LIMIT;
     }
 
+    /// Where the runtime listens.
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// Asks who is there; `name` learns its name. Whoever answers speaks version 1 of the interface, whatever it calls it.
     pub(super) async fn greet(&self, name: &RuntimeName) -> Result<v1::VersionResponse, RuntimeError> {
         let version = self.version(v1::VersionRequest { version: "v1".to_owned() }).await?;
         name.learn(&version.runtime_name);
         Ok(version)
+    }
+
+    /// Makes and starts a sandbox; counted by its handler too.
+    pub(super) async fn run_pod_sandbox(
+        &self,
+        request: v1::RunPodSandboxRequest,
+    ) -> Result<v1::RunPodSandboxResponse, RuntimeError> {
+        let (mut service, handler, start) = (self.runtime.clone(), request.runtime_handler.clone(), Instant::now());
+        let call = async move { service.run_pod_sandbox(request).await };
+        let answer = self.call(RuntimeOperation::RunPodSandbox, Some(RUN_SANDBOX_LIMIT), call).await;
+        self.metrics.containers.sandbox_run(&handler, start.elapsed(), answer.is_err());
+        answer
     }
 
     /// Asks a container to stop and waits until it has, or was killed after `grace`, in whole seconds that are rounded up.

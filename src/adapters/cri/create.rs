@@ -101,36 +101,44 @@ pub(super) async fn container(inner: Arc<Inner>, config: ContainerConfig) -> Res
     let config = Arc::new(config);
     let seen = seen(&inner, &config).await?;
     let assigned = inner.assigned(&facts, &config.pod).await?;
-    let mut wanted = container_config(&facts, &assigned, &config, &seen)?;
+    let wanted = container_config(&facts, &assigned, &config, &seen)?;
     let sandbox_config = sandbox_config(&facts, &assigned, &config.pod, sandbox.attempt)?;
     let (known, of, ips) = (Arc::clone(&facts), Arc::clone(&config), sandbox.ips);
     blocking(move || files::prepare(&known, &of, &ips)).await?;
-    let made = |id: String| -> Made { (id.into(), config.spec_hash) };
+    let id = make_or_find(&inner, &config, wanted, sandbox_config).await?;
+    let (layout, of, made) = (facts.layout.clone(), Arc::clone(&config), id.clone());
+    blocking(move || {
+        files::link_log(&layout, &of, &made);
+        Ok(())
+    })
+    .await?;
+    Ok((id.into(), config.spec_hash))
+}
+
+/// The id of a container that was made just now, or before by a call whose answer did not come.
+async fn make_or_find(
+    inner: &Inner,
+    config: &ContainerConfig,
+    mut wanted: v1::ContainerConfig,
+    sandbox_config: v1::PodSandboxConfig,
+) -> Result<String, RuntimeError> {
     for name in 0..NAMES {
         let attempt = config.restart_count + name;
         wanted.metadata.get_or_insert_default().attempt = attempt;
         let request = v1::CreateContainerRequest {
-            pod_sandbox_id: sandbox_id.clone(),
+            pod_sandbox_id: config.sandbox.as_str().to_owned(),
             config: Some(wanted.clone()),
             sandbox_config: Some(sandbox_config.clone()),
         };
         let error = match inner.client.create_container(request).await {
-            Ok(answer) => {
-                let (layout, of, id) = (facts.layout.clone(), Arc::clone(&config), answer.container_id.clone());
-                blocking(move || {
-                    files::link_log(&layout, &of, &id);
-                    Ok(())
-                })
-                .await?;
-                return Ok(made(answer.container_id));
-            }
+            Ok(answer) => return Ok(answer.container_id),
             Err(error) if !may_have_happened(&error) => return Err(error),
             Err(error) => error,
         };
         let (uid, container) = (config.pod.uid(), &config.name);
         tracing::warn!(pod.uid = %uid, %container, attempt, %error, "looking for a container that may have been made");
-        match find_container(&inner, &config, attempt).await {
-            Ok(Some(found)) if is_as_wanted(&found, &wanted) => return Ok(made(found.id)),
+        match find_container(inner, config, attempt).await {
+            Ok(Some(found)) if is_as_wanted(&found, &wanted) => return Ok(found.id),
             Ok(Some(found)) => inner.remove_container(found.id).await?,
             Ok(None) => {}
             Err(_) => return Err(error),

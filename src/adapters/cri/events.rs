@@ -27,7 +27,8 @@ pub(super) struct Events {
     pub(super) inner: Arc<Inner>,
     pub(super) name: RuntimeName,
     pub(super) news: Arc<News>,
-    /// Whether the present stream has shown that it brings something: some runtimes open one and stay silent.
+    /// Whether the present stream brings every event, and has shown that it brings some: there are runtimes that open one and
+    /// stay silent.
     pub(super) flowing: Arc<AtomicBool>,
     pub(super) metrics: Metrics,
 }
@@ -58,12 +59,13 @@ impl Events {
                 }
                 Ok(version) => {
                     self.inner.forget_facts();
+                    let tells_all = tells_every_client(&version.runtime_name, &version.runtime_version);
                     let version = format!("{} {}", version.runtime_name, version.runtime_version);
                     if known.as_ref() != Some(&version) {
                         self.tell(&version).await;
                         told = false;
                     }
-                    let end = self.follow().await;
+                    let end = self.follow(tells_all).await;
                     if self.flowing.swap(false, Ordering::Relaxed) {
                         tracing::debug!("container events ended");
                     }
@@ -98,8 +100,8 @@ impl Events {
         }
     }
 
-    /// Follows the stream to its end.
-    async fn follow(&self) -> End {
+    /// Follows the stream to its end. Of one that others take events from they are hints, and lists make up for the rest.
+    async fn follow(&self, tells_all: bool) -> End {
         let pleg = &self.metrics.pleg;
         let mut stream = match self.client.events().await {
             Ok(stream) => stream,
@@ -117,7 +119,7 @@ impl Events {
             match stream.message().await {
                 Ok(Some(event)) => {
                     any = true;
-                    self.flowing.store(true, Ordering::Relaxed);
+                    self.flowing.store(tells_all, Ordering::Relaxed);
                     if let Some(age) = age(&event) {
                         pleg.stream_latency(age);
                     }
@@ -140,6 +142,18 @@ impl Events {
     }
 }
 
+/// Whether a runtime tells each event to all who listen. containerd does from 2.0 on (its pull request 9661), CRI-O from 1.28 on
+/// (its pull request 6838); before, whoever comes first takes it. Of others nothing is known.
+fn tells_every_client(name: &str, version: &str) -> bool {
+    let mut numbers = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
+    match name {
+        "containerd" => major >= 2,
+        "cri-o" => (major, minor) >= (1, 28),
+        _ => false,
+    }
+}
+
 /// How long ago it happened, where the clocks agree so far.
 fn age(event: &v1::ContainerEventResponse) -> Option<Duration> {
     let at = Duration::from_nanos(u64::try_from(event.created_at).ok()?);
@@ -151,4 +165,26 @@ fn pod_of(event: &v1::ContainerEventResponse) -> Option<PodUid> {
     let of_sandbox = event.pod_sandbox_status.as_ref().map(|sandbox| &sandbox.labels);
     let mut labels = of_sandbox.into_iter().chain(event.containers_statuses.iter().map(|status| &status.labels));
     labels.find_map(|labels| labels.get(labels::POD_UID)).map(|uid| PodUid::new(uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_tells_an_event_once_is_not_relied_on() {
+        for (name, version, relied_on) in [
+            ("containerd", "v2.0.0", true),
+            ("containerd", "2.1.4-beta.0", true),
+            ("containerd", "v1.7.24", false),
+            ("containerd", "1.7.24~ds1", false),
+            ("containerd", "", false),
+            ("cri-o", "1.28.0", true),
+            ("cri-o", "1.27.9", false),
+            ("cri-o", "2.0.0", true),
+            ("another", "9.9.9", false),
+        ] {
+            assert_eq!(tells_every_client(name, version), relied_on, "{name} {version}");
+        }
+    }
 }

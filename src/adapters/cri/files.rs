@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use super::config::{Facts, Layout, hosts, labels};
 use super::v1;
 use crate::adapters::log::{end_of_log, remove_run};
-use crate::adapters::{sub_path, tree};
+use crate::adapters::{POD_DIR, sub_path, tree};
 
 /// Where a node keeps what its pods inherit.
 const NODE_HOSTS: &str = "/etc/hosts";
@@ -66,8 +66,17 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), RuntimeError> {
     write().map_err(|error| failed(path, &error))
 }
 
-pub(super) fn make_dir(path: &Path) -> Result<(), RuntimeError> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(|error| failed(path, &error))
+fn make_dir(path: &Path) -> Result<(), RuntimeError> {
+    make_dir_with_mode(path, 0o755)
+}
+
+/// Makes the directory of a pod, as the storage does.
+pub(super) fn make_pod_dir(layout: &Layout, uid: &str) -> Result<(), RuntimeError> {
+    make_dir_with_mode(&layout.pods.join(uid), POD_DIR)
+}
+
+fn make_dir_with_mode(path: &Path, mode: u32) -> Result<(), RuntimeError> {
+    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| failed(path, &error))
 }
 
 fn failed(path: &Path, error: &io::Error) -> RuntimeError {

@@ -43,9 +43,11 @@ impl ImageName {
         format!("{host}/{library}{path}")
     }
 
-    /// The same with its tag and digest: how runtimes list it.
+    /// One name for all the ways to write it, which is how runtimes list it: the repository with the digest, which leaves a tag
+    /// without a meaning, else with the tag.
     pub(super) fn normal(&self) -> String {
-        format!("{}{}", self.repository(), self.split().1)
+        let rest = self.split().1;
+        format!("{}{}", self.repository(), rest.find('@').map_or(rest, |digest| &rest[digest..]))
     }
 
     /// The repository as it was written, and the rest.
@@ -187,13 +189,18 @@ mod tests {
     }
 
     #[test]
-    fn a_normal_name_keeps_tag_and_digest() {
+    fn a_normal_name_is_one_for_all_ways_to_write_it() {
         let digest = format!("@sha256:{}", "0a".repeat(32));
-        for (name, normal) in [("busybox", "docker.io/library/busybox:latest"), ("h:1/a:2", "h:1/a:2")] {
+        let by_digest = format!("docker.io/a/b{digest}");
+        for (name, normal) in [
+            ("busybox", "docker.io/library/busybox:latest"),
+            ("docker.io/busybox:latest", "docker.io/library/busybox:latest"),
+            ("h:1/a:2", "h:1/a:2"),
+            (&format!("a/b{digest}"), &by_digest),
+            (&format!("index.docker.io/a/b:1{digest}"), &by_digest),
+        ] {
             assert_eq!(ImageName::parse(name).unwrap().normal(), normal);
         }
-        let both = format!("a/b:1{digest}");
-        assert_eq!(ImageName::parse(&both).unwrap().normal(), format!("docker.io/{both}"));
     }
 
     #[test]

@@ -46,8 +46,10 @@ type PullKey = (ImageName, Vec<Login>);
 /// The images of sandboxes.
 #[derive(Default)]
 struct SandboxImages {
-    /// The sandboxes that were asked.
+    /// The sandboxes that were asked and answered.
     asked: HashSet<String>,
+    /// Those of which it was told that they cannot be described.
+    told: HashSet<String>,
     /// What they said. The next sandbox will need it too, so it is kept when they go.
     images: HashSet<String>,
 }
@@ -118,10 +120,9 @@ impl Images {
     }
 
     async fn may_use(&self, name: &ImageName, id: &str, secrets: &PodSecrets) -> bool {
-        let repository = name.repository();
-        let (shown, records) = (secrets.marks(&repository), self.records.clone());
-        let (name, id) = (name.as_str().to_owned(), id.to_owned());
-        blocking(move || Ok(records.may_use(&name, &id, &repository, &shown))).await.unwrap_or(false)
+        let (shown, records) = (secrets.marks(&name.repository()), self.records.clone());
+        let (name, id) = (name.clone(), id.to_owned());
+        blocking(move || Ok(records.may_use(&name, &id, &shown))).await.unwrap_or(false)
     }
 
     async fn pull(

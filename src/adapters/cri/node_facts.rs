@@ -9,10 +9,13 @@ use podwright_actors::ports::RuntimeError;
 use super::client::Client;
 use super::config::{Cgroups, ClusterDns, Driver, Facts, Layout, Resolver, Version};
 use super::inner::blocking;
-use super::{NodeSettings, cgroups, v1};
+use super::{Endpoint, NodeSettings, cgroups, v1};
 
 /// What `statfs(2)` says of the one tree of version 2 (`linux/magic.h`).
 const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
+
+/// What the kernel calls the namespace of cgroups that it begins with (`PROC_CGROUP_INIT_INO`, `linux/proc_ns.h`).
+const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 
 /// Where a node keeps how it resolves names.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -50,6 +53,10 @@ pub(super) async fn read_facts(
         Some(v1::CgroupDriver::Cgroupfs) => Driver::Cgroupfs,
         None => settings.cgroup_driver.into(),
     };
+    let shared = driver == Driver::Systemd || shares_cgroups(client.endpoint()).await;
+    if !shared {
+        tracing::warn!("the runtime has a tree of cgroups that is not seen here: pods have no limits as a whole");
+    }
     let deep =
         |handler: &v1::RuntimeHandler| handler.features.is_some_and(|features| features.recursive_read_only_mounts);
     let own_users = |handler: &v1::RuntimeHandler| handler.features.is_some_and(|features| features.user_namespaces);
@@ -64,7 +71,7 @@ pub(super) async fn read_facts(
             layout,
             resolver: resolver(&settings),
             cluster_dns: ClusterDns { servers: settings.cluster_dns, domain: settings.cluster_domain },
-            cgroups: Cgroups { version, driver, root: settings.cgroup_root },
+            cgroups: Cgroups { version, driver, root: settings.cgroup_root, shared },
             cpu_millis: std::thread::available_parallelism()
                 .map_or(1000, |cores| i64::try_from(cores.get()).unwrap_or(i64::MAX / 1000) * 1000),
             memory: memory(&read("/proc/meminfo")),
@@ -78,6 +85,19 @@ pub(super) async fn read_facts(
         })
     })
     .await
+}
+
+/// Whether the runtime has the same tree of cgroups as this process. A namespace of cgroups (cgroup_namespaces(7)) has one of
+/// its own, and one that is made in it is not where the runtime looks. A runtime whose process is not seen is taken to be in the
+/// first namespace, as a node's is.
+async fn shares_cgroups(runtime: &Endpoint) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/cgroup")).ok();
+    // Kernels without namespaces have one tree.
+    let Some(own) = namespace("self") else { return true };
+    let runtime = tokio::net::UnixStream::connect(runtime.path()).await;
+    let pid = runtime.and_then(|socket| socket.peer_cred()).ok().and_then(|peer| peer.pid());
+    let of_runtime = pid.and_then(|pid| namespace(&pid.to_string()));
+    own == of_runtime.unwrap_or_else(|| FIRST_CGROUP_NAMESPACE.into())
 }
 
 /// An answer, or `None` where the runtime says that it has none.

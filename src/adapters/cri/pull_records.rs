@@ -1,7 +1,7 @@
 //! What the agent pulled, and with which secrets, kept over its restarts. Everything here blocks.
 //!
 //! ```text
-//! ROOT/image_manager/pulling/HASH   the name of an image whose pull has begun     written before the runtime is asked
+//! ROOT/image_manager/pulling/HASH   the normal name of an image whose pull has begun     written before the runtime is asked
 //! ROOT/image_manager/pulled/HASH    a PulledImage                                 written before the other one goes
 //! ```
 //!
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
 use super::access::{Access, PulledImage, SecretMark, Verdict};
+use super::image_name::ImageName;
 
 /// The time of a file may lag behind the clock by a tick of the kernel's.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -54,11 +55,12 @@ impl PullRecords {
     ///
     /// # Errors
     /// As the file system says: then it must not be pulled.
-    pub(super) fn intend(&self, image: &str) -> io::Result<Intent> {
+    pub(super) fn intend(&self, image: &ImageName) -> io::Result<Intent> {
+        let image = image.normal();
         let mut under_way = self.0.under_way.lock();
-        write(&self.0.pulling, image, image.as_bytes())?;
-        *under_way.entry(image.to_owned()).or_default() += 1;
-        Ok(Intent { records: self.clone(), image: image.to_owned() })
+        write(&self.0.pulling, &image, image.as_bytes())?;
+        *under_way.entry(image.clone()).or_default() += 1;
+        Ok(Intent { records: self.clone(), image })
     }
 
     /// Notes who may use an image that the agent pulled. `None` for a pull of which that is not known yet.
@@ -79,17 +81,18 @@ impl PullRecords {
 
     /// Whether a pod that shows these secrets may use an image that is present without asking its registry. What cannot
     /// be read is a no.
-    pub(super) fn may_use(&self, image: &str, image_id: &str, repository: &str, shown: &[SecretMark]) -> bool {
+    pub(super) fn may_use(&self, image: &ImageName, image_id: &str, shown: &[SecretMark]) -> bool {
+        let (name, repository) = (image.normal(), image.repository());
         let verdict = {
             let _held = self.0.under_way.lock();
             match self.read(image_id) {
-                Ok(Some(pulled)) => pulled.judge(repository, shown),
-                Ok(None) => match fs::symlink_metadata(place(&self.0.pulling, image)) {
+                Ok(Some(pulled)) => pulled.judge(&repository, shown),
+                Ok(None) => match fs::symlink_metadata(place(&self.0.pulling, &name)) {
                     Err(error) if error.kind() == ErrorKind::NotFound => Verdict::Yes,
                     _ => Verdict::AskRegistry,
                 },
                 Err(error) => {
-                    tracing::warn!(image, %error, "how the image came cannot be read, so it is pulled again");
+                    tracing::warn!(image = name, %error, "how the image came cannot be read, so it is pulled again");
                     Verdict::AskRegistry
                 }
             }
@@ -98,15 +101,16 @@ impl PullRecords {
             Verdict::Yes => true,
             Verdict::AskRegistry => false,
             Verdict::YesAndKeep(mark) => {
-                if let Err(error) = self.grant(image_id, repository, Some(Access::Secrets(vec![mark]))) {
-                    tracing::warn!(image, %error, "a secret for the image was not noted");
+                if let Err(error) = self.grant(image_id, &repository, Some(Access::Secrets(vec![mark]))) {
+                    tracing::warn!(image = name, %error, "a secret for the image was not noted");
                 }
                 true
             }
         }
     }
 
-    /// Forgets images that are gone, and pulls that came to nothing. `ids` and `names` are those that were there at a time.
+    /// Forgets images that are gone, and pulls that came to nothing. `ids` and `names` are those that the
+    /// runtime listed at a time.
     pub(super) fn retain(&self, ids: &HashSet<String>, names: &HashSet<String>, at: SystemTime) {
         let under_way = self.0.under_way.lock();
         for path in files(&self.0.pulled, at - MARGIN) {
@@ -206,6 +210,10 @@ mod tests {
     const ID: &str = "sha256:1";
     const REPOSITORY: &str = "r.example/a";
 
+    fn name(text: &str) -> ImageName {
+        ImageName::parse(text).unwrap()
+    }
+
     fn mark(hash: &str) -> SecretMark {
         SecretMark { uid: hash.into(), namespace: "ns".into(), name: hash.into(), hash: hash.into() }
     }
@@ -213,11 +221,11 @@ mod tests {
     #[test]
     fn an_image_is_watched_from_the_beginning_of_its_pull_over_restarts() {
         let root = tempfile::tempdir().unwrap();
-        let may_use = |shown: &[SecretMark]| PullRecords::new(root.path()).may_use(NAME, ID, REPOSITORY, shown);
+        let may_use = |shown: &[SecretMark]| PullRecords::new(root.path()).may_use(&name(NAME), ID, shown);
         assert!(may_use(&[]), "it was there before");
 
         let records = PullRecords::new(root.path());
-        let (first, second) = (records.intend(NAME).unwrap(), records.intend(NAME).unwrap());
+        let (first, second) = (records.intend(&name(NAME)).unwrap(), records.intend(&name(NAME)).unwrap());
         assert!(!may_use(&[]));
         first.end();
         assert!(!may_use(&[]), "another pull goes on");
@@ -228,16 +236,39 @@ mod tests {
         assert!(may_use(&[mark("1")]) && !may_use(&[mark("2")]) && !may_use(&[]));
 
         // A pull that was given up may still bring the image.
-        drop(records.intend("r.example/b:1").unwrap());
-        assert!(!records.may_use("r.example/b:1", "sha256:2", "r.example/b", &[]));
+        let b = name("r.example/b:1");
+        drop(records.intend(&b).unwrap());
+        assert!(!records.may_use(&b, "sha256:2", &[]));
         let (nothing, later) = (HashSet::new(), SystemTime::now() + 2 * LATE_PULL);
         records.retain(&nothing, &nothing, SystemTime::now());
         assert!(!may_use(&[]), "it came after the images were listed");
         records.retain(&HashSet::from([ID.to_owned()]), &HashSet::from([NAME.to_owned()]), later);
         assert!(may_use(&[mark("1")]) && !may_use(&[]));
-        assert!(records.may_use("r.example/b:1", "sha256:2", "r.example/b", &[]), "nothing came of it");
+        assert!(records.may_use(&b, "sha256:2", &[]), "nothing came of it");
         records.retain(&nothing, &nothing, later);
         assert!(may_use(&[]), "one that comes again came another way");
+    }
+
+    // A pod with a secret began the pull, and the agent died: whoever writes the name otherwise gets it no sooner.
+    #[test]
+    fn the_beginning_of_a_pull_is_found_by_every_way_to_write_the_name() {
+        let digest = format!("@sha256:{}", "0a".repeat(32));
+        for (written, listed, otherwise) in [
+            ("acme/app:1", "docker.io/acme/app:1".to_owned(), "docker.io/acme/app:1".to_owned()),
+            (&format!("acme/app:1{digest}"), format!("docker.io/acme/app{digest}"), format!("acme/app{digest}")),
+            ("app", "docker.io/library/app:latest".to_owned(), "index.docker.io/library/app".to_owned()),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            drop(PullRecords::new(root.path()).intend(&name(written)).unwrap());
+            let records = PullRecords::new(root.path());
+            let later = SystemTime::now() + 2 * LATE_PULL;
+            records.retain(&HashSet::from([ID.to_owned()]), &HashSet::from([listed]), later);
+            for name in [name(written), name(&otherwise)] {
+                assert!(!records.may_use(&name, ID, &[]), "{written} as {}", name.as_str());
+            }
+            records.retain(&HashSet::new(), &HashSet::new(), later);
+            assert!(records.may_use(&name(written), ID, &[]), "nothing came of it");
+        }
     }
 
     #[test]
@@ -245,8 +276,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let records = PullRecords::new(root.path());
         records.grant(ID, REPOSITORY, Some(Access::Node)).unwrap();
-        assert!(records.may_use(NAME, ID, REPOSITORY, &[]));
+        assert!(records.may_use(&name(NAME), ID, &[]));
         fs::write(place(&records.0.pulled, ID), "{").unwrap();
-        assert!(!records.may_use(NAME, ID, REPOSITORY, &[]));
+        assert!(!records.may_use(&name(NAME), ID, &[]));
     }
 }

@@ -13,8 +13,8 @@ use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, Sandbox
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     CgroupError, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, DiskUsage, ExecOutput, ImageError,
-    ImageStore, PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimeVersion,
-    SandboxConfig, SandboxStatus, StoredImage,
+    ImageStore, PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig,
+    SandboxStatus, StoredImage,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -253,14 +253,6 @@ fn present<T>(looks: Vec<Result<Option<T>, RuntimeError>>) -> Result<Vec<T>, Run
 }
 
 impl ContainerRuntime for CriRuntime {
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        async {
-            let version = self.inner.client.greet(&self.name).await?;
-            Ok(RuntimeVersion { name: version.runtime_name, version: version.runtime_version })
-        }
-        .boxed()
-    }
-
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
         self.list().boxed()
     }
@@ -363,8 +355,8 @@ impl PodCgroups for CriRuntime {
         let pod = Arc::clone(pod);
         let make = move |trees: &Trees, facts: &Facts| {
             // Whose a cgroup is shows by the directory of its pod, which is there before.
-            let dir = facts.layout.pods.join(pod.uid().to_string());
-            files::make_dir(&dir).map_err(|error| CgroupError::Unknown(error.to_string()))?;
+            files::make_pod_dir(&facts.layout, &pod.uid().to_string())
+                .map_err(|error| CgroupError::Unknown(error.to_string()))?;
             trees.make(&facts.cgroups, facts.cpu_millis, &pod)
         };
         self.in_cgroups(make).boxed()

@@ -7,6 +7,9 @@ use std::str::FromStr;
 
 use super::config::Driver;
 
+/// The cgroup below which all pods are by default.
+pub const CGROUP_ROOT: &str = "/podwright";
+
 /// How pods find names, and where their cgroups are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSettings {
@@ -17,7 +20,8 @@ pub struct NodeSettings {
     pub cluster_domain: String,
     /// How the node resolves names, if not as `/etc/resolv.conf` says.
     pub resolv_conf: Option<PathBuf>,
-    /// The cgroup below which all pods are, as `/` or `/agent`.
+    /// The cgroup below which all pods are, as `/` or `/agent`. By default one that no kubelet has: below `/` a kubelet has its
+    /// pods, removes the cgroups of all that it does not know, and has its classes share by its own pods.
     pub cgroup_root: String,
     /// Who makes cgroups, where the runtime does not tell.
     pub cgroup_driver: CgroupDriver,
@@ -29,7 +33,7 @@ impl Default for NodeSettings {
             cluster_dns: vec![],
             cluster_domain: String::new(),
             resolv_conf: None,
-            cgroup_root: "/".to_owned(),
+            cgroup_root: CGROUP_ROOT.to_owned(),
             cgroup_driver: CgroupDriver::default(),
         }
     }

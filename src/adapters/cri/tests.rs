@@ -3,11 +3,17 @@
 mod fake;
 mod images;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use podwright_actors::ids::SandboxId;
 use podwright_actors::pod::ContainerKind;
-use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ImageError, RuntimeError, SandboxConfig};
+use podwright_actors::ports::{
+    ContainerConfig, ContainerRuntime, ImageError, RuntimeClassError, RuntimeClasses, RuntimeError, SandboxConfig,
+};
+use podwright_metrics::{Format, Metrics};
 use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -78,12 +84,57 @@ async fn a_container_of_another_definition_makes_room() {
     fake.script([Answer::MadeBut(late())]);
     let first = fake.runtime.create_container(config.clone()).await.unwrap();
     assert_eq!(first.as_str(), "c1", "what was made is kept");
+    assert_eq!(fake.links(), ["web_shop_a-c1.log"], "and collectors find its log");
 
     config.spec_hash = 7;
     // The runtime refuses, and shows the other one under the name.
     fake.script([Answer::Refused(taken()), Answer::Made]);
     let second = fake.runtime.create_container(config).await.unwrap();
     assert_eq!((second.as_str(), fake.removed()), ("c3", vec!["c1".to_owned()]));
+}
+
+#[tokio::test]
+async fn what_may_run_after_all_is_given_the_time_that_is_written_on_it() {
+    let fake = Fake::start(1).await;
+    let sandbox = run(&fake).await.unwrap();
+    for (grace, seconds) in [(Some(40), 40), (Some(1), 2), (None, 2)] {
+        let mut spec = json!({"containers": [{"name": "a"}]});
+        if let Some(grace) = grace {
+            spec["terminationGracePeriodSeconds"] = json!(grace);
+        }
+        let mut config = container(&pod(spec), "a", 0);
+        config.sandbox = sandbox.clone();
+        let id = fake.runtime.create_container(config).await.unwrap();
+        fake.loses(id.as_str());
+        fake.runtime.remove_container(&id, false).await.unwrap();
+        assert_eq!(fake.stops().pop(), Some((id.to_string(), seconds)));
+        assert_eq!(fake.removed().pop(), Some(id.to_string()));
+    }
+}
+
+struct Kata;
+
+impl RuntimeClasses for Kata {
+    fn handler<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<String, RuntimeClassError>> {
+        std::future::ready(Ok("kata-qemu".to_owned())).boxed()
+    }
+}
+
+#[tokio::test]
+async fn sandboxes_are_counted_by_the_handler_that_runs_them() {
+    let metrics = Metrics::new();
+    let fake = Fake::with(1, |config| {
+        config.metrics = metrics.clone();
+        config.runtime_classes = Arc::new(Kata);
+    })
+    .await;
+    let pod = pod(json!({"containers": [{"name": "a"}], "runtimeClassName": "sandboxed"}));
+    fake.runtime.run_sandbox(SandboxConfig { pod, attempt: 0 }).await.unwrap();
+    run(&fake).await.unwrap();
+    let text = metrics.encode(Format::Classic);
+    let counted = text.lines().filter(|line| line.starts_with("kubelet_run_podsandbox_duration_seconds_count"));
+    let counted: Vec<_> = counted.filter_map(|line| line.split_once('{')).map(|(_, labels)| labels).collect();
+    assert_eq!(counted, ["runtime_handler=\"\"} 1", "runtime_handler=\"kata-qemu\"} 1"]);
 }
 
 const IMAGE: &str = "registry.example/a:1";

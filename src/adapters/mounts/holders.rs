@@ -1,30 +1,41 @@
 //! The processes that have something open below a path.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use super::{exact, unescape};
 
 /// How many are named: enough to know where to look.
 const NAMED: usize = 3;
 
 /// Processes that work in, run from, or have open what is below a path, at most three, for people. A process in another mount
 /// namespace has other paths, so what is on the same file system counts too, if that is one that begins at the path.
+///
+/// No file is looked at but those of the kernel: another process may hold one of a file system that does not answer, and whoever
+/// looks at it hangs too.
 pub(in crate::adapters) fn holders(path: &Path) -> Vec<String> {
-    let Ok(path) = fs::canonicalize(path) else { return vec![] };
-    let device = |path: &Path| fs::metadata(path).ok().map(|meta| meta.dev());
-    let own = device(&path).filter(|own| path.parent().and_then(device) != Some(*own));
-    let is_below = |link: &Path| {
-        fs::read_link(link).is_ok_and(|to| to.starts_with(&path)) || (own.is_some() && device(link) == own)
-    };
+    let Ok(path) = exact(path) else { return vec![] };
+    let own = begins_at(&table(Path::new("/proc/self")), &path);
+    let is_below = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(&path));
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
     let processes = processes
         .filter(|dir| dir.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.parse::<u32>().is_ok()));
     let holds = |dir: &Path| {
+        // Its own view of what is mounted, by which its paths and files are to be read.
+        let mounts = own.as_ref().map(|_| table(dir)).unwrap_or_default();
+        let is_own = |mount: Option<&Mount>| mount.is_some_and(|mount| Some(&mount.device) == own.as_ref());
+        let is_at = |link: &Path| is_below(link) || fs::read_link(link).is_ok_and(|to| is_own(over(&mounts, &to)));
+        let is_open = |number: &OsStr| {
+            let mount = || mount_of_file(&dir.join("fdinfo").join(number));
+            let mount = || mount().and_then(|id| mounts.iter().find(|mount| mount.id == id));
+            is_below(&dir.join("fd").join(number)) || (own.is_some() && is_own(mount()))
+        };
         let how = [("cwd", "its working directory"), ("root", "its root"), ("exe", "its program")];
-        let how = how.into_iter().find(|(link, _)| is_below(&dir.join(link))).map(|(_, how)| how);
+        let how = how.into_iter().find(|(link, _)| is_at(&dir.join(link))).map(|(_, how)| how);
         let open = || {
             let mut files = fs::read_dir(dir.join("fd")).into_iter().flatten().flatten();
-            files.any(|file| is_below(&file.path())).then_some("an open file")
+            files.any(|file| is_open(&file.file_name())).then_some("an open file")
         };
         how.or_else(open)
     };
@@ -36,9 +47,51 @@ pub(in crate::adapters) fn holders(path: &Path) -> Vec<String> {
     named.take(NAMED).collect()
 }
 
+/// A mount, as a process sees it (proc_pid_mountinfo(5)).
+struct Mount {
+    id: String,
+    /// Of its file system, `MAJOR:MINOR`.
+    device: String,
+    /// Which directory of the file system is mounted.
+    root: PathBuf,
+    at: PathBuf,
+}
+
+/// What a process sees mounted, what is on top last.
+fn table(process: &Path) -> Vec<Mount> {
+    let table = fs::read(process.join("mountinfo")).unwrap_or_default();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mount = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let (id, device) = (text(fields.next()?), text(fields.nth(1)?));
+        Some(Mount { id, device, root: unescape(fields.next()?).into(), at: unescape(fields.next()?).into() })
+    };
+    table.split(|byte| *byte == b'\n').filter_map(mount).collect()
+}
+
+/// The mount that a path leads to.
+fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let on_the_way = mounts.iter().filter(|mount| path.starts_with(&mount.at));
+    on_the_way.max_by_key(|mount| mount.at.as_os_str().len())
+}
+
+/// The device of a file system that begins at a path, and nowhere above it.
+fn begins_at(mounts: &[Mount], path: &Path) -> Option<String> {
+    let mount = over(mounts, path).filter(|mount| mount.at == path && mount.root == Path::new("/"))?;
+    let around = over(mounts, path.parent()?).map(|around| &around.device);
+    (around != Some(&mount.device)).then(|| mount.device.clone())
+}
+
+/// The mount through which a file was opened (proc_pid_fdinfo(5)).
+fn mount_of_file(info: &Path) -> Option<String> {
+    let info = fs::read_to_string(info).ok()?;
+    info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(|id| id.trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::process::Command;
 
     use super::*;
 
@@ -52,5 +105,32 @@ mod tests {
         let found = holders(&path);
         let own = format!("process {} (", std::process::id());
         assert!(found.len() == 1 && found[0].starts_with(&own) && found[0].ends_with("an open file)"), "{found:?}");
+    }
+
+    // As a process sees it that was started in another mount namespace.
+    #[test]
+    fn who_has_a_file_open_by_another_path_is_named_if_the_file_system_begins_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+        fs::create_dir(&here).unwrap();
+        fs::create_dir(&there).unwrap();
+        let ran = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        if !ran(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&here)) {
+            eprintln!("skipped: not allowed to mount");
+            return;
+        }
+        assert!(ran(Command::new("mount").arg("--bind").args([&here, &there])));
+        let before = holders(&here);
+        let open = File::create(there.join("file")).unwrap();
+        let (found, apart) = (holders(&here), holders(&dir.path().join("elsewhere")));
+        drop(open);
+        let mut child = Command::new("sleep").arg("1000").current_dir(&there).spawn().unwrap();
+        let works = holders(&here);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(ran(Command::new("umount").arg(&there)) && ran(Command::new("umount").arg(&here)));
+        assert_eq!((before, apart), (vec![], vec![]));
+        assert!(found.len() == 1 && found[0].ends_with("an open file)"), "{found:?}");
+        assert!(works.len() == 1 && works[0].ends_with("its working directory)"), "{works:?}");
     }
 }

@@ -13,7 +13,7 @@ use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
-    RuntimePod, RuntimeVersion, SandboxConfig,
+    RuntimePod, SandboxConfig,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -99,11 +99,6 @@ impl Drop for ProcessRuntime {
 }
 
 impl ContainerRuntime for ProcessRuntime {
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        let version = RuntimeVersion { name: "process".into(), version: env!("CARGO_PKG_VERSION").into() };
-        async { Ok(version) }.boxed()
-    }
-
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
         async { Ok(self.inner.table.list(&self.inner.boot_id)) }.boxed()
     }

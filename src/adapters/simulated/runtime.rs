@@ -11,7 +11,7 @@ use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::{PodObject, is_sidecar};
 use podwright_actors::ports::{
     ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
-    RuntimePod, RuntimeVersion, SandboxConfig,
+    RuntimePod, SandboxConfig,
 };
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
@@ -299,11 +299,6 @@ async fn wait(time: Duration) {
 }
 
 impl ContainerRuntime for SimulatedRuntime {
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        let version = RuntimeVersion { name: "simulated".into(), version: env!("CARGO_PKG_VERSION").into() };
-        async { Ok(version) }.boxed()
-    }
-
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
         async { Ok(self.inner.with(|table, _| table.list())) }.boxed()
     }

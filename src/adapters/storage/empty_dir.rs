@@ -15,6 +15,8 @@ use podwright_actors::status::pod_bounds;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
+use super::group::Group;
+use super::mode_of_volume;
 use crate::adapters::mounts;
 
 /// The kind of file system that keeps its files in memory.
@@ -44,18 +46,22 @@ impl Memory {
     }
 
     /// Mounts a file system in memory at a directory, unless one is there. One that an earlier agent made is kept with what
-    /// is in it; so is a directory with something in it, which an agent made that might not mount.
+    /// is in it; so is a directory with something in it, which an agent made that might not mount. A new one has mode and
+    /// group of the volume from the first moment on.
     ///
     /// # Errors
     /// As the system says. That mounting is not allowed is no error: the directory does.
-    pub(super) fn set_up(&self, path: &Path, limit: Option<u64>) -> io::Result<()> {
+    pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<Group>) -> io::Result<()> {
         let is_used = || io::Result::Ok(mounts::right_at(path)?.is_some() || fs::read_dir(path)?.next().is_some());
         if self.refused.load(Ordering::Relaxed) || is_used()? {
             return Ok(());
         }
         let size = limit.map(|bytes| format!("size={bytes}"));
+        let owner = group.map(|group| format!("gid={}", group.id()));
+        let mode = format!("mode={:o}", mode_of_volume(group));
         let mount = |options: &[&str]| {
-            let options = options.iter().copied().chain(size.as_deref()).collect::<Vec<_>>().join(",");
+            let of_volume = [Some(mode.as_str()), owner.as_deref(), size.as_deref()];
+            let options = options.iter().copied().chain(of_volume.into_iter().flatten()).collect::<Vec<_>>().join(",");
             mount(TMPFS, path, TMPFS, MountFlags::empty(), Some(&*CString::new(options).map_err(|_| Errno::INVAL)?))
         };
         // What is to be in memory must not go to disk; kernels before 6.4 have no word for that.

@@ -9,18 +9,21 @@ use std::path::Path;
 use podwright_actors::ports::StorageError;
 
 use super::empty_dir::TMPFS;
-use super::{EMPTY_DIR, PLUGINS, entries, io_error, is_dir};
+use super::progress::Step;
+use super::{EMPTY_DIR, PLUGINS, entries, io_error, is_dir, of_volume};
 use crate::adapters::mounts::{self, UnmountError};
 
 /// Removes the volumes that are made here, with their content. Others stay: their content is not the node's to remove.
-pub(super) fn volumes(dir: &Path) -> Result<(), StorageError> {
-    sub_paths(dir)?;
+pub(super) fn volumes(dir: &Path, step: &Step) -> Result<(), StorageError> {
+    sub_paths(dir, step)?;
     for plugin in PLUGINS {
         for volume in entries(&dir.join("volumes").join(plugin))? {
+            step.at(&volume);
+            let named = |error| of_volume(&name(&volume), error);
             if *plugin == EMPTY_DIR {
-                memory(&volume)?;
+                memory(&volume).map_err(named)?;
             }
-            tree(&volume)?;
+            tree(&volume).map_err(named)?;
         }
     }
     Ok(())
@@ -35,9 +38,10 @@ fn memory(volume: &Path) -> Result<(), StorageError> {
 }
 
 /// Unmounts what containers saw of volumes by a `subPath`, and removes the places.
-fn sub_paths(dir: &Path) -> Result<(), StorageError> {
+fn sub_paths(dir: &Path, step: &Step) -> Result<(), StorageError> {
     let places = dir.join(mounts::SUB_PATHS);
     for mounted in mounts::below(&places).map_err(|error| io_error(&places, &error))? {
+        step.at(&mounted.at);
         let volume = mounted.at.ancestors().nth(2).map(name).unwrap_or_default();
         unmounted(&volume, &mounted.at)?;
     }
@@ -55,8 +59,11 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Removes the directory of a pod. While a volume is left nothing but empty volumes is removed.
-pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
+/// Removes the volumes that are empty.
+///
+/// # Errors
+/// That of the first one that is not: then nothing else of the pod may be removed.
+pub(super) fn empty_volumes(dir: &Path) -> Result<(), StorageError> {
     let volumes = dir.join("volumes");
     for plugin in entries(&volumes)? {
         if is_dir(&plugin) {
@@ -66,7 +73,11 @@ pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
         }
         rmdir(&plugin)?;
     }
-    rmdir(&volumes)?;
+    rmdir(&volumes)
+}
+
+/// Removes the directory of a pod with all that is left in it.
+pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
     if is_dir(dir) { tree(dir) } else { Ok(()) }
 }
 

@@ -92,11 +92,14 @@ async fn a_pod_that_names_a_user_lets_that_user_through_to_its_volumes() {
         let spec = pod.spec.as_mut().unwrap();
         spec.security_context = serde_json::from_value(of_pod.clone()).unwrap();
         spec.containers[0].security_context = serde_json::from_value(of_container.clone()).unwrap();
-        let mounts = node.set_up(&PodObject::new(pod).unwrap()).await;
+        let wanted = PodObject::new(pod).unwrap();
+        let mounts = node.set_up(&wanted).await;
         let pods = node.root.path().join("node/pods");
         let between = mounts["data"].ancestors().skip(1).take_while(|dir| dir.starts_with(&pods));
         assert_eq!(between.map(mode).all(|mode| mode & 1 == 1), passable, "{of_pod} {of_container}");
         assert_eq!(mode(&node.dir()) & 6, 0, "nobody else may list or change it");
+        node.storage.clone().for_mounted_volumes().set_up(&wanted).await.unwrap();
+        assert_eq!(mode(&node.dir()), 0o750, "whoever sees its volumes by mounts needs no way through");
     }
 }
 
@@ -257,6 +260,78 @@ async fn a_log_directory_tells_how_often_a_container_ran() {
     fs::create_dir_all(&logs).unwrap();
     fs::write(logs.join("2.log"), "").unwrap();
     assert_eq!(storage.restarts_by_log(&pod, "c").await, Some(3));
+}
+
+// A kubelet, or an agent with another root, may log to the same place.
+#[tokio::test]
+async fn the_logs_of_a_pod_go_with_it_and_those_of_others_stay() {
+    let node = Node::new();
+    let log = node.root.path().join("log");
+    let logs = PodLogs { pods: log.join("pods"), links: log.join("containers") };
+    let storage = node.storage.clone().with_logs(logs.clone());
+    storage.set_up(&pod(json!([{"name": "data"}]))).await.unwrap();
+    fs::create_dir_all(&logs.links).unwrap();
+    let put = |dir: &str| {
+        fs::create_dir_all(logs.pods.join(dir).join("c")).unwrap();
+        fs::write(logs.pods.join(dir).join("c/0.log"), "x").unwrap();
+        // One to a log that is there, and one to a log that is not.
+        for run in 0..2 {
+            let link = logs.links.join(format!("{dir}-{run}.log"));
+            let _ = fs::remove_file(&link);
+            symlink(logs.pods.join(dir).join(format!("c/{run}.log")), link).unwrap();
+        }
+    };
+    let names = |dir: &Path| {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let others = ["shop_web_uid-2", "shop_x-uid-1", "a_b_c_uid-1"];
+    others.iter().for_each(|dir| put(dir));
+    symlink(logs.pods.join("gone/c/0.log"), logs.links.join("kubelet.log")).unwrap();
+    let (before, links) = (names(&logs.pods), names(&logs.links));
+    put("shop_web_uid-1");
+    assert_eq!(storage.pods().await, Ok(vec![uid()]), "whoever has only logs here is somebody else's");
+
+    // What is in the way of the logs keeps the directory by which they are known to be ours.
+    let stuck = logs.pods.join("shop_web_uid-1/stuck");
+    fs::create_dir(&stuck).unwrap();
+    let bound = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&stuck).output();
+    if bound.is_ok_and(|output| output.status.success()) {
+        let error = storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap_err();
+        assert!(error.to_string().contains("stuck"), "{error}");
+        assert_eq!(storage.pods().await, Ok(vec![uid()]));
+        assert!(Command::new("umount").arg(&stuck).status().unwrap().success());
+    }
+    storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
+    assert_eq!((names(&logs.pods), names(&logs.links)), (before, links));
+    assert_eq!(storage.pods().await, Ok(vec![]));
+}
+
+#[tokio::test]
+async fn what_a_container_made_of_its_volume_stays() {
+    let node = Node::new();
+    let own = rustix::process::getegid().as_raw();
+    for group in [None, Some(own)] {
+        let mut wanted = pod(memory(json!({"name": "data", "emptyDir": {}}))).pod().clone();
+        let context = serde_json::from_value(json!({"fsGroup": group})).unwrap();
+        wanted.spec.as_mut().unwrap().security_context = Some(context);
+        let wanted = PodObject::new(wanted).unwrap();
+        // A setup that was cut off left a directory that is not whole.
+        let unfinished = node.dir().join("volumes/kubernetes.io~empty-dir/data.new");
+        fs::create_dir_all(&unfinished).unwrap();
+        fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o700)).unwrap();
+        let first = node.set_up(&wanted).await;
+        for volume in first.values() {
+            assert_eq!(mode(volume), if group.is_some() { 0o2777 } else { 0o777 }, "{}", volume.display());
+            fs::set_permissions(volume, fs::Permissions::from_mode(0o1700)).unwrap();
+        }
+        assert!(!unfinished.exists());
+        assert_eq!(node.set_up(&wanted).await, first);
+        assert!(first.values().all(|volume| mode(volume) == 0o1700), "as the container left it");
+        node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
+    }
 }
 
 #[tokio::test]

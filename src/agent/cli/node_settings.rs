@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 
 use crate::actors::ports::NamedRuntimeClasses;
-use crate::adapters::cri::{CgroupDriver, NodeSettings};
+use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings};
 
 /// What a container runtime's pods are told of the node.
 #[derive(Args, Debug)]
@@ -28,8 +28,8 @@ pub(crate) struct NodeSettingsArgs {
     /// several times.
     #[arg(long, value_name = "NAME=HANDLER")]
     runtime_class: Vec<RuntimeClass>,
-    /// The cgroup below which all pods are.
-    #[arg(long, value_name = "PATH", default_value = "/")]
+    /// The cgroup below which all pods are: not that of a kubelet of the same node, which is /.
+    #[arg(long, value_name = "PATH", default_value = CGROUP_ROOT)]
     cgroup_root: CgroupPath,
 }
 

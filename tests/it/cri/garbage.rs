@@ -43,20 +43,21 @@ async fn of_a_container_that_ends_again_and_again_one_dead_run_is_kept_until_its
     assert_eq!(names(&logs.join("pods").join(dir).join("main")), ["2.log"]);
     assert_eq!(names(&logs.join("containers")).len(), 1);
 
-    // What no pod has, an agent that died in between may have left.
-    fs::create_dir_all(logs.join("pods/default_gone_u-1/main")).unwrap();
-    std::os::unix::fs::symlink(logs.join("pods/default_gone_u-1/main/0.log"), logs.join("containers/gone.log"))
-        .unwrap();
+    // An agent that died in between has left the first; a kubelet has the second.
+    for (dir, link) in [("default_gone_u-1", "gone.log"), ("default_other_u-2", "other.log")] {
+        fs::create_dir_all(logs.join("pods").join(dir).join("main")).unwrap();
+        let log = logs.join("pods").join(dir).join("main/0.log");
+        std::os::unix::fs::symlink(log, logs.join("containers").join(link)).unwrap();
+    }
+    fs::create_dir(place.root().join("pods/u-1")).unwrap();
     place.remove("ends.yaml");
     eventually("nothing is left of it", || async {
-        let gone = runtime.list_pods().await.unwrap().is_empty();
-        (gone && names(&logs.join("pods")).is_empty()).then_some(())
+        let gone = runtime.list_pods().await.unwrap().is_empty() && names(&place.root().join("pods")).is_empty();
+        gone.then_some(())
     })
     .await;
-    // Links are looked at when the agent starts, and then every minute.
-    agent.crash().await;
-    let _agent = containerd.agent(&place).await;
-    eventually("dead links go", || async { names(&logs.join("containers")).is_empty().then_some(()) }).await;
+    assert_eq!(names(&logs.join("pods")), ["default_other_u-2"]);
+    assert_eq!(names(&logs.join("containers")), ["other.log"]);
 }
 
 #[tokio::test]

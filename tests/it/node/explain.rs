@@ -262,6 +262,19 @@ async fn a_volume_that_is_not_there_is_named() {
     );
 }
 
+// W10
+#[actix::test]
+async fn where_a_volume_does_not_answer_is_told() {
+    let node = TestNode::start().await;
+    node.storage.hang("a");
+    node.deliver(&[pod("a")]).await;
+    node.wait(124.0).await;
+    let said = "/pods/a is not done after 123 s: see whether the file system there answers";
+    assert!(node.events.of("FailedMount").iter().any(|event| event.message == said));
+    let told = waits(&node, "a");
+    assert!(told.contains(said), "{told}");
+}
+
 // D10
 #[actix::test]
 async fn a_start_that_waits_for_its_turn_tells_its_place() {

@@ -34,6 +34,20 @@ async fn a_pod_that_only_the_runtime_knows_is_stopped_and_counted_once() {
     assert_eq!(node.pod_counts(), ["orphaned_runtime_pods_total{} 1"]);
 }
 
+// Who has the grace of its pod is the runtime; nobody else has its spec.
+#[actix::test]
+async fn a_run_that_nothing_is_known_of_is_the_runtimes_to_stop() {
+    let setup = Setup::new(true);
+    setup.runtime.plant("u", FullName::new("test", "left"), "main");
+    setup.runtime.edit("u", "main", |container| container.state = ContainerState::Unknown);
+    setup.runtime.end_sandbox("u");
+    let node = setup.start();
+    node.deliver(&[]).await;
+    node.wait(10.0).await;
+    // As a pod that nobody wants it is stopped once, and after that the sweep adds nothing.
+    assert_eq!(node.runtime.calls_of("u"), ["stop main 2", "stop-sandbox", "remove main", "remove-sandbox"]);
+}
+
 #[actix::test]
 async fn a_list_that_is_older_than_the_end_of_a_pod_brings_nothing_back() {
     let node = with_stranger(|setup| {
@@ -165,4 +179,23 @@ async fn an_outage_of_the_runtime_during_a_stop_is_overcome() {
     node.runtime.heal();
     node.until(removed + 19.0 + 33.0).await;
     assert_eq!((node.lifecycle("web"), node.pod_counts()), (None, vec![]));
+}
+
+// W10
+#[actix::test]
+async fn a_directory_that_does_not_answer_holds_up_no_other() {
+    let setup = Setup::new(true);
+    for uid in ["a", "b", "c", "d", "e", "gone"] {
+        setup.storage.plant(uid);
+    }
+    for uid in ["a", "b", "c", "d", "e"] {
+        setup.storage.hang(uid);
+    }
+    let node = setup.start();
+    node.deliver(&[]).await;
+    node.wait(15.0).await;
+    assert!(node.storage.has("a") && !node.storage.has("gone"));
+    node.storage.plant("later");
+    node.wait(45.0).await;
+    assert!(!node.storage.has("later"));
 }

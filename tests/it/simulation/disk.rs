@@ -51,8 +51,8 @@ impl Disk {
 }
 
 impl Checkpoint for Disk {
-    fn load(&self) -> Vec<String> {
-        self.journal.lock().clone()
+    fn load(&self) -> Result<Vec<String>, CheckpointError> {
+        Ok(self.journal.lock().clone())
     }
 
     /// All at once, after a while in which an agent may go down.

@@ -14,7 +14,7 @@ use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     ContainerConfig, ContainerRuntime, ExecOutput, GrpcTarget, HttpTarget, ImageError, NetworkClient, NetworkError,
-    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, RuntimeVersion, SandboxConfig, TcpTarget,
+    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, TcpTarget,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -135,10 +135,6 @@ impl Faulty {
 }
 
 impl ContainerRuntime for Faulty {
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        self.world.runtime.version()
-    }
-
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
         self.world.call(Op::List, &NODE, About::Nothing, self.world.runtime.list_pods()).boxed()
     }

@@ -1,6 +1,7 @@
 //! Storage, network and events of a node, in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -57,8 +58,8 @@ impl FakeJournal {
 }
 
 impl Checkpoint for FakeJournal {
-    fn load(&self) -> Vec<String> {
-        self.records()
+    fn load(&self) -> Result<Vec<String>, CheckpointError> {
+        Ok(self.records())
     }
 
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
@@ -88,6 +89,7 @@ struct Directories {
     mounted: BTreeSet<PodUid>,
     stuck: bool,
     missing: bool,
+    hung: BTreeSet<PodUid>,
 }
 
 impl FakeStorage {
@@ -108,6 +110,11 @@ impl FakeStorage {
         self.0.lock().missing = missing;
     }
 
+    /// A pod's directory that does not answer.
+    pub(crate) fn hang(&self, uid: &str) {
+        self.0.lock().hung.insert(uid.into());
+    }
+
     pub(crate) fn has(&self, uid: &str) -> bool {
         self.0.lock().pods.contains(&uid.into())
     }
@@ -118,8 +125,11 @@ impl PodStorage for FakeStorage {
         let mut state = self.0.lock();
         state.pods.insert(pod.uid().clone());
         state.mounted.insert(pod.uid().clone());
-        let missing = state.missing;
+        let (missing, hung) = (state.missing, state.hung.contains(pod.uid()));
         async move {
+            if hung {
+                std::future::pending::<()>().await;
+            }
             match missing {
                 false => Ok(BTreeMap::new()),
                 true => Err(StorageError::Volume { volume: "data".into(), reason: "no such directory".into() }),
@@ -140,8 +150,16 @@ impl PodStorage for FakeStorage {
         .boxed()
     }
 
+    fn under_way(&self, uid: &PodUid) -> Option<PathBuf> {
+        Some(Path::new("/pods").join(uid.to_string()))
+    }
+
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
+        let hung = self.0.lock().hung.contains(uid);
         async move {
+            if hung {
+                std::future::pending::<()>().await;
+            }
             if !unused() {
                 return Ok(());
             }

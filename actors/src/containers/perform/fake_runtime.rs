@@ -14,8 +14,7 @@ use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError,
-    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, RuntimeVersion, SandboxConfig, SandboxState,
-    SandboxStatus, TokioClock,
+    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, SandboxStatus, TokioClock,
 };
 
 /// How a container behaves; the default one runs for ever and stops at once with 143.
@@ -152,10 +151,6 @@ impl FakeRuntime {
 }
 
 impl ContainerRuntime for FakeRuntime {
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        async { Ok(RuntimeVersion { name: "fake".into(), version: "0".into() }) }.boxed()
-    }
-
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
         async { Ok(Vec::new()) }.boxed()
     }

@@ -20,17 +20,9 @@ pub(super) enum Keep {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Garbage {
     /// Runs, in the order in which they go: the newest of each container last.
-    pub(super) containers: Vec<Dead>,
+    pub(super) containers: Vec<ContainerId>,
     /// Ended sandboxes in which nothing is left then.
     pub(super) sandboxes: Vec<SandboxId>,
-}
-
-/// A run that goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Dead {
-    pub(super) id: ContainerId,
-    /// Whether it has to be stopped before, because it may run after all.
-    pub(super) may_run: bool,
 }
 
 /// What can go of a pod. While something of it is kept, an end that was not `read` keeps its run: nobody else knows its exit
@@ -55,7 +47,7 @@ pub(super) fn garbage(pod: &RuntimePod, keep: Keep, read: impl Fn(&ContainerId) 
             started.insert(&run.name);
         }
         if goes {
-            containers.push(Dead { id: run.id.clone(), may_run: run.state == ContainerState::Unknown });
+            containers.push(run.id.clone());
         }
     }
     containers.reverse();
@@ -64,12 +56,12 @@ pub(super) fn garbage(pod: &RuntimePod, keep: Keep, read: impl Fn(&ContainerId) 
 }
 
 /// The ended sandboxes without a run that stays. The newest one tells the number of the next.
-fn sandboxes(pod: &RuntimePod, keep: Keep, going: &[Dead]) -> Vec<SandboxId> {
+fn sandboxes(pod: &RuntimePod, keep: Keep, going: &[ContainerId]) -> Vec<SandboxId> {
     let ended = || pod.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::NotReady);
     if ended().next().is_none() {
         return vec![];
     }
-    let going: HashSet<&ContainerId> = going.iter().map(|dead| &dead.id).collect();
+    let going: HashSet<&ContainerId> = going.iter().collect();
     let in_use: HashSet<&SandboxId> =
         pod.containers.iter().filter(|run| !going.contains(&run.id)).map(|run| &run.sandbox).collect();
     let newest = pod.sandboxes.iter().max_by_key(|sandbox| sandbox.created_at).map(|sandbox| &sandbox.id);
@@ -111,10 +103,10 @@ mod tests {
         }
     }
 
-    /// What goes: runs, with `!` those that are stopped before, then sandboxes.
+    /// What goes: runs, then sandboxes.
     fn goes(pod: &RuntimePod, keep: Keep, unread: &str) -> String {
         let garbage = garbage(pod, keep, |id| id.as_str() != unread);
-        let runs = garbage.containers.iter().map(|dead| format!("{}{}", dead.id, if dead.may_run { "!" } else { "" }));
+        let runs = garbage.containers.iter().map(ToString::to_string);
         runs.chain(garbage.sandboxes.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" ")
     }
 
@@ -130,7 +122,7 @@ mod tests {
             (&[("a1", "a", "s2", Created), ("a2", "a", "s2", Created)], ""),
             (&[("a1", "a", "s2", Created), ("a2", "a", "s2", Exited)], "a1"),
             (&[("a1", "a", "s2", Unknown)], ""),
-            (&[("a1", "a", "s2", Unknown), ("a2", "a", "s2", Running)], "a1!"),
+            (&[("a1", "a", "s2", Unknown), ("a2", "a", "s2", Running)], "a1"),
         ] {
             assert_eq!(goes(&pod(&[("s2", true)], runs), Keep::Newest, ""), expected, "{runs:?}");
         }
@@ -152,7 +144,7 @@ mod tests {
             ("c1", "c", "s2", Unknown),
             ("d1", "d", "s2", Running),
         ];
-        assert_eq!(goes(&pod(&[("s1", false), ("s2", true)], &runs), Keep::Nothing, "a1"), "a1 a2 b1 c1! s1");
+        assert_eq!(goes(&pod(&[("s1", false), ("s2", true)], &runs), Keep::Nothing, "a1"), "a1 a2 b1 c1 s1");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerConfig, ContainerRuntime, EventRecorder, ExecOutput, GrpcTarget, HttpTarget, ImageError,
-    NetworkClient, NetworkError, PodEvent, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, RuntimeVersion,
-    SandboxConfig, TcpTarget, TokioClock,
+    NetworkClient, NetworkError, PodEvent, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
+    TcpTarget, TokioClock,
 };
 use crate::probes::{ProbeChange, ProbePorts};
 use crate::time::Time;
@@ -110,10 +110,6 @@ impl ContainerRuntime for World {
             answer(&command[0])
         }
         .boxed()
-    }
-
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        never()
     }
 
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {

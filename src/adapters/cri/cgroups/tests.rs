@@ -3,6 +3,8 @@ use serde_json::json;
 use super::super::config::fixtures::pod_with;
 use super::*;
 
+const V2: Version = Version::V2 { swap: false };
+
 /// What the kernel would have made with each directory.
 fn files(dir: &Path) {
     for file in ["cpu.shares", "cpu.weight", "cpu.max", "memory.max", "memory.limit_in_bytes"] {
@@ -22,7 +24,7 @@ fn a_class_shares_by_the_pods_in_it() {
         (Version::V1 { swap: false }, "v1/cpu", "cpu.shares", ["1024", "1536", "512", "2"]),
         (Version::V2 { swap: false }, "v2", "cpu.weight", ["39", "59", "20", "1"]),
     ] {
-        let cgroups = Cgroups { version, driver: Driver::Cgroupfs, root: "/test".into() };
+        let cgroups = Cgroups { version, driver: Driver::Cgroupfs, root: "/test".into(), shared: true };
         let mount = root.path().join(tree.split('/').next().unwrap());
         let tree = root.path().join(tree);
         let burstable = tree.join("test/kubepods/burstable");
@@ -55,13 +57,49 @@ fn a_class_shares_by_the_pods_in_it() {
 #[test]
 fn what_is_not_ours_to_make_is_taken_to_be_there() {
     let root = tempfile::tempdir().unwrap();
-    let systemd = Cgroups { version: Version::V2 { swap: false }, driver: Driver::Systemd, root: "/".into() };
-    let trees = Trees::at(root.path());
+    let ours = Cgroups { version: V2, driver: Driver::Cgroupfs, root: "/".into(), shared: true };
     let pod = pod("1", "1");
-    assert!(trees.exists(&systemd, &pod));
-    trees.make(&systemd, 1000, &pod).unwrap();
-    trees.remove(&systemd, pod.uid()).unwrap();
+    // Slices, and the cgroups of a runtime that has a tree of its own.
+    for others in [Cgroups { driver: Driver::Systemd, ..ours.clone() }, Cgroups { shared: false, ..ours.clone() }] {
+        let trees = Trees::at(root.path());
+        assert!(trees.exists(&others, &pod));
+        trees.make(&others, 1000, &pod).unwrap();
+        trees.remove(&others, pod.uid()).unwrap();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+    // Whether the kernel lets us is asked before anybody is stopped because his is missing, and leaves nothing.
+    assert!(!Trees::at(root.path()).exists(&ours, &pod));
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    // Nobody may make a directory there.
+    let sealed = Trees::at(Path::new("/sys"));
+    for _ in 0..2 {
+        assert!(sealed.exists(&ours, &pod));
+        sealed.make(&ours, 1000, &pod).unwrap();
+    }
+}
+
+#[test]
+fn what_is_made_above_the_pods_gets_what_all_of_them_get() {
+    let v2 = Path::new(ROOT).join("cgroup.controllers").exists();
+    let (version, file, share) =
+        if v2 { (V2, "cpu.weight", "59") } else { (Version::V1 { swap: false }, "cpu/cpu.shares", "1536") };
+    let root = format!("podwright-test-{}-root", std::process::id());
+    let cgroups = Cgroups { version, driver: Driver::Cgroupfs, root: format!("/{root}/in"), shared: true };
+    let trees = Trees::default();
+    let made = trees.make(&cgroups, 1500, &pod("1", "1"));
+    let (controller, name) = file.rsplit_once('/').unwrap_or(("", file));
+    let share_of =
+        |below: &str| fs::read_to_string(Path::new(ROOT).join(controller).join(&root).join(below).join(name));
+    let shares = ["", "in", "in/kubepods"].map(|below| share_of(below).unwrap_or_default().trim_end().to_owned());
+    for tree in trees.all(version) {
+        let _ = remove_cgroup(&tree.join(&root));
+    }
+    made.unwrap();
+    if shares.iter().all(String::is_empty) {
+        eprintln!("skipped: not allowed to make cgroups with shares");
+        return;
+    }
+    assert_eq!(shares, [share; 3]);
 }
 
 #[test]

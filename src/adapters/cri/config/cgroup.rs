@@ -12,6 +12,8 @@ pub(crate) struct Cgroups {
     pub(crate) driver: Driver,
     /// Below which one all pods are; `/` for the root.
     pub(crate) root: String,
+    /// Whether the runtime makes them in the tree that this process sees. If not, they are all the runtime's.
+    pub(crate) shared: bool,
 }
 
 /// The interface of the kernel.

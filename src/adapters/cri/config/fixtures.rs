@@ -26,7 +26,12 @@ pub(crate) fn facts() -> Facts {
         layout: Layout { pods: "/r/pods".into(), logs: "/var/log/pods".into(), links: "/var/log/containers".into() },
         resolver: Resolver::default(),
         cluster_dns: ClusterDns::default(),
-        cgroups: Cgroups { version: Version::V2 { swap: true }, driver: Driver::Cgroupfs, root: "/".into() },
+        cgroups: Cgroups {
+            version: Version::V2 { swap: true },
+            driver: Driver::Cgroupfs,
+            root: "/".into(),
+            shared: true,
+        },
         cpu_millis: 2000,
         memory: 4 << 30,
         huge_pages: vec![],

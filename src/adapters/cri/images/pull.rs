@@ -49,9 +49,11 @@ impl Images {
             let start = Instant::now();
             // It is never closed.
             let _seat = seats.acquire_owned().await;
-            let (notes, image) = (records.clone(), name.as_str().to_owned());
+            let (notes, image) = (records.clone(), name.clone());
             let intent = blocking(move || {
-                let failed = |error| RuntimeError::Failed(format!("cannot note that image {image} is pulled: {error}"));
+                let failed = |error| {
+                    RuntimeError::Failed(format!("cannot note that image {} is pulled: {error}", image.as_str()))
+                };
                 notes.intend(&image).map_err(failed)
             });
             let intent = intent.await?;

@@ -83,16 +83,26 @@ impl Images {
         let new: Vec<String> = {
             let mut known = self.of_sandboxes.lock();
             known.asked.retain(|id| there.contains(id));
+            known.told.retain(|id| there.contains(id));
             there.into_iter().filter(|id| !known.asked.contains(id)).collect()
         };
         for pod_sandbox_id in new {
             let request = v1::PodSandboxStatusRequest { pod_sandbox_id: pod_sandbox_id.clone(), verbose: true };
             let info = match self.inner.client.pod_sandbox_status(request).await {
+                Ok(answer) => answer.info,
                 Err(RuntimeError::NotFound(_)) => continue,
-                answer => answer?.info,
+                Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
+                // It may be anybody's, and broken for good. Most have the same image, which the others tell.
+                Err(error) => {
+                    if self.of_sandboxes.lock().told.insert(pod_sandbox_id.clone()) {
+                        tracing::warn!(sandbox = pod_sandbox_id, %error, "the image of a sandbox cannot be told");
+                    }
+                    continue;
+                }
             };
             let mut known = self.of_sandboxes.lock();
             known.images.extend(info.get("info").and_then(|info| image_of_sandbox(info)));
+            known.told.remove(&pod_sandbox_id);
             known.asked.insert(pod_sandbox_id);
         }
         let images = self.of_sandboxes.lock().images.clone();

@@ -41,6 +41,10 @@ struct State {
     /// What a list of images shows beside those.
     listed: Vec<v1::Image>,
     looks_fail: bool,
+    /// A sandbox that cannot be described.
+    broken: Option<String>,
+    /// Containers that were stopped, with the time they were given, in seconds.
+    stops: Vec<(String, i64)>,
     /// As whom was pulled, by name.
     pulled_as: Vec<String>,
     pulls: usize,
@@ -83,7 +87,7 @@ pub(super) struct Fake {
     service: Service,
     pub(super) told: Arc<Told>,
     events: Mutex<Option<mpsc::Sender<v1::ContainerEventResponse>>>,
-    _root: TempDir,
+    root: TempDir,
 }
 
 impl Fake {
@@ -123,7 +127,7 @@ impl Fake {
         };
         edit(&mut config);
         let runtime = CriRuntime::open(config).unwrap();
-        Fake { runtime, service, told, events: Mutex::new(Some(events)), _root: root }
+        Fake { runtime, service, told, events: Mutex::new(Some(events)), root }
     }
 
     pub(super) fn script(&self, answers: impl IntoIterator<Item = Answer>) {
@@ -132,6 +136,29 @@ impl Fake {
 
     pub(super) fn attempts(&self) -> Vec<u32> {
         self.service.state.lock().attempts.clone()
+    }
+
+    /// The links to logs that there are.
+    pub(super) fn links(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.root.path().join("links")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
+    }
+
+    /// Lets nobody describe a sandbox, or everybody all of them again.
+    pub(super) fn breaks(&self, sandbox: Option<&str>) {
+        self.service.change(|state| state.broken = sandbox.map(str::to_owned));
+    }
+
+    /// Lets nothing be known of a container but what is written on it.
+    pub(super) fn loses(&self, id: &str) {
+        self.service.change(|state| {
+            let lost = state.containers.iter_mut().find(|container| container.id == id).unwrap();
+            lost.state = v1::ContainerState::ContainerUnknown.into();
+        });
+    }
+
+    pub(super) fn stops(&self) -> Vec<(String, i64)> {
+        self.service.state.lock().stops.clone()
     }
 
     pub(super) fn removed(&self) -> Vec<String> {
@@ -244,7 +271,11 @@ impl Drop for EndsEarly {
 #[tonic::async_trait]
 impl RuntimeService for Service {
     async fn version(&self, _: Request<v1::VersionRequest>) -> Result<Response<v1::VersionResponse>, Status> {
-        let version = v1::VersionResponse { runtime_name: "fake".into(), ..Default::default() };
+        let version = v1::VersionResponse {
+            runtime_name: "containerd".into(),
+            runtime_version: "v2.0.0".into(),
+            ..Default::default()
+        };
         Ok(Response::new(version))
     }
 
@@ -282,9 +313,13 @@ impl RuntimeService for Service {
         &self,
         request: Request<v1::PodSandboxStatusRequest>,
     ) -> Result<Response<v1::PodSandboxStatusResponse>, Status> {
+        let request = request.into_inner();
+        if self.state.lock().broken.as_ref() == Some(&request.pod_sandbox_id) {
+            return Err(Status::unknown("it has no task"));
+        }
         let status = Some(v1::PodSandboxStatus::default());
         let mut answer = v1::PodSandboxStatusResponse { status, ..Default::default() };
-        if request.into_inner().verbose {
+        if request.verbose {
             answer.info.insert("info".to_owned(), r#"{"image": "pause.example/pause:1"}"#.to_owned());
         }
         Ok(Response::new(answer))
@@ -325,6 +360,29 @@ impl RuntimeService for Service {
             self.change(|state| state.containers.push(container));
         }
         status.map_or(Ok(Response::new(v1::CreateContainerResponse { container_id: id })), Err)
+    }
+
+    async fn container_status(
+        &self,
+        request: Request<v1::ContainerStatusRequest>,
+    ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
+        let id = request.into_inner().container_id;
+        let found = self.state.lock().containers.iter().find(|container| container.id == id).cloned();
+        let v1::Container { id, state, labels, annotations, .. } = found.ok_or_else(|| Status::not_found(id))?;
+        let status = Some(v1::ContainerStatus { id, state, labels, annotations, ..Default::default() });
+        Ok(Response::new(v1::ContainerStatusResponse { status, ..Default::default() }))
+    }
+
+    async fn stop_container(
+        &self,
+        request: Request<v1::StopContainerRequest>,
+    ) -> Result<Response<v1::StopContainerResponse>, Status> {
+        let v1::StopContainerRequest { container_id, timeout } = request.into_inner();
+        if !self.state.lock().containers.iter().any(|container| container.id == container_id) {
+            return Err(Status::unknown("it cannot be stopped"));
+        }
+        self.change(|state| state.stops.push((container_id, timeout)));
+        Ok(Response::new(v1::StopContainerResponse {}))
     }
 
     async fn list_containers(

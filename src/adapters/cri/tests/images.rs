@@ -193,6 +193,22 @@ async fn images_that_somebody_needs_are_not_spare() {
 }
 
 #[tokio::test]
+async fn a_sandbox_that_cannot_be_described_keeps_no_other_image() {
+    let (fake, _dir) = with(&[], None).await;
+    let pause =
+        v1::Image { id: "sha256:1".into(), repo_tags: vec!["pause.example/pause:1".into()], ..Default::default() };
+    fake.lists(pause);
+    let sandbox = run(&fake).await.unwrap();
+    fake.breaks(Some(sandbox.as_str()));
+    let needs = async || fake.runtime.images().await.unwrap().into_iter().map(|image| image.need).collect::<Vec<_>>();
+    for _ in 0..2 {
+        assert_eq!(needs().await, [ImageNeed::Unused]);
+    }
+    fake.breaks(None);
+    assert_eq!(needs().await, [ImageNeed::Used], "it is asked until it answers");
+}
+
+#[tokio::test]
 async fn an_image_that_another_agent_uses_stays_though_its_containers_are_not_ours() {
     let fake = Fake::start(1).await;
     fake.lists(v1::Image { id: "sha256:theirs".into(), ..Default::default() });

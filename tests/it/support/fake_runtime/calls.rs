@@ -9,7 +9,7 @@ use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     Clock, ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError,
-    RuntimeFuture, RuntimePod, RuntimeVersion, SandboxConfig, SandboxState,
+    RuntimeFuture, RuntimePod, SandboxConfig, SandboxState,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -17,10 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::{FakeRuntime, Live, Op, Pod};
 
 impl ContainerRuntime for FakeRuntime {
-    fn version(&self) -> RuntimeFuture<'_, RuntimeVersion> {
-        async { Ok(RuntimeVersion { name: "fake".into(), version: "0".into() }) }.boxed()
-    }
-
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
         async {
             let slow = self.state.lock().slow.get(&Op::List).copied();

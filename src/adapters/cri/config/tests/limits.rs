@@ -97,7 +97,7 @@ fn classes_share_by_what_their_pods_ask_for() {
 #[test]
 fn pods_are_below_the_root_that_was_chosen() {
     let of = |root: &str, driver| {
-        let cgroups = Cgroups { version: V2, driver, root: root.into() };
+        let cgroups = Cgroups { version: V2, driver, root: root.into(), shared: true };
         (cgroups.all_pods(), cgroups.of_pod(&pod(json!({"containers": [{"name": "a"}]}))))
     };
     let pair = |all: &str, one: &str| (all.to_owned(), one.to_owned());

@@ -177,7 +177,7 @@ fn a_pods_cgroup_is_below_that_of_its_class() {
     let none = json!([{"name": "a"}]);
     let of = |driver, root: &str, containers: &Value| {
         let pod = pod_with(json!({"uid": "12-34"}), json!({"containers": containers}));
-        let cgroups = Cgroups { version: Version::V2 { swap: false }, driver, root: root.into() };
+        let cgroups = Cgroups { version: Version::V2 { swap: false }, driver, root: root.into(), shared: true };
         let config = sandbox_config(&Facts { cgroups, ..facts() }, &Assigned::default(), &pod, 0).unwrap();
         config.linux.unwrap().cgroup_parent
     };
