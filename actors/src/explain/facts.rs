@@ -79,6 +79,17 @@ pub struct NodeState {
     pub runtime: Option<Failing>,
 }
 
+impl NodeState {
+    /// Whether pods that wait for nothing of their own wait for the same as at that other look. Times that pass and tries
+    /// that are counted change nothing.
+    pub fn is_like(&self, other: &NodeState) -> bool {
+        let of = |failing: &Option<Failing>| failing.as_ref().map(|failing| (failing.since, failing.error.clone()));
+        self.missing_sources == other.missing_sources
+            && of(&self.passes) == of(&other.passes)
+            && of(&self.runtime) == of(&other.runtime)
+    }
+}
+
 /// An event of a pod, however often it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenEvent {

@@ -114,6 +114,11 @@ impl Look<'_> {
         self.now
     }
 
+    /// What holds for every pod.
+    pub fn node(&self) -> &NodeState {
+        &self.node
+    }
+
     /// See [`Explainer::pods`].
     pub fn pods(&self) -> Vec<PodFacts> {
         self.some(|_| true)

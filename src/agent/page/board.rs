@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::explain::PodFacts;
+use crate::actors::explain::{NodeState, PodFacts};
 use crate::actors::ids::PodUid;
 use crate::actors::pod::Phase;
 use crate::actors::pod_worker::{Lifecycle, WaitFor};
@@ -111,20 +111,27 @@ pub(super) type Nearest<'a> = dyn Fn(&PodFacts) -> Option<RowWait> + 'a;
 /// The rows as they were told last, and the facts they were made of.
 #[derive(Debug, Default)]
 pub(super) struct Board {
+    node: Option<NodeState>,
     pods: HashMap<PodUid, (PodFacts, Arc<Row>)>,
 }
 
 impl Board {
     /// Takes what is true now, and `nearest`, which tells what a pod waits for; says what differs. A pod with the same
-    /// facts as before costs a comparison.
-    pub(super) fn take(&mut self, pods: Vec<PodFacts>, now: Time, nearest: &Nearest<'_>) -> Change {
+    /// facts as before costs a comparison, unless what holds for every pod changed: then each may wait for that, or no more.
+    pub(super) fn take(&mut self, node: NodeState, pods: Vec<PodFacts>, now: Time, nearest: &Nearest<'_>) -> Change {
+        let is_like = self.node.as_ref().is_some_and(|last| last.is_like(&node));
+        self.node = Some(node);
         let mut before = std::mem::take(&mut self.pods);
         let mut change = Change::default();
         self.pods.reserve(pods.len());
         for pod in pods {
             let known = before.remove(&pod.uid);
             let row = match known {
-                Some((facts, row)) if is_same(&facts, &pod) && row.wait.as_ref().is_none_or(|wait| wait.own) => row,
+                Some((facts, row))
+                    if is_like && is_same(&facts, &pod) && row.wait.as_ref().is_none_or(|wait| wait.own) =>
+                {
+                    row
+                }
                 known => {
                     let row = row(&pod, now, nearest(&pod));
                     match known {

@@ -9,10 +9,12 @@ function showAgent() {
   $("stopping").hidden = !agent.stopping;
   const now = clock.now();
   const told = (standing, words, extra) => [el("span", { className: standing }, glyph()), " ", words, extra];
+  const lasts = (ill) => ill && aged({ "data-words": " for #" }, "since", ill.since);
+  const why = (ill) => (ill ? [ill.error] : []);
   const facts = [
-    ["Runtime", agent.runtime ? told("well", "answers") : told("trouble", "does not answer")],
-    ["Housekeeping", agent.housekeeping === undefined ? told("waits", "has not passed yet")
-      : told(agent.late ? "trouble" : "well", "passed ", aged({ "data-words": "# ago" }, "since", agent.housekeeping))],
+    ["Runtime", agent.runtime ? told("well", "answers") : told("trouble", "does not answer", lasts(agent.outage)), ...why(agent.outage)],
+    ["Housekeeping", agent.early ? told("trouble", "passes end early", lasts(agent.early)) : agent.housekeeping === undefined ? told("waits", "has not passed yet")
+      : told(agent.late ? "trouble" : "well", "passed ", aged({ "data-words": "# ago" }, "since", agent.housekeeping)), ...why(agent.early)],
     ["Sources", ...[...new Set(agent.places.map((place) => place.source))].map((source) =>
       agent.missing.includes(source) ? told("waits", `${source} has not delivered`) : told("well", `${source} delivered`))],
     ["Version", agent.version],

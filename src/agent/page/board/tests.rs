@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use crate::actors::engine::PodSnapshot;
-use crate::actors::explain::{On, Subject, Wait, What};
+use crate::actors::explain::{Failing, On, Subject, Wait, What};
 use crate::actors::ids::FullName;
 use crate::actors::pod::PodObject;
 use crate::actors::pod_worker::{Hook, Wait as PodWait};
@@ -73,8 +73,12 @@ fn wait(pod: &PodFacts) -> Wait {
     Wait { depth: 0, what, on, container: None, since, tries: None, next, released_by, detail }
 }
 
+pub(in crate::agent::page) fn node() -> NodeState {
+    NodeState { started: at(0), missing_sources: vec![], last_pass: None, passes: None, runtime: None }
+}
+
 fn take(board: &mut Board, pods: Vec<PodFacts>, now: Time) -> Change {
-    board.take(pods, now, &|pod| nearest(pod, wait(pod), "words".into(), now))
+    board.take(node(), pods, now, &|pod| nearest(pod, wait(pod), "words".into(), now))
 }
 
 fn names(rows: &[Arc<Row>]) -> Vec<&str> {
@@ -149,4 +153,28 @@ fn a_stop_that_outlasts_its_grace_is_trouble() {
     let late = take(&mut board, vec![stops.clone()], at(140));
     assert_eq!(late.rows.first().map(|row| row.standing), Some(Standing::Trouble), "{late:?}");
     assert!(take(&mut board, vec![stops], at(200)).is_empty());
+}
+
+// What is known of the pods stays the same while the runtime is away, because nothing can be known.
+#[test]
+fn an_outage_is_told_of_pods_that_rest_and_so_is_its_end() {
+    let mut board = Board::default();
+    let pods = || vec![pod("crashes", waits("CrashLoopBackOff")), pod("rests", runs())];
+    let mut look = |tries: u32, now: u64| {
+        let error = || Failing { since: at(100), tries, error: "gone".into() };
+        let node = NodeState { last_pass: Some(at(now)), runtime: (tries > 0).then(error), ..node() };
+        let runtime = node.runtime.clone();
+        let wait = |pod: &PodFacts| match (wait(pod), &runtime) {
+            (wait, Some(_)) if wait.what == What::Nothing => Wait { what: What::Runtime, since: Some(at(100)), ..wait },
+            (wait, _) => wait,
+        };
+        let change = board.take(node, pods(), at(now), &|pod| nearest(pod, wait(pod), "words".into(), at(now)));
+        let rows = change.rows.iter().map(|row| (row.name.clone(), row.standing));
+        rows.collect::<Vec<_>>()
+    };
+    let rests = |standing| vec![("rests".to_owned(), standing)];
+    look(0, 99);
+    assert_eq!(look(1, 101), rests(Standing::Waits));
+    assert_eq!(look(2, 102), [], "another try changes no row");
+    assert_eq!(look(0, 103), rests(Standing::Well));
 }
