@@ -43,7 +43,7 @@ pub use facts::{Failing, NodeState, PodFacts, SeenEvent};
 pub use lookup::{Explainer, Look};
 pub use patience::Patience;
 pub use runs::Run;
-pub use wait::{On, Subject, Wait, What};
+pub use wait::{LifecycleHook, On, Subject, Wait, What};
 
 /// Why one pod is where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -33,7 +33,7 @@ pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;
 pub use syncer::{
-    HookContext, NETWORK_NOT_READY, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod,
-    SyncRetry, TerminatingPod,
+    BadVolume, Blame, HookContext, NETWORK_NOT_READY, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind,
+    SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
 };
 pub use view::{NoRuntimeView, Observed, RuntimeView};

@@ -18,8 +18,8 @@ use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
     CgroupError, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
-    PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, RuntimeError, StorageError, SyncError, SyncOutcome, SyncPod,
-    TerminatingPod, VolumeMounts,
+    PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, RuntimeError, SyncError, SyncOutcome, SyncPod, TerminatingPod,
+    VolumeMounts,
 };
 use crate::probes::ProbeManager;
 use crate::status::{DEADLINE_EXCEEDED, NodeFacts, StatusInput, compute, deadline};
@@ -151,21 +151,9 @@ impl PodSyncer for NodeSyncer {
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
         let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
-        let activities = self.containers.activities();
-        let doing = activities.begin(&cx.uid, Task::TakeDownVolumes);
-        let down = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.tear_down(pod.uid()));
-        match down.await {
-            Ok(Ok(())) => activities.good_volumes(&cx.uid),
-            Ok(Err(error)) => {
-                self.blame(&cx.uid, &error);
-                return Err(SyncError::failed(error));
-            }
-            Err(_) => return Err(SyncError::failed(VolumesSlow { doing: "take down" })),
-        }
-        drop(doing);
-        if let Some(cgroups) = &self.cgroups {
-            cgroups.remove(pod.uid()).await.map_err(SyncError::failed)?;
-        }
+        self.clean_up(cx).await.inspect_err(|error| {
+            self.events.record(pod, PodEvent::warning("FailedCleanup", format!("error cleaning up: {error}")));
+        })?;
         if let Some(end) = self.statuses.ended(pod).filter(|end| is_final(pod, end)) {
             self.write_down(pod, &end).await;
         }
@@ -267,43 +255,36 @@ impl NodeSyncer {
         Ok(moved)
     }
 
+    /// Takes the pod's volumes down, and its cgroup.
+    async fn clean_up(&self, cx: &HookContext) -> Result<(), SyncError> {
+        let doing = self.containers.activities().begin(&cx.uid, Task::TakeDownVolumes);
+        let down = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.tear_down(&cx.uid));
+        down.await.map_err(|_| SyncError::failed(VolumesSlow { doing: "take down" }))??;
+        drop(doing);
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.remove(&cx.uid).await.map_err(SyncError::failed)?;
+        }
+        Ok(())
+    }
+
     async fn set_up_volumes(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<VolumeMounts, SyncError> {
-        let activities = self.containers.activities();
-        let _doing = activities.begin(&cx.uid, Task::SetUpVolumes);
+        let _doing = self.containers.activities().begin(&cx.uid, Task::SetUpVolumes);
         let set_up = tokio::time::timeout(VOLUMES_TIMEOUT, self.storage.set_up(pod));
         let failed = |error: &dyn std::error::Error| {
             self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
         };
         match cx.cancel().run_until_cancelled(set_up).await {
             None => Err(SyncError::Cancelled),
-            Some(Ok(Ok(volumes))) => {
-                activities.good_volumes(&cx.uid);
-                Ok(volumes)
-            }
+            Some(Ok(Ok(volumes))) => Ok(volumes),
             Some(Ok(Err(error))) => {
                 failed(&error);
-                self.blame(&cx.uid, &error);
-                Err(SyncError::failed(error))
+                Err(SyncError::Storage(error))
             }
             Some(Err(_)) => {
                 let slow = VolumesSlow { doing: "set up" };
                 failed(&slow);
                 Err(SyncError::failed(slow))
             }
-        }
-    }
-
-    /// Keeps which volume an error is about.
-    fn blame(&self, uid: &PodUid, error: &StorageError) {
-        match error {
-            StorageError::Volume { volume, reason } | StorageError::Busy { volume, reason } => {
-                self.containers.activities().bad_volume(uid, volume, reason);
-            }
-            StorageError::Unsupported { volume, kind, remedy } => {
-                let reason = format!("{kind} volumes are not supported: {remedy}");
-                self.containers.activities().bad_volume(uid, volume, &reason);
-            }
-            StorageError::Io { .. } => {}
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::containers::StartError;
-use crate::containers::activity::{Activity, BadVolume};
+use crate::containers::activity::Activity;
 use crate::containers::governor::Standing;
 use crate::containers::image_backoff::PullFailure;
 use crate::engine::PodSnapshot;
@@ -39,8 +39,6 @@ pub struct PodFacts {
     pub start_errors: BTreeMap<ContainerName, StartError>,
     /// Images that could not be pulled.
     pub pulls: BTreeMap<String, PullFailure>,
-    /// The volume that its last try failed with.
-    pub volume: Option<BadVolume>,
     /// When the shutdown of the node stops it.
     pub stop: Option<StopTurn>,
 }
@@ -116,7 +114,6 @@ impl PodFacts {
             activities: Vec::new(),
             start_errors: BTreeMap::new(),
             pulls: BTreeMap::new(),
-            volume: None,
             stop: None,
         }
     }

@@ -143,13 +143,14 @@ impl Look<'_> {
         })
     }
 
-    /// The nearest wait of a pod, and the first line of its explanation.
-    pub fn nearest_wait(&self, uid: &PodUid) -> Option<(Wait, String)> {
+    /// The nearest wait of a pod, the first line of its explanation, and since when a hook of it fails, if one does.
+    pub fn nearest_wait(&self, uid: &PodUid) -> Option<(Wait, String, Option<Time>)> {
         let pod = self.pod(uid)?;
+        let failing = pod.snapshot.as_ref().and_then(|snapshot| Some(snapshot.failure.as_ref()?.since));
         self.with(|cx| {
             let mut chain = chain(cx, &pod);
             let heading = heading(&state(&pod, cx.now), &chain, cx.now);
-            Some((chain.swap_remove(0), heading))
+            Some((chain.swap_remove(0), heading, failing))
         })
     }
 
@@ -195,7 +196,6 @@ impl Look<'_> {
             activities: activities.of(uid).into_iter().map(|one| (one.clone(), standing(&one))).collect(),
             start_errors: self.at.containers.start_errors().of(uid),
             pulls: self.at.containers.pull_failures(uid),
-            volume: activities.volume_of(uid),
             stop: self.at.shutdown.turn(uid),
             ..PodFacts::named(uid.clone(), full_name)
         })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::actors::explain::{NodeState, PodFacts};
 use crate::actors::ids::PodUid;
 use crate::actors::pod::Phase;
-use crate::actors::pod_worker::{Lifecycle, WaitFor};
+use crate::actors::pod_worker::Lifecycle;
 use crate::actors::status::PodSummary;
 use crate::actors::time::Time;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -168,7 +168,6 @@ fn is_same(a: &PodFacts, b: &PodFacts) -> bool {
         && a.activities == b.activities
         && a.start_errors == b.start_errors
         && a.pulls == b.pulls
-        && a.volume == b.volume
         && a.snapshot == b.snapshot
         && !is_called(b)
 }
@@ -202,10 +201,11 @@ fn row(pod: &PodFacts, now: Time, wait: Option<RowWait>) -> Row {
 }
 
 fn standing(pod: &PodFacts, wait: Option<&RowWait>) -> Standing {
-    let retries = pod.snapshot.as_ref().is_some_and(|snapshot| matches!(snapshot.wait.what, WaitFor::Retry { .. }));
+    // It stays while the hook is called again.
+    let fails = pod.snapshot.as_ref().is_some_and(|snapshot| snapshot.failure.is_some());
     let over = pod.phase().is_terminal() || pod.lifecycle() == Some(Lifecycle::Finished);
     let overdue = wait.is_some_and(|wait| wait.overdue);
-    if retries || overdue || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(is_stuck)) {
+    if fails || overdue || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(is_stuck)) {
         Standing::Trouble
     } else if wait.is_some() {
         Standing::Waits

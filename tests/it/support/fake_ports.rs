@@ -88,6 +88,7 @@ struct Directories {
     mounted: BTreeSet<PodUid>,
     stuck: bool,
     missing: bool,
+    slow: Duration,
 }
 
 impl FakeStorage {
@@ -108,6 +109,11 @@ impl FakeStorage {
         self.0.lock().missing = missing;
     }
 
+    /// So long a volume takes to come up, or not to.
+    pub(crate) fn slow(&self, by: Duration) {
+        self.0.lock().slow = by;
+    }
+
     pub(crate) fn has(&self, uid: &str) -> bool {
         self.0.lock().pods.contains(&uid.into())
     }
@@ -118,8 +124,11 @@ impl PodStorage for FakeStorage {
         let mut state = self.0.lock();
         state.pods.insert(pod.uid().clone());
         state.mounted.insert(pod.uid().clone());
-        let missing = state.missing;
+        let (missing, slow) = (state.missing, state.slow);
         async move {
+            if !slow.is_zero() {
+                tokio::time::sleep(slow).await;
+            }
             match missing {
                 false => Ok(BTreeMap::new()),
                 true => Err(StorageError::Volume { volume: "data".into(), reason: "no such directory".into() }),

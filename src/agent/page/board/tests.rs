@@ -4,7 +4,8 @@ use crate::actors::engine::PodSnapshot;
 use crate::actors::explain::{Failing, On, Subject, Wait, What};
 use crate::actors::ids::FullName;
 use crate::actors::pod::PodObject;
-use crate::actors::pod_worker::{Hook, Wait as PodWait};
+use crate::actors::pod_worker::{Failure, Hook, Wait as PodWait, WaitFor};
+use crate::actors::ports::Blame;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 
@@ -62,8 +63,8 @@ fn wait(pod: &PodFacts) -> Wait {
     let since = pod.snapshot.as_ref().map(|snapshot| snapshot.wait.since);
     let what = match pod.snapshot.as_ref().map(|snapshot| &snapshot.wait.what) {
         Some(WaitFor::HookCall(Hook::Terminating)) => What::Grace,
-        Some(WaitFor::HookCall(_)) => What::HookCall,
-        Some(WaitFor::Retry { .. }) => What::Retry,
+        Some(WaitFor::HookCall(hook)) => What::HookCall(*hook),
+        Some(WaitFor::Retry { hook, .. }) => What::Retry(*hook),
         _ if pod.phase() == Phase::Pending => What::ContainerStart,
         _ => What::Nothing,
     };
@@ -92,6 +93,14 @@ fn waiting(pod: PodFacts, what: WaitFor, since: u64) -> PodFacts {
     PodFacts { snapshot, ..pod }
 }
 
+/// A pod whose setup failed and waits to be called again, or is called.
+fn failing(pod: PodFacts, what: WaitFor) -> PodFacts {
+    let pod = waiting(pod, what, 19);
+    let failure = Failure { hook: Hook::Sync, error: "no".into(), blame: Blame::Nothing, count: 1, since: at(10) };
+    let snapshot = pod.snapshot.map(|snapshot| PodSnapshot { failure: Some(failure), ..snapshot });
+    PodFacts { snapshot, ..pod }
+}
+
 #[test]
 fn only_rows_that_differ_are_told_and_those_that_went() {
     let mut board = Board::default();
@@ -110,7 +119,6 @@ fn only_rows_that_differ_are_told_and_those_that_went() {
 fn the_worst_comes_first() {
     let failed = json!({"phase": "Failed"});
     let succeeded = json!({"phase": "Succeeded"});
-    let error = WaitFor::Retry { hook: Hook::Sync, error: "no".into() };
     let mut board = Board::default();
     take(
         &mut board,
@@ -120,14 +128,19 @@ fn the_worst_comes_first() {
             pod("c-starts", waits("ContainerCreating")),
             pod("d-crashes", waits("CrashLoopBackOff")),
             pod("e-failed", failed),
-            waiting(pod("f-retries", runs()), error, 10),
+            failing(pod("f-retries", runs()), WaitFor::Retry { hook: Hook::Sync, error: "no".into() }),
+            failing(pod("g-is-called-again", runs()), WaitFor::HookCall(Hook::Sync)),
         ],
         at(20),
     );
     let rows = board.rows();
-    assert_eq!(names(&rows), ["d-crashes", "e-failed", "f-retries", "c-starts", "b-well", "a-over"]);
+    assert_eq!(
+        names(&rows),
+        ["d-crashes", "e-failed", "f-retries", "g-is-called-again", "c-starts", "b-well", "a-over"]
+    );
     use Standing::{Over, Trouble, Waits, Well};
-    assert_eq!(rows.iter().map(|row| row.standing).collect::<Vec<_>>(), [Trouble, Trouble, Trouble, Waits, Well, Over]);
+    let standings: Vec<_> = rows.iter().map(|row| row.standing).collect();
+    assert_eq!(standings, [Trouble, Trouble, Trouble, Trouble, Waits, Well, Over]);
 }
 
 // A pod that is checked once a minute for a few milliseconds is not one that waits.
