@@ -29,7 +29,7 @@ pub use runtime::{
     RuntimeVersion, SandboxConfig, SandboxState, SandboxStatus,
 };
 pub use runtime_class::{NoRuntimeClasses, RuntimeClassError, RuntimeClasses};
-pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
+pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceNews, SourceProblem, SourceSet};
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;
 pub use syncer::{

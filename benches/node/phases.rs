@@ -151,7 +151,7 @@ impl Bed {
 
     async fn deliver(&self, pods: Vec<Arc<PodObject>>) {
         let set = SourceSet { source: SourceKind::Api, pods, problems: Vec::new() };
-        self.node.sets.send(set).await.expect("the node lives");
+        self.node.sets.send(set.into()).await.expect("the node lives");
     }
 
     /// Does something to `count` pods and waits until each came to `mark`.

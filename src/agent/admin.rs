@@ -143,8 +143,13 @@ async fn healthz(State(view): State<View>) -> Response {
 }
 
 async fn readyz(State(view): State<View>) -> Response {
-    let mut missing: Vec<String> =
-        view.node.desired.missing_sources().iter().map(|source| format!("source {source} has not delivered")).collect();
+    let mut missing: Vec<String> = view
+        .node
+        .desired
+        .missing_sources()
+        .iter()
+        .map(|source| format!("source {} has not delivered", plain(&source.to_string(), PROBLEM)))
+        .collect();
     match view.node.observer.outage() {
         Some(outage) => {
             missing.push(format!("the container runtime does not answer: {}", plain(&outage.error, PROBLEM)))

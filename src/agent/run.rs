@@ -136,7 +136,12 @@ impl Origins {
     }
 
     /// Starts the sources.
-    fn deliver(self, cx: &SourceContext, to: &mpsc::Sender<crate::actors::ports::SourceSet>, stop: &CancellationToken) {
+    fn deliver(
+        self,
+        cx: &SourceContext,
+        to: &mpsc::Sender<crate::actors::ports::SourceNews>,
+        stop: &CancellationToken,
+    ) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
             tracing::warn!(path = %path.display(), "no manifests here yet; pods start when some come");
         }

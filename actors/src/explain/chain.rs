@@ -205,9 +205,12 @@ pub(super) fn troubles(cx: &Cx<'_>) -> Vec<Wait> {
 
 /// Why passes do not run before every source has delivered.
 fn sources(cx: &Cx<'_>) -> Option<Wait> {
-    let names: Vec<&str> = cx.node.missing_sources.iter().map(|source| source.as_str()).collect();
+    let missing = &cx.node.missing_sources;
+    let names = missing.iter().map(|source| source.kind.as_str()).collect::<Vec<_>>();
+    let told = missing.iter().map(ToString::to_string).collect::<Vec<_>>();
     let names = (!names.is_empty()).then(|| names.join(", "))?;
-    let detail = format!("housekeeping begins once every source has delivered, and this has not: {names}");
+    let told = told.join(", ");
+    let detail = format!("housekeeping begins once every source has delivered, and this has not: {told}");
     let on = On::new(Subject::Source, names);
     Some(Wait::new(What::Source, on, detail, "it delivers").since(cx.node.started))
 }

@@ -9,11 +9,12 @@ use crate::containers::StartError;
 use crate::containers::activity::Activity;
 use crate::containers::governor::Standing;
 use crate::containers::image_backoff::PullFailure;
+use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
 use crate::ids::{ContainerName, FullName, PodUid};
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::Lifecycle;
-use crate::ports::{PodEvent, SourceKind};
+use crate::ports::PodEvent;
 use crate::shutdown::StopTurn;
 use crate::status::PodSummary;
 use crate::time::Time;
@@ -68,7 +69,7 @@ pub struct NodeState {
     /// When the node started.
     pub started: Time,
     /// Sources that have not delivered.
-    pub missing_sources: Vec<SourceKind>,
+    pub missing_sources: Vec<MissingSource>,
     /// When the last housekeeping pass ended.
     pub last_pass: Option<Time>,
     /// Why passes end early.

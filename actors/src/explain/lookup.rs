@@ -58,7 +58,7 @@ impl Explainer {
         let (last_pass, passes) = self.passes.look();
         let node = NodeState {
             started: self.started,
-            missing_sources: self.desired.missing_sources().into_iter().collect(),
+            missing_sources: self.desired.missing_sources(),
             last_pass,
             passes,
             runtime: self.observer.outage(),

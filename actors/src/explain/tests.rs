@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use super::chain::chain;
 use super::*;
 use crate::containers::activity::{Activity, Task};
+use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::{Cause, Failure, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
-use crate::ports::{BadVolume, Blame, SourceKind};
+use crate::ports::{BadVolume, Blame, SourceKind, SourceProblem};
 
 const NOW: Time = Time::from_secs(1_000_000);
 
@@ -139,8 +140,14 @@ fn housekeeping_that_does_not_run_tells_why() {
     let failing = || Some(Failing { since: ago(9), tries: 9, error: "no".into() });
     let silent = NodeState { passes: failing(), runtime: failing(), ..node() };
     assert_eq!(kinds_on(&silent, &pod), [(0, What::Housekeeping), (1, What::Runtime)]);
-    let early = NodeState { missing_sources: vec![SourceKind::Api], ..silent };
+    let problem = SourceProblem { what: "place".into(), message: "no answer".into(), pods: vec![] };
+    let missing = [(SourceKind::Http, vec![problem]), (SourceKind::Api, vec![])];
+    let missing = missing.map(|(kind, problems)| MissingSource { kind, problems });
+    let early = NodeState { missing_sources: missing.into(), ..silent };
     assert_eq!(kinds_on(&early, &pod), [(0, What::Housekeeping), (1, What::Source)]);
+    let chain = chain(&Cx { now: NOW, node: &early, find: &|_| None }, &pod);
+    let told = "housekeeping begins once every source has delivered, and this has not: http (place: no answer), api";
+    assert_eq!((&*chain[1].detail, &*chain[1].on.name), (told, "http, api"));
 }
 
 #[test]

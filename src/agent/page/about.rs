@@ -103,7 +103,7 @@ impl Agent {
             started: about.started.into(),
             stopping: about.stopping.is_cancelled(),
             places: about.places.clone(),
-            missing: node.missing_sources.iter().map(|source| source.as_str()).collect(),
+            missing: node.missing_sources.iter().map(|source| source.kind.as_str()).collect(),
             problem_count: problems.len(),
             problems: problems
                 .into_iter()
