@@ -1,7 +1,6 @@
 //! What the sources want, behind the one lock that config dispatch and the housekeeping pass exclude each other with.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -39,14 +38,11 @@ pub struct MissingSource {
     pub problems: Vec<SourceProblem>,
 }
 
-impl fmt::Display for MissingSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.kind)?;
-        self.problems
-            .iter()
-            .enumerate()
-            .try_for_each(|(place, problem)| write!(f, "{}{problem}", if place == 0 { " (" } else { "; " }))?;
-        f.write_str(if self.problems.is_empty() { "" } else { ")" })
+impl MissingSource {
+    /// Why, in brackets; empty if it does not say.
+    pub fn why(&self) -> String {
+        let problems: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
+        if problems.is_empty() { String::new() } else { format!(" ({})", problems.join("; ")) }
     }
 }
 

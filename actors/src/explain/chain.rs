@@ -207,7 +207,7 @@ pub(super) fn troubles(cx: &Cx<'_>) -> Vec<Wait> {
 fn sources(cx: &Cx<'_>) -> Option<Wait> {
     let missing = &cx.node.missing_sources;
     let names = missing.iter().map(|source| source.kind.as_str()).collect::<Vec<_>>();
-    let told = missing.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let told = missing.iter().map(|source| format!("{}{}", source.kind, source.why())).collect::<Vec<_>>();
     let names = (!names.is_empty()).then(|| names.join(", "))?;
     let told = told.join(", ");
     let detail = format!("housekeeping begins once every source has delivered, and this has not: {told}");

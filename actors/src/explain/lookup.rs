@@ -87,13 +87,19 @@ impl Explainer {
         self.desired.problems()
     }
 
-    /// Explains the pod of a name that is wanted, or else the last one that is still known. `events` tells the last events
-    /// of a UID, the newest last.
-    pub fn explain(&self, name: &FullName, events: &dyn Fn(&PodUid) -> Vec<SeenEvent>) -> Option<Explanation> {
+    /// Explains the pod of a name that is wanted, or else the last one that is still known; or the one that has this UID.
+    /// `events` tells the last events of a UID, the newest last.
+    pub fn explain(
+        &self,
+        name: &FullName,
+        uid: Option<&PodUid>,
+        events: &dyn Fn(&PodUid) -> Vec<SeenEvent>,
+    ) -> Option<Explanation> {
         let look = self.look();
-        let found = look.some(|other| other == name);
-        let (pod, others) = found.split_first()?;
-        Some(look.with(|cx| explain(cx, pod, others, &events(&pod.uid), &self.problems())))
+        let mut others = look.some(|other| other == name);
+        let place = others.iter().position(|pod| uid.is_none_or(|uid| pod.uid == *uid))?;
+        let pod = others.remove(place);
+        Some(look.with(|cx| explain(cx, &pod, &others, &events(&pod.uid), &self.problems())))
     }
 
     /// One line for each pod, in the order of their names.

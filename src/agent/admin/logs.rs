@@ -113,7 +113,7 @@ impl Logs {
     ) -> Result<Open, Refusal> {
         let Some(PodFacts { uid, object: Some(pod), status, .. }) = view.node.explainer.named(name).into_iter().next()
         else {
-            return Err(Refusal::NotFound(unknown(&view.node.explainer, name)));
+            return Err(Refusal::NotFound(unknown(&view.node.explainer, name, None)));
         };
         let container = container_of(&pod, query.container.as_deref())?;
         let dir = place(&view, &pod, &container)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::explain::{NodeState, PodFacts};
+use crate::actors::explain::{NodeState, PodFacts, Standing, is_stuck};
 use crate::actors::ids::PodUid;
 use crate::actors::pod::Phase;
 use crate::actors::pod_worker::Lifecycle;
@@ -48,20 +48,6 @@ pub(super) struct Row {
     born: Option<Millis>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait: Option<RowWait>,
-}
-
-/// How a pod fares, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Standing {
-    /// Something failed, and it may need somebody.
-    Trouble,
-    /// It waits for something that should come by itself.
-    Waits,
-    /// It runs as it should.
-    Well,
-    /// It is over, and ended well.
-    Over,
 }
 
 /// The nearest wait.
@@ -205,7 +191,7 @@ fn standing(pod: &PodFacts, wait: Option<&RowWait>) -> Standing {
     let fails = pod.snapshot.as_ref().is_some_and(|snapshot| snapshot.failure.is_some());
     let over = pod.phase().is_terminal() || pod.lifecycle() == Some(Lifecycle::Finished);
     let overdue = wait.is_some_and(|wait| wait.overdue);
-    if fails || overdue || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(is_stuck)) {
+    if fails || overdue || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(has_stuck)) {
         Standing::Trouble
     } else if wait.is_some() {
         Standing::Waits
@@ -217,12 +203,9 @@ fn standing(pod: &PodFacts, wait: Option<&RowWait>) -> Standing {
 }
 
 /// Whether a container waits because something went wrong.
-fn is_stuck(status: &PodStatus) -> bool {
+fn has_stuck(status: &PodStatus) -> bool {
     let inits = status.init_container_statuses.iter().flatten();
-    inits.chain(status.container_statuses.iter().flatten()).any(|have| {
-        let reason = have.state.as_ref().and_then(|state| state.waiting.as_ref()?.reason.as_deref());
-        !matches!(reason, None | Some("" | "ContainerCreating" | "PodInitializing"))
-    })
+    inits.chain(status.container_statuses.iter().flatten()).any(is_stuck)
 }
 
 #[cfg(test)]

@@ -357,6 +357,12 @@ async fn programs_get_the_chain_across_pods() {
         [json!([0, "fullName", pod("old")]), json!([1, "grace", pod("old")]), json!([2, "containerStop", container])]
     );
     assert_eq!(explanation["containers"][0].get("waits"), None, "the container that stops is of another pod");
+    // The older one is there to be asked about too.
+    let of = |uid: &str| node.node.explainer.explain(&FullName::new("test", "web"), Some(&uid.into()), &|_| Vec::new());
+    let old = serde_json::to_value(of("old").unwrap()).unwrap();
+    assert_eq!((&old["uid"], &old["chain"][0]["what"]), (&json!("old"), &json!("grace")));
+    assert_eq!(old["others"], json!([{"uid": "new", "lifecycle": "waiting"}]));
+    assert_eq!(of("none"), None);
     let lines = serde_json::to_value(node.node.explainer.lines()).unwrap();
     assert_eq!(lines[0]["uid"], "new");
     assert_eq!((&lines[0]["lifecycle"], &lines[0]["restarts"]), (&json!("waiting"), &json!(0)));
