@@ -1,6 +1,6 @@
 //! What the sources want, behind the one lock that config dispatch and the housekeeping pass exclude each other with.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use crate::config::mux::{Changes, SourceConfig};
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_manager::PodManager;
-use crate::ports::{SourceKind, SourceProblem, SourceSet};
+use crate::ports::{SourceKind, SourceNews, SourceProblem};
 
 /// The desired pods of all sources. Held briefly, never over an await.
 #[derive(Debug)]
@@ -27,6 +27,23 @@ pub struct DesiredState {
 struct Source {
     config: SourceConfig,
     problems: Vec<SourceProblem>,
+}
+
+/// A source that has not delivered yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingSource {
+    /// Which.
+    pub kind: SourceKind,
+    /// Why, as far as it says.
+    pub problems: Vec<SourceProblem>,
+}
+
+impl MissingSource {
+    /// Why, in brackets; empty if it does not say.
+    pub fn why(&self) -> String {
+        let problems: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
+        if problems.is_empty() { String::new() } else { format!(" ({})", problems.join("; ")) }
+    }
 }
 
 impl Desired {
@@ -72,9 +89,10 @@ impl Desired {
     }
 
     /// The sources that have not delivered yet.
-    pub fn missing_sources(&self) -> BTreeSet<SourceKind> {
+    pub fn missing_sources(&self) -> Vec<MissingSource> {
         let desired = self.lock();
-        desired.sources.iter().filter(|(_, source)| !source.config.has_delivered()).map(|(kind, _)| *kind).collect()
+        let missing = desired.sources.iter().filter(|(_, source)| !source.config.has_delivered());
+        missing.map(|(kind, source)| MissingSource { kind: *kind, problems: source.problems.clone() }).collect()
     }
 }
 
@@ -96,11 +114,15 @@ impl DesiredState {
         wanted.filter(|pod| !self.is_taken_up(pod)).cloned().collect()
     }
 
-    /// Takes a source's set; answers with what changed and with the problems that are new.
-    pub fn apply(&mut self, set: SourceSet) -> (Changes, Vec<SourceProblem>) {
-        let source = self.sources.entry(set.source).or_default();
-        let new = set.problems.iter().filter(|problem| !source.problems.contains(problem)).cloned().collect();
-        source.problems = set.problems;
-        (source.config.apply(set.pods), new)
+    /// Takes what a source says; answers with who says it, what changed, and the problems that are new.
+    pub fn apply(&mut self, news: SourceNews) -> (SourceKind, Changes, Vec<SourceProblem>) {
+        let (kind, pods, problems) = match news {
+            SourceNews::Set(set) => (set.source, Some(set.pods), set.problems),
+            SourceNews::NotYet { source, problems } => (source, None, problems),
+        };
+        let source = self.sources.entry(kind).or_default();
+        let new = problems.iter().filter(|problem| !source.problems.contains(problem)).cloned().collect();
+        source.problems = problems;
+        (kind, pods.map(|pods| source.config.apply(pods)).unwrap_or_default(), new)
     }
 }

@@ -19,7 +19,7 @@ use crate::ids::PodUid;
 use crate::journal::{Ending, Journal, is_final};
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::{Lifecycle, Update};
-use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceKind, SourceSet};
+use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceKind, SourceNews};
 use crate::probes::ProbeChange;
 use crate::recorder::{Note, SourceChange};
 use crate::status::rejected;
@@ -79,12 +79,11 @@ pub enum Judged {
 }
 
 impl Dispatcher {
-    /// Handles a source's set.
-    pub fn deliver(&self, set: SourceSet) -> Verdicts {
+    /// Handles what a source says.
+    pub fn deliver(&self, news: SourceNews) -> Verdicts {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
-        let source = set.source;
-        let (changes, problems) = desired.apply(set);
+        let (source, changes, problems) = desired.apply(news);
         for problem in problems {
             tracing::warn!(source = %source, what = problem.what, "{}", problem.message);
         }

@@ -30,7 +30,9 @@ use crate::pod_worker::cell::{Cell, Live, Slot};
 use crate::pod_worker::step::{Effects, Event, Known, Outcome, Tick};
 use crate::pod_worker::tape::Tape;
 use crate::pod_worker::{KnownPod, Update};
-use crate::ports::{Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock};
+use crate::ports::{
+    Blame, Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock,
+};
 use crate::recorder::Recorder;
 use crate::time::Time;
 
@@ -330,7 +332,8 @@ impl Inner {
         }
         // The call is gone, but what it started elsewhere may go on, and another call is about to be made.
         let lost = live.end_call();
-        let outcome = Outcome::Failed { error: "the worker was lost".to_owned(), retry: SyncRetry::Backoff };
+        let (error, blame) = ("the worker was lost".to_owned(), Blame::Nothing);
+        let outcome = Outcome::Failed { error, retry: SyncRetry::Backoff, blame };
         // It may be the clock that lost the worker.
         let now = catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_else(|_| live.record.last_move());
         let tick = self.tick(now, 0.0);

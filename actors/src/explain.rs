@@ -21,6 +21,7 @@ pub(crate) mod facts;
 mod lookup;
 mod patience;
 mod runs;
+mod standing;
 mod text;
 mod wait;
 
@@ -43,7 +44,8 @@ pub use facts::{Failing, NodeState, PodFacts, SeenEvent};
 pub use lookup::{Explainer, Look};
 pub use patience::Patience;
 pub use runs::Run;
-pub use wait::{On, Subject, Wait, What};
+pub use standing::{Standing, is_stuck};
+pub use wait::{LifecycleHook, On, Subject, Wait, What};
 
 /// Why one pod is where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -123,6 +125,8 @@ pub struct ContainerView {
     pub kind: &'static str,
     /// `waiting`, `running`, `terminated`, or `unknown` before anything is known of it.
     pub state: &'static str,
+    /// How it fares.
+    pub standing: Standing,
     /// Why it waits or ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -333,6 +337,7 @@ fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
                     (.., Some(_)) => "terminated",
                     (None, None, None) => "unknown",
                 },
+                standing: have.map_or(Standing::Waits, |have| Standing::of(have, kind == "ephemeral")),
                 reason: waiting.and_then(|w| w.reason.clone()).or_else(|| ended.and_then(|end| end.reason.clone())),
                 ready: have.is_some_and(|have| have.ready),
                 restarts: have.map_or(0, |have| have.restart_count),

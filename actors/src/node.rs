@@ -22,7 +22,7 @@ use crate::metered::MeteredRuntime;
 use crate::observer::{ChangeSink, Observer, ObserverActor};
 use crate::ports::{
     Checkpoint, CheckpointError, Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, PodCgroups,
-    PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet,
+    PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH, SourceKind, SourceNews,
 };
 use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
 use crate::recorder::Recorder;
@@ -98,7 +98,7 @@ pub struct Node {
     /// Told of a shutdown that is under way.
     pub shutdown: Arc<ShutdownProgress>,
     /// Where sources send their sets.
-    pub sets: mpsc::Sender<SourceSet>,
+    pub sets: mpsc::Sender<SourceNews>,
     /// Whether the runtime answers.
     pub healthy: watch::Receiver<bool>,
 }

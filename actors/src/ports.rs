@@ -29,12 +29,12 @@ pub use runtime::{
     SandboxConfig, SandboxState, SandboxStatus,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
-pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet};
+pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceNews, SourceProblem, SourceSet};
 pub(crate) use storage::within;
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;
 pub use syncer::{
-    HookContext, NETWORK_NOT_READY, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod,
-    SyncRetry, TerminatingPod,
+    BadVolume, Blame, HookContext, NETWORK_NOT_READY, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind,
+    SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
 };
 pub use view::{NoRuntimeView, Observed, RuntimeView};

@@ -18,8 +18,8 @@ use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
     CgroupError, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
-    PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, RuntimeError, StorageError, SyncError, SyncOutcome, SyncPod,
-    TerminatingPod, VolumeMounts, within,
+    PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, RuntimeError, SyncError, SyncOutcome, SyncPod, TerminatingPod,
+    VolumeMounts, within,
 };
 use crate::probes::ProbeManager;
 use crate::status::{DEADLINE_EXCEEDED, NodeFacts, StatusInput, compute, deadline};
@@ -151,19 +151,9 @@ impl PodSyncer for NodeSyncer {
     async fn sync_terminated_pod(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<(), SyncError> {
         let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
-        let activities = self.containers.activities();
-        let doing = activities.begin(&cx.uid, Task::TakeDownVolumes);
-        match within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.tear_down(&cx.uid)).await {
-            Ok(()) => activities.good_volumes(&cx.uid),
-            Err(error) => {
-                self.blame(&cx.uid, &error);
-                return Err(SyncError::failed(error));
-            }
-        }
-        drop(doing);
-        if let Some(cgroups) = &self.cgroups {
-            cgroups.remove(pod.uid()).await.map_err(SyncError::failed)?;
-        }
+        self.clean_up(cx).await.inspect_err(|error| {
+            self.events.record(pod, PodEvent::warning("FailedCleanup", format!("error cleaning up: {error}")));
+        })?;
         if let Some(end) = self.statuses.ended(pod).filter(|end| is_final(pod, end)) {
             self.write_down(pod, &end).await;
         }
@@ -265,38 +255,27 @@ impl NodeSyncer {
         Ok(moved)
     }
 
+    /// Takes the pod's volumes down, and its cgroup.
+    async fn clean_up(&self, cx: &HookContext) -> Result<(), SyncError> {
+        let doing = self.containers.activities().begin(&cx.uid, Task::TakeDownVolumes);
+        within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.tear_down(&cx.uid)).await?;
+        drop(doing);
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.remove(&cx.uid).await.map_err(SyncError::failed)?;
+        }
+        Ok(())
+    }
+
     async fn set_up_volumes(&self, cx: &HookContext, pod: &Arc<PodObject>) -> Result<VolumeMounts, SyncError> {
-        let activities = self.containers.activities();
-        let _doing = activities.begin(&cx.uid, Task::SetUpVolumes);
+        let _doing = self.containers.activities().begin(&cx.uid, Task::SetUpVolumes);
         let set_up = within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.set_up(pod));
         match cx.cancel().run_until_cancelled(set_up).await {
             None => Err(SyncError::Cancelled),
-            Some(Ok(volumes)) => {
-                activities.good_volumes(&cx.uid);
-                Ok(volumes)
-            }
+            Some(Ok(volumes)) => Ok(volumes),
             Some(Err(error)) => {
                 self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
-                self.blame(&cx.uid, &error);
-                Err(SyncError::failed(error))
+                Err(SyncError::Storage(error))
             }
-        }
-    }
-
-    /// Keeps which volume an error is about, or which path.
-    fn blame(&self, uid: &PodUid, error: &StorageError) {
-        let activities = self.containers.activities();
-        match error {
-            StorageError::Volume { volume, reason } | StorageError::Busy { volume, reason } => {
-                activities.bad_volume(uid, volume, reason);
-            }
-            StorageError::Unsupported { volume, kind, remedy } => {
-                activities.bad_volume(uid, volume, &format!("{kind} volumes are not supported: {remedy}"));
-            }
-            StorageError::Io { path, .. } | StorageError::Slow { path: Some(path), .. } => {
-                activities.bad_volume(uid, &path.display().to_string(), &error.to_string());
-            }
-            StorageError::Slow { path: None, .. } => {}
         }
     }
 

@@ -156,7 +156,7 @@ impl Bed {
 
     async fn deliver(&self, pods: Vec<Arc<PodObject>>) {
         let set = SourceSet { source: SourceKind::Api, pods, problems: Vec::new() };
-        self.node.sets.send(set).await.expect("the node lives");
+        self.node.sets.send(set.into()).await.expect("the node lives");
     }
 
     /// Ends containers one by one, and measures how long it takes until the status of the pod shows it.

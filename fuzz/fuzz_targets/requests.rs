@@ -15,7 +15,7 @@ use podwright::actors::admission::NodeCapacity;
 use podwright::actors::containers::perform::ContainersConfig;
 use podwright::actors::engine::EngineConfig;
 use podwright::actors::image_gc::ImageGcPolicy;
-use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceNews, SourceProblem, TokioClock};
 use podwright::actors::recorder::Recorder;
 use podwright::actors::status::NodeFacts;
 use podwright::adapters::network::Network;
@@ -76,7 +76,6 @@ static ROUTER: LazyLock<Mutex<Router>> = LazyLock::new(|| Mutex::new(router(node
 fn about() -> About {
     About {
         name: "n1".into(),
-        root: "/var/lib/podwright".into(),
         started: TokioClock::new().now(),
         places: vec![],
         stopping: tokio_util::sync::CancellationToken::new(),
@@ -130,13 +129,13 @@ async fn view(root: &Path) -> View {
         recorder: Some(Arc::new(Recorder::new(64 << 10))),
     };
     let node = Arc::new(Node::start(config, ports).unwrap());
-    let (sets, mut read) = tokio::sync::mpsc::channel::<SourceSet>(1);
+    let (sets, mut read) = tokio::sync::mpsc::channel::<SourceNews>(1);
     let source = FileSource::new([manifest], SourceContext::new("n1", clock.clone()));
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
-    let mut set = read.recv().await.unwrap();
+    let Some(SourceNews::Set(mut set)) = read.recv().await else { panic!("no set") };
     let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
     set.problems.push(SourceProblem { what, message, pods: vec![] });
-    node.sets.send(set).await.unwrap();
+    node.sets.send(set.into()).await.unwrap();
     let logs = FileStorage::new(root, Default::default());
     View { node, events, clock, metrics, logs, resync: engine.resync }
 }

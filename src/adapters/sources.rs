@@ -1,6 +1,6 @@
 //! Sources of static pods: files and directories, and URLs.
 //!
-//! A source sends a full [`SourceSet`] when it starts and whenever its pods or problems change. A place that cannot be read
+//! A source sends a full [`SourceSet`](podwright_actors::ports::SourceSet) when it starts and whenever its pods or problems change. A place that cannot be read
 //! or used keeps the pods it held last for as long as it exists, and is reported as a problem (W27). Nothing a place holds
 //! affects the other places.
 
@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::{Clock, SourceSet};
+use podwright_actors::ports::{Clock, SourceNews};
 
 pub use files::FileSource;
 pub use scan::{contents, list};
@@ -92,25 +92,29 @@ impl FromStr for Origin {
     }
 }
 
-/// Sends sets, each only if it differs from the one before.
+/// Lets news through: what differs from what was said before.
 #[derive(Debug, Default)]
 struct Outlet {
-    last: Option<SourceSet>,
+    last: Option<SourceNews>,
 }
 
 impl Outlet {
-    /// The set, if it is news.
-    fn news(&mut self, set: SourceSet) -> Option<SourceSet> {
-        let same = |last: &SourceSet| {
-            last.problems == set.problems
-                && last.pods.len() == set.pods.len()
-                && last.pods.iter().zip(&set.pods).all(|(a, b)| Arc::ptr_eq(a, b))
+    /// What is said, if it is news.
+    fn news(&mut self, said: SourceNews) -> Option<SourceNews> {
+        let same = |last: &SourceNews| match (last, &said) {
+            (SourceNews::Set(last), SourceNews::Set(set)) => {
+                last.problems == set.problems
+                    && last.pods.len() == set.pods.len()
+                    && last.pods.iter().zip(&set.pods).all(|(a, b)| Arc::ptr_eq(a, b))
+            }
+            (SourceNews::NotYet { problems: last, .. }, SourceNews::NotYet { problems, .. }) => last == problems,
+            (SourceNews::Set(_), SourceNews::NotYet { .. }) | (SourceNews::NotYet { .. }, SourceNews::Set(_)) => false,
         };
         if self.last.as_ref().is_some_and(same) {
             return None;
         }
-        self.last = Some(set.clone());
-        Some(set)
+        self.last = Some(said.clone());
+        Some(said)
     }
 }
 

@@ -9,7 +9,8 @@ mod server;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::actors::ids::FullName;
+use crate::actors::desired::MissingSource;
+use crate::actors::ids::{FullName, PodUid};
 use crate::actors::text::plain;
 use crate::metrics::Format;
 use axum::extract::{Path, Query, Request, State};
@@ -144,8 +145,11 @@ async fn healthz(State(view): State<View>) -> Response {
 }
 
 async fn readyz(State(view): State<View>) -> Response {
-    let mut missing: Vec<String> =
-        view.node.desired.missing_sources().iter().map(|source| format!("source {source} has not delivered")).collect();
+    let told = |source: &MissingSource| {
+        let why = source.why();
+        format!("source {} has not delivered{}", source.kind, plain(&why, PROBLEM))
+    };
+    let mut missing: Vec<String> = view.node.desired.missing_sources().iter().map(told).collect();
     match view.node.observer.outage() {
         Some(outage) => {
             missing.push(format!("the container runtime does not answer: {}", plain(&outage.error, PROBLEM)))
@@ -183,19 +187,26 @@ impl Form {
     }
 }
 
+/// Which of the pods of one name: without a UID the wanted one.
+#[derive(Deserialize)]
+struct Which {
+    uid: Option<String>,
+}
+
 async fn explain_pod(
     State(view): State<View>,
     Path((namespace, name)): Path<(String, String)>,
+    Query(Which { uid }): Query<Which>,
     Query(form): Query<Form>,
     headers: HeaderMap,
 ) -> Response {
-    let full_name = FullName::new(&namespace, &name);
+    let (full_name, uid) = (FullName::new(&namespace, &name), uid.as_deref().map(PodUid::new));
     let json = match form.json(&headers) {
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    apart(view, move |view| match view.explain(&full_name) {
-        None => (StatusCode::NOT_FOUND, unknown(&view.node.explainer, &full_name)).into_response(),
+    apart(view, move |view| match view.explain(&full_name, uid.as_ref()) {
+        None => (StatusCode::NOT_FOUND, unknown(&view.node.explainer, &full_name, uid.as_ref())).into_response(),
         Some(explanation) if json => Json(explanation).into_response(),
         Some(explanation) => explanation.to_string().into_response(),
     })

@@ -129,6 +129,9 @@ pub(crate) struct ExplainArgs {
     /// Which pod; a line for each of them if none is named.
     #[arg(value_name = "NAMESPACE/NAME")]
     pub(crate) pod: Option<FullName>,
+    /// Which of the pods of that name, if an earlier one is still known [default: the one that is wanted].
+    #[arg(long, requires = "pod")]
+    pub(crate) uid: Option<String>,
     /// The form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: ExplainOutput,

@@ -36,13 +36,18 @@ pub(crate) enum AskError {
 ///
 /// # Errors
 /// [`AskError`].
-pub(crate) fn ask(address: SocketAddr, path: &str, accept: &'static str) -> Result<String, AskError> {
-    runtime()?.block_on(get(address, path, accept))
+pub(crate) fn ask(
+    address: SocketAddr,
+    path: &str,
+    query: &[(&str, String)],
+    accept: &'static str,
+) -> Result<String, AskError> {
+    runtime()?.block_on(get(url(address, path, query), address, accept))
 }
 
-async fn get(address: SocketAddr, path: &str, accept: &'static str) -> Result<String, AskError> {
+async fn get(url: Url, address: SocketAddr, accept: &'static str) -> Result<String, AskError> {
     let request = client()?.timeout(TIMEOUT).build().map_err(|error| AskError::Setup(error.into()))?;
-    let request = request.get(url(address, path)).header(ACCEPT, accept);
+    let request = request.get(url).header(ACCEPT, accept);
     answer(address, request).await?.text().await.map_err(failed(address))
 }
 
@@ -66,12 +71,8 @@ async fn stream(
     query: &[(&str, String)],
     mut take: impl FnMut(&[u8]) -> bool,
 ) -> Result<(), AskError> {
-    let mut url = url(address, path);
-    if !query.is_empty() {
-        url.query_pairs_mut().extend_pairs(query);
-    }
     let client = client()?.build().map_err(|error| AskError::Setup(error.into()))?;
-    let mut response = answer(address, client.get(url)).await?;
+    let mut response = answer(address, client.get(url(address, path, query))).await?;
     while let Some(part) = response.chunk().await.map_err(failed(address))? {
         if !take(&part) {
             break;
@@ -87,10 +88,13 @@ fn failed(address: SocketAddr) -> impl Fn(reqwest::Error) -> AskError {
     }
 }
 
-fn url(address: SocketAddr, path: &str) -> Url {
+fn url(address: SocketAddr, path: &str, query: &[(&str, String)]) -> Url {
     let mut url = Url::parse(&format!("http://{address}")).expect("an address and a port make a URL");
     // Escapes what would not be of the path: whoever asks may have mistyped a name.
     url.set_path(path);
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
     url
 }
 

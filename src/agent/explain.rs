@@ -1,7 +1,7 @@
 //! What is told of a pod that is not there.
 
 use crate::actors::explain::Explainer;
-use crate::actors::ids::FullName;
+use crate::actors::ids::{FullName, PodUid};
 use crate::actors::ports::SourceProblem;
 use crate::actors::text::plain;
 
@@ -11,8 +11,17 @@ use super::admin::ECHO;
 pub(crate) const PROBLEM: usize = 8192;
 
 /// Why there is no such pod, as far as can be told.
-pub(crate) fn unknown(explainer: &Explainer, wanted: &FullName) -> String {
-    let mut why = format!("there is no pod {}\n", plain(&wanted.to_string(), ECHO));
+pub(crate) fn unknown(explainer: &Explainer, wanted: &FullName, uid: Option<&PodUid>) -> String {
+    let mut why = format!("there is no pod {}", plain(&wanted.to_string(), ECHO));
+    if let Some(uid) = uid {
+        why.push_str(&format!(" with UID {}", plain(&uid.to_string(), ECHO)));
+    }
+    why.push('\n');
+    let namesakes: Vec<String> = explainer.named(wanted).iter().map(|pod| pod.uid.to_string()).collect();
+    if !namesakes.is_empty() {
+        why.push_str(&format!("known under this name: {}\n", plain(&namesakes.join(", "), PROBLEM)));
+        return why;
+    }
     let problems = explainer.problems();
     // A manifest that holds a pod already is told of where that pod is explained.
     let (naming, other): (Vec<_>, Vec<_>) = problems

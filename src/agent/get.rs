@@ -22,7 +22,7 @@ const TEXT: &str = "text/plain";
 /// [`AskError`].
 pub(crate) fn get(args: &GetArgs) -> Result<String, AskError> {
     let address = args.admin.0;
-    let body = ask(address, "/pods", JSON)?;
+    let body = ask(address, "/pods", &[], JSON)?;
     let stranger = |_| AskError::Stranger { address };
     if args.output == GetOutput::Json {
         return pretty(&body).map_err(stranger);
@@ -42,10 +42,11 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<String, AskError> {
         Some(pod) => format!("/explain/{pod}"),
         None => "/explain".to_owned(),
     };
+    let query: Vec<_> = args.uid.iter().map(|uid| ("uid", uid.clone())).collect();
     match args.output {
-        ExplainOutput::Text => ask(address, &path, TEXT).map(|text| lines(&text)),
+        ExplainOutput::Text => ask(address, &path, &query, TEXT).map(|text| lines(&text)),
         ExplainOutput::Json => {
-            let body = ask(address, &path, JSON)?;
+            let body = ask(address, &path, &query, JSON)?;
             pretty(&body).map_err(|_| AskError::Stranger { address })
         }
     }

@@ -83,12 +83,12 @@ impl Eyes for Looker {
     fn look(&self) -> Seen<'_> {
         let Looker { view, about } = self;
         let look = view.look();
-        let (at, pods) = (look.now(), look.pods());
+        let (at, node, pods) = (look.now(), look.node().clone(), look.pods());
         let nearest = Box::new(move |pod: &PodFacts| {
             let (wait, words) = look.nearest(pod);
             nearest::nearest(pod, wait, words, at)
         });
-        Seen { at, agent: Agent::now(view, about, &PAGE.etag), pods, nearest }
+        Seen { at, agent: Agent::now(view, about, &node, &PAGE.etag), node, pods, nearest }
     }
 }
 

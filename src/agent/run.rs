@@ -141,7 +141,12 @@ impl Origins {
     }
 
     /// Starts the sources.
-    fn deliver(self, cx: &SourceContext, to: &mpsc::Sender<crate::actors::ports::SourceSet>, stop: &CancellationToken) {
+    fn deliver(
+        self,
+        cx: &SourceContext,
+        to: &mpsc::Sender<crate::actors::ports::SourceNews>,
+        stop: &CancellationToken,
+    ) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
             tracing::warn!(path = %path.display(), "no manifests here yet; pods start when some come");
         }
@@ -170,13 +175,7 @@ async fn serve(
     let sources = stop.child_token();
     let cx = SourceContext::new(name.clone(), view.clock.clone());
     tracing::info!(node = name, root = %root.path().display(), "agent runs");
-    let about = About {
-        name: name.clone(),
-        root: root.path().to_owned(),
-        started: view.now(),
-        places: origins.places(),
-        stopping: sources.clone(),
-    };
+    let about = About { name: name.clone(), started: view.now(), places: origins.places(), stopping: sources.clone() };
     origins.deliver(&cx, &view.node.sets, &sources);
     actix::spawn(admin::serve(args.admin.0, view.clone(), about, stop.clone()));
     let screen = terminal.clone().map(|terminal| {

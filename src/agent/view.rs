@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actors::explain::{Explanation, Look, PodFacts};
-use crate::actors::ids::FullName;
+use crate::actors::ids::{FullName, PodUid};
 use crate::actors::node::Node;
 use crate::actors::ports::{Clock, SourceProblem};
 use crate::actors::time::Time;
@@ -42,9 +42,9 @@ impl View {
         self.node.explainer.pods()
     }
 
-    /// Why a pod is where it is.
-    pub fn explain(&self, name: &FullName) -> Option<Explanation> {
-        self.node.explainer.explain(name, &|uid| self.events.of(uid))
+    /// Why a pod is where it is: the wanted one of a name, or the one with this UID.
+    pub fn explain(&self, name: &FullName, uid: Option<&PodUid>) -> Option<Explanation> {
+        self.node.explainer.explain(name, uid, &|uid| self.events.of(uid))
     }
 
     /// What the sources cannot use at present.

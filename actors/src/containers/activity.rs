@@ -54,29 +54,17 @@ pub enum Task {
     StopSandbox,
 }
 
-/// What is being done for each pod, and which volume its last try could not bring up or take down.
+/// What is being done for each pod.
 pub struct Activities {
     clock: Arc<dyn Clock>,
     begun: AtomicU64,
     pods: DashMap<PodUid, Vec<(u64, Activity)>>,
-    volumes: DashMap<PodUid, BadVolume>,
-}
-
-/// A volume that is not as the pod needs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadVolume {
-    /// Its name in the pod.
-    pub volume: String,
-    /// Why.
-    pub reason: String,
-    /// Since when.
-    pub since: Time,
 }
 
 impl Activities {
     /// Nothing is being done.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Activities { clock, begun: AtomicU64::new(0), pods: DashMap::new(), volumes: DashMap::new() }
+        Activities { clock, begun: AtomicU64::new(0), pods: DashMap::new() }
     }
 
     /// Notes what is being done until the answer is dropped.
@@ -103,28 +91,6 @@ impl Activities {
     /// What is being done for a pod, the longest first.
     pub fn of(&self, uid: &PodUid) -> Vec<Activity> {
         self.pods.get(uid).map(|all| all.iter().map(|(_, activity)| activity.clone()).collect()).unwrap_or_default()
-    }
-
-    /// A volume could not be brought up or taken down.
-    pub fn bad_volume(&self, uid: &PodUid, volume: &str, reason: &str) {
-        let since = self.volumes.get(uid).filter(|bad| bad.volume == volume).map_or(self.clock.now(), |bad| bad.since);
-        let bad = BadVolume { volume: volume.to_owned(), reason: reason.to_owned(), since };
-        self.volumes.insert(uid.clone(), bad);
-    }
-
-    /// All volumes are as they should be.
-    pub fn good_volumes(&self, uid: &PodUid) {
-        self.volumes.remove(uid);
-    }
-
-    /// The volume that a pod's last try failed with.
-    pub fn volume_of(&self, uid: &PodUid) -> Option<BadVolume> {
-        self.volumes.get(uid).map(|bad| bad.clone())
-    }
-
-    /// Forgets the pods of which `keep` says no.
-    pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
-        self.volumes.retain(|uid, _| keep(uid));
     }
 }
 

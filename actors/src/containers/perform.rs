@@ -224,7 +224,6 @@ impl ContainerManager {
     pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
         self.backoff.lock().retain(&keep);
         self.images.lock().retain(&keep);
-        self.activities.retain(&keep);
         self.start_errors.retain(&keep);
         self.stops.retain(&keep);
         if let Some(recorder) = &self.ports.recorder {

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Dispatcher, Judged, Verdicts};
-use crate::ports::SourceSet;
+use crate::ports::SourceNews;
 
 /// How long until pods are judged again after an admission handler panicked, as with a hook that failed (upstream
 /// `backOffPeriod`).
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Reads the sources. Ends when all of them have.
 pub struct DispatcherActor {
     dispatcher: Arc<Dispatcher>,
-    sets: Option<mpsc::Receiver<SourceSet>>,
+    sets: Option<mpsc::Receiver<SourceNews>>,
     healthy: watch::Receiver<bool>,
     metrics: ActorMetrics,
 }
@@ -28,7 +28,7 @@ pub struct DispatcherActor {
 impl DispatcherActor {
     /// Reads `sets` while `healthy` is true. One set is held back meanwhile; what comes
     /// after it waits in the sources' channel.
-    pub fn new(dispatcher: Arc<Dispatcher>, sets: mpsc::Receiver<SourceSet>, healthy: watch::Receiver<bool>) -> Self {
+    pub fn new(dispatcher: Arc<Dispatcher>, sets: mpsc::Receiver<SourceNews>, healthy: watch::Receiver<bool>) -> Self {
         let metrics = dispatcher.metrics.actors.of("dispatcher");
         DispatcherActor { dispatcher, sets: Some(sets), healthy, metrics }
     }

@@ -87,6 +87,10 @@ fn snapshot(inner: &Inner, cell: &Cell) -> Option<PodSnapshot> {
     let mut snapshot = cell.ask(|record| look(cell.uid(), record))?;
     if let (WaitFor::FullName { held_by }, Some(name)) = (&mut snapshot.wait.what, &snapshot.full_name) {
         *held_by = inner.names.started(name).or_else(|| inner.names.waiting(name).into_iter().next());
+        // The name is free and the pod is next: its worker was woken and has not looked yet.
+        if held_by.as_ref() == Some(&snapshot.uid) {
+            snapshot.wait.what = WaitFor::Worker;
+        }
     }
     Some(snapshot)
 }

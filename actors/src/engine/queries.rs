@@ -98,6 +98,12 @@ impl Engine {
             .collect()
     }
 
+    /// The specs of all pods that are not finished, as far as the workers act on one.
+    pub fn unfinished_pods(&self) -> Vec<Arc<PodObject>> {
+        let cells = self.inner().cells.all();
+        cells.iter().filter_map(|cell| cell.ask(|record| record.active_pod().cloned()).flatten()).collect()
+    }
+
     /// The static pods that wait for a full name, first in line first.
     pub fn waiting_for_name(&self, name: &FullName) -> Vec<PodUid> {
         self.inner().names.waiting(name)

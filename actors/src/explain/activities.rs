@@ -4,7 +4,7 @@ use crate::containers::activity::{Activity, Task};
 use crate::containers::governor::{Standing, StartKind};
 
 use super::facts::PodFacts;
-use super::wait::{On, Subject, Wait, What};
+use super::wait::{LifecycleHook, On, Subject, Wait, What};
 
 /// The waits, the longest first.
 pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
@@ -60,11 +60,12 @@ fn wait(pod: &PodFacts, activity: &Activity, standing: Option<Standing>) -> Wait
         }
         Task::PostStart => {
             let detail = format!("the post-start hook of container {name:?} runs");
-            Wait::of_container(What::LifecycleHook, name, detail, "the hook ends")
+            Wait::of_container(What::LifecycleHook(LifecycleHook::PostStart), name, detail, "the hook ends")
         }
         Task::PreStop => {
             let detail = format!("the pre-stop hook of container {name:?} runs");
-            Wait::of_container(What::LifecycleHook, name, detail, "the hook ends, or the grace is over")
+            let what = What::LifecycleHook(LifecycleHook::PreStop);
+            Wait::of_container(what, name, detail, "the hook ends, or the grace is over")
         }
         Task::AwaitOthers => {
             let detail = format!("container {name:?} is stopped after those that need it");

@@ -4,7 +4,7 @@ use crate::engine::PodSnapshot;
 use crate::housekeeping::health::PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
-use crate::ports::NETWORK_NOT_READY;
+use crate::ports::{Blame, NETWORK_NOT_READY};
 use crate::status::short_age;
 use crate::time::Time;
 
@@ -87,15 +87,20 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
             }
             chain
         }
-        WaitFor::HookCall(Hook::Terminating | Hook::TerminatingRuntime) => stopping(pod, snapshot),
+        WaitFor::HookCall(Hook::Terminating | Hook::TerminatingRuntime) => stopping(cx, pod, snapshot),
         WaitFor::HookCall(hook) => {
             let mut chain = activities::waits(pod);
+            if let Some(first) = chain.first_mut() {
+                tried_before(snapshot, first);
+            }
             if snapshot.lifecycle == Lifecycle::Sync {
                 // What is being done for a container says more than that it does not run.
                 let busy =
                     |wait: &Wait| wait.container.is_some() && chain.iter().any(|w| w.container == wait.container);
                 let more: Vec<_> = containers::waits(pod).into_iter().filter(|wait| !busy(wait)).collect();
-                let reads = chain.iter().all(|wait| wait.what == What::Runtime);
+                let answers = cx.node.runtime.is_none()
+                    && snapshot.failure.as_ref().is_none_or(|failure| failure.blame == Blame::Containers);
+                let reads = answers && chain.iter().all(|wait| wait.what == What::Runtime);
                 let about_to_start = |wait: &Wait| wait.what == What::ContainerStart && wait.tries.is_none();
                 chain = match (reads, more.iter().all(about_to_start)) {
                     (true, false) => more,
@@ -105,9 +110,10 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
             }
             if chain.is_empty() {
                 let detail = format!("{} is under way ({})", doing(*hook), hook.as_str());
-                let call = Wait::new(What::HookCall, On::new(Subject::Hook, hook.as_str()), detail, released_by);
+                let call = Wait::new(What::HookCall(*hook), On::new(Subject::Hook, hook.as_str()), detail, released_by);
                 chain.push(call.since(wait.since).tries(wait.tries.saturating_sub(1)));
             }
+            chain.extend(cx.node.runtime.as_ref().map(|_| runtime(cx)));
             chain
         }
         WaitFor::Retry { hook, error } => retry(cx, pod, snapshot, *hook, error),
@@ -138,29 +144,44 @@ fn nothing(detail: &str, released_by: &str) -> Wait {
 fn retry(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, hook: Hook, error: &str) -> Vec<Wait> {
     let wait = &snapshot.wait;
     let retried = |w: Wait| w.since(wait.since).tries(wait.tries).next(wait.next);
-    if let Some(bad) = &pod.volume {
+    // Whatever it failed with: it may be because of that, and it is held up by that.
+    let runtime = |depth: usize| cx.node.runtime.as_ref().map(|_| runtime(cx).below(depth));
+    let because = |wait: Wait| std::iter::once(retried(wait)).chain(runtime(1)).collect();
+    let blame = snapshot.failure.as_ref().map_or(&Blame::Nothing, |failure| &failure.blame);
+    if let Blame::Volume(bad) = blame {
         let goal = if hook == Hook::Sync { "brought up" } else { "taken down" };
         let detail = format!("volume {:?} cannot be {goal}: {}", bad.volume, bad.reason);
         let on = On::new(Subject::Volume, &bad.volume);
-        return vec![retried(Wait::new(What::Volume, on, detail, "the next try succeeds, or the pod is changed"))];
+        return because(Wait::new(What::Volume, on, detail, "the next try succeeds, or the pod is changed"));
     }
     if let Some(problem) = error.strip_prefix(NETWORK_NOT_READY) {
         let detail = format!("there is no network for pods: {}", problem.trim_start_matches([':', ' ']));
         let released_by = "the container runtime has its network, which a network plugin sets up";
-        return vec![retried(Wait::new(What::Network, On::only(Subject::Runtime), detail, released_by))];
+        return because(Wait::new(What::Network, On::only(Subject::Runtime), detail, released_by));
     }
-    let mut below = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
+    let containers = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
     let own = |wait: &Wait| matches!(wait.what, What::CrashBackoff | What::Image);
-    if !below.is_empty() && below.iter().all(own) {
-        return below;
+    if *blame == Blame::Containers && !containers.is_empty() && containers.iter().all(own) {
+        return containers.into_iter().chain(runtime(0)).collect();
     }
     let orphan = if snapshot.deleted && !pod.desired { "no source wants it any more, and " } else { "" };
     let detail = format!("{orphan}{} failed ({}): {error}", doing(hook), hook.as_str());
     let released_by = wait.what.released_by();
-    let first = retried(Wait::new(What::Retry, On::new(Subject::Hook, hook.as_str()), detail, released_by));
-    below.retain(|wait| own(wait) || wait.tries.is_some());
-    let below = below.into_iter().chain(cx.node.runtime.as_ref().map(|_| runtime(cx)));
-    std::iter::once(first).chain(below.map(|wait| wait.below(1))).collect()
+    let first = retried(Wait::new(What::Retry(hook), On::new(Subject::Hook, hook.as_str()), detail, released_by));
+    // What the containers wait for is why it failed, or comes after it.
+    let depth = usize::from(*blame == Blame::Containers);
+    let containers = containers.into_iter().filter(|wait| own(wait) || wait.tries.is_some());
+    let (why, later): (Vec<Wait>, Vec<Wait>) =
+        containers.map(|wait| wait.below(depth)).partition(|wait| wait.depth > 0);
+    std::iter::once(first).chain(why).chain(runtime(1)).chain(later).collect()
+}
+
+/// While a hook that failed is called again: what with, and how often.
+fn tried_before(snapshot: &PodSnapshot, wait: &mut Wait) {
+    // Of its own start each container tells itself.
+    let Some(failure) = snapshot.failure.as_ref().filter(|failure| failure.blame != Blame::Containers) else { return };
+    wait.tries = wait.tries.or(Some(failure.count));
+    wait.detail.push_str(&format!("; the last try failed: {}", failure.error));
 }
 
 /// The runtime does not answer.
@@ -184,9 +205,12 @@ pub(super) fn troubles(cx: &Cx<'_>) -> Vec<Wait> {
 
 /// Why passes do not run before every source has delivered.
 fn sources(cx: &Cx<'_>) -> Option<Wait> {
-    let names: Vec<&str> = cx.node.missing_sources.iter().map(|source| source.as_str()).collect();
+    let missing = &cx.node.missing_sources;
+    let names = missing.iter().map(|source| source.kind.as_str()).collect::<Vec<_>>();
+    let told = missing.iter().map(|source| format!("{}{}", source.kind, source.why())).collect::<Vec<_>>();
     let names = (!names.is_empty()).then(|| names.join(", "))?;
-    let detail = format!("housekeeping begins once every source has delivered, and this has not: {names}");
+    let told = told.join(", ");
+    let detail = format!("housekeeping begins once every source has delivered, and this has not: {told}");
     let on = On::new(Subject::Source, names);
     Some(Wait::new(What::Source, on, detail, "it delivers").since(cx.node.started))
 }
@@ -228,7 +252,7 @@ fn unknown(cx: &Cx<'_>, pod: &PodFacts) -> Vec<Wait> {
     }
 }
 
-fn stopping(pod: &PodFacts, snapshot: &PodSnapshot) -> Vec<Wait> {
+fn stopping(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot) -> Vec<Wait> {
     let since = snapshot.wait.since;
     let below = activities::waits(pod);
     let killed_at = below.iter().filter_map(|wait| wait.next).max();
@@ -242,8 +266,10 @@ fn stopping(pod: &PodFacts, snapshot: &PodSnapshot) -> Vec<Wait> {
     let released_by = "its containers end, or are killed when the time is over";
     let on = On { uid: Some(pod.uid.to_string()), ..On::new(Subject::Pod, pod.full_name.to_string()) };
     let first = Wait::new(What::Grace, on, detail, released_by).since(since).next(next);
-    let first = first.tries(if snapshot.wait.tries > 1 { snapshot.wait.tries } else { 0 });
-    std::iter::once(first).chain(below.into_iter().map(|wait| wait.below(1))).collect()
+    let mut first = first.tries(if snapshot.wait.tries > 1 { snapshot.wait.tries } else { 0 });
+    tried_before(snapshot, &mut first);
+    let below = below.into_iter().chain(cx.node.runtime.as_ref().map(|_| runtime(cx)));
+    std::iter::once(first).chain(below.map(|wait| wait.below(1))).collect()
 }
 
 fn doing(hook: Hook) -> &'static str {
@@ -278,18 +304,21 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         What::Worker => "its worker".into(),
         What::FullName => "its name, held by an earlier pod".into(),
         What::Circle => "itself".into(),
-        What::HookCall => format!("its {} to end", goal(name)),
-        What::Retry => retried(format!("its {} to succeed", goal(name))),
+        What::HookCall(hook) => format!("its {} to end", goal(hook)),
+        What::Retry(hook) => retried(format!("its {} to succeed", goal(hook))),
         What::Runtime => "the container runtime".into(),
         What::Network => "the network for pods".into(),
         What::Volume => retried(if name.is_empty() { "its volumes".into() } else { format!("volume {name}") }),
         What::Resources => "what its sandbox needs".into(),
-        What::Governor => of("its turn to start").replace(" of container", " container"),
+        What::Governor => match &wait.container {
+            Some(container) => format!("its turn to start container {container}"),
+            None => "its turn to start".into(),
+        },
         What::Sandbox => "its sandbox".into(),
         What::Image => retried(of(&format!("image {name}"))),
         What::CrashBackoff => left(of("the crash backoff")),
         What::ContainerStart => retried(of("the start")),
-        What::LifecycleHook => left(of(&format!("the {} hook", lifecycle_hook(wait)))),
+        What::LifecycleHook(hook) => left(of(&format!("the {} hook", hook.as_str()))),
         What::InitContainer => format!("the end of init container {name}"),
         What::Probe => of("a probe"),
         What::ReadinessGate => format!("readiness gate {name}"),
@@ -299,16 +328,11 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
     }
 }
 
-/// What a hook is for, by its name.
-fn goal(hook: &str) -> &'static str {
+/// What a hook is for.
+fn goal(hook: Hook) -> &'static str {
     match hook {
-        "sync_terminating_pod" | "sync_terminating_runtime_pod" => "stop",
-        "sync_terminated_pod" => "cleanup",
-        _ => "setup",
+        Hook::Sync => "setup",
+        Hook::Terminating | Hook::TerminatingRuntime => "stop",
+        Hook::Terminated => "cleanup",
     }
-}
-
-fn lifecycle_hook(wait: &Wait) -> &'static str {
-    // A stop has a limit, a start has none.
-    if wait.next.is_some() { "pre-stop" } else { "post-start" }
 }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::containers::StartError;
-use crate::containers::activity::{Activity, BadVolume};
+use crate::containers::activity::Activity;
 use crate::containers::governor::Standing;
 use crate::containers::image_backoff::PullFailure;
+use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
 use crate::ids::{ContainerName, FullName, PodUid};
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::Lifecycle;
-use crate::ports::{PodEvent, SourceKind};
+use crate::ports::PodEvent;
 use crate::shutdown::StopTurn;
 use crate::status::PodSummary;
 use crate::time::Time;
@@ -39,8 +40,6 @@ pub struct PodFacts {
     pub start_errors: BTreeMap<ContainerName, StartError>,
     /// Images that could not be pulled.
     pub pulls: BTreeMap<String, PullFailure>,
-    /// The volume that its last try failed with.
-    pub volume: Option<BadVolume>,
     /// When the shutdown of the node stops it.
     pub stop: Option<StopTurn>,
 }
@@ -70,13 +69,24 @@ pub struct NodeState {
     /// When the node started.
     pub started: Time,
     /// Sources that have not delivered.
-    pub missing_sources: Vec<SourceKind>,
+    pub missing_sources: Vec<MissingSource>,
     /// When the last housekeeping pass ended.
     pub last_pass: Option<Time>,
     /// Why passes end early.
     pub passes: Option<Failing>,
     /// Why the runtime cannot be listed.
     pub runtime: Option<Failing>,
+}
+
+impl NodeState {
+    /// Whether pods that wait for nothing of their own wait for the same as at that other look. Times that pass and tries
+    /// that are counted change nothing.
+    pub fn is_like(&self, other: &NodeState) -> bool {
+        let of = |failing: &Option<Failing>| failing.as_ref().map(|failing| (failing.since, failing.error.clone()));
+        self.missing_sources == other.missing_sources
+            && of(&self.passes) == of(&other.passes)
+            && of(&self.runtime) == of(&other.runtime)
+    }
 }
 
 /// An event of a pod, however often it came.
@@ -105,7 +115,6 @@ impl PodFacts {
             activities: Vec::new(),
             start_errors: BTreeMap::new(),
             pulls: BTreeMap::new(),
-            volume: None,
             stop: None,
         }
     }

@@ -58,7 +58,7 @@ impl Explainer {
         let (last_pass, passes) = self.passes.look();
         let node = NodeState {
             started: self.started,
-            missing_sources: self.desired.missing_sources().into_iter().collect(),
+            missing_sources: self.desired.missing_sources(),
             last_pass,
             passes,
             runtime: self.observer.outage(),
@@ -87,13 +87,19 @@ impl Explainer {
         self.desired.problems()
     }
 
-    /// Explains the pod of a name that is wanted, or else the last one that is still known. `events` tells the last events
-    /// of a UID, the newest last.
-    pub fn explain(&self, name: &FullName, events: &dyn Fn(&PodUid) -> Vec<SeenEvent>) -> Option<Explanation> {
+    /// Explains the pod of a name that is wanted, or else the last one that is still known; or the one that has this UID.
+    /// `events` tells the last events of a UID, the newest last.
+    pub fn explain(
+        &self,
+        name: &FullName,
+        uid: Option<&PodUid>,
+        events: &dyn Fn(&PodUid) -> Vec<SeenEvent>,
+    ) -> Option<Explanation> {
         let look = self.look();
-        let found = look.named(name);
-        let (pod, others) = found.split_first()?;
-        Some(look.with(|cx| explain(cx, pod, others, &events(&pod.uid), &self.problems())))
+        let mut others = look.named(name);
+        let place = others.iter().position(|pod| uid.is_none_or(|uid| pod.uid == *uid))?;
+        let pod = others.remove(place);
+        Some(look.with(|cx| explain(cx, &pod, &others, &events(&pod.uid), &self.problems())))
     }
 
     /// One line for each pod, in the order of their names.
@@ -112,6 +118,11 @@ impl Look<'_> {
     /// When it was.
     pub fn now(&self) -> Time {
         self.now
+    }
+
+    /// What holds for every pod.
+    pub fn node(&self) -> &NodeState {
+        &self.node
     }
 
     /// See [`Explainer::pods`].
@@ -138,13 +149,14 @@ impl Look<'_> {
         })
     }
 
-    /// The nearest wait of a pod, and the first line of its explanation.
-    pub fn nearest_wait(&self, uid: &PodUid) -> Option<(Wait, String)> {
+    /// The nearest wait of a pod, the first line of its explanation, and since when a hook of it fails, if one does.
+    pub fn nearest_wait(&self, uid: &PodUid) -> Option<(Wait, String, Option<Time>)> {
         let pod = self.pod(uid)?;
+        let failing = pod.snapshot.as_ref().and_then(|snapshot| Some(snapshot.failure.as_ref()?.since));
         self.with(|cx| {
             let mut chain = chain(cx, &pod);
             let heading = heading(&state(&pod, cx.now), &chain, cx.now);
-            Some((chain.swap_remove(0), heading))
+            Some((chain.swap_remove(0), heading, failing))
         })
     }
 
@@ -194,7 +206,6 @@ impl Look<'_> {
             activities: activities.of(uid).into_iter().map(|one| (one.clone(), standing(&one))).collect(),
             start_errors: self.at.containers.start_errors().of(uid),
             pulls: self.at.containers.pull_failures(uid),
-            volume: activities.volume_of(uid),
             stop: self.at.shutdown.turn(uid),
             ..PodFacts::named(uid.clone(), full_name)
         })

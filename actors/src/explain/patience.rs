@@ -19,6 +19,8 @@ pub struct Patience {
 struct Watched {
     what: What,
     name: String,
+    /// Since when a hook fails.
+    failing: Option<Time>,
     since: Time,
     looked: Time,
     told: bool,
@@ -43,20 +45,27 @@ impl Patience {
     /// Looks at the nearest wait of a pod; true once per wait, when it has lasted long enough and tells of trouble.
     ///
     /// A wait whose start is not known counts from the first look at it. It is another wait if it is for something else,
-    /// not if what it waits for was tried again.
-    pub fn is_over(&mut self, uid: &PodUid, wait: &Wait, now: Time) -> bool {
+    /// not if what it waits for was tried again. While a hook fails, `failing` tells since when: then all is one wait, from
+    /// the first failure on, whether the hook waits to be called again, or waits itself.
+    pub fn is_over(&mut self, uid: &PodUid, wait: &Wait, failing: Option<Time>, now: Time) -> bool {
         if wait.what.is_rest() {
             self.waits.remove(uid);
             return false;
         }
         let new = || {
-            let (what, name, since) = (wait.what, wait.on.name.clone(), wait.since.unwrap_or(now));
-            Watched { what, name, since, looked: now, told: false }
+            let since = [failing, wait.since].into_iter().flatten().min().unwrap_or(now);
+            Watched { what: wait.what, name: wait.on.name.clone(), failing, since, looked: now, told: false }
         };
         let watched = self.waits.entry(uid.clone()).or_insert_with(new);
-        if watched.what != wait.what || watched.name != wait.on.name {
+        let is_same = match (watched.failing, failing) {
+            (Some(before), Some(failing)) => before == failing,
+            // It began to fail at what it waited for, or does so no more.
+            (None, _) | (_, None) => watched.what == wait.what && watched.name == wait.on.name,
+        };
+        if !is_same {
             *watched = new();
         }
+        watched.failing = failing;
         watched.looked = now;
         if watched.told || now.since(watched.since) < self.after || !wait.is_trouble(now) {
             return false;
@@ -79,7 +88,7 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::wait::{On, Subject};
+    use crate::explain::wait::{LifecycleHook, On, Subject};
 
     fn wait(what: What, name: &str, since: u64) -> Wait {
         Wait::new(what, On::new(Subject::Container, name), "", "").since(Time::from_secs(1000 + since))
@@ -89,7 +98,7 @@ mod tests {
     fn each_wait_is_told_of_once() {
         let mut patience = Patience::new(Duration::from_secs(300));
         let uid = PodUid::new("u");
-        let mut is_over = |wait: &Wait, at: u64| patience.is_over(&uid, wait, Time::from_secs(1000 + at));
+        let mut is_over = |wait: &Wait, at: u64| patience.is_over(&uid, wait, None, Time::from_secs(1000 + at));
         let image = wait(What::Image, "a", 0);
         assert_eq!([0, 299, 300, 301, 9000].map(|at| is_over(&image, at)), [false, false, true, false, false]);
         // Tried again it is the same; for another it is not.
@@ -100,20 +109,39 @@ mod tests {
         assert!(is_over(&wait(What::Image, "b", 8000), 9003));
     }
 
+    // A hook that takes long before it fails is looked at while it waits and while it is called.
+    #[test]
+    fn a_failure_is_told_of_once_however_its_tries_look() {
+        let mut patience = Patience::new(Duration::from_secs(300));
+        let uid = PodUid::new("u");
+        let mut told = |from: u64, failing: Option<u64>| {
+            let looks = (from..from + 2000).step_by(30).filter(|at| {
+                let call = wait(What::Volume, "", *at);
+                let retry = wait(What::Volume, "data", from);
+                let wait = if at % 60 == 0 { retry } else { call };
+                let failing = failing.map(|since| Time::from_secs(1000 + since));
+                patience.is_over(&uid, &wait, failing, Time::from_secs(1000 + at))
+            });
+            looks.collect::<Vec<_>>()
+        };
+        assert_eq!(told(0, Some(0)), [300]);
+        assert_eq!(told(3000, Some(3000)), [3300], "another failure is another wait");
+    }
+
     // What goes on as it should is not told of, however long it takes; what should have ended by itself is.
     #[test]
     fn a_stop_or_a_hook_is_told_of_beyond_its_time() {
         let mut patience = Patience::new(Duration::from_secs(300));
         let mut told_at = |wait: &Wait, uid: &str| {
             let uid = PodUid::new(uid);
-            (0..1000).find(|at| patience.is_over(&uid, wait, Time::from_secs(1000 + at * 10)))
+            (0..1000).find(|at| patience.is_over(&uid, wait, None, Time::from_secs(1000 + at * 10)))
         };
         let until = |what, next: Option<u64>| wait(what, "a", 0).next(next.map(|next| Time::from_secs(1000 + next)));
         assert_eq!(told_at(&until(What::InitContainer, None), "init"), None);
         assert_eq!(told_at(&until(What::Grace, Some(3600)), "long grace"), Some(361));
         assert_eq!(told_at(&until(What::Grace, Some(30)), "cannot be killed"), Some(30));
         assert_eq!(told_at(&until(What::ContainerStop, Some(600)), "a container"), Some(61));
-        assert_eq!(told_at(&until(What::LifecycleHook, Some(600)), "pre-stop"), Some(61));
-        assert_eq!(told_at(&until(What::LifecycleHook, None), "post-start"), Some(30));
+        assert_eq!(told_at(&until(What::LifecycleHook(LifecycleHook::PreStop), Some(600)), "pre-stop"), Some(61));
+        assert_eq!(told_at(&until(What::LifecycleHook(LifecycleHook::PostStart), None), "post-start"), Some(30));
     }
 }

@@ -7,11 +7,13 @@ use serde_json::{Value, json};
 
 use super::chain::chain;
 use super::*;
+use crate::containers::activity::{Activity, Task};
+use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
-use crate::pod_worker::{Cause, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
-use crate::ports::SourceKind;
+use crate::pod_worker::{Cause, Failure, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
+use crate::ports::{BadVolume, Blame, SourceKind, SourceProblem};
 
 const NOW: Time = Time::from_secs(1_000_000);
 
@@ -106,9 +108,9 @@ fn each_thing_that_is_waited_for_has_its_kind() {
         ("all is well", running(), What::Nothing),
         ("not taken", waiting_for(WaitFor::Worker), What::Worker),
         ("a name", waiting_for(WaitFor::FullName { held_by: None }), What::FullName),
-        ("a setup", waiting_for(WaitFor::HookCall(Hook::Sync)), What::HookCall),
+        ("a setup", waiting_for(WaitFor::HookCall(Hook::Sync)), What::HookCall(Hook::Sync)),
         ("a stop", waiting_for(WaitFor::HookCall(Hook::Terminating)), What::Grace),
-        ("a failure", waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "no".into() }), What::Retry),
+        ("a failure", waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "no".into() }), What::Retry(Hook::Sync)),
         (
             "a network",
             waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "network is not ready: no plugin".into() }),
@@ -138,8 +140,14 @@ fn housekeeping_that_does_not_run_tells_why() {
     let failing = || Some(Failing { since: ago(9), tries: 9, error: "no".into() });
     let silent = NodeState { passes: failing(), runtime: failing(), ..node() };
     assert_eq!(kinds_on(&silent, &pod), [(0, What::Housekeeping), (1, What::Runtime)]);
-    let early = NodeState { missing_sources: vec![SourceKind::Api], ..silent };
+    let problem = SourceProblem { what: "place".into(), message: "no answer".into(), pods: vec![] };
+    let missing = [(SourceKind::Http, vec![problem]), (SourceKind::Api, vec![])];
+    let missing = missing.map(|(kind, problems)| MissingSource { kind, problems });
+    let early = NodeState { missing_sources: missing.into(), ..silent };
     assert_eq!(kinds_on(&early, &pod), [(0, What::Housekeeping), (1, What::Source)]);
+    let chain = chain(&Cx { now: NOW, node: &early, find: &|_| None }, &pod);
+    let told = "housekeeping begins once every source has delivered, and this has not: http (place: no answer), api";
+    assert_eq!((&*chain[1].detail, &*chain[1].on.name), (told, "http, api"));
 }
 
 #[test]
@@ -181,4 +189,41 @@ fn a_debugging_container_is_seen_while_the_pod_initializes() {
     let told = explain(&Cx { now: NOW, node: &node(), find: &|_| None }, &facts, &[], &[], &[]);
     let seen: Vec<_> = told.containers.iter().map(|c| (c.name.as_str(), c.kind, c.state, c.waits.len())).collect();
     assert_eq!(seen[3], ("debugger", "ephemeral", "waiting", 1));
+}
+
+fn failing(pod: PodFacts, blame: Blame) -> PodFacts {
+    with(pod, |snapshot| {
+        snapshot.wait.what = WaitFor::Retry { hook: Hook::Sync, error: "no".into() };
+        snapshot.failure = Some(Failure { hook: Hook::Sync, error: "no".into(), blame, count: 3, since: ago(9) });
+    })
+}
+
+// What a container waited for before stays in its status while nothing new can be known.
+#[test]
+fn an_outage_during_a_crash_backoff_is_told_first() {
+    let crashes = || with_container(json!({"waiting": {"reason": "CrashLoopBackOff"}}), false);
+    let away = NodeState { runtime: Some(Failing { since: ago(9), tries: 9, error: "gone".into() }), ..node() };
+    use What::{CrashBackoff, Retry, Runtime, Volume};
+    let retry = Retry(Hook::Sync);
+    let cases = [
+        (&node(), Blame::Containers, vec![(0, CrashBackoff)]),
+        (&away, Blame::Containers, vec![(0, CrashBackoff), (0, Runtime)]),
+        (&node(), Blame::Nothing, vec![(0, retry), (0, CrashBackoff)]),
+        (&away, Blame::Nothing, vec![(0, retry), (1, Runtime), (0, CrashBackoff)]),
+        (
+            &away,
+            Blame::Volume(Arc::new(BadVolume { volume: "v".into(), reason: "r".into() })),
+            vec![(0, Volume), (1, Runtime)],
+        ),
+    ];
+    for (node, blame, told) in cases {
+        assert_eq!(kinds_on(node, &failing(crashes(), blame.clone())), told, "{blame:?}");
+    }
+    // And so while the next try asks the runtime, which does not answer.
+    let task = Activity { task: Task::ReadStatus, container: None, since: ago(5), until: None };
+    let call = with(failing(crashes(), Blame::Nothing), |snapshot| snapshot.wait.what = WaitFor::HookCall(Hook::Sync));
+    let call = PodFacts { activities: vec![(task, None)], ..call };
+    assert_eq!(kinds_on(&away, &call), [(0, Runtime), (0, CrashBackoff), (0, Runtime)]);
+    let chain = chain(&Cx { now: NOW, node: &away, find: &|_| None }, &call);
+    assert_eq!(chain[0].detail, "the runtime is asked what runs of it; the last try failed: no");
 }

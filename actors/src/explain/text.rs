@@ -110,7 +110,7 @@ fn write_wait(f: &mut fmt::Formatter<'_>, wait: &Wait, now: Time) -> fmt::Result
 
 /// Whether a wait ends by itself when its time comes, and may end before.
 fn is_limit(what: What) -> bool {
-    matches!(what, What::Grace | What::ContainerStop | What::StopOrder | What::LifecycleHook | What::Shutdown)
+    matches!(what, What::Grace | What::ContainerStop | What::StopOrder | What::LifecycleHook(_) | What::Shutdown)
 }
 
 /// The day and the time, and how long ago.

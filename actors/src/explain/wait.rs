@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use crate::pod_worker::Hook;
 use crate::time::Time;
 
 /// What is killed takes a moment to end; so long after its time a stop is not yet late.
@@ -37,9 +38,8 @@ pub struct Wait {
     pub detail: String,
 }
 
-/// Kinds of waits. The words of the API are these names with a small first letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// Kinds of waits. The words of the API are these names with a small first letter, and no more than that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// Nothing: all is as it should be, or it is over.
     Nothing,
@@ -56,9 +56,9 @@ pub enum What {
     /// The chain comes back to a pod that is in it already.
     Circle,
     /// A hook call is under way.
-    HookCall,
+    HookCall(Hook),
     /// A hook failed and is tried again.
-    Retry,
+    Retry(Hook),
     /// The runtime does not answer.
     Runtime,
     /// The network for pods is not there.
@@ -78,7 +78,7 @@ pub enum What {
     /// A container is being started, or cannot be.
     ContainerStart,
     /// A lifecycle hook of a container runs.
-    LifecycleHook,
+    LifecycleHook(LifecycleHook),
     /// An init container runs.
     InitContainer,
     /// A startup or readiness probe has not passed.
@@ -95,7 +95,64 @@ pub enum What {
     Shutdown,
 }
 
+/// The hooks that a container has for its own life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LifecycleHook {
+    /// Runs once the container has started.
+    PostStart,
+    /// Runs before the container is asked to stop.
+    PreStop,
+}
+
+impl LifecycleHook {
+    /// As people call it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LifecycleHook::PostStart => "post-start",
+            LifecycleHook::PreStop => "pre-stop",
+        }
+    }
+}
+
+impl Serialize for What {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.as_str())
+    }
+}
+
 impl What {
+    /// The word of the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            What::Nothing => "nothing",
+            What::Housekeeping => "housekeeping",
+            What::Source => "source",
+            What::Rejected => "rejected",
+            What::Worker => "worker",
+            What::FullName => "fullName",
+            What::Circle => "circle",
+            What::HookCall(_) => "hookCall",
+            What::Retry(_) => "retry",
+            What::Runtime => "runtime",
+            What::Network => "network",
+            What::Volume => "volume",
+            What::Resources => "resources",
+            What::Governor => "governor",
+            What::Sandbox => "sandbox",
+            What::Image => "image",
+            What::CrashBackoff => "crashBackoff",
+            What::ContainerStart => "containerStart",
+            What::LifecycleHook(_) => "lifecycleHook",
+            What::InitContainer => "initContainer",
+            What::Probe => "probe",
+            What::ReadinessGate => "readinessGate",
+            What::Grace => "grace",
+            What::ContainerStop => "containerStop",
+            What::StopOrder => "stopOrder",
+            What::Shutdown => "shutdown",
+        }
+    }
+
     /// Whether it is no cause for a look, however long it lasts: nothing is waited for, or it was told when it began.
     pub const fn is_rest(self) -> bool {
         matches!(self, What::Nothing | What::Rejected)
@@ -164,7 +221,7 @@ pub enum Subject {
 impl Wait {
     /// Whether it should have ended by itself: a stop or a hook beyond the time that it was given.
     pub fn is_overdue(&self, now: Time) -> bool {
-        let has_limit = matches!(self.what, What::Grace | What::ContainerStop | What::LifecycleHook);
+        let has_limit = matches!(self.what, What::Grace | What::ContainerStop | What::LifecycleHook(_));
         has_limit && self.next.is_some_and(|next| next + LATE <= now)
     }
 
@@ -178,14 +235,14 @@ impl Wait {
             | What::ReadinessGate
             | What::StopOrder
             | What::Shutdown => false,
-            What::Grace | What::ContainerStop | What::LifecycleHook => self.next.is_none() || self.is_overdue(now),
+            What::Grace | What::ContainerStop | What::LifecycleHook(_) => self.next.is_none() || self.is_overdue(now),
             What::Housekeeping
             | What::Source
             | What::Worker
             | What::FullName
             | What::Circle
-            | What::HookCall
-            | What::Retry
+            | What::HookCall(_)
+            | What::Retry(_)
             | What::Runtime
             | What::Network
             | What::Volume

@@ -22,9 +22,9 @@ impl Housekeeping {
         let look = self.explainer.look();
         let now = look.now();
         let desired = self.dispatcher.desired.pods();
-        let orphans = self.dispatcher.engine.unterminated_pods();
+        let known = self.dispatcher.engine.unfinished_pods();
         let mut there: HashSet<PodUid> = HashSet::with_capacity(desired.len());
-        for pod in desired.iter().chain(&orphans) {
+        for pod in desired.iter().chain(&known) {
             if !there.insert(pod.uid().clone()) {
                 continue;
             }
@@ -35,8 +35,8 @@ impl Housekeeping {
             if !patience.wants_look(pod.uid(), now) {
                 continue;
             }
-            let Some((wait, heading)) = look.nearest_wait(pod.uid()) else { continue };
-            if patience.is_over(pod.uid(), &wait, now) {
+            let Some((wait, heading, failing)) = look.nearest_wait(pod.uid()) else { continue };
+            if patience.is_over(pod.uid(), &wait, failing, now) {
                 let message = format!("{heading} ({})", wait.detail);
                 self.dispatcher.events.record(pod, PodEvent::warning(REASON, message));
             }

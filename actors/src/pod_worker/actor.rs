@@ -21,7 +21,7 @@ use super::state::Record;
 use super::step::{Event, HookCall, Outcome};
 use crate::engine::Inner;
 use crate::ids::FullName;
-use crate::ports::{HookContext, Observed, PodSyncer, SyncError, SyncOutcome, SyncRetry};
+use crate::ports::{Blame, HookContext, Observed, PodSyncer, SyncError, SyncOutcome, SyncRetry};
 use crate::time::Time;
 
 /// After so many hook calls in a row without waiting, other pods of the thread get their turn.
@@ -58,7 +58,7 @@ async fn perform<S: PodSyncer>(syncer: Arc<S>, cx: HookContext, call: HookCall) 
         Ok(()) => Outcome::Succeeded,
         Err(SyncError::Cancelled) => Outcome::Cancelled,
         Err(_) if cx.is_cancelled() => Outcome::Cancelled,
-        Err(error) => Outcome::Failed { retry: error.retry(), error: error.to_string() },
+        Err(error) => Outcome::Failed { retry: error.retry(), blame: error.blame(), error: error.to_string() },
     }
 }
 
@@ -382,5 +382,5 @@ fn panicked(engine: &Inner, cell: &Cell, panic: &(dyn Any + Send)) -> Outcome {
         .unwrap_or_else(|| "no message".to_owned());
     engine.metrics.actors.hook_panicked();
     tracing::error!(pod.uid = %cell.uid(), panic = what, "hook panicked");
-    Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff }
+    Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff, blame: Blame::Nothing }
 }

@@ -1,6 +1,7 @@
 //! The words for where a pod stands and why: what queries, metrics and people see of a record.
 
 use crate::ids::PodUid;
+use crate::ports::Blame;
 use crate::time::Time;
 
 /// The lifecycle as metrics and queries see it.
@@ -185,6 +186,8 @@ pub struct Failure {
     pub hook: Hook,
     /// What it said last.
     pub error: String,
+    /// What more is known of that. A recording does not hold it: nothing is decided by it.
+    pub blame: Blame,
     /// How often in a row.
     pub count: u32,
     /// When it failed first in this row.

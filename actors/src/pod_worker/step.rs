@@ -15,7 +15,7 @@ use super::lifecycle::{Cause, Hook, Lifecycle};
 use super::state::{Record, RunningHook};
 use super::update::{Notifier, Update, UpdateKind};
 use crate::pod::PodObject;
-use crate::ports::{Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
+use crate::ports::{Blame, Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
 use crate::time::Time;
 
 /// Delay after an error that says nothing better (upstream `backOffPeriod`).
@@ -69,6 +69,8 @@ pub enum Outcome {
         error: String,
         /// When to try again.
         retry: SyncRetry,
+        /// What more is known of it.
+        blame: Blame,
     },
 }
 
@@ -187,6 +189,18 @@ pub enum HookCall {
     TerminatingRuntime(Arc<RunningPod>),
     /// `sync_terminated_pod`.
     Terminated(Arc<PodObject>),
+}
+
+impl HookCall {
+    /// Which hook.
+    pub(crate) fn hook(&self) -> Hook {
+        match self {
+            HookCall::Sync(_) => Hook::Sync,
+            HookCall::Terminating(_) => Hook::Terminating,
+            HookCall::TerminatingRuntime(_) => Hook::TerminatingRuntime,
+            HookCall::Terminated(_) => Hook::Terminated,
+        }
+    }
 }
 
 /// One move. See the module.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::step::{Effects, Event, HookCall, Outcome, Tick, birth, step};
 use super::{KillOptions, Lifecycle, Update, UpdateKind};
-use crate::ports::{Observed, SyncKind, SyncRetry};
+use crate::ports::{Blame, Observed, SyncKind, SyncRetry};
 use crate::testing::pod;
 use crate::time::Time;
 
@@ -65,7 +65,8 @@ fn a_herd_is_tried_again_in_groups() {
         let now = Time::from_secs(1_000) + Duration::from_micros(place);
         let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(now));
         let _call = take(now, &mut record);
-        let failed = Event::Done(Outcome::Failed { error: "no".to_owned(), retry: SyncRetry::Backoff });
+        let failed =
+            Event::Done(Outcome::Failed { error: "no".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing });
         let jitter = place as f64 / PODS as f64 / 2.0;
         let _effects = step(&mut record, failed, Tick { jitter, ..tick(now) });
         let due = record.due().unwrap();
@@ -88,7 +89,7 @@ fn delays_are_bounded_by_the_resync_interval() {
     ] {
         let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
         let _call = take(at(2), &mut record);
-        let failed = Outcome::Failed { error: "x".to_owned(), retry };
+        let failed = Outcome::Failed { error: "x".to_owned(), retry, blame: Blame::Nothing };
         let _effects = step(&mut record, Event::Done(failed), tick(at(100)));
         assert_eq!(record.due(), Some(at(100 + expected)), "{retry:?}");
     }

@@ -37,6 +37,26 @@ impl fmt::Display for SourceKind {
     }
 }
 
+/// What a source says.
+#[derive(Clone, Debug)]
+pub enum SourceNews {
+    /// What it wants.
+    Set(SourceSet),
+    /// It cannot say yet what it wants. Of no meaning once it has said so.
+    NotYet {
+        /// Which source.
+        source: SourceKind,
+        /// Why not.
+        problems: Vec<SourceProblem>,
+    },
+}
+
+impl From<SourceSet> for SourceNews {
+    fn from(set: SourceSet) -> Self {
+        SourceNews::Set(set)
+    }
+}
+
 /// All pods that a source wants now. What an earlier set held and this one lacks is to be stopped.
 #[derive(Clone, Debug)]
 pub struct SourceSet {

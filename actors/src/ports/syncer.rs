@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
+use crate::ports::StorageError;
 use crate::time::{Grace, Time};
 
 /// Brings one pod to where it should be. The engine calls the hooks of one UID strictly one after another, and those of
@@ -190,6 +191,12 @@ pub enum SyncError {
     /// The hook ended early because it was asked to.
     #[error("cancelled")]
     Cancelled,
+    /// A container could not be started, for a reason that its status shows.
+    #[error(transparent)]
+    NotStarted(Box<dyn std::error::Error + Send + Sync>),
+    /// A volume or a directory could not be handled.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     /// Anything else.
     #[error(transparent)]
     Failed(Box<dyn std::error::Error + Send + Sync>),
@@ -217,7 +224,52 @@ pub enum SyncRetry {
     Backoff,
 }
 
+/// What a hook failed with, as far as more is known of it than what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// Nothing more.
+    Nothing,
+    /// Nothing but containers that wait out a backoff or could not be started, which their statuses tell.
+    Containers,
+    /// A volume.
+    Volume(Arc<BadVolume>),
+}
+
+/// A volume that is not as the pod needs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadVolume {
+    /// Its name in the pod.
+    pub volume: String,
+    /// Why.
+    pub reason: String,
+}
+
 impl SyncError {
+    /// What is to blame.
+    pub fn blame(&self) -> Blame {
+        match self {
+            SyncError::BackOff { .. } | SyncError::NotStarted(_) => Blame::Containers,
+            SyncError::Storage(error) => match error {
+                StorageError::Volume { volume, reason } | StorageError::Busy { volume, reason } => {
+                    Blame::Volume(Arc::new(BadVolume { volume: volume.clone(), reason: reason.clone() }))
+                }
+                StorageError::Unsupported { volume, kind, remedy } => {
+                    let reason = format!("{kind} volumes are not supported: {remedy}");
+                    Blame::Volume(Arc::new(BadVolume { volume: volume.clone(), reason }))
+                }
+                StorageError::Io { path, .. } | StorageError::Slow { path: Some(path), .. } => {
+                    Blame::Volume(Arc::new(BadVolume { volume: path.display().to_string(), reason: error.to_string() }))
+                }
+                StorageError::Slow { path: None, .. } => Blame::Nothing,
+            },
+            SyncError::NetworkNotReady(_) | SyncError::Cancelled | SyncError::Failed(_) => Blame::Nothing,
+            SyncError::Many(errors) => match errors.iter().all(|error| error.blame() == Blame::Containers) {
+                true => Blame::Containers,
+                false => Blame::Nothing,
+            },
+        }
+    }
+
     /// Wraps any error.
     pub fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         SyncError::Failed(error.into())
@@ -230,8 +282,12 @@ impl SyncError {
             SyncError::NetworkNotReady(_) => SyncRetry::NetworkNotReady,
             SyncError::BackOff { until, .. } => SyncRetry::At(*until),
             SyncError::Cancelled => SyncRetry::Backoff,
-            SyncError::Failed(error) if error.to_string().contains(NETWORK_NOT_READY) => SyncRetry::NetworkNotReady,
-            SyncError::Failed(_) => SyncRetry::Backoff,
+            SyncError::Failed(error) | SyncError::NotStarted(error)
+                if error.to_string().contains(NETWORK_NOT_READY) =>
+            {
+                SyncRetry::NetworkNotReady
+            }
+            SyncError::Failed(_) | SyncError::NotStarted(_) | SyncError::Storage(_) => SyncRetry::Backoff,
             SyncError::Many(errors) => {
                 let mut best = SyncRetry::Backoff;
                 for retry in errors.iter().map(SyncError::retry) {

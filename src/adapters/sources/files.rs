@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::SourceSet;
+use podwright_actors::ports::{SourceNews, SourceSet};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
@@ -35,12 +35,12 @@ impl FileSource {
     }
 
     /// Sends sets until it is stopped or nobody takes them.
-    pub async fn run(self, out: mpsc::Sender<SourceSet>, stop: CancellationToken) {
+    pub async fn run(self, out: mpsc::Sender<SourceNews>, stop: CancellationToken) {
         // Whoever stops the source does not wait for a file system that hangs.
         stop.run_until_cancelled(self.deliver(out)).await;
     }
 
-    async fn deliver(self, out: mpsc::Sender<SourceSet>) {
+    async fn deliver(self, out: mpsc::Sender<SourceNews>) {
         let changed = Arc::new(Notify::new());
         let mut reader =
             Reader { watch: Watch::new(&self.roots, changed.clone()), scan: Scan::new(self.roots, self.cx.clone()) };
@@ -51,8 +51,8 @@ impl FileSource {
                 Ok(done) => done,
                 Err(error) => return error!(%error, "reading manifests panicked, their source ends"),
             };
-            if let Some(set) = outlet.news(read)
-                && out.send(set).await.is_err()
+            if let Some(news) = outlet.news(read.into())
+                && out.send(news).await.is_err()
             {
                 return;
             }

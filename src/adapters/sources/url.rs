@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::{SourceKind, SourceSet};
+use podwright_actors::ports::{SourceKind, SourceNews};
 use reqwest::{Client, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use super::place::Places;
 use super::{Outlet, SourceContext};
@@ -48,12 +47,13 @@ impl UrlSource {
 
     /// Sends sets until it is stopped or nobody takes them.
     ///
-    /// The first set waits until every URL has answered once: before that nobody can say that a pod is not wanted.
-    pub async fn run(self, out: mpsc::Sender<SourceSet>, stop: CancellationToken) {
+    /// The first set waits until every URL has answered once: before that nobody can say that a pod is not wanted. Why one
+    /// has not is told.
+    pub async fn run(self, out: mpsc::Sender<SourceNews>, stop: CancellationToken) {
         stop.run_until_cancelled(self.deliver(out)).await;
     }
 
-    async fn deliver(mut self, out: mpsc::Sender<SourceSet>) {
+    async fn deliver(mut self, out: mpsc::Sender<SourceNews>) {
         let mut places = Places::default();
         let mut outlet = Outlet::default();
         loop {
@@ -64,22 +64,23 @@ impl UrlSource {
                 match answer {
                     Ok(bytes) => place.read(bytes, SourceKind::Http, &target.what, &self.cx),
                     Err(error) => {
-                        if !place.was_read() {
-                            warn!(url = target.what, %error, "no manifest yet");
-                        }
                         let every = self.cx.check_frequency.as_secs();
-                        place.fail(format!("{error}; its last pods stay, it is asked again every {every} s"));
+                        let stays = if place.was_read() { "its last pods stay, and " } else { "" };
+                        place.fail(format!("{error}; {stays}it is asked again every {every} s"));
                     }
                 }
                 self.urls.push(target);
             }
-            if places.places.values().all(super::place::Place::was_read) {
-                let order = self.urls.iter().map(|target| target.what.as_str());
-                if let Some(set) = outlet.news(places.set(SourceKind::Http, order, vec![]))
-                    && out.send(set).await.is_err()
-                {
-                    return;
-                }
+            let order = self.urls.iter().map(|target| target.what.as_str());
+            let set = places.set(SourceKind::Http, order, vec![]);
+            let said = match places.places.values().all(super::place::Place::was_read) {
+                true => SourceNews::Set(set),
+                false => SourceNews::NotYet { source: set.source, problems: set.problems },
+            };
+            if let Some(news) = outlet.news(said)
+                && out.send(news).await.is_err()
+            {
+                return;
             }
             tokio::time::sleep(self.cx.check_frequency).await;
         }

@@ -114,7 +114,7 @@ impl Logs {
         let Some(PodFacts { uid, object: Some(pod), status, .. }) = view.node.explainer.named(name).into_iter().next()
         else {
             let name = name.clone();
-            let why = spawn_blocking(move || unknown(&view.node.explainer, &name)).await;
+            let why = spawn_blocking(move || unknown(&view.node.explainer, &name, None)).await;
             return Err(Refusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
         };
         let container = container_of(&pod, query.container.as_deref())?;

@@ -1,14 +1,15 @@
 //! What the page says of the agent itself.
 
-use std::path::PathBuf;
-
+use crate::actors::explain::{Failing, NodeState};
 use crate::actors::ports::SourceKind;
 use crate::actors::time::Time;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::board::Millis;
+use crate::actors::text::plain;
 use crate::agent::admin::OLDEST_PASS;
+use crate::agent::explain::PROBLEM;
 use crate::agent::view::View;
 
 /// How many problems of the sources are told one by one.
@@ -19,8 +20,6 @@ const PROBLEMS: usize = 50;
 pub struct About {
     /// The node's name.
     pub name: String,
-    /// The agent's directory.
-    pub root: PathBuf,
     /// Since when it runs.
     pub started: Time,
     /// Where manifests are read from.
@@ -50,7 +49,6 @@ pub(super) struct Agent {
     page: String,
     version: &'static str,
     name: String,
-    root: String,
     started: Millis,
     /// Whether it was asked to end.
     stopping: bool,
@@ -63,11 +61,30 @@ pub(super) struct Agent {
     problem_count: usize,
     /// Whether the runtime answers.
     runtime: bool,
+    /// Why it does not, if it said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outage: Option<Ill>,
     /// When the last housekeeping pass ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     housekeeping: Option<Millis>,
     /// Whether that is too long ago.
     late: bool,
+    /// Why passes end early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    early: Option<Ill>,
+}
+
+/// What keeps failing. How often is not told: each try would be news.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Ill {
+    since: Millis,
+    error: String,
+}
+
+impl From<&Failing> for Ill {
+    fn from(failing: &Failing) -> Self {
+        Ill { since: failing.since.into(), error: plain(&failing.error, PROBLEM).into_owned() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,26 +94,61 @@ struct Problem {
 }
 
 impl Agent {
-    pub(super) fn now(view: &View, about: &About, page: &str) -> Self {
+    pub(super) fn now(view: &View, about: &About, node: &NodeState, page: &str) -> Self {
         let problems = view.problems();
         Agent {
             page: page.to_owned(),
             version: env!("CARGO_PKG_VERSION"),
             name: about.name.clone(),
-            root: about.root.display().to_string(),
             started: about.started.into(),
             stopping: about.stopping.is_cancelled(),
             places: about.places.clone(),
-            missing: view.node.desired.missing_sources().iter().map(|source| source.as_str()).collect(),
+            missing: node.missing_sources.iter().map(|source| source.kind.as_str()).collect(),
             problem_count: problems.len(),
             problems: problems
                 .into_iter()
                 .take(PROBLEMS)
                 .map(|problem| Problem { what: problem.what, message: problem.message })
                 .collect(),
-            runtime: *view.node.healthy.borrow(),
-            housekeeping: view.node.housekeeping.last_pass().map(Millis::from),
             late: view.node.housekeeping.is_late(OLDEST_PASS.max(2 * view.resync)),
+            ..Agent::default()
         }
+        .on(node, *view.node.healthy.borrow())
+    }
+
+    /// With how the node fares. It counts as healthy for some time after its runtime was listed last; an outage is told at
+    /// once, as `/readyz` does.
+    fn on(self, node: &NodeState, healthy: bool) -> Self {
+        Agent {
+            runtime: healthy && node.runtime.is_none(),
+            outage: node.runtime.as_ref().map(Ill::from),
+            housekeeping: node.last_pass.map(Millis::from),
+            early: node.passes.as_ref().map(Ill::from),
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_outage_and_passes_that_end_early_are_told_at_once() {
+        let failing = |tries| Some(Failing { since: Time::from_secs(9), tries, error: "gone".into() });
+        let node = |tries| NodeState {
+            started: Time::ZERO,
+            missing_sources: vec![],
+            last_pass: Some(Time::from_secs(10)),
+            passes: failing(tries),
+            runtime: failing(tries),
+        };
+        let agent = Agent::default().on(&node(1), true);
+        let told = serde_json::to_value(&agent).unwrap();
+        let ill = json!({"since": 9000, "error": "gone"});
+        assert_eq!((&told["runtime"], &told["outage"], &told["early"]), (&json!(false), &ill, &ill));
+        assert_eq!(agent, Agent::default().on(&node(2), true), "another try is no news");
     }
 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::explain::PodFacts;
+use crate::actors::explain::{NodeState, PodFacts, Standing, is_stuck};
 use crate::actors::ids::PodUid;
 use crate::actors::pod::Phase;
-use crate::actors::pod_worker::{Lifecycle, WaitFor};
+use crate::actors::pod_worker::Lifecycle;
 use crate::actors::status::PodSummary;
 use crate::actors::time::Time;
 use k8s_openapi::api::core::v1::PodStatus;
@@ -48,20 +48,6 @@ pub(super) struct Row {
     born: Option<Millis>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait: Option<RowWait>,
-}
-
-/// How a pod fares, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Standing {
-    /// Something failed, and it may need somebody.
-    Trouble,
-    /// It waits for something that should come by itself.
-    Waits,
-    /// It runs as it should.
-    Well,
-    /// It is over, and ended well.
-    Over,
 }
 
 /// The nearest wait.
@@ -111,20 +97,27 @@ pub(super) type Nearest<'a> = dyn Fn(&PodFacts) -> Option<RowWait> + 'a;
 /// The rows as they were told last, and the facts they were made of.
 #[derive(Debug, Default)]
 pub(super) struct Board {
+    node: Option<NodeState>,
     pods: HashMap<PodUid, (PodFacts, Arc<Row>)>,
 }
 
 impl Board {
     /// Takes what is true now, and `nearest`, which tells what a pod waits for; says what differs. A pod with the same
-    /// facts as before costs a comparison.
-    pub(super) fn take(&mut self, pods: Vec<PodFacts>, now: Time, nearest: &Nearest<'_>) -> Change {
+    /// facts as before costs a comparison, unless what holds for every pod changed: then each may wait for that, or no more.
+    pub(super) fn take(&mut self, node: NodeState, pods: Vec<PodFacts>, now: Time, nearest: &Nearest<'_>) -> Change {
+        let is_like = self.node.as_ref().is_some_and(|last| last.is_like(&node));
+        self.node = Some(node);
         let mut before = std::mem::take(&mut self.pods);
         let mut change = Change::default();
         self.pods.reserve(pods.len());
         for pod in pods {
             let known = before.remove(&pod.uid);
             let row = match known {
-                Some((facts, row)) if is_same(&facts, &pod) && row.wait.as_ref().is_none_or(|wait| wait.own) => row,
+                Some((facts, row))
+                    if is_like && is_same(&facts, &pod) && row.wait.as_ref().is_none_or(|wait| wait.own) =>
+                {
+                    row
+                }
                 known => {
                     let row = row(&pod, now, nearest(&pod));
                     match known {
@@ -161,7 +154,6 @@ fn is_same(a: &PodFacts, b: &PodFacts) -> bool {
         && a.activities == b.activities
         && a.start_errors == b.start_errors
         && a.pulls == b.pulls
-        && a.volume == b.volume
         && a.snapshot == b.snapshot
         && !is_called(b)
 }
@@ -195,10 +187,11 @@ fn row(pod: &PodFacts, now: Time, wait: Option<RowWait>) -> Row {
 }
 
 fn standing(pod: &PodFacts, wait: Option<&RowWait>) -> Standing {
-    let retries = pod.snapshot.as_ref().is_some_and(|snapshot| matches!(snapshot.wait.what, WaitFor::Retry { .. }));
+    // It stays while the hook is called again.
+    let fails = pod.snapshot.as_ref().is_some_and(|snapshot| snapshot.failure.is_some());
     let over = pod.phase().is_terminal() || pod.lifecycle() == Some(Lifecycle::Finished);
     let overdue = wait.is_some_and(|wait| wait.overdue);
-    if retries || overdue || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(is_stuck)) {
+    if fails || overdue || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(has_stuck)) {
         Standing::Trouble
     } else if wait.is_some() {
         Standing::Waits
@@ -210,12 +203,9 @@ fn standing(pod: &PodFacts, wait: Option<&RowWait>) -> Standing {
 }
 
 /// Whether a container waits because something went wrong.
-fn is_stuck(status: &PodStatus) -> bool {
+fn has_stuck(status: &PodStatus) -> bool {
     let inits = status.init_container_statuses.iter().flatten();
-    inits.chain(status.container_statuses.iter().flatten()).any(|have| {
-        let reason = have.state.as_ref().and_then(|state| state.waiting.as_ref()?.reason.as_deref());
-        !matches!(reason, None | Some("" | "ContainerCreating" | "PodInitializing"))
-    })
+    inits.chain(status.container_statuses.iter().flatten()).any(is_stuck)
 }
 
 #[cfg(test)]

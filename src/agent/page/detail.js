@@ -2,21 +2,25 @@
 
 const RANGES = { "all": Infinity, "1 h": 3_600_000, "10 min": 600_000, "1 min": 60_000 };
 const detail = { asked: undefined, got: undefined, at: 0, range: "all", from: undefined, scrolled: 0 };
+// By name, and by UID where the address has one: several pods may have a name, one after the other.
 let chosen;
+
+const isChosen = (pod) => pod.key === chosen?.key && pod.row.uid === (chosen.uid ?? detail.got?.uid ?? pod.row.uid);
 
 function choose(pod) {
   if (chosen === undefined) detail.scrolled = scrollY;
   detail.from = pod.row.uid;
-  if (chosen === pod.key) $("detail-title").focus();
+  if (isChosen(pod)) $("detail-title").focus();
   else location.hash = hashOf(pod.row);
 }
 
 // What the address says is chosen.
 function route() {
-  let name;
-  try { name = decodeURIComponent(location.hash.slice(1)); } catch { name = ""; }
-  const next = name.includes("/") ? name : undefined;
-  if (next === chosen) return;
+  let parts;
+  try { parts = location.hash.slice(1).split("/").map(decodeURIComponent); } catch { parts = []; }
+  const [namespace, name, uid] = parts;
+  const next = name ? { namespace, name, key: `${namespace}/${name}`, uid: uid || undefined } : undefined;
+  if (next?.key === chosen?.key && next?.uid === chosen?.uid) return;
   const before = chosen;
   chosen = next;
   detail.got = undefined;
@@ -24,8 +28,7 @@ function route() {
   document.body.classList.toggle("open", chosen !== undefined);
   $("detail").hidden = chosen === undefined;
   if (chosen !== undefined) {
-    const [namespace, ...rest] = chosen.split("/");
-    $("detail-title").replaceChildren(el("span", { className: "ns" }, `${namespace}/`), rest.join("/"));
+    $("detail-title").replaceChildren(el("span", { className: "ns" }, `${namespace}/`), name);
     for (const id of ["facts", "drawing", "more"]) $(id).replaceChildren();
     $("timeline").hidden = true;
     if ($("pods").offsetParent === null) scrollTo(0, 0);
@@ -66,8 +69,9 @@ async function fetchDetail() {
   detail.asked?.abort();
   const asked = (detail.asked = new AbortController());
   try {
-    const path = of.split("/").map(encodeURIComponent).join("/");
-    const answer = await fetch(`/explain/${path}?output=json`, { signal: asked.signal, cache: "no-store" });
+    const path = [of.namespace, of.name].map(encodeURIComponent).join("/");
+    const which = of.uid === undefined ? "" : `&uid=${encodeURIComponent(of.uid)}`;
+    const answer = await fetch(`/explain/${path}?output=json${which}`, { signal: asked.signal, cache: "no-store" });
     const got = answer.ok ? await answer.json() : { missing: await answer.text() };
     if (of !== chosen) return;
     detail.got = got;
@@ -109,8 +113,15 @@ function showDetail() {
     ...(got.reason || got.message ? [el("p", {}, [got.reason, got.message].filter(Boolean).join(": "))] : []),
     el("h3", {}, "Waits for"), chain(got.chain, standing));
   drawTimeline();
-  $("more").replaceChildren(...containers(got), ...moves(got), ...told(got),
+  $("more").replaceChildren(...containers(got), ...moves(got), ...told(got), ...others(got),
     el("p", { className: "soft" }, "uid ", el("span", { className: "mono" }, got.uid)));
+}
+
+// The pods that had the name before, or have it after.
+function others(got) {
+  if (!got.others.length) return [];
+  const item = ({ uid, lifecycle }) => el("li", {}, el("a", { className: "mono", href: hashOf(got, uid) }, uid), lifecycle ? `, ${lifecycle}` : "");
+  return [el("h3", {}, "Also known under this name"), el("ul", {}, got.others.map(item))];
 }
 
 // Flat: how deep one stands tells what it waits for in turn.
@@ -228,15 +239,13 @@ function containers(got) {
   if (!got.containers.length) return [];
   const rows = got.containers.map((container) => {
     const { run, last } = container;
-    const kind = container.state === "running" ? (container.ready || container.kind === "ephemeral" ? "well" : "waits") : container.state === "terminated" ? ended(run)
-      : container.reason && !/^(ContainerCreating|PodInitializing)$/.test(container.reason) ? "trouble" : "waits";
     const state = [breakable(container.reason ?? container.state)];
     if (container.state === "running" && container.kind !== "ephemeral") state.push(container.ready ? ", ready" : ", not ready");
     if (run?.startedAt && !run.finishedAt) state.push(", ", aged({ "data-words": "for #" }, "since", at(run.startedAt)));
     const gone = container.state === "terminated" ? run : last;
     return el("tr", {},
       el("th", { scope: "row" }, container.name, container.kind === "regular" ? "" : el("span", { className: "soft" }, ` ${container.kind}`)),
-      el("td", {}, el("span", { className: kind }, glyph()), " ", state),
+      el("td", {}, el("span", { className: container.standing }, glyph()), " ", state),
       el("td", {}, String(container.restarts)),
       el("td", {}, gone ? [`${gone.exitCode}${gone.reason ? ` ${gone.reason}` : ""}`,
         gone.finishedAt ? [", ", aged({ "data-words": "# ago" }, "since", at(gone.finishedAt))] : []].flat() : "none"));

@@ -36,14 +36,17 @@ function blank() {
   return row;
 }
 
-const hashOf = (row) => `#${encodeURIComponent(row.namespace)}/${encodeURIComponent(row.name)}`;
+// The UID only where the name is not enough.
+function hashOf({ namespace, name, uid }, which) {
+  const only = which === undefined && (namesakes.get(`${namespace}/${name}`) ?? 1) < 2;
+  return `#${[namespace, name, ...(only ? [] : [which ?? uid])].map(encodeURIComponent).join("/")}`;
+}
 
 function fill(element, pod, index, cursor) {
   const { row } = pod, { parts } = element, now = clock.now();
   if (element.pod !== pod) {
     element.pod = pod;
     element.className = `row ${row.standing}`;
-    parts.link.href = hashOf(row);
     text(parts.ns, `${row.namespace}/`);
     text(parts.name, row.name);
     parts.link.title = `${row.namespace}/${row.name}`;
@@ -52,6 +55,8 @@ function fill(element, pod, index, cursor) {
     parts.wait.title = row.wait?.what ?? "";
     text(parts.ready, row.containers ? `${row.ready}/${row.containers}` : "");
   }
+  const hash = hashOf(row);
+  if (parts.link.getAttribute("href") !== hash) parts.link.setAttribute("href", hash);
   let left = "";
   if (row.wait?.until > now) left = `, ${short(row.wait.until - now + 999)} left`;
   else if (row.wait?.since !== undefined && now - row.wait.since >= 1000) left = `, for ${short(now - row.wait.since)}`;
@@ -59,7 +64,7 @@ function fill(element, pod, index, cursor) {
   text(parts.restarts, row.restarts ? `${row.restarts}${row.restarted ? ` (${ago(row.restarted)})` : ""}` : narrow ? "" : "0");
   text(parts.age, row.born === undefined ? "" : short(now - row.born));
   element.ariaRowIndex = String(index + 2);
-  const selected = String(pod.key === chosen);
+  const selected = String(isChosen(pod));
   if (element.ariaSelected !== selected) element.ariaSelected = selected;
   element.tabIndex = index === cursor ? 0 : -1;
   element.style.transform = `translateY(${index * list.height}px)`;

@@ -2,7 +2,7 @@
 
 const SILENCE = 12_000;
 const RETRIES = [1, 2, 4, 8, 10];
-const live = { source: undefined, heard: 0, state: "connecting", tries: 0, next: 0, lostAt: 0, stale: new Set() };
+const live = { source: undefined, heard: 0, state: "connecting", tries: 0, next: 0, lostAt: 0, why: undefined, stale: new Set() };
 
 function connect() {
   live.source?.close();
@@ -41,16 +41,33 @@ function connect() {
     for (const row of message.rows) {
       pods.set(row.uid, known(row));
       list.told.add(row.uid);
-      if (`${row.namespace}/${row.name}` === chosen) refreshDetail();
+      if (`${row.namespace}/${row.name}` === chosen?.key) refreshDetail();
     }
     for (const uid of message.gone) {
-      if (pods.get(uid)?.key === chosen) refreshDetail();
+      if (pods.get(uid)?.key === chosen?.key) refreshDetail();
       pods.delete(uid);
     }
     draw(true);
   });
   on("beat", () => {});
-  source.onerror = () => source === live.source && lose();
+  source.onerror = () => {
+    if (source !== live.source) return;
+    lose();
+    askWhy();
+  };
+}
+
+// A source of events keeps to itself what it was answered with: this asks for the same once, and lets go of it again.
+async function askWhy() {
+  const asked = new AbortController();
+  let why;
+  try {
+    const answer = await fetch("/watch", { signal: asked.signal, cache: "no-store" });
+    if (!answer.ok) why = (await answer.text()).trim();
+  } catch { /* Nobody answers. */ }
+  asked.abort();
+  live.why = why;
+  if (live.state === "lost") tellLost();
 }
 
 function state(name) {
@@ -80,7 +97,9 @@ function lose() {
 }
 
 function tellLost() {
-  text($("lost-text"), agent ? `What is here is from ${timeOfDay(live.lostAt)}, and may be wrong by now.` : "No agent answers here. Is it running?");
+  const why = live.why ? `The agent says: ${live.why}.` : agent ? "" : "No agent answers here. Is it running?";
+  const stale = agent ? `What is here is from ${timeOfDay(live.lostAt)}, and may be wrong by now.` : "";
+  text($("lost-text"), `${why} ${stale}`.trim());
   const left = Math.ceil((live.next - Date.now()) / 1000);
   text($("lost-next"), live.source ? "Trying now." : `Next try in ${Math.max(1, left)} s.`);
 }

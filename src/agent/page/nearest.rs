@@ -16,7 +16,7 @@ pub(super) fn nearest(pod: &PodFacts, wait: Wait, words: String, now: Time) -> O
     let brief = wait.since.is_none_or(|since| now.since(since) <= CALL);
     let told = match wait.what {
         What::Nothing => false,
-        What::HookCall | What::Runtime => !(brief && is_called(pod)),
+        What::HookCall(_) | What::Runtime => !(brief && is_called(pod)),
         _ => true,
     };
     told.then(|| RowWait {

@@ -7,25 +7,47 @@ function showAgent() {
   text($("node"), `on ${agent.name}`);
   document.title = `${agent.name} · podwright`;
   $("stopping").hidden = !agent.stopping;
-  const now = clock.now();
-  const told = (standing, words, extra) => [el("span", { className: standing }, glyph()), " ", words, extra];
-  const facts = [
-    ["Runtime", agent.runtime ? told("well", "answers") : told("trouble", "does not answer")],
-    ["Housekeeping", agent.housekeeping === undefined ? told("waits", "has not passed yet")
-      : told(agent.late ? "trouble" : "well", "passed ", aged({ "data-words": "# ago" }, "since", agent.housekeeping))],
-    ["Sources", ...[...new Set(agent.places.map((place) => place.source))].map((source) =>
-      agent.missing.includes(source) ? told("waits", `${source} has not delivered`) : told("well", `${source} delivered`))],
-    ["Version", agent.version],
-    ["Up", aged({}, "since", agent.started)],
-  ];
-  $("agent").firstElementChild.replaceChildren(...facts.map(([name, ...values]) =>
-    el("div", {}, el("dt", {}, name), values.map((value) => el("dd", {}, value)))));
+  const told = (standing, words) => ({ standing, words });
+  const fails = (words, ill) => ({ standing: "trouble", words: `${words} `, age: ["for #", ill.since], why: ill.error });
+  const runtime = agent.outage ? fails("does not answer", agent.outage) : agent.runtime ? told("well", "answers") : told("trouble", "does not answer");
+  const passes = agent.early ? fails("passes end early", agent.early) : agent.housekeeping === undefined ? told("waits", "has not passed yet")
+    : { ...told(agent.late ? "trouble" : "well", "passed "), age: ["# ago", agent.housekeeping] };
+  const sources = [...new Set(agent.places.map((place) => place.source))].map((source) =>
+    agent.missing.includes(source) ? told("waits", `${source} has not delivered`) : told("well", `${source} delivered`));
+  const facts = [["Runtime", runtime], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { words: agent.version }],
+    ["Up", { words: "", age: ["#", agent.started] }]];
+  const into = $("agent").firstElementChild;
+  if (!into.children.length) into.append(...facts.map(([name]) => el("div", {}, el("dt", {}, name))));
+  facts.forEach(([, ...values], index) => showFact(into.children[index], values));
   $("problems").hidden = agent.problemCount === 0;
   text($("problems-title"), `${plural(agent.problemCount, "manifest problem")}: what runs is the last good version`);
-  $("problems").querySelector("ul").replaceChildren(
+  hold($("problems").querySelector("ul"), [agent.problems, agent.problemCount], () => [
     ...agent.problems.map((problem) => el("li", {}, el("span", { className: "mono" }, problem.what), ": ", problem.message)),
-    ...(agent.problemCount > agent.problems.length ? [el("li", {}, `and ${agent.problemCount - agent.problems.length} more, in the agent's log`)] : []));
+    ...(agent.problemCount > agent.problems.length ? [el("li", {}, `and ${agent.problemCount - agent.problems.length} more, in the agent's log`)] : [])]);
   if (!pods.size) showEmpty();
+}
+
+// A fact is a `dd` for each value; of one that only grew older, only the age is told anew.
+function showFact(fact, values) {
+  while (fact.children.length > values.length + 1) fact.lastElementChild.remove();
+  values.forEach(({ standing, words, age, why }, index) => {
+    const value = fact.children[index + 1] ?? fact.appendChild(el("dd"));
+    hold(value, [standing, words, age?.[0], why], () => [
+      standing && el("span", { className: standing }, glyph()), standing && " ", words,
+      age && aged({ "data-words": age[0] }, "since", age[1]), why && el("p", { className: "soft" }, why)].filter(Boolean));
+    const told = value.querySelector("[data-since]");
+    if (!told || told.dataset.since === String(age[1])) return;
+    told.dataset.since = age[1];
+    retell(told);
+  });
+}
+
+// Replaces what an element holds only if that is told of differs: what somebody has selected there stays so.
+function hold(element, told, make) {
+  const said = JSON.stringify(told);
+  if (element.said === said) return;
+  element.said = said;
+  element.replaceChildren(...make());
 }
 
 function showEmpty() {
@@ -35,13 +57,13 @@ function showEmpty() {
     : "Nothing is wanted here, and nothing runs. A pod starts as soon as its manifest is put where manifests are read from:";
   const sample = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: hello\nspec:\n  containers:\n  - name: main\n    image: none\n    command: [sh, -c, \"while date; do sleep 5; done\"]\n";
   const file = agent.places.find((place) => place.source === "file");
-  $("empty").replaceChildren(
+  hold($("empty"), [agent.missing, agent.places], () => [
     el("h2", {}, "No pods yet"),
     el("p", {}, waits),
     el("ul", {}, agent.places.map((place) => el("li", {}, el("code", {}, place.place)))),
     el("p", {}, file ? "For instance, as hello.yaml:" : "For instance:"),
     el("pre", { tabIndex: 0, ariaLabel: "An example manifest" }, sample),
-    el("p", {}, "Is there one, and nothing happens? ", el("code", {}, `podwright validate ${file?.place ?? "FILE"}`), " tells what is wrong with it, by line and field."));
+    el("p", {}, "Is there one, and nothing happens? ", el("code", {}, `podwright validate ${file?.place ?? "FILE"}`), " tells what is wrong with it, by line and field.")]);
 }
 
 // Which buttons there are changes seldom; their numbers are set in place, so that none loses the focus.

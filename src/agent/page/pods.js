@@ -1,6 +1,8 @@
 // What is known of the pods, and which of them are wanted to be seen.
 
 const pods = new Map();
+// How many of them have a name.
+let namesakes = new Map();
 // What is asked for; kept in the address, so that it can be shared and outlives a reload.
 const wish = { query: "", standings: new Set(), phases: new Set(), namespace: "", wait: "", long: false, recent: false, sort: "trouble" };
 
@@ -44,8 +46,10 @@ function wanted() {
 function tally() {
   const sum = { standing: {}, phase: {}, namespaces: new Map(), waits: new Map(), long: 0, recent: 0, working: 0 };
   const more = (map, key) => map.set(key, (map.get(key) ?? 0) + 1);
+  namesakes = new Map();
   for (const pod of pods.values()) {
     const row = pod.row;
+    more(namesakes, pod.key);
     sum.standing[row.standing] = (sum.standing[row.standing] ?? 0) + 1;
     sum.phase[row.phase] = (sum.phase[row.phase] ?? 0) + 1;
     more(sum.namespaces, row.namespace);

@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::actors::explain::PodFacts;
+use crate::actors::explain::{NodeState, PodFacts};
 use crate::actors::time::Time;
 use tokio::sync::watch as signal;
 
@@ -49,6 +49,7 @@ pub(super) trait Eyes: Send + Sync {
 pub(super) struct Seen<'a> {
     pub(super) at: Time,
     pub(super) agent: Agent,
+    pub(super) node: NodeState,
     pub(super) pods: Vec<PodFacts>,
     pub(super) nearest: Box<Nearest<'a>>,
 }
@@ -183,9 +184,9 @@ impl Watch {
 
     /// One look.
     fn look(&self, sight: &mut Sight) {
-        let Seen { at, agent, pods, nearest } = self.eyes.look();
+        let Seen { at, agent, node, pods, nearest } = self.eyes.look();
         let now = Millis::from(at);
-        let change = sight.board.take(pods, at, &*nearest);
+        let change = sight.board.take(node, pods, at, &*nearest);
         let mut told = Vec::new();
         // The first look is told to each by itself.
         if sight.awake {

@@ -81,10 +81,18 @@ async fn an_edited_manifest_replaces_its_pod_once_the_old_one_has_stopped() {
     let uid = old.metadata.uid.as_deref().unwrap();
     assert!(told.contains(&format!("its name default/web-n1 is still held by the pod with UID {uid}")), "{told}");
     assert!(told.contains("\n    because its containers were asked to stop and have 2 s for it"), "{told}");
+    let (code, told) = agent.get(&format!("/explain/default/web-n1?uid={uid}"), "");
+    assert!(code == 200 && told.contains("\n  its containers were asked to stop and have 2 s for it"), "{told}");
     assert!(agent.named("web-n1").iter().filter(|pod| is_ready(pod)).count() <= 1);
 
     let new = agent.until("web-n1", "is new", |pod| is_ready(pod) && pod.metadata.uid != old.metadata.uid).await;
     assert_ne!(container(&new).unwrap().container_id, container(&old).unwrap().container_id);
+    let uid = new.metadata.uid.as_deref().unwrap();
+    let unknown = agent.ask(&["explain", "default/web-n1", "--uid", "nobody"]).await;
+    let told = format!("podwright: there is no pod default/web-n1 with UID nobody\nknown under this name: {uid}");
+    assert!(text(&unknown.stderr).starts_with(&told), "{}", text(&unknown.stderr));
+    let known = agent.ask(&["explain", "default/web-n1", "--uid", uid]).await;
+    assert!(text(&known.stdout).contains(uid), "{}", text(&known.stderr));
 
     place.remove("web.yaml");
     eventually("the pod is gone", || async { agent.pods().is_empty().then_some(()) }).await;
@@ -142,6 +150,7 @@ async fn readiness_says_what_is_missing_and_liveness_does_not_mind() {
     let agent = place.start(&["--manifests", &format!("http://{nobody}/pods.yaml")]).await;
     assert_eq!(agent.get("/readyz", "").0, 503);
     assert!(agent.get("/readyz", "").1.contains("source http has not delivered"), "{:?}", agent.get("/readyz", ""));
+    eventually("why is told", || async { agent.get("/readyz", "").1.contains("no answer").then_some(()) }).await;
     assert_eq!(agent.get("/healthz", "").0, 200);
 }
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::harness::{Agent, Place, manifest};
@@ -194,6 +195,89 @@ async fn a_node_without_pods_says_where_manifests_are_read_from() {
     browser.until("the first pod is shown", &row(&["web-n1"])).await;
     browser.until("the remedy is gone", "document.querySelector('#empty').hidden").await;
     assert_eq!(browser.complaints(&url(&agent)), Vec::<String>::new());
+    browser.close().await;
+}
+
+/// A page that is told, and answered, by the test: `feed.tell` is the agent's events, `answer` what is fetched.
+const TOLD: &str = r#"
+  window.EventSource = class {
+    constructor() { window.feed = this; this.on = {}; }
+    addEventListener(name, take) { this.on[name] = take; }
+    close() {}
+    tell(name, what) { this.on[name]({ data: JSON.stringify({ now: Date.now(), ...what }) }); }
+  };
+  window.asked = [];
+  window.fetch = async (path) => { window.asked.push(path); return window.answer(path); };
+  window.told = (more) => feed.tell("agent", { page: "p", version: "1", name: "n1", started: 0, stopping: false,
+    places: [{ source: "http", place: "http://place" }], missing: ["http"], problemCount: 1,
+    problems: [{ what: "http://place", message: "no answer (refused)" }],
+    runtime: true, housekeeping: Date.now(), late: false, ...more });
+  window.row = (uid, standing) => ({ uid, namespace: "default", name: "web", standing, phase: "Running", state: "Running", ready: 1, containers: 1, restarts: 0 });
+"#;
+
+#[tokio::test]
+async fn an_outage_is_in_the_header_and_what_is_selected_stays_selected() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let place = Place::new();
+    let agent = place.start(&[]).await;
+    browser.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": TOLD})).await;
+    browser.size(360, 740).await;
+    browser.open(&url(&agent)).await;
+    browser.until("it listens", "window.feed !== undefined").await;
+    browser.eval("told({})").await;
+    browser.eval("feed.tell('rows', { rows: [row('one', 'well')], from: 0, of: 1 })").await;
+    browser.eval("document.querySelector('#problems details').open = true").await;
+    let select = "getSelection().selectAllChildren(document.querySelector('#problems li'))";
+    browser.eval(select).await;
+    let gone = "{ since: Date.now() - 90000, error: 'nobody listens' }";
+    browser.eval(&format!("told({{ outage: {gone}, early: {gone}, runtime: false }})")).await;
+    let says = |words: &str| format!("document.querySelector('#agent').innerText.includes({words:?})");
+    browser.until("the runtime is away", &says("does not answer for 90s")).await;
+    browser.until("passes end early", &says("passes end early for 90s")).await;
+    assert_eq!(browser.eval(&says("nobody listens")).await, true);
+    fits(&mut browser).await;
+    readable(&mut browser).await;
+    browser.eval("told({})").await;
+    browser.until("it is back", &format!("{} && !{}", says("passed "), says("nobody"))).await;
+    assert_eq!(browser.eval("getSelection().toString()").await, "http://place: no answer (refused)");
+
+    // What it was answered with is asked for, because a source of events does not tell.
+    browser
+        .eval("window.answer = () => new Response('64 others watch already: close a page\\n', { status: 503 })")
+        .await;
+    browser.eval("feed.onerror()").await;
+    let lost = "document.querySelector('#lost-text').innerText.includes('64 others watch already')";
+    browser.until("why it is cut off", lost).await;
+    assert_eq!(browser.eval("window.asked").await, json!(["/watch"]));
+    browser.close().await;
+}
+
+#[tokio::test]
+async fn of_two_pods_of_a_name_each_can_be_opened() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let place = Place::new();
+    let agent = place.start(&[]).await;
+    browser.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": TOLD})).await;
+    browser.size(1280, 900).await;
+    browser.open(&url(&agent)).await;
+    browser.until("it listens", "window.feed !== undefined").await;
+    let answer = "window.answer = (path) => { const uid = new URL(path, location).searchParams.get('uid'); \
+        return Response.json({ uid, namespace: 'default', name: 'web', state: 'Running', phase: 'Running', desired: true, chain: [], \
+        transitions: [], events: [], others: [{ uid: uid === 'old' ? 'new' : 'old', lifecycle: 'sync' }], \
+        containers: [{ name: 'main', kind: 'regular', state: 'waiting', standing: 'trouble', ready: false, restarts: 0 }] }); }";
+    browser.eval(&format!("{{ {answer} }}")).await;
+    browser.eval("told({})").await;
+    browser.eval("feed.tell('rows', { rows: [row('new', 'waits'), row('old', 'well')], from: 0, of: 2 })").await;
+    browser.until("both are shown", "document.querySelectorAll('#rows .row').length === 2").await;
+    browser.eval("document.querySelector('#rows .row.well').click()").await;
+    browser.until("the older one is opened", "location.hash === '#default/web/old'").await;
+    browser.until("it is asked about", "window.asked.some((path) => path.endsWith('&uid=old'))").await;
+    browser.until("how its container stands", "document.querySelector('#more td .trouble') !== null").await;
+    let selected = "[...document.querySelectorAll('[aria-selected=true]')].map((row) => row.className).join()";
+    browser.until("it alone is marked", &format!("{selected} === 'row well'")).await;
+    browser.eval("document.querySelector('#more a').click()").await;
+    browser.until("a link leads to the other", "location.hash === '#default/web/new'").await;
+    browser.until("it is marked", &format!("{selected} === 'row waits'")).await;
     browser.close().await;
 }
 

@@ -236,7 +236,7 @@ impl Course {
         if let Some(set) = self.outside.speak(source, now) {
             let uids: Vec<String> = set.pods.iter().map(|pod| pod.uid().to_string()).collect();
             self.world.note(format!("{source:?} wants {uids:?}"));
-            life.node.sets.try_send(set).unwrap();
+            life.node.sets.try_send(set.into()).unwrap();
         }
     }
 

@@ -90,6 +90,7 @@ struct Directories {
     stuck: bool,
     missing: bool,
     hung: BTreeSet<PodUid>,
+    slow: Duration,
 }
 
 impl FakeStorage {
@@ -115,6 +116,11 @@ impl FakeStorage {
         self.0.lock().hung.insert(uid.into());
     }
 
+    /// So long a volume takes to come up, or not to.
+    pub(crate) fn slow(&self, by: Duration) {
+        self.0.lock().slow = by;
+    }
+
     pub(crate) fn has(&self, uid: &str) -> bool {
         self.0.lock().pods.contains(&uid.into())
     }
@@ -125,10 +131,13 @@ impl PodStorage for FakeStorage {
         let mut state = self.0.lock();
         state.pods.insert(pod.uid().clone());
         state.mounted.insert(pod.uid().clone());
-        let (missing, hung) = (state.missing, state.hung.contains(pod.uid()));
+        let (missing, slow, hung) = (state.missing, state.slow, state.hung.contains(pod.uid()));
         async move {
             if hung {
                 std::future::pending::<()>().await;
+            }
+            if !slow.is_zero() {
+                tokio::time::sleep(slow).await;
             }
             match missing {
                 false => Ok(BTreeMap::new()),

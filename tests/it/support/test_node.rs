@@ -167,7 +167,7 @@ impl TestNode {
             last.clone_from(&pods);
             pods
         };
-        self.node.sets.send(SourceSet { source, pods, problems }).await.unwrap();
+        self.node.sets.send(SourceSet { source, pods, problems }.into()).await.unwrap();
     }
 
     /// Lets what can be done without waiting be done.

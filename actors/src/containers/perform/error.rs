@@ -51,7 +51,10 @@ pub enum ContainerError {
 
 impl From<ContainerError> for SyncError {
     fn from(error: ContainerError) -> Self {
-        SyncError::failed(error)
+        match error {
+            ContainerError::StartContainer { .. } => SyncError::NotStarted(error.into()),
+            error => SyncError::failed(error),
+        }
     }
 }
 

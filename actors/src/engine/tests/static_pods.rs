@@ -54,6 +54,23 @@ async fn static_pods_wait_for_the_one_that_has_their_name() {
     assert!(known.iter().all(|pod| pod.lifecycle == Lifecycle::Sync && pod.has_config && pod.is_static && !pod.orphan));
 }
 
+// Its worker was woken and has not looked yet.
+#[actix::test]
+async fn who_is_next_for_a_free_name_waits_for_its_worker_and_not_for_itself() {
+    let rig = rig();
+    for uid in ["2", "3"] {
+        rig.run(&static_web(uid)).await;
+    }
+    let hold = rig.engine.hold(&"3".into()).unwrap();
+    rig.engine.update_pod(Update::kill(static_web("2")));
+    pass_secs(5).await;
+    assert_eq!((rig.lifecycle("2"), rig.waiting()), (Some(Lifecycle::Finished), vec!["3".to_owned()]));
+    assert_eq!(rig.engine.snapshot(&"3".into()).unwrap().wait.what, WaitFor::Worker);
+    drop(hold);
+    rig.settled().await;
+    assert_eq!(rig.hooks.calls(&"3".into()), [Call::create()]);
+}
+
 // S28, W31
 #[actix::test]
 async fn a_waiter_that_was_killed_is_skipped_and_the_next_one_starts_by_itself() {

@@ -1,11 +1,13 @@
 //! A hook call ended, or the pod's time has come.
 
+use std::time::Duration;
+
 use super::update::{effective_grace, finish};
 use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, Tick, Worked};
 use crate::pod_worker::lifecycle::{Cause, Failure, Hook};
 use crate::pod_worker::state::{Flags, Pending, Record, RunningHook, State, Stop, Terminated, Terminating, Waiting};
 use crate::pod_worker::update::UpdateKind;
-use crate::ports::SyncRetry;
+use crate::ports::{Blame, SyncRetry};
 use crate::time::Time;
 
 #[inline(never)]
@@ -16,7 +18,10 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects
     let mut effects = Effects::default();
     let mut worked = Some(running.kind);
     match (outcome, running.hook) {
-        (Outcome::Failed { error, retry }, hook) => failed(record, hook, error, retry, tick),
+        (Outcome::Failed { error, retry, blame }, hook) => {
+            record.due = Some(tick.after(delay(retry, tick)));
+            failed(record, hook, error, blame, tick.now);
+        }
         // Expected, and no failure: what it was cancelled for is pending.
         (Outcome::Cancelled, _) => record.due = Some(tick.after(tick.error_backoff)),
         (Outcome::Continues { check_at }, _) => {
@@ -60,20 +65,22 @@ fn measured(running: RunningHook, kind: Option<UpdateKind>) -> Option<Worked> {
     running.start_time.map(|start_time| Worked { kind, start_time })
 }
 
-/// A failed hook never moves the pod; it is called again after a delay, or at once if something newer is pending.
-fn failed(record: &mut Record, hook: Hook, error: String, retry: SyncRetry, tick: Tick) {
-    let delay = match retry {
+fn delay(retry: SyncRetry, tick: Tick) -> Duration {
+    match retry {
         SyncRetry::NetworkNotReady => NETWORK_BACKOFF,
         SyncRetry::At(until) => until.since(tick.now).min(tick.resync),
         SyncRetry::Backoff => tick.error_backoff,
-    };
-    record.due = Some(tick.after(delay));
+    }
+}
+
+/// A failed hook never moves the pod; it is called again after a delay, or at once if something newer is pending.
+fn failed(record: &mut Record, hook: Hook, error: String, blame: Blame, now: Time) {
     match &mut record.failure {
         Some(failure) if failure.hook == hook => {
             failure.count = failure.count.saturating_add(1);
-            failure.error = error;
+            (failure.error, failure.blame) = (error, blame);
         }
-        failure => *failure = Some(Box::new(Failure { hook, error, count: 1, since: tick.now })),
+        failure => *failure = Some(Box::new(Failure { hook, error, blame, count: 1, since: now })),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use super::object::version;
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
 use crate::pod_worker::state::{Flags, Record, State, Stop};
-use crate::pod_worker::step::{Effects, HookCall};
+use crate::pod_worker::step::Effects;
 use crate::pod_worker::update::{Config, Target, UpdateKind};
 use crate::recorder::{Coded, Put, Read, Reader};
 use crate::time::Time;
@@ -61,13 +61,7 @@ impl Digest {
     /// Of a record and of what a step asks for.
     pub(crate) fn after(record: &Record, effects: &Effects) -> Self {
         let Effects { wake, cancel, started, end, forget, call, .. } = effects;
-        let call = match call {
-            None => 0,
-            Some(HookCall::Sync(_)) => hook(Hook::Sync),
-            Some(HookCall::Terminating(_)) => hook(Hook::Terminating),
-            Some(HookCall::TerminatingRuntime(_)) => hook(Hook::TerminatingRuntime),
-            Some(HookCall::Terminated(_)) => hook(Hook::Terminated),
-        };
+        let call = call.as_ref().map_or(0, |call| hook(call.hook()));
         let flags = [*wake, *cancel, *started, *end, *forget];
         let flags = flags.into_iter().fold(call, |all, flag| all << 1 | u32::from(flag));
         Digest::beginning(Check(flags.into()), record)

@@ -6,7 +6,7 @@ use super::object::{Held, put_target, read_target};
 use crate::pod_worker::state::{Editor, Record};
 use crate::pod_worker::step::{Event, Outcome, Tick};
 use crate::pod_worker::update::{KillOptions, Notifier, Update, UpdateKind};
-use crate::ports::{Observed, SyncRetry};
+use crate::ports::{Blame, Observed, SyncRetry};
 use crate::recorder::{Put, Read, Reader, coded};
 use crate::time::{Grace, Time};
 
@@ -135,7 +135,8 @@ pub(crate) fn read(reader: &mut Reader<'_>, record: &Record, now: Time) -> Read<
                 2 => SyncRetry::At(reader.time(now, "when to try again")?),
                 _ => return reader.missing("when to try again"),
             };
-            Event::Done(Outcome::Failed { error: reader.text("an error")?.to_owned(), retry })
+            let error = reader.text("an error")?.to_owned();
+            Event::Done(Outcome::Failed { error, retry, blame: Blame::Nothing })
         }
         DUE => Event::Due,
         WANTED => Event::Known { desired: true },
@@ -154,7 +155,7 @@ fn put_outcome(bytes: &mut Vec<u8>, outcome: &Outcome, now: Time) {
         Outcome::Ended => bytes.byte(ENDED),
         Outcome::Succeeded => bytes.byte(SUCCEEDED),
         Outcome::Cancelled => bytes.byte(CANCELLED),
-        Outcome::Failed { error, retry } => {
+        Outcome::Failed { error, retry, blame: _ } => {
             bytes.byte(FAILED);
             match retry {
                 SyncRetry::Backoff => bytes.byte(0),

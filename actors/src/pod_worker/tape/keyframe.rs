@@ -11,6 +11,7 @@ use crate::pod_worker::state::{
     Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting,
 };
 use crate::pod_worker::update::{Config, Notifier};
+use crate::ports::Blame;
 use crate::recorder::{Put, Read, Reader, coded};
 use crate::time::{Grace, Time};
 
@@ -157,6 +158,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, now: Time) -> Read<(PodUid, Record)>
         record.failure = Some(Box::new(Failure {
             hook: reader.coded("a hook")?,
             error: reader.text("an error")?.to_owned(),
+            blame: Blame::Nothing,
             count: reader.small("how often it failed")?,
             since: reader.time(now, "since when it fails")?,
         }));

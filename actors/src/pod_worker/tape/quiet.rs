@@ -3,7 +3,7 @@
 use crate::pod_worker::state::{Record, State};
 use crate::pod_worker::step::{Event, Outcome, Tick, step};
 use crate::pod_worker::update::{Target, Update, UpdateKind};
-use crate::ports::{Observed, SyncRetry};
+use crate::ports::{Blame, Observed, SyncRetry};
 use crate::recorder::{Put, Read, Reader};
 use crate::time::Time;
 
@@ -71,7 +71,9 @@ impl Quiet {
             let (resync, error_backoff) = (Duration::ZERO, Duration::ZERO);
             let tick = Tick { now: rest.due.unwrap_or(now), jitter: 0.0, resync, error_backoff };
             let outcome = match &error {
-                Some(error) => Outcome::Failed { error: error.clone(), retry: SyncRetry::Backoff },
+                Some(error) => {
+                    Outcome::Failed { error: error.clone(), retry: SyncRetry::Backoff, blame: Blame::Nothing }
+                }
                 None => Outcome::Continues { check_at: None },
             };
             drive(record, Event::Done(outcome), tick);

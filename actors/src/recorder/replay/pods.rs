@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::ids::{FullName, PodUid};
-use crate::pod_worker::step::{Effects, HookCall, Tick, birth, step};
+use crate::pod_worker::step::{Effects, Tick, birth, step};
 use crate::pod_worker::tape::{Digest, EventKind, Quiet, frame, read_birth, read_event, read_keyframe};
 use crate::pod_worker::{Lifecycle, Record, UpdateKind, WaitFor};
 use crate::recorder::bytes::{Read, Reader};
@@ -198,7 +198,7 @@ fn describe(kind: &EventKind, effects: &Effects, hook: Option<&'static str>, rec
         }
         EventKind::Take { may_start: false } => "told to wait: its full name is taken".to_owned(),
         EventKind::Take { may_start: true } => match &effects.call {
-            Some(call) => format!("calls {}", called(call)),
+            Some(call) => format!("calls {}", call.hook().as_str()),
             None => "takes what is pending".to_owned(),
         },
         EventKind::Done { said } => format!("{} {said}", hook.unwrap_or("a hook")),
@@ -216,15 +216,6 @@ fn describe(kind: &EventKind, effects: &Effects, hook: Option<&'static str>, rec
         text.push_str(&format!(" [{}{grace}]", last.cause.as_str()));
     }
     text
-}
-
-fn called(call: &HookCall) -> &'static str {
-    match call {
-        HookCall::Sync(_) => "sync_pod",
-        HookCall::Terminating(_) => "sync_terminating_pod",
-        HookCall::TerminatingRuntime(_) => "sync_terminating_runtime_pod",
-        HookCall::Terminated(_) => "sync_terminated_pod",
-    }
 }
 
 fn waits(record: &Record) -> String {

@@ -19,7 +19,7 @@ fn file() -> Vec<u8> {
     use crate::pod_worker::step::{Event, Outcome, Tick};
     use crate::pod_worker::tape::Tape;
     use crate::pod_worker::{KillOptions, Update};
-    use crate::ports::{Observed, PodRuntimeStatus, SyncRetry};
+    use crate::ports::{Blame, Observed, PodRuntimeStatus, SyncRetry};
     use crate::probes::{ProbeKind, ProbeResult, ProbeSnapshot};
 
     let recorder = Recorder::with_rings(64 * 1024, 2);
@@ -34,7 +34,7 @@ fn file() -> Vec<u8> {
         Tape::birth(Some(&recorder), Update::create(object.clone()), Observed::Never, tick());
     let take = || Event::Take { may_start: true, observed: Observed::Running };
     let well = || Event::Done(Outcome::Continues { check_at: None });
-    let failed = Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff };
+    let failed = Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing };
     let again = || Event::Update(Update::sync(object.clone()));
     let kill = Update::kill(object.clone()).with_options(KillOptions { evict: true, ..KillOptions::default() });
     for event in [take(), well(), again(), take(), well(), again(), take(), Event::Done(failed), Event::Update(kill)] {

@@ -10,7 +10,7 @@ use crate::pod::PodObject;
 use crate::pod_worker::step::{Event, Outcome, Tick};
 use crate::pod_worker::tape::Tape;
 use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Record, Update};
-use crate::ports::{Observed, RunningPod, SyncRetry};
+use crate::ports::{Blame, Observed, RunningPod, SyncRetry};
 use crate::recorder::{Pick, Recorder, Replay, replay};
 use crate::testing::pod;
 use crate::time::{Grace, Time};
@@ -149,9 +149,11 @@ impl World {
                     4 => Outcome::Continues { check_at: Some(now + Duration::from_secs(3)) },
                     5 => Outcome::Ended,
                     6 => Outcome::Cancelled,
-                    7 => {
-                        Outcome::Failed { error: "ü".repeat(700), retry: SyncRetry::At(now + Duration::from_secs(4)) }
-                    }
+                    7 => Outcome::Failed {
+                        error: "ü".repeat(700),
+                        retry: SyncRetry::At(now + Duration::from_secs(4)),
+                        blame: Blame::Nothing,
+                    },
                     _ => Outcome::Succeeded,
                 };
                 self.drive(place, Event::Done(outcome));

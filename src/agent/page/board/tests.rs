@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
 use crate::actors::engine::PodSnapshot;
-use crate::actors::explain::{On, Subject, Wait, What};
+use crate::actors::explain::{Failing, On, Subject, Wait, What};
 use crate::actors::ids::FullName;
 use crate::actors::pod::PodObject;
-use crate::actors::pod_worker::{Hook, Wait as PodWait};
+use crate::actors::pod_worker::{Failure, Hook, Wait as PodWait, WaitFor};
+use crate::actors::ports::Blame;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 
@@ -62,8 +63,8 @@ fn wait(pod: &PodFacts) -> Wait {
     let since = pod.snapshot.as_ref().map(|snapshot| snapshot.wait.since);
     let what = match pod.snapshot.as_ref().map(|snapshot| &snapshot.wait.what) {
         Some(WaitFor::HookCall(Hook::Terminating)) => What::Grace,
-        Some(WaitFor::HookCall(_)) => What::HookCall,
-        Some(WaitFor::Retry { .. }) => What::Retry,
+        Some(WaitFor::HookCall(hook)) => What::HookCall(*hook),
+        Some(WaitFor::Retry { hook, .. }) => What::Retry(*hook),
         _ if pod.phase() == Phase::Pending => What::ContainerStart,
         _ => What::Nothing,
     };
@@ -73,8 +74,12 @@ fn wait(pod: &PodFacts) -> Wait {
     Wait { depth: 0, what, on, container: None, since, tries: None, next, released_by, detail }
 }
 
+pub(in crate::agent::page) fn node() -> NodeState {
+    NodeState { started: at(0), missing_sources: vec![], last_pass: None, passes: None, runtime: None }
+}
+
 fn take(board: &mut Board, pods: Vec<PodFacts>, now: Time) -> Change {
-    board.take(pods, now, &|pod| nearest(pod, wait(pod), "words".into(), now))
+    board.take(node(), pods, now, &|pod| nearest(pod, wait(pod), "words".into(), now))
 }
 
 fn names(rows: &[Arc<Row>]) -> Vec<&str> {
@@ -85,6 +90,14 @@ fn waiting(pod: PodFacts, what: WaitFor, since: u64) -> PodFacts {
     let snapshot = pod
         .snapshot
         .map(|snapshot| PodSnapshot { wait: PodWait { what, since: at(since), tries: 1, next: None }, ..snapshot });
+    PodFacts { snapshot, ..pod }
+}
+
+/// A pod whose setup failed and waits to be called again, or is called.
+fn failing(pod: PodFacts, what: WaitFor) -> PodFacts {
+    let pod = waiting(pod, what, 19);
+    let failure = Failure { hook: Hook::Sync, error: "no".into(), blame: Blame::Nothing, count: 1, since: at(10) };
+    let snapshot = pod.snapshot.map(|snapshot| PodSnapshot { failure: Some(failure), ..snapshot });
     PodFacts { snapshot, ..pod }
 }
 
@@ -106,7 +119,6 @@ fn only_rows_that_differ_are_told_and_those_that_went() {
 fn the_worst_comes_first() {
     let failed = json!({"phase": "Failed"});
     let succeeded = json!({"phase": "Succeeded"});
-    let error = WaitFor::Retry { hook: Hook::Sync, error: "no".into() };
     let mut board = Board::default();
     take(
         &mut board,
@@ -116,14 +128,19 @@ fn the_worst_comes_first() {
             pod("c-starts", waits("ContainerCreating")),
             pod("d-crashes", waits("CrashLoopBackOff")),
             pod("e-failed", failed),
-            waiting(pod("f-retries", runs()), error, 10),
+            failing(pod("f-retries", runs()), WaitFor::Retry { hook: Hook::Sync, error: "no".into() }),
+            failing(pod("g-is-called-again", runs()), WaitFor::HookCall(Hook::Sync)),
         ],
         at(20),
     );
     let rows = board.rows();
-    assert_eq!(names(&rows), ["d-crashes", "e-failed", "f-retries", "c-starts", "b-well", "a-over"]);
+    assert_eq!(
+        names(&rows),
+        ["d-crashes", "e-failed", "f-retries", "g-is-called-again", "c-starts", "b-well", "a-over"]
+    );
     use Standing::{Over, Trouble, Waits, Well};
-    assert_eq!(rows.iter().map(|row| row.standing).collect::<Vec<_>>(), [Trouble, Trouble, Trouble, Waits, Well, Over]);
+    let standings: Vec<_> = rows.iter().map(|row| row.standing).collect();
+    assert_eq!(standings, [Trouble, Trouble, Trouble, Trouble, Waits, Well, Over]);
 }
 
 // A pod that is checked once a minute for a few milliseconds is not one that waits.
@@ -149,4 +166,28 @@ fn a_stop_that_outlasts_its_grace_is_trouble() {
     let late = take(&mut board, vec![stops.clone()], at(140));
     assert_eq!(late.rows.first().map(|row| row.standing), Some(Standing::Trouble), "{late:?}");
     assert!(take(&mut board, vec![stops], at(200)).is_empty());
+}
+
+// What is known of the pods stays the same while the runtime is away, because nothing can be known.
+#[test]
+fn an_outage_is_told_of_pods_that_rest_and_so_is_its_end() {
+    let mut board = Board::default();
+    let pods = || vec![pod("crashes", waits("CrashLoopBackOff")), pod("rests", runs())];
+    let mut look = |tries: u32, now: u64| {
+        let error = || Failing { since: at(100), tries, error: "gone".into() };
+        let node = NodeState { last_pass: Some(at(now)), runtime: (tries > 0).then(error), ..node() };
+        let runtime = node.runtime.clone();
+        let wait = |pod: &PodFacts| match (wait(pod), &runtime) {
+            (wait, Some(_)) if wait.what == What::Nothing => Wait { what: What::Runtime, since: Some(at(100)), ..wait },
+            (wait, _) => wait,
+        };
+        let change = board.take(node, pods(), at(now), &|pod| nearest(pod, wait(pod), "words".into(), at(now)));
+        let rows = change.rows.iter().map(|row| (row.name.clone(), row.standing));
+        rows.collect::<Vec<_>>()
+    };
+    let rests = |standing| vec![("rests".to_owned(), standing)];
+    look(0, 99);
+    assert_eq!(look(1, 101), rests(Standing::Waits));
+    assert_eq!(look(2, 102), [], "another try changes no row");
+    assert_eq!(look(0, 103), rests(Standing::Well));
 }

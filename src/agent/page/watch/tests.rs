@@ -5,7 +5,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::page::board::tests::{pod, runs};
+use crate::agent::page::board::tests::{node, pod, runs};
 
 /// A node whose pods are all new at every look.
 struct Restless {
@@ -19,7 +19,8 @@ impl Eyes for Restless {
         let status =
             |name: &str| if look.is_multiple_of(2) { runs() } else { json!({"phase": "Failed", "reason": name}) };
         let pods = (0..self.pods).map(|n| format!("pod-{n:04}")).map(|name| pod(&name, status(&name))).collect();
-        Seen { at: Time::from_secs(100 + u64::from(look)), agent: Agent::default(), pods, nearest: Box::new(|_| None) }
+        let at = Time::from_secs(100 + u64::from(look));
+        Seen { at, agent: Agent::default(), node: node(), pods, nearest: Box::new(|_| None) }
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::test_node::TestNode;
 
 pub(in crate::node) fn explain(node: &TestNode, name: &str) -> Explanation {
-    let explanation = node.node.explainer.explain(&FullName::new("test", name), &|_| Vec::new());
+    let explanation = node.node.explainer.explain(&FullName::new("test", name), None, &|_| Vec::new());
     let explanation = explanation.unwrap_or_else(|| panic!("no pod {name}"));
     assert_shape(&explanation);
     explanation
@@ -92,7 +92,7 @@ fn assert_shape(explanation: &Explanation) {
             assert!(time.ends_with('Z') && time.contains('T'), "{time}");
         }
     }
-    let container = ["name", "kind", "state", "ready", "restarts"];
+    let container = ["name", "kind", "state", "standing", "ready", "restarts"];
     each(&value["containers"], "container", &container, &["reason", "run", "last", "waits"]);
     for container in value["containers"].as_array().unwrap() {
         for run in ["run", "last"].iter().filter_map(|name| container.get(name)) {

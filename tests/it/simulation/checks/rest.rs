@@ -196,10 +196,9 @@ fn forgotten(node: &Node, uid: &PodUid) -> Verdict {
     if let Some(doing) = containers.activities().of(uid).first() {
         return Err(format!("something is still done for it: {doing:?}"));
     }
-    let (volume, starts) = (containers.activities().volume_of(uid), containers.start_errors().of(uid));
-    let pulls = containers.pull_failures(uid);
-    if volume.is_some() || !starts.is_empty() || !pulls.is_empty() {
-        return Err(format!("what went wrong is still kept: {volume:?} {starts:?} {pulls:?}"));
+    let (starts, pulls) = (containers.start_errors().of(uid), containers.pull_failures(uid));
+    if !starts.is_empty() || !pulls.is_empty() {
+        return Err(format!("what went wrong is still kept: {starts:?} {pulls:?}"));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::pod_worker::state::{
 };
 use crate::pod_worker::step::Tick;
 use crate::pod_worker::update::{Completed, Config, Notifier, Target, UpdateKind};
-use crate::ports::{RunningPod, StatusFn};
+use crate::ports::{Blame, RunningPod, StatusFn};
 use crate::testing::pod;
 use crate::time::{Grace, Time};
 
@@ -327,7 +327,9 @@ impl Frozen {
         };
         let kind = UpdateKind::Sync;
         let pending = self.pending.map(|target| objects.target(uid, target));
-        let failure = |hook| Box::new(Failure { hook, error: "out of luck".to_owned(), count: 1, since: NOW });
+        let failure = |hook| {
+            Box::new(Failure { hook, error: "out of luck".to_owned(), blame: Blame::Nothing, count: 1, since: NOW })
+        };
         Record {
             state,
             pending: pending.map(|target| Pending { kind, target, start_time: None, since: NOW }),

@@ -10,7 +10,7 @@ use crate::pod_worker::names::NameQueue;
 use crate::pod_worker::state::Record;
 use crate::pod_worker::step::{Effects, Event, HookCall, NameMove, Outcome, birth, step};
 use crate::pod_worker::update::{KillOptions, Update, UpdateKind};
-use crate::ports::{Observed, SyncRetry};
+use crate::ports::{Blame, Observed, SyncRetry};
 use crate::time::Grace;
 
 /// The machine with its surroundings: real steps, with a mutation applied to what they say.
@@ -266,7 +266,9 @@ impl Machine {
             Some(End::Ended) => Outcome::Ended,
             Some(End::Succeeded) => Outcome::Succeeded,
             Some(End::Cancelled) => Outcome::Cancelled,
-            Some(End::Failed) | None => Outcome::Failed { error: "out of luck".to_owned(), retry: SyncRetry::Backoff },
+            Some(End::Failed) | None => {
+                Outcome::Failed { error: "out of luck".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing }
+            }
         };
         pod.rung = true; // The worker looks for more by itself, and a new one looks at once.
         if end == Some(End::Succeeded) {
