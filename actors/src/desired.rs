@@ -56,6 +56,11 @@ impl Desired {
         self.lock().pods.pod_named(name).cloned()
     }
 
+    /// The pods of one full name: of an old and a new UID both may be wanted.
+    pub fn named(&self, name: &FullName) -> Vec<Arc<PodObject>> {
+        self.lock().pods.pods().filter(|pod| pod.full_name() == name).cloned().collect()
+    }
+
     /// All pods.
     pub fn pods(&self) -> Vec<Arc<PodObject>> {
         self.lock().pods.pods().cloned().collect()

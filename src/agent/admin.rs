@@ -1,5 +1,6 @@
 //! The admin endpoints: read only, on a loopback address.
 
+mod apart;
 mod logs;
 mod pods;
 mod recording;
@@ -26,6 +27,7 @@ use super::explain::{PROBLEM, unknown};
 use super::page::{self, About};
 use super::table;
 use super::view::View;
+use apart::apart;
 use recording::Seat;
 
 /// How long until an address that is taken is tried again.
@@ -192,11 +194,12 @@ async fn explain_pod(
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    match view.explain(&full_name) {
+    apart(view, move |view| match view.explain(&full_name) {
         None => (StatusCode::NOT_FOUND, unknown(&view.node.explainer, &full_name)).into_response(),
         Some(explanation) if json => Json(explanation).into_response(),
         Some(explanation) => explanation.to_string().into_response(),
-    }
+    })
+    .await
 }
 
 /// All pods, a line each, and what of the sources cannot be used.
@@ -205,10 +208,15 @@ async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
+    apart(
+        view,
+        move |view| if json { Json(view.node.explainer.lines()).into_response() } else { lines(view).into_response() },
+    )
+    .await
+}
+
+fn lines(view: &View) -> String {
     let lines = view.node.explainer.lines();
-    if json {
-        return Json(lines).into_response();
-    }
     let mut text = table::explained(&lines, view.now()).join("\n");
     text.push('\n');
     for trouble in view.node.explainer.troubles() {
@@ -217,7 +225,7 @@ async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers
     for problem in view.problems() {
         text.push_str(&format!("cannot be used: {}\n", plain(&problem.to_string(), PROBLEM)));
     }
-    text.into_response()
+    text
 }
 
 async fn not_found(uri: Uri) -> Response {

@@ -43,6 +43,11 @@ use signals::Signals;
 /// Which pods are over for good, below the root.
 const JOURNAL: &str = "journal";
 
+/// How long to let pass after a change until it is seen whether all pods have finished, and how much longer for each pod:
+/// some ten times as long as the look takes.
+const LOOK: Duration = Duration::from_millis(20);
+const LOOK_AT_POD: Duration = Duration::from_micros(20);
+
 /// The agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
@@ -292,13 +297,22 @@ async fn node(
 async fn finished(view: &View) -> Verdict {
     let mut changes = view.node.statuses.subscribe();
     loop {
-        if let Some(verdict) = verdict(view.node.desired.is_ready(), &view.pods(), &view.problems()) {
-            return verdict;
-        }
+        let at = view.clone();
+        // Looks at all pods, and pods are started on this thread.
+        let looked = tokio::task::spawn_blocking(move || {
+            let pods = at.pods();
+            (verdict(at.node.desired.is_ready(), &pods, &at.problems()), pods.len())
+        });
+        let pods = match looked.await {
+            Ok((Some(verdict), _)) => return verdict,
+            Ok((None, pods)) => pods,
+            Err(_) => 0,
+        };
         // A cleanup that ends changes a status just before the record is finished; nothing tells of that.
+        let pause = LOOK + LOOK_AT_POD * u32::try_from(pods).unwrap_or(u32::MAX);
         tokio::select! {
-            _ = changes.changed() => tokio::time::sleep(Duration::from_millis(20)).await,
-            () = tokio::time::sleep(Duration::from_millis(500)) => {}
+            _ = changes.changed() => tokio::time::sleep(pause).await,
+            () = tokio::time::sleep(pause + Duration::from_millis(500)) => {}
         }
     }
 }

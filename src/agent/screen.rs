@@ -74,11 +74,14 @@ impl Screen {
         // Without it a new size is seen at the next tick.
         let mut resized = signal(SignalKind::window_change()).ok();
         let mut drawn = String::new();
+        let screen = Arc::new(self);
         loop {
-            let frame = self.frame();
+            let looks = screen.clone();
+            // Looks at all pods, and pods are started on this thread.
+            let Ok(frame) = tokio::task::spawn_blocking(move || looks.frame()).await else { return };
             if frame != drawn {
                 drawn.clone_from(&frame);
-                let terminal = self.terminal.clone();
+                let terminal = screen.terminal.clone();
                 // A terminal may take its time (Ctrl-S); only the drawing waits for it.
                 let _ = tokio::task::spawn_blocking(move || {
                     if terminal.taken.load(Ordering::Acquire) {
@@ -94,7 +97,7 @@ impl Screen {
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = changes.changed() => {}
-                () = self.lines.changed() => {}
+                () = screen.lines.changed() => {}
                 _ = tick.tick() => {}
                 Some(()) = async { resized.as_mut()?.recv().await } => drawn.clear(),
             }

@@ -66,6 +66,24 @@ impl Engine {
     pub fn snapshots(&self) -> Vec<PodSnapshot> {
         self.inner().cells.all().iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
     }
+
+    /// Every pod of one full name, and those that have none yet, in no order. Of all others only the name is looked at.
+    pub fn snapshots_named(&self, name: &FullName) -> Vec<PodSnapshot> {
+        let mut named = Vec::new();
+        self.inner().cells.for_each(|cell| {
+            if cell.ask(|record| record.full_name().is_none_or(|other| other == name)) == Some(true) {
+                named.push(cell.clone());
+            }
+        });
+        named.iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
+    }
+
+    /// The full name of every pod that has one, in no order, some more than once.
+    pub fn full_names(&self) -> Vec<FullName> {
+        let mut names = Vec::new();
+        self.inner().cells.for_each(|cell| names.extend(cell.ask(|record| record.full_name().cloned()).flatten()));
+        names
+    }
 }
 
 fn snapshot(inner: &Inner, cell: &Cell) -> Option<PodSnapshot> {

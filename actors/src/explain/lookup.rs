@@ -73,13 +73,13 @@ impl Explainer {
 
     /// The pods of one full name, the wanted one first: a pod may wait for the end of another of its name.
     pub fn named(&self, name: &FullName) -> Vec<PodFacts> {
-        self.look().some(|other| other == name)
+        self.look().named(name)
     }
 
     /// The name of every pod that is wanted or still known, some more than once.
     pub fn names(&self) -> Vec<FullName> {
         let wanted = self.desired.pods().into_iter().map(|pod| pod.full_name().clone());
-        wanted.chain(self.engine.snapshots().into_iter().filter_map(|snapshot| snapshot.full_name)).collect()
+        wanted.chain(self.engine.full_names()).collect()
     }
 
     /// What the sources cannot use at present.
@@ -91,7 +91,7 @@ impl Explainer {
     /// of a UID, the newest last.
     pub fn explain(&self, name: &FullName, events: &dyn Fn(&PodUid) -> Vec<SeenEvent>) -> Option<Explanation> {
         let look = self.look();
-        let found = look.some(|other| other == name);
+        let found = look.named(name);
         let (pod, others) = found.split_first()?;
         Some(look.with(|cx| explain(cx, pod, others, &events(&pod.uid), &self.problems())))
     }
@@ -116,7 +116,7 @@ impl Look<'_> {
 
     /// See [`Explainer::pods`].
     pub fn pods(&self) -> Vec<PodFacts> {
-        self.some(|_| true)
+        self.of(self.at.desired.pods(), self.at.engine.snapshots())
     }
 
     /// One pod by UID.
@@ -152,17 +152,21 @@ impl Look<'_> {
         ask(&Cx { now: self.now, node: &self.node, find: &|uid| self.pod(uid) })
     }
 
-    fn some(&self, wanted: impl Fn(&FullName) -> bool) -> Vec<PodFacts> {
-        let snapshots = self.at.engine.snapshots().into_iter();
-        let snapshots = snapshots.filter(|snapshot| snapshot.full_name.as_ref().is_none_or(&wanted));
-        let mut snapshots: HashMap<PodUid, PodSnapshot> = snapshots.map(|it| (it.uid.clone(), it)).collect();
+    /// See [`Explainer::named`].
+    fn named(&self, name: &FullName) -> Vec<PodFacts> {
+        let mut pods = self.of(self.at.desired.named(name), self.at.engine.snapshots_named(name));
+        pods.retain(|pod| pod.full_name == *name);
+        pods
+    }
+
+    fn of(&self, wanted: Vec<Arc<PodObject>>, known: Vec<PodSnapshot>) -> Vec<PodFacts> {
+        let mut snapshots: HashMap<PodUid, PodSnapshot> = known.into_iter().map(|it| (it.uid.clone(), it)).collect();
         let mut pods = Vec::new();
-        for object in self.at.desired.pods().into_iter().filter(|pod| wanted(pod.full_name())) {
+        for object in wanted {
             let snapshot = snapshots.remove(object.uid());
             pods.extend(self.facts(object.uid(), Some(object.clone()), snapshot));
         }
         pods.extend(snapshots.into_iter().filter_map(|(uid, snapshot)| self.facts(&uid, None, Some(snapshot))));
-        pods.retain(|pod| wanted(&pod.full_name));
         pods.sort_by(|a, b| a.order().cmp(&b.order()));
         pods
     }

@@ -113,7 +113,9 @@ impl Logs {
     ) -> Result<Open, Refusal> {
         let Some(PodFacts { uid, object: Some(pod), status, .. }) = view.node.explainer.named(name).into_iter().next()
         else {
-            return Err(Refusal::NotFound(unknown(&view.node.explainer, name)));
+            let name = name.clone();
+            let why = spawn_blocking(move || unknown(&view.node.explainer, &name)).await;
+            return Err(Refusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
         };
         let container = container_of(&pod, query.container.as_deref())?;
         let dir = place(&view, &pod, &container)?;

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
+use super::apart::apart;
 use crate::agent::view::View;
 
 #[derive(Serialize)]
@@ -31,6 +32,10 @@ struct Item<'a> {
 }
 
 pub(super) async fn pods(State(view): State<View>) -> Response {
+    apart(view, list).await
+}
+
+fn list(view: &View) -> Response {
     let pods = view.pods();
     let items = pods
         .iter()
