@@ -13,6 +13,7 @@ mod background;
 mod garbage;
 pub(crate) mod health;
 pub(crate) mod plan;
+mod told;
 mod waits;
 
 use std::collections::HashSet;

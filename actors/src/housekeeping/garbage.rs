@@ -7,7 +7,7 @@
 
 mod plan;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use podwright_metrics::Metrics;
 
 use super::plan::{is_directory_unused, running};
+use super::told::Told;
 use crate::desired::Desired;
 use crate::engine::Engine;
-use crate::explain::Failing;
 use crate::ids::{ContainerId, PodUid};
 use crate::metered::guarded;
 use crate::observer::Observer;
@@ -39,8 +39,14 @@ const TIDY_PERIOD: Duration = Duration::from_secs(60);
 /// What is kept between sweeps.
 #[derive(Debug, Default)]
 pub(super) struct SweepState {
-    /// Why something cannot be removed, as long as that is so.
-    failing: Mutex<Option<Failing>>,
+    /// Whether dead containers or sandboxes cannot be removed.
+    containers: Told<()>,
+    /// Whose directory cannot be removed; nobody's if they cannot be listed.
+    directories: Told<Option<PodUid>>,
+    /// The same of cgroups.
+    cgroups: Told<Option<PodUid>>,
+    /// Whether the storage cannot be tidied.
+    leftovers: Told<()>,
     /// When the storage was last tidied.
     tidied: Mutex<Option<Time>>,
 }
@@ -108,20 +114,16 @@ impl Sweep {
 
     /// Tells once when something begins to stay behind, and once when all of it has gone.
     fn tell(&self, failures: &[String]) {
-        let mut failing = self.state.failing.lock();
-        let Some(first) = failures.first() else {
-            if failing.take().is_some() {
-                tracing::info!("dead containers are removed again");
-            }
-            return;
-        };
-        let count = failures.len();
-        if failing.is_none() {
+        let (first, count) = (failures.first(), failures.len());
+        let news = self.state.containers.take(first.map(|_| ()));
+        if let (Some(first), [()]) = (first, &news.begun[..]) {
             tracing::warn!(pods = count, error = %first, "dead containers or sandboxes were not removed");
             let message = format!("dead containers or sandboxes of {count} pods cannot be removed; {first}");
             self.events.record_of_node(PodEvent::warning("ContainerGCFailed", message));
         }
-        Failing::note(&mut failing, first.clone(), self.clock.now());
+        if news.over {
+            tracing::info!("dead containers are removed again");
+        }
     }
 
     /// Removes the directories of pods that nobody wants, knows or runs (K7).
@@ -129,7 +131,9 @@ impl Sweep {
         let pods = match self.storage.pods().await {
             Ok(pods) => pods,
             Err(error) => {
-                tracing::warn!(%error, "cannot list pod directories");
+                if !self.state.directories.take([None]).begun.is_empty() {
+                    tracing::warn!(%error, "cannot list pod directories");
+                }
                 return;
             }
         };
@@ -137,7 +141,7 @@ impl Sweep {
         let unused = |uid: &PodUid, runs| is_directory_unused(self.is_wanted(uid), self.engine.is_pod_known(uid), runs);
         let unused_unless_running: Vec<PodUid> = pods.into_iter().filter(|uid| unused(uid, false)).collect();
         let runs = if unused_unless_running.is_empty() { HashSet::default() } else { running(listed) };
-        let (mut found, mut failed) = (0, 0);
+        let (mut found, mut failures) = (0, HashMap::new());
         for uid in unused_unless_running {
             if kept.contains(&uid) || !unused(&uid, runs.contains(&uid)) {
                 continue;
@@ -147,11 +151,17 @@ impl Sweep {
             let (engine, desired, asked) = (self.engine.clone(), self.desired.clone(), uid.clone());
             let unused = move || !engine.is_pod_known(&asked) && desired.pod(&asked).is_none();
             if let Err(error) = self.storage.remove_pod(&uid, Box::new(unused)).await {
-                failed += 1;
-                tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed");
+                failures.insert(uid, error);
             }
         }
-        self.metrics.housekeeping.cleaned_volumes(found, failed);
+        self.metrics.housekeeping.cleaned_volumes(found, failures.len());
+        let news = self.state.directories.take(failures.keys().cloned().map(Some));
+        for (uid, error) in news.begun.iter().flatten().filter_map(|uid| failures.get_key_value(uid)) {
+            tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed; it is tried again with every pass");
+        }
+        if news.over {
+            tracing::info!("pod directories are removed again");
+        }
     }
 
     /// Removes the cgroups of pods that nobody wants, knows or runs (K1, K14). One that came back while others were removed
@@ -160,25 +170,33 @@ impl Sweep {
     /// Gives those that could not be removed; `None` if they cannot be told. What is left of such a pod stays, so that the next
     /// pass knows of it.
     async fn remove_cgroups(&self, listed: &[RuntimePod]) -> Option<HashSet<PodUid>> {
-        let mut left = HashSet::new();
-        let Some(cgroups) = &self.cgroups else { return Some(left) };
+        let Some(cgroups) = &self.cgroups else { return Some(HashSet::new()) };
         let pods = match cgroups.pods().await {
             Ok(pods) => pods,
             Err(error) => {
-                tracing::warn!(%error, "cannot list the cgroups of pods");
+                if !self.state.cgroups.take([None]).begun.is_empty() {
+                    tracing::warn!(%error, "cannot list the cgroups of pods");
+                }
                 return None;
             }
         };
         let runs = if pods.is_empty() { HashSet::default() } else { running(listed) };
+        let mut failures = HashMap::new();
         for uid in pods {
             if is_directory_unused(self.is_wanted(&uid), self.engine.is_pod_known(&uid), runs.contains(&uid))
                 && let Err(error) = cgroups.remove(&uid).await
             {
-                tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed");
-                left.insert(uid);
+                failures.insert(uid, error);
             }
         }
-        Some(left)
+        let news = self.state.cgroups.take(failures.keys().cloned().map(Some));
+        for (uid, error) in news.begun.iter().flatten().filter_map(|uid| failures.get_key_value(uid)) {
+            tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed; it is tried again with every pass");
+        }
+        if news.over {
+            tracing::info!("cgroups of pods are removed again");
+        }
+        Some(failures.into_keys().collect())
     }
 
     async fn tidy(&self) {
@@ -188,8 +206,10 @@ impl Sweep {
             return;
         }
         *self.state.tidied.lock() = Some(now);
-        if let Err(error) = self.storage.tidy().await {
-            tracing::warn!(%error, "what is left of pods that are gone was not removed");
+        let result = self.storage.tidy().await;
+        let news = self.state.leftovers.take(result.is_err().then_some(()));
+        if let (Err(error), [()]) = (result, &news.begun[..]) {
+            tracing::warn!(%error, "what is left of pods that are gone was not removed; it is tried again every minute");
         }
     }
 
