@@ -13,6 +13,7 @@ mod background;
 mod garbage;
 pub(crate) mod health;
 pub(crate) mod plan;
+mod told;
 mod waits;
 
 use std::collections::HashSet;
@@ -272,7 +273,6 @@ impl Housekeeping {
             storage: self.storage.clone(),
             cgroups: self.cgroups.clone(),
             events: self.dispatcher.events.clone(),
-            clock: self.clock.clone(),
             metrics: self.metrics.clone(),
             state: self.state.sweeps.clone(),
         };

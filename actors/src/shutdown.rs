@@ -1,6 +1,6 @@
 //! Stopping all pods when the node goes down: groups by priority, one after the other, each within its time.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use podwright_metrics::ShutdownMetrics;
 
 use crate::admission::{AdmissionHandler, Admitted, Rejection};
+use crate::desired::Desired;
 use crate::engine::Engine;
 use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject, SYSTEM_CRITICAL_PRIORITY};
@@ -55,6 +56,15 @@ impl Group {
         let limit = Grace::from_seconds(i64::try_from(self.time.as_secs()).unwrap_or(i64::MAX));
         pod.spec_grace().map_or(limit, |seconds| Grace::from_seconds(seconds).min(limit))
     }
+}
+
+/// The pods that a shutdown stops, by UID: what occupies the node, and what is wanted and waits for its turn.
+pub fn pods(engine: &Engine, desired: &Desired) -> Vec<Arc<PodObject>> {
+    let wanted = desired.pods().into_iter();
+    let wanted = wanted.filter(|pod| engine.is_pod_known(pod.uid()) && !engine.is_pod_known_terminated(pod.uid()));
+    let all: BTreeMap<PodUid, Arc<PodObject>> =
+        wanted.chain(engine.unterminated_pods()).map(|pod| (pod.uid().clone(), pod)).collect();
+    all.into_values().collect()
 }
 
 /// The groups in the order in which they stop; empty ones cost nothing and are left out. `None` if graceful shutdown is

@@ -69,17 +69,20 @@ impl Engine {
 
     /// Every pod of one full name, and those that have none yet, in no order. Of all others only the name is looked at.
     pub fn snapshots_named(&self, name: &FullName) -> Vec<PodSnapshot> {
-        let cells = self.inner().cells.all();
-        let named = cells
-            .iter()
-            .filter(|cell| cell.ask(|record| record.full_name().is_none_or(|other| other == name)) == Some(true));
-        named.filter_map(|cell| snapshot(self.inner(), cell)).collect()
+        let mut named = Vec::new();
+        self.inner().cells.for_each(|cell| {
+            if cell.ask(|record| record.full_name().is_none_or(|other| other == name)) == Some(true) {
+                named.push(cell.clone());
+            }
+        });
+        named.iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
     }
 
     /// The full name of every pod that has one, in no order, some more than once.
     pub fn full_names(&self) -> Vec<FullName> {
-        let cells = self.inner().cells.all();
-        cells.iter().filter_map(|cell| cell.ask(|record| record.full_name().cloned()).flatten()).collect()
+        let mut names = Vec::new();
+        self.inner().cells.for_each(|cell| names.extend(cell.ask(|record| record.full_name().cloned()).flatten()));
+        names
     }
 }
 

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use podwright_metrics::ActorMetrics;
 use tokio::time::MissedTickBehavior;
 
+use super::told::Told;
 use super::{Housekeeping, PERIOD};
 
 /// Runs the passes. Ends never.
@@ -32,14 +33,22 @@ impl Actor for HousekeepingActor {
         let metrics = self.metrics.clone();
         let passes = async move {
             let mut tick = tokio::time::interval(PERIOD);
+            let told = Told::default();
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tick.tick().await;
                 metrics.received();
                 let start = housekeeping.clock.now();
                 match AssertUnwindSafe(housekeeping.pass()).catch_unwind().await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => tracing::warn!(error = %chain(&error), "housekeeping pass ended early"),
+                    Ok(result) => {
+                        let news = told.take(result.is_err().then_some(()));
+                        if let (Err(error), [()]) = (result, &news.begun[..]) {
+                            tracing::warn!(error = %chain(&error), "housekeeping pass ended early; so may those to come");
+                        }
+                        if news.over {
+                            tracing::info!("housekeeping passes go to their end again");
+                        }
+                    }
                     // One pass is lost; the next one starts from what it finds.
                     Err(_) => {
                         housekeeping.metrics.actors.hook_panicked();

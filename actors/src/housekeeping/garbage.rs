@@ -7,27 +7,25 @@
 
 mod plan;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use parking_lot::Mutex;
 use podwright_metrics::Metrics;
 use tokio::time::timeout;
 
 use super::plan::{is_directory_unused, running};
+use super::told::Told;
 use crate::desired::Desired;
 use crate::engine::Engine;
-use crate::explain::Failing;
 use crate::ids::{ContainerId, PodUid};
 use crate::metered::guarded;
 use crate::observer::Observer;
 use crate::ports::{
-    Clock, ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError, RuntimePod,
-    within,
+    ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError, RuntimePod, within,
 };
 
 use plan::{Keep, garbage, may_have_garbage};
@@ -45,8 +43,12 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 /// What is kept between sweeps.
 #[derive(Debug, Default)]
 pub(super) struct SweepState {
-    /// Why something cannot be removed, as long as that is so.
-    failing: Mutex<Option<Failing>>,
+    /// Whether dead containers or sandboxes cannot be removed.
+    containers: Told<()>,
+    /// Whose directory cannot be removed; nobody's if they cannot be listed.
+    directories: Told<Option<PodUid>>,
+    /// The same of cgroups.
+    cgroups: Told<Option<PodUid>>,
 }
 
 /// One sweep, in the background of a pass.
@@ -58,7 +60,6 @@ pub(super) struct Sweep {
     pub(super) storage: Arc<dyn PodStorage>,
     pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
     pub(super) events: Arc<dyn EventRecorder>,
-    pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
     pub(super) state: Arc<SweepState>,
 }
@@ -106,20 +107,16 @@ impl Sweep {
 
     /// Tells once when something begins to stay behind, and once when all of it has gone.
     fn tell(&self, failures: &[String]) {
-        let mut failing = self.state.failing.lock();
-        let Some(first) = failures.first() else {
-            if failing.take().is_some() {
-                tracing::info!("dead containers are removed again");
-            }
-            return;
-        };
-        let count = failures.len();
-        if failing.is_none() {
+        let (first, count) = (failures.first(), failures.len());
+        let news = self.state.containers.take(first.map(|_| ()));
+        if let (Some(first), [()]) = (first, &news.begun[..]) {
             tracing::warn!(pods = count, error = %first, "dead containers or sandboxes were not removed");
             let message = format!("dead containers or sandboxes of {count} pods cannot be removed; {first}");
             self.events.record_of_node(PodEvent::warning("ContainerGCFailed", message));
         }
-        Failing::note(&mut failing, first.clone(), self.clock.now());
+        if news.over {
+            tracing::info!("dead containers are removed again");
+        }
     }
 
     /// Removes the directories of pods that nobody wants, knows or runs (K7).
@@ -127,7 +124,9 @@ impl Sweep {
         let pods = match self.storage.pods().await {
             Ok(pods) => pods,
             Err(error) => {
-                tracing::warn!(%error, "cannot list pod directories");
+                if !self.state.directories.take([None]).begun.is_empty() {
+                    tracing::warn!(%error, "cannot list pod directories");
+                }
                 return;
             }
         };
@@ -145,15 +144,21 @@ impl Sweep {
             (uid, removed)
         });
         let mut removals = pin!(removals.buffer_unordered(PARALLEL));
-        let (mut found, mut failed) = (0, 0);
+        let (mut found, mut failures) = (0, HashMap::new());
         while let Some((uid, removed)) = removals.next().await {
             found += 1;
             if let Err(error) = removed {
-                failed += 1;
-                tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed");
+                failures.insert(uid, error);
             }
         }
-        self.metrics.housekeeping.cleaned_volumes(found, failed);
+        self.metrics.housekeeping.cleaned_volumes(found, failures.len());
+        let news = self.state.directories.take(failures.keys().cloned().map(Some));
+        for (uid, error) in news.begun.iter().flatten().filter_map(|uid| failures.get_key_value(uid)) {
+            tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed; it is tried again with every pass");
+        }
+        if news.over {
+            tracing::info!("pod directories are removed again");
+        }
     }
 
     /// Removes the cgroups of pods that nobody wants, knows or runs (K1, K14). One that came back while others were removed
@@ -162,25 +167,33 @@ impl Sweep {
     /// Gives those that could not be removed; `None` if they cannot be told. What is left of such a pod stays, so that the next
     /// pass knows of it.
     async fn remove_cgroups(&self, listed: &[RuntimePod]) -> Option<HashSet<PodUid>> {
-        let mut left = HashSet::new();
-        let Some(cgroups) = &self.cgroups else { return Some(left) };
+        let Some(cgroups) = &self.cgroups else { return Some(HashSet::new()) };
         let pods = match cgroups.pods().await {
             Ok(pods) => pods,
             Err(error) => {
-                tracing::warn!(%error, "cannot list the cgroups of pods");
+                if !self.state.cgroups.take([None]).begun.is_empty() {
+                    tracing::warn!(%error, "cannot list the cgroups of pods");
+                }
                 return None;
             }
         };
         let runs = if pods.is_empty() { HashSet::default() } else { running(listed) };
+        let mut failures = HashMap::new();
         for uid in pods {
             if is_directory_unused(self.is_wanted(&uid), self.engine.is_pod_known(&uid), runs.contains(&uid))
                 && let Err(error) = cgroups.remove(&uid).await
             {
-                tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed");
-                left.insert(uid);
+                failures.insert(uid, error);
             }
         }
-        Some(left)
+        let news = self.state.cgroups.take(failures.keys().cloned().map(Some));
+        for (uid, error) in news.begun.iter().flatten().filter_map(|uid| failures.get_key_value(uid)) {
+            tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed; it is tried again with every pass");
+        }
+        if news.over {
+            tracing::info!("cgroups of pods are removed again");
+        }
+        Some(failures.into_keys().collect())
     }
 
     fn is_wanted(&self, uid: &PodUid) -> bool {

@@ -1,12 +1,8 @@
 //! Stopping everything before the agent ends.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::ids::PodUid;
-use crate::actors::pod::PodObject;
-use crate::actors::shutdown::{ShutdownConfig, ShutdownGate, groups, stop_all};
+use crate::actors::shutdown::{ShutdownConfig, ShutdownGate, groups, pods, stop_all};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::view::View;
@@ -18,7 +14,7 @@ const CLEANUP: Duration = Duration::from_secs(10);
 pub(super) async fn stop(view: &View, gate: &ShutdownGate, sources: &CancellationToken, config: ShutdownConfig) {
     gate.close(true);
     sources.cancel();
-    let pods = pods(view);
+    let pods = pods(&view.node.engine, &view.node.desired);
     let count = pods.len();
     let Some(groups) = groups(config, pods) else {
         tracing::info!(pods = count, "pods are left running for the next agent");
@@ -33,18 +29,4 @@ pub(super) async fn stop(view: &View, gate: &ShutdownGate, sources: &Cancellatio
         tracing::warn!(seconds = CLEANUP.as_secs(), "cleanup is left to the next agent");
     }
     tracing::info!(stopped = count - late.len(), late = late.len(), "pods stopped");
-}
-
-/// All that may run or may come to run: what occupies the node, and what is wanted and waits for its turn.
-fn pods(view: &View) -> Vec<Arc<PodObject>> {
-    let engine = &view.node.engine;
-    let wanted = view
-        .node
-        .desired
-        .pods()
-        .into_iter()
-        .filter(|pod| engine.is_pod_known(pod.uid()) && !engine.is_pod_known_terminated(pod.uid()));
-    let all: BTreeMap<PodUid, Arc<PodObject>> =
-        wanted.chain(engine.unterminated_pods()).map(|pod| (pod.uid().clone(), pod)).collect();
-    all.into_values().collect()
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::known::replay;
 use super::update::{effective_grace, finish};
 use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, Tick, Worked};
 use crate::pod_worker::lifecycle::{Cause, Failure, Hook};
-use crate::pod_worker::state::{Flags, Pending, Record, RunningHook, State, Stop, Terminated, Terminating, Waiting};
+use crate::pod_worker::state::{Flags, Record, RunningHook, State, Stop, Terminated, Terminating, Waiting};
 use crate::pod_worker::update::UpdateKind;
 use crate::ports::{Blame, SyncRetry};
 use crate::time::Time;
@@ -136,14 +137,10 @@ fn notifiers(record: &mut Record) -> Vec<crate::pod_worker::update::Notifier> {
     }
 }
 
-/// The worker acts again on what it has, unless something newer is pending.
+/// The worker acts again now, whenever it was due.
 fn again(record: &mut Record, now: Time) {
     record.due = None;
-    if record.pending.is_none()
-        && let Some(target) = record.active_target()
-    {
-        record.pending = Some(Pending { kind: UpdateKind::Sync, target, start_time: None, since: now });
-    }
+    replay(record, now);
 }
 
 /// The due time passed: a re-check, a retry, or another try for the full name.

@@ -75,8 +75,8 @@ fn forget(record: &mut Record) -> Effects {
     Effects { completed, name: NameMove::Leave, end: true, forget: true, ..Effects::default() }
 }
 
-/// Lets the worker act again on what it has.
-fn replay(record: &mut Record, now: Time) {
+/// Lets the worker act again on what it has, unless something newer is pending.
+pub(super) fn replay(record: &mut Record, now: Time) {
     if record.pending.is_none()
         && let Some(target) = record.active_target()
     {
