@@ -1,11 +1,11 @@
 //! What is told of pods that wait: the text that people read, and the fields that programs do.
 
 pub(super) mod reading;
+mod together;
 
 use std::time::Duration;
 
 use podwright_actors::ids::FullName;
-use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{EventType, SourceKind, SourceProblem};
 use podwright_actors::shutdown::{ShutdownConfig, groups, stop_all};
 use serde_json::json;
@@ -406,90 +406,4 @@ async fn a_wait_that_lasts_becomes_one_event() {
     node.storage.missing(true);
     node.until(2200.0).await;
     assert_eq!(node.events.of("LongWait").len(), 2);
-}
-
-// The time between two looks meets a hook that waits to be called again, then one that is called, and so on.
-#[actix::test]
-async fn a_hook_that_takes_long_before_it_fails_becomes_one_event() {
-    let node = TestNode::start().await;
-    node.storage.missing(true);
-    node.storage.slow(Duration::from_secs(35));
-    node.deliver(&[pod("a")]).await;
-    node.until(320.0).await;
-    assert_eq!(node.events.of("LongWait"), []);
-    node.until(3000.0).await;
-    let events = node.events.of("LongWait");
-    assert_eq!(events.len(), 1, "{events:?}");
-    assert!(events[0].message.contains("no such directory"), "{}", events[0].message);
-}
-
-#[actix::test]
-async fn a_cleanup_that_cannot_end_is_told_of_although_nobody_wants_the_pod() {
-    let node = TestNode::start().await;
-    node.deliver(&[pod("a").grace(2)]).await;
-    node.until(5.0).await;
-    node.storage.stuck(true);
-    node.deliver(&[]).await;
-    node.until(10.0).await;
-    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Terminated));
-    let failed = node.events.of("FailedCleanup");
-    assert_eq!(failed.len(), 1, "{failed:?}");
-    assert_eq!(failed[0].message, r#"error cleaning up: volume "data": it is busy"#);
-    node.until(600.0).await;
-    let events = node.events.of("LongWait");
-    assert_eq!(events.len(), 1, "{events:?}");
-    assert!(events[0].message.ends_with(r#" (volume "data" cannot be taken down: it is busy)"#), "{events:?}");
-
-    // With the runtime gone as well it is not the volume that fails.
-    node.runtime.unreachable();
-    node.until(700.0).await;
-    let Retry { failing, left, next } = retry(&node, "a");
-    let tries = failing.rsplit(", ").next().unwrap();
-    let told = waits(&node, "a");
-    assert!(told.contains(&format!("waits for its cleanup to succeed, next try in {left}")), "{told}");
-    assert!(told.contains("cleaning up after it failed (sync_terminated_pod): runtime unreachable"), "{told}");
-    assert!(told.contains(&format!("{tries}, {next}")) && told.contains("does not answer"), "{told}");
-    assert!(!told.contains("data"), "{told}");
-}
-
-#[actix::test]
-async fn a_runtime_that_goes_away_during_a_crash_loop_is_told_before_the_backoff() {
-    let node = TestNode::start().await;
-    node.runtime.script("main", Script::ends(1.0, 3));
-    node.deliver(&[pod("a")]).await;
-    node.until(30.0).await;
-    assert!(waits(&node, "a").contains("waits for the crash backoff"), "{}", waits(&node, "a"));
-    node.runtime.unreachable();
-    node.until(100.0).await;
-    let Retry { failing, left, next } = retry(&node, "a");
-    let told = waits(&node, "a");
-    let (own, later) = told.split_once("  container \"main\"").unwrap();
-    assert_text(
-        own,
-        &[
-            &format!("test/a: CrashLoopBackOff, waits for its setup to succeed, next try in {left}"),
-            "  setting it up failed (sync_pod): runtime unreachable: nobody listens",
-            &format!("    {failing}, {next}"),
-            "    released by: the next try succeeds, or an update comes",
-            "    because the container runtime does not answer: runtime unreachable: nobody listens",
-            "      for 70s (since 08:00:30Z), 70 tries",
-            "      released by: the runtime answers again; it is asked every second",
-        ],
-    );
-    assert!(later.starts_with(" waits out its crash backoff"), "{later}");
-}
-
-#[actix::test]
-async fn a_volume_that_is_there_again_is_not_blamed_for_what_fails_after_it() {
-    let node = TestNode::start().await;
-    node.storage.missing(true);
-    node.deliver(&[pod("a")]).await;
-    node.until(5.0).await;
-    assert!(waits(&node, "a").contains("waits for volume data"), "{}", waits(&node, "a"));
-    node.storage.missing(false);
-    node.runtime.unreachable();
-    node.until(30.0).await;
-    let told = waits(&node, "a");
-    assert!(told.contains("setting it up failed (sync_pod): runtime unreachable"), "{told}");
-    assert!(told.contains("the container runtime does not answer") && !told.contains("data"), "{told}");
 }

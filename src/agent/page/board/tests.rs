@@ -172,7 +172,7 @@ fn a_stop_that_outlasts_its_grace_is_trouble() {
 #[test]
 fn an_outage_is_told_of_pods_that_rest_and_so_is_its_end() {
     let mut board = Board::default();
-    let pods = || vec![pod("crashes", waits("CrashLoopBackOff")), pod("rests", runs())];
+    let pods = vec![pod("crashes", waits("CrashLoopBackOff")), pod("rests", runs())];
     let mut look = |tries: u32, now: u64| {
         let error = || Failing { since: at(100), tries, error: "gone".into() };
         let node = NodeState { last_pass: Some(at(now)), runtime: (tries > 0).then(error), ..node() };
@@ -181,7 +181,7 @@ fn an_outage_is_told_of_pods_that_rest_and_so_is_its_end() {
             (wait, Some(_)) if wait.what == What::Nothing => Wait { what: What::Runtime, since: Some(at(100)), ..wait },
             (wait, _) => wait,
         };
-        let change = board.take(node, pods(), at(now), &|pod| nearest(pod, wait(pod), "words".into(), at(now)));
+        let change = board.take(node, pods.clone(), at(now), &|pod| nearest(pod, wait(pod), "words".into(), at(now)));
         let rows = change.rows.iter().map(|row| (row.name.clone(), row.standing));
         rows.collect::<Vec<_>>()
     };
