@@ -43,7 +43,7 @@ const GONE_WITHIN: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Trees {
     mount: PathBuf,
-    /// Whether the system lets us, once that was seen.
+    /// Whether the system lets us, once that was seen. Held while one is made.
     allowed: Mutex<Option<bool>>,
     /// What the pods of the burstable class ask for, in thousandths of a core.
     burstable: Mutex<HashMap<PodUid, i64>>,
@@ -81,21 +81,14 @@ impl Trees {
 
     /// Whether cgroups that are not there are missing: nobody who runs without does so for want of one that cannot be made.
     fn may_make(&self, dirs: &[PathBuf]) -> bool {
-        if *self.allowed.lock() == Some(true) {
-            return true;
-        }
-        let refused = dirs.iter().find_map(|dir| tried(dir).err().filter(|(_, error)| is_refusal(error)));
-        match refused {
-            Some((path, error)) => self.note_refusal(&path, &error),
-            None => *self.allowed.lock() = Some(true),
-        }
-        *self.allowed.lock() == Some(true)
-    }
-
-    fn note_refusal(&self, path: &Path, error: &io::Error) {
-        if self.allowed.lock().replace(false) != Some(false) {
-            tracing::warn!(path = %path.display(), %error, "may not make cgroups: pods have no limits as a whole");
-        }
+        let mut allowed = self.allowed.lock();
+        *allowed.get_or_insert_with(|| {
+            let refused = dirs.iter().find_map(|dir| tried(dir).err().filter(|(_, error)| is_refusal(error)));
+            if let Some((path, error)) = &refused {
+                tell_refusal(path, error);
+            }
+            refused.is_none()
+        })
     }
 
     fn note(&self, cgroups: &Cgroups, pod: &PodObject) {
@@ -112,10 +105,12 @@ impl Trees {
         if !self.is_ours(cgroups) {
             return Ok(());
         }
-        let made = self.try_make(cgroups, cpu_millis, pod);
-        match made {
+        let mut allowed = self.allowed.lock();
+        match self.try_make(cgroups, cpu_millis, pod) {
             Err((path, error)) if is_refusal(&error) => {
-                self.note_refusal(&path, &error);
+                if allowed.replace(false) != Some(false) {
+                    tell_refusal(&path, &error);
+                }
                 Ok(())
             }
             made => made.map_err(io_error),
@@ -246,6 +241,10 @@ fn below(tree: &Path, path: &str) -> PathBuf {
 
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+fn tell_refusal(path: &Path, error: &io::Error) {
+    tracing::warn!(path = %path.display(), %error, "may not make cgroups: pods have no limits as a whole");
 }
 
 fn io_error((path, error): (PathBuf, io::Error)) -> CgroupError {

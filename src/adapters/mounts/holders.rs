@@ -27,9 +27,11 @@ pub(in crate::adapters) fn holders(path: &Path) -> Vec<String> {
         let is_own = |mount: Option<&Mount>| mount.is_some_and(|mount| Some(&mount.device) == own.as_ref());
         let is_at = |link: &Path| is_below(link) || fs::read_link(link).is_ok_and(|to| is_own(over(&mounts, &to)));
         let is_open = |number: &OsStr| {
-            let mount = || mount_of_file(&dir.join("fdinfo").join(number));
-            let mount = || mount().and_then(|id| mounts.iter().find(|mount| mount.id == id));
-            is_below(&dir.join("fd").join(number)) || (own.is_some() && is_own(mount()))
+            let through_own = || {
+                let id = mount_of_file(&dir.join("fdinfo").join(number));
+                id.is_some_and(|id| is_own(mounts.iter().find(|mount| mount.id == id)))
+            };
+            is_below(&dir.join("fd").join(number)) || (own.is_some() && through_own())
         };
         let how = [("cwd", "its working directory"), ("root", "its root"), ("exe", "its program")];
         let how = how.into_iter().find(|(link, _)| is_at(&dir.join(link))).map(|(_, how)| how);

@@ -273,7 +273,7 @@ async fn where_a_volume_does_not_answer_is_told() {
     let said = "/pods/a is not done after 123 s: see whether the file system there answers";
     assert!(node.events.of("FailedMount").iter().any(|event| event.message == said));
     let told = waits(&node, "a");
-    assert!(told.contains(said), "{told}");
+    assert!(told.contains(&format!("volume \"/pods/a\" cannot be brought up: {said}")), "{told}");
 }
 
 // D10
