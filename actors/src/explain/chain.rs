@@ -89,7 +89,16 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
         }
         WaitFor::HookCall(Hook::Terminating | Hook::TerminatingRuntime) => stopping(cx, pod, snapshot),
         WaitFor::HookCall(hook) => {
+            let fails = snapshot.failure.as_ref().is_some_and(|failure| failure.blame != Blame::Containers);
+            let call = || {
+                let detail = format!("{} is under way ({})", doing(*hook), hook.as_str());
+                let call = Wait::new(What::HookCall(*hook), On::new(Subject::Hook, hook.as_str()), detail, released_by);
+                call.since(wait.since).tries(wait.tries.saturating_sub(1))
+            };
             let mut chain = activities::waits(pod);
+            if fails && chain.is_empty() {
+                chain.push(call());
+            }
             if let Some(first) = chain.first_mut() {
                 tried_before(snapshot, first);
             }
@@ -98,8 +107,7 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
                 let busy =
                     |wait: &Wait| wait.container.is_some() && chain.iter().any(|w| w.container == wait.container);
                 let more: Vec<_> = containers::waits(pod).into_iter().filter(|wait| !busy(wait)).collect();
-                let answers = cx.node.runtime.is_none()
-                    && snapshot.failure.as_ref().is_none_or(|failure| failure.blame == Blame::Containers);
+                let answers = cx.node.runtime.is_none() && !fails;
                 let reads = answers && chain.iter().all(|wait| wait.what == What::Runtime);
                 let about_to_start = |wait: &Wait| wait.what == What::ContainerStart && wait.tries.is_none();
                 chain = match (reads, more.iter().all(about_to_start)) {
@@ -109,9 +117,7 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
                 };
             }
             if chain.is_empty() {
-                let detail = format!("{} is under way ({})", doing(*hook), hook.as_str());
-                let call = Wait::new(What::HookCall(*hook), On::new(Subject::Hook, hook.as_str()), detail, released_by);
-                chain.push(call.since(wait.since).tries(wait.tries.saturating_sub(1)));
+                chain.push(call());
             }
             chain.extend(cx.node.runtime.as_ref().map(|_| runtime(cx)));
             chain

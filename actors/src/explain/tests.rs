@@ -222,6 +222,8 @@ fn an_outage_during_a_crash_backoff_is_told_first() {
     // And so while the next try asks the runtime, which does not answer.
     let task = Activity { task: Task::ReadStatus, container: None, since: ago(5), until: None };
     let call = with(failing(crashes(), Blame::Nothing), |snapshot| snapshot.wait.what = WaitFor::HookCall(Hook::Sync));
+    let told = [(0, What::HookCall(Hook::Sync)), (0, CrashBackoff), (0, Runtime)];
+    assert_eq!(kinds_on(&away, &call), told, "between two things that it does");
     let call = PodFacts { activities: vec![(task, None)], ..call };
     assert_eq!(kinds_on(&away, &call), [(0, Runtime), (0, CrashBackoff), (0, Runtime)]);
     let chain = chain(&Cx { now: NOW, node: &away, find: &|_| None }, &call);

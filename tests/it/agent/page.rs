@@ -229,7 +229,7 @@ async fn an_outage_is_in_the_header_and_what_is_selected_stays_selected() {
     browser.eval("document.querySelector('#problems details').open = true").await;
     let select = "getSelection().selectAllChildren(document.querySelector('#problems li'))";
     browser.eval(select).await;
-    let gone = "{ since: Date.now() - 90000, error: 'nobody listens' }";
+    let gone = "{ since: Date.now() - 90000, error: 'nobody listens at ' + '/run'.repeat(50) }";
     browser.eval(&format!("told({{ outage: {gone}, early: {gone}, runtime: false }})")).await;
     let says = |words: &str| format!("document.querySelector('#agent').innerText.includes({words:?})");
     browser.until("the runtime is away", &says("does not answer for 90s")).await;
