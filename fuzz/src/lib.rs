@@ -1,8 +1,10 @@
 //! What must hold for any input, one function for each fuzz target. The tests of the project run the corpora through the
 //! same functions.
 
+pub mod checkpoint;
 pub mod logs;
 pub mod manifest;
+pub mod reading;
 pub mod recording;
 pub mod records;
 pub mod requests;

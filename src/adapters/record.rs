@@ -78,10 +78,13 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReadError> {
 
 /// Reads a record of lines.
 pub fn read_lines(path: &Path) -> Result<Vec<String>, ReadError> {
-    let damaged = |what| ReadError::Damaged { path: path.into(), what };
-    let bytes = bytes(path)?;
-    let text = std::str::from_utf8(unseal(&bytes).map_err(damaged)?).map_err(|_| damaged(Damage::Text))?;
-    Ok(text.lines().map(str::to_owned).collect())
+    lines(&bytes(path)?).map_err(|what| ReadError::Damaged { path: path.into(), what })
+}
+
+/// The lines of a record that bytes hold, or what is wrong with them.
+pub fn lines(bytes: &[u8]) -> Result<Vec<String>, Damage> {
+    let text = std::str::from_utf8(unseal(bytes)?).map_err(|_| Damage::Text)?;
+    Ok(text.split_terminator('\n').map(str::to_owned).collect())
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {

@@ -35,6 +35,16 @@ fn records_come_back_as_written_or_are_refused() {
 }
 
 #[test]
+fn checkpoints_are_taken_up_or_put_aside() {
+    run("checkpoint", properties::checkpoint::check);
+}
+
+#[test]
+fn logs_are_read_as_one_whatever_they_hold() {
+    run("reading", properties::reading::check);
+}
+
+#[test]
 fn logs_say_what_was_written() {
     run("logs", properties::logs::check);
 }
