@@ -60,6 +60,7 @@ async fn containers_run_as_their_pods_say() {
     place.put("no-class.yaml", &manifest("no-class", "runtimeClassName: other", "stdin: false", "true"));
     let agent = containerd.agent_with(&place, &["--runtime-class=plain=runc"]).await;
 
+    agent.until("no-class-n1", "is known", |_| true).await;
     let unknown = || async { agent.explain("no-class-n1").contains("--runtime-class other=HANDLER").then_some(()) };
     eventually("a class that nobody named is told with a remedy", unknown).await;
     assert_eq!(said(&agent, "class-n1").await, "by its class\n");
