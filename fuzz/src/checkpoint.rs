@@ -22,7 +22,7 @@ pub fn check(bytes: &[u8]) {
         let _none = fs::remove_file(&aside);
         fs::write(&path, &file).unwrap();
         let store = FileCheckpoint::new(path.clone());
-        let loaded = store.load();
+        let loaded = store.load().unwrap();
         match lines(&file) {
             Ok(records) => {
                 assert!(loaded == records && path.exists() && !aside.exists());
@@ -36,7 +36,7 @@ pub fn check(bytes: &[u8]) {
                 assert!(fs::read(&aside).unwrap() == file, "what nobody can read is kept as it is");
             }
         }
-        let (journal, statuses) = Journal::open(Arc::new(store));
+        let (journal, statuses) = Journal::open(Arc::new(store)).unwrap();
         assert!(statuses.len() <= loaded.len());
         assert!(statuses.iter().all(|(uid, _)| journal.ending(uid).is_some()));
         journal.retain(|_| false);

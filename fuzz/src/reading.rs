@@ -69,8 +69,8 @@ fn one(dir: &Path, log: &[u8], tail: u64) {
     }
     let timed = read(dir, Ask { timestamps: true, ..Ask::default() }).unwrap();
     assert!(timed.len() >= all.len() + all.iter().filter(|byte| **byte == b'\n').count());
-    let times = records().filter_map(|record| std::str::from_utf8(record.time).ok()?.parse().ok());
-    if let Some(since) = times.last() {
+    let mut times = records().filter_map(|record| std::str::from_utf8(record.time).ok()?.parse().ok());
+    if let Some(since) = times.next_back() {
         let late = read(dir, Ask { since: Some(since), ..Ask::default() }).unwrap();
         assert!(all.ends_with(&late));
     }

@@ -209,7 +209,9 @@ pub struct RuntimePodSandbox {
     pub id: SandboxId,
     /// Its state.
     pub state: SandboxState,
-    /// When it was made.
+    /// Its number: larger than those of the sandboxes before it.
+    pub attempt: u32,
+    /// When it was made, by the runtime's clock, which may have been set since.
     pub created_at: Time,
 }
 
@@ -224,7 +226,9 @@ pub struct RuntimePodContainer {
     pub name: ContainerName,
     /// Its state.
     pub state: ContainerState,
-    /// When it was made.
+    /// Its number: not smaller than those of the runs before it.
+    pub attempt: u32,
+    /// When it was made, by the runtime's clock, which may have been set since.
     pub created_at: Time,
 }
 

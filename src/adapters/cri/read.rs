@@ -20,7 +20,8 @@ pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container
     for sandbox in sandboxes {
         let Some(pod) = pod_of(&mut pods, &sandbox.labels) else { continue };
         let (state, created_at) = (sandbox_state(sandbox.state()), time(sandbox.created_at));
-        pod.sandboxes.push(RuntimePodSandbox { id: sandbox.id.into(), state, created_at });
+        let attempt = sandbox.metadata.map_or(0, |metadata| metadata.attempt);
+        pod.sandboxes.push(RuntimePodSandbox { id: sandbox.id.into(), state, attempt, created_at });
     }
     for container in containers {
         let Some(pod) = pod_of(&mut pods, &container.labels) else { continue };
@@ -31,6 +32,7 @@ pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container
             sandbox: container.pod_sandbox_id.into(),
             name: name.into(),
             state,
+            attempt: container.metadata.map_or(0, |metadata| metadata.attempt),
             created_at,
         });
     }

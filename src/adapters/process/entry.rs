@@ -109,6 +109,7 @@ impl Entry {
             sandbox: self.sandbox.clone(),
             name: self.name.clone(),
             state: self.state(),
+            attempt: self.record.restart_count,
             created_at: self.created_at(),
         }
     }

@@ -117,6 +117,7 @@ impl Table {
                 .map(|sandbox| RuntimePodSandbox {
                     id: sandbox.id.as_str().into(),
                     state: sandbox_state(sandbox, boot_id),
+                    attempt: sandbox.attempt,
                     created_at: Time::from_nanos(sandbox.created_at),
                 })
                 .collect(),

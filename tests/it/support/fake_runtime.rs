@@ -371,10 +371,15 @@ impl State {
             sandbox: live.status.sandbox.clone(),
             name: live.status.name.clone(),
             state: live.status.state,
+            attempt: live.status.restart_count,
             created_at: live.status.created_at,
         };
-        let sandbox =
-            |s: &SandboxStatus| RuntimePodSandbox { id: s.id.clone(), state: s.state, created_at: s.created_at };
+        let sandbox = |s: &SandboxStatus| RuntimePodSandbox {
+            id: s.id.clone(),
+            state: s.state,
+            attempt: s.attempt,
+            created_at: s.created_at,
+        };
         let pods = self.pods.iter().map(|(uid, pod)| RuntimePod {
             uid: uid.clone(),
             full_name: pod.full_name.clone(),

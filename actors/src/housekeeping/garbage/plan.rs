@@ -31,7 +31,7 @@ pub(super) struct Garbage {
 /// the removal of what did not end is news that would hurry its next try.
 pub(super) fn garbage(pod: &RuntimePod, keep: Keep, read: impl Fn(&ContainerId) -> bool) -> Garbage {
     let mut runs: Vec<&RuntimePodContainer> = pod.containers.iter().collect();
-    runs.sort_by_key(|run| Reverse(run.created_at));
+    runs.sort_by_key(|run| Reverse((run.attempt, run.created_at)));
     let (mut seen, mut started, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
     let mut containers = Vec::new();
     for run in runs {
@@ -64,7 +64,8 @@ fn sandboxes(pod: &RuntimePod, keep: Keep, going: &[ContainerId]) -> Vec<Sandbox
     let going: HashSet<&ContainerId> = going.iter().collect();
     let in_use: HashSet<&SandboxId> =
         pod.containers.iter().filter(|run| !going.contains(&run.id)).map(|run| &run.sandbox).collect();
-    let newest = pod.sandboxes.iter().max_by_key(|sandbox| sandbox.created_at).map(|sandbox| &sandbox.id);
+    let newest =
+        pod.sandboxes.iter().max_by_key(|sandbox| (sandbox.attempt, sandbox.created_at)).map(|sandbox| &sandbox.id);
     let spare = |id| !in_use.contains(id) && (keep == Keep::Nothing || newest != Some(id));
     ended().map(|sandbox| &sandbox.id).filter(|id| spare(id)).cloned().collect()
 }
@@ -84,16 +85,19 @@ mod tests {
     use crate::ports::RuntimePodSandbox;
     use crate::time::Time;
 
-    /// A pod with runs `(id, container, sandbox, state)`, made one after the other, and sandboxes `(id, ready)`.
+    /// A pod with runs `(id, container, sandbox, state)`, made one after the other while the clock was set back again and
+    /// again, and sandboxes `(id, ready)`.
     fn pod(sandboxes: &[(&str, bool)], runs: &[(&str, &str, &str, ContainerState)]) -> RuntimePod {
         let sandbox = |(at, (id, ready)): (usize, &(&str, bool))| RuntimePodSandbox {
             id: (*id).into(),
             state: if *ready { SandboxState::Ready } else { SandboxState::NotReady },
-            created_at: Time::from_secs(at as u64),
+            attempt: at as u32,
+            created_at: Time::from_secs(1000 - at as u64),
         };
         let run = |(at, (id, name, sandbox, state)): (usize, &(&str, &str, &str, ContainerState))| {
             let (id, sandbox, name) = ((*id).into(), (*sandbox).into(), (*name).into());
-            RuntimePodContainer { id, sandbox, name, state: *state, created_at: Time::from_secs(at as u64) }
+            let (attempt, created_at) = (at as u32, Time::from_secs(1000 - at as u64));
+            RuntimePodContainer { id, sandbox, name, state: *state, attempt, created_at }
         };
         RuntimePod {
             uid: "u".into(),

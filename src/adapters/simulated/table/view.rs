@@ -49,6 +49,7 @@ impl Table {
                 .map(|sandbox| RuntimePodSandbox {
                     id: sandbox.id.clone(),
                     state: sandbox.state(),
+                    attempt: sandbox.attempt,
                     created_at: sandbox.created_at,
                 })
                 .collect(),
@@ -60,6 +61,7 @@ impl Table {
                     sandbox: container.sandbox.clone(),
                     name: container.name.clone(),
                     state: container.state(),
+                    attempt: container.restart_count,
                     created_at: container.created_at,
                 })
                 .collect(),

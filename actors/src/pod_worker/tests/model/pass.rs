@@ -57,7 +57,8 @@ impl Machine {
 
     fn listed(&self, uid: Uid) -> RuntimePod {
         let running = self.objects.running(uid);
-        let sandbox = RuntimePodSandbox { id: "s".into(), state: SandboxState::Ready, created_at: Time::ZERO };
+        let sandbox =
+            RuntimePodSandbox { id: "s".into(), state: SandboxState::Ready, attempt: 0, created_at: Time::ZERO };
         RuntimePod { uid: running.uid, full_name: running.full_name, sandboxes: vec![sandbox], containers: vec![] }
     }
 
