@@ -131,7 +131,6 @@ fn namespaces() -> v1::NamespaceOption {
 /// A sandbox as an agent asks for it: with a seccomp profile, in a cgroup of the pod.
 fn sandbox(name: String, logs: &Path) -> v1::PodSandboxConfig {
     v1::PodSandboxConfig {
-        hostname: name.clone(),
         log_directory: logs.display().to_string(),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: format!("/podwright-tests/kubepods/besteffort/pod{name}"),

@@ -147,7 +147,8 @@ impl FileStorage {
             let lock = self.locks.lock(uid).await;
             let (path, step) = (dir.clone(), self.progress.begin(uid, &dir));
             let done = tokio::task::spawn_blocking(move || {
-                let _lock = lock;
+                // The lock is held until the step is over.
+                let (_lock, step) = (lock, step);
                 work(&disk, &path, &step)
             });
             done.await.unwrap_or_else(|error| Err(StorageError::Io { path: dir, error: error.to_string() }))

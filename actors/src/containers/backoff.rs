@@ -83,14 +83,14 @@ impl CrashBackoff {
         let ended = newest_exited(container, status);
         let exit = ended.map(exit_of).or(entry.and_then(|entry| entry.removed_exit));
         let Some(mut exit) = exit else { return Verdict::Start };
-        // The runtime's clock may have been set meanwhile. What ended in the future ended before this table was made, and
-        // what was started since the last delay ended after it.
-        if exit > now {
-            exit = self.born;
-        } else if let (Some(ended), Some(entry)) = (ended, entry)
-            && entry.last_run.is_some_and(|last| ended.restart_count > last)
-        {
-            exit = exit.max(entry.advanced);
+        // The runtime's clock may have been set meanwhile, and ours follows it with a delay. What was started since the last
+        // delay ended after it; of all else, what ended in the future ended before this table was made.
+        let started =
+            ended.zip(entry).filter(|(ended, entry)| entry.last_run.is_some_and(|last| ended.restart_count > last));
+        match started {
+            Some((_, entry)) => exit = exit.max(entry.advanced),
+            None if exit > now => exit = self.born,
+            None => {}
         }
         // The longest run counts from the restart, which is when the delay was advanced.
         let entry = entry.filter(|entry| exit.since(entry.advanced) <= RECOVERED);

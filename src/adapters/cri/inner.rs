@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
 use podwright_actors::ids::SandboxId;
@@ -30,6 +30,8 @@ pub(super) struct Inner {
     pub(super) events: Arc<dyn EventRecorder>,
     /// By the ids of images.
     pub(super) image_users: Mutex<HashMap<String, ImageUser>>,
+    /// Whether it was told what cgroups do not do here.
+    pub(super) told_limits: Once,
     /// What is known of node and runtime.
     pub(super) facts: Mutex<Option<Facts>>,
 }
@@ -47,6 +49,7 @@ impl Inner {
             None => {
                 let (layout, profiles) = (self.layout.clone(), self.seccomp_profiles.clone());
                 let facts = node_facts::read_facts(&self.client, layout, profiles, self.settings.clone()).await?;
+                self.told_limits.call_once(|| node_facts::tell_limits(&facts.cgroups));
                 *self.facts.lock() = Some(facts.clone());
                 facts
             }

@@ -35,6 +35,17 @@ pub(super) fn resolver(settings: &NodeSettings) -> Resolver {
     Resolver::parse(&text)
 }
 
+/// Tells what cgroups do not do here.
+pub(super) fn tell_limits(cgroups: &Cgroups) {
+    if cgroups.driver == Driver::Systemd {
+        tracing::warn!(
+            "slices are made by systemd, without limits: those of containers count, pods have none as a whole"
+        );
+    } else if !cgroups.shared {
+        tracing::warn!("the runtime has a tree of cgroups that is not seen here: pods have no limits as a whole");
+    }
+}
+
 /// The node as it is now, with what the runtime that answers can do.
 ///
 /// # Errors
@@ -54,9 +65,6 @@ pub(super) async fn read_facts(
         None => settings.cgroup_driver.into(),
     };
     let shared = driver == Driver::Systemd || shares_cgroups(client.endpoint()).await;
-    if !shared {
-        tracing::warn!("the runtime has a tree of cgroups that is not seen here: pods have no limits as a whole");
-    }
     let deep =
         |handler: &v1::RuntimeHandler| handler.features.is_some_and(|features| features.recursive_read_only_mounts);
     let own_users = |handler: &v1::RuntimeHandler| handler.features.is_some_and(|features| features.user_namespaces);

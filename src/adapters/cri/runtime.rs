@@ -1,8 +1,8 @@
 //! The runtime itself: the port's calls.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -83,6 +83,7 @@ impl CriRuntime {
             cgroups: Trees::default(),
             events: config.events,
             image_users: Mutex::default(),
+            told_limits: Once::new(),
             facts: Mutex::default(),
         });
         let network = Arc::new(NetworkState::default());

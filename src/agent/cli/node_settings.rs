@@ -25,7 +25,7 @@ pub(crate) struct NodeSettingsArgs {
     #[arg(long, value_name = "DRIVER", default_value_t)]
     cgroup_driver: CgroupDriver,
     /// The handler of the container runtime that runs pods of this runtimeClassName, such as gvisor=runsc; may be given
-    /// several times.
+    /// several times, and the last of one name counts.
     #[arg(long, value_name = "NAME=HANDLER")]
     runtime_class: Vec<RuntimeClass>,
     /// The cgroup below which all pods are: not that of a kubelet of the same node, which is /.
@@ -46,7 +46,7 @@ impl From<&NodeSettingsArgs> for NodeSettings {
 }
 
 impl NodeSettingsArgs {
-    /// The runtime classes of the node.
+    /// The runtime classes of the node; of those with the same name the last.
     pub(crate) fn runtime_classes(&self) -> NamedRuntimeClasses {
         NamedRuntimeClasses(
             self.runtime_class.iter().map(|class| (class.name.clone(), class.handler.clone())).collect(),

@@ -131,6 +131,13 @@ fn a_runtime_whose_clock_is_behind_or_ahead_changes_no_wait() {
     assert_eq!(check(&mut table, "i", behind.clone(), at(3)), wait);
     assert_eq!(check(&mut table, "i", behind, at(12)), Verdict::Start);
 
+    // Ahead by what our clock does not follow, long after the table was made.
+    let mut table = new(300);
+    assert_eq!(check(&mut table, "i", vec![run(0, "i", at(1000), at(1001))], at(1001)), Verdict::Start);
+    let ahead = vec![run(1, "i", at(1002), at(1004))];
+    let wait = Verdict::Wait { until: at(1014), delay: Duration::from_secs(10) };
+    assert_eq!(check(&mut table, "i", ahead, at(1003)), wait);
+
     // What ended before the agent came, by a clock that was an hour ahead.
     let mut table = new(300);
     let ahead = vec![run(1, "i", at(3600), at(3601))];
