@@ -41,7 +41,7 @@ impl Default for TokioClock {
 }
 
 /// The system's wall clock, for what is compared with the times of other programs. Where it jumps ahead, because it was set
-/// or the machine slept, this one follows within [`LOOK`]; where it is set back, this one goes on as if nothing had
+/// or the machine slept, this one follows within half a second; where it is set back, this one goes on as if nothing had
 /// happened, until the other has caught up.
 #[derive(Debug)]
 pub struct SystemClock {
