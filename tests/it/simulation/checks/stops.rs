@@ -65,6 +65,10 @@ fn in_turn(moment: &Moment<'_>, look: &Look, name: &str, decided: Duration) -> V
     if moment.kind_of(name) != Some(Kind::Sidecar) || moment.now.since(begun) + Duration::from_millis(1) >= decided {
         return Ok(());
     }
+    // One that was being stopped before, without a grace as where all containers start again, is given no time anew (I5).
+    if moment.runs.iter().any(|run| run.name.as_str() == name && run.runs() && run.replaced) {
+        return Ok(());
+    }
     let place = plan.containers.iter().position(|container| container.name == name).unwrap();
     for (other_place, other) in plan.containers.iter().enumerate() {
         let first = other.kind == Kind::Regular || (other.kind == Kind::Sidecar && other_place > place);
