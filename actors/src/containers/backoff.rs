@@ -174,7 +174,7 @@ impl CrashBackoff {
 }
 
 fn newest_exited<'a>(container: &Definition<'_>, status: &'a PodRuntimeStatus) -> Option<&'a ContainerStatus> {
-    status.containers.iter().find(|run| run.name.as_str() == container.name && run.state == ContainerState::Exited)
+    status.runs(container.name).find(|run| run.state == ContainerState::Exited)
 }
 
 fn exit_of(run: &ContainerStatus) -> Time {

@@ -34,8 +34,8 @@ use plan::{Keep, garbage, may_have_garbage};
 /// for starts.
 const PARALLEL: usize = 4;
 
-/// How long what is dead of one pod may hold up a sweep: longer than any call to a runtime but one that has to stop something. The
-/// next sweep asks again.
+/// How long what is dead of one pod may hold up a sweep: longer than any call to a runtime but one that has to stop
+/// something. The next sweep asks again.
 const COLLECT_LIMIT: Duration = Duration::from_secs(180);
 /// The same for what one pod left on disk. What was begun goes on, and may be done when the next sweep asks.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);

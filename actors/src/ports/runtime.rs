@@ -286,7 +286,7 @@ impl PodRuntimeStatus {
     }
 
     /// All runs of a container, newest first.
-    pub fn runs<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ContainerStatus> {
+    pub fn runs<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a ContainerStatus> {
         self.containers.iter().filter(move |c| c.name.as_str() == name)
     }
 

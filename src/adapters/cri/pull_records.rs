@@ -1,8 +1,8 @@
 //! What the agent pulled, and with which secrets, kept over its restarts. Everything here blocks.
 //!
 //! ```text
-//! ROOT/image_manager/pulling/HASH   the normal name of an image whose pull has begun     written before the runtime is asked
-//! ROOT/image_manager/pulled/HASH    a PulledImage                                 written before the other one goes
+//! ROOT/image_manager/pulling/HASH   normal name of an image whose pull has begun   written before the runtime is asked
+//! ROOT/image_manager/pulled/HASH    a PulledImage                                  written before the other one goes
 //! ```
 //!
 //! So an image that came by a pull of which the agent has not seen the end is nobody's until somebody could pull it.

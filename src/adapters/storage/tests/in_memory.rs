@@ -1,0 +1,109 @@
+//! Volumes in memory, and what is mounted by others.
+
+use super::*;
+
+/// What is mounted at a path.
+fn mounted(path: &Path) -> Option<String> {
+    mounts::right_at(path).unwrap().map(|mounted| mounted.kind)
+}
+
+#[tokio::test]
+async fn a_volume_in_memory_is_as_large_as_it_may_be_and_gone_with_its_pod() {
+    let node = Node::new();
+    let wanted = pod(memory(json!({"name": "host", "hostPath": {"path": node.root.path()}})));
+    let ram = node.set_up(&wanted).await["ram"].clone();
+    assert_eq!((mode(&ram), ram.starts_with(node.dir())), (0o777, true));
+    if mounted(&ram).is_none() {
+        eprintln!("skipped: not allowed to mount");
+        return;
+    }
+    assert_eq!(mounted(&ram).as_deref(), Some("tmpfs"));
+    assert!(fs::write(ram.join("file"), vec![1; 2 << 20]).is_err(), "it is full");
+    fs::write(ram.join("file"), "kept").unwrap();
+
+    // Another life of the agent finds it; one that may not mount keeps what it made on disk.
+    let again = FileStorage::new(&node.root.path().join("node"), BTreeMap::new());
+    again.set_up(&wanted).await.unwrap();
+    assert_eq!(fs::read_to_string(ram.join("file")).unwrap(), "kept");
+    assert_eq!(mounts::below(&ram).unwrap().len(), 1);
+
+    // Who holds it is named, and nothing of it is removed meanwhile.
+    let held = fs::File::open(ram.join("file")).unwrap();
+    let error = again.tear_down(&uid()).await.unwrap_err();
+    let own = format!("process {} (", std::process::id());
+    let StorageError::Busy { volume, reason } = &error else { panic!("{error}") };
+    assert!(volume == "ram" && reason.contains(ram.to_str().unwrap()) && reason.contains(&own), "{error}");
+    assert_eq!(fs::read_to_string(ram.join("file")).unwrap(), "kept");
+    drop(held);
+
+    // A crash at any point leaves nothing behind either: whoever sweeps finds it mounted.
+    again.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
+    assert!(!node.dir().exists() && mounts::below(&node.dir()).unwrap().is_empty());
+
+    let plain = node.storage.clone().without_mounts();
+    plain.set_up(&wanted).await.unwrap();
+    fs::write(ram.join("file"), "on disk").unwrap();
+    node.set_up(&wanted).await;
+    assert_eq!((mounted(&ram), fs::read_to_string(ram.join("file")).unwrap()), (None, "on disk".to_owned()));
+}
+
+// The worst that a sweep of orphans could do is to empty what a mount leads to.
+#[tokio::test]
+async fn nothing_is_removed_through_a_mount_that_nobody_here_made() {
+    let node = Node::new();
+    let precious = node.root.path().join("precious");
+    fs::create_dir(&precious).unwrap();
+    fs::write(precious.join("file"), "").unwrap();
+    let mounts = node.set_up(&pod(memory(json!({"name": "data", "emptyDir": {}})))).await;
+    for below in ["volumes/kubernetes.io~empty-dir/data/in", "containers/c/in", "volumes/example.com~other/v", "in"] {
+        let at = node.dir().join(below);
+        fs::create_dir_all(&at).unwrap();
+        let bound = Command::new("mount").arg("--bind").args([&precious, &at]).output();
+        if !bound.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: not allowed to mount");
+            return;
+        }
+        for _ in 0..2 {
+            let _ = node.storage.tear_down(&uid()).await;
+            let error = node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap_err();
+            assert!(error.to_string().contains(below), "{below}: {error}");
+        }
+        assert!(Command::new("umount").arg(&at).status().unwrap().success());
+        assert!(precious.join("file").exists(), "{below}");
+        assert!(!mounts["ram"].exists() || below.starts_with("volumes/kubernetes.io~empty-dir"), "the rest is gone");
+        if below.starts_with("volumes/example") {
+            fs::remove_dir(&at).unwrap();
+        }
+    }
+    node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
+    assert!(!node.dir().exists() && precious.join("file").exists());
+}
+
+#[test]
+fn a_volume_in_memory_may_hold_no_more_than_its_pod() {
+    let limit = |size: Value, of_containers: &[&str], node: Option<&str>| {
+        let containers: Vec<_> = of_containers
+            .iter()
+            .map(|limit| if limit.is_empty() { json!({}) } else { json!({"limits": {"memory": limit}}) })
+            .map(|resources| json!({"name": "c", "resources": resources}))
+            .collect();
+        let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": containers}});
+        let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
+        let source = serde_json::from_value(json!({"medium": "Memory", "sizeLimit": size})).unwrap();
+        empty_dir::limit(&source, &pod, node.map(|node| Quantity(node.into())).as_ref())
+    };
+    assert_eq!(limit(json!("1Mi"), &[""], Some("1Gi")), Some(1 << 20));
+    assert_eq!(limit(json!("2Gi"), &[""], Some("1Gi")), Some(1 << 30));
+    assert_eq!(limit(json!("0"), &[""], Some("1Gi")), Some(1 << 30));
+    assert_eq!(limit(json!(null), &[""], Some("1Gi")), Some(1 << 30));
+    assert_eq!(limit(json!(null), &["1Mi", "2Mi"], Some("1Gi")), Some(3 << 20));
+    assert_eq!(limit(json!("1Mi"), &["1Mi", "2Mi"], Some("1Gi")), Some(1 << 20));
+    assert_eq!(limit(json!(null), &["1Mi", ""], Some("1Gi")), Some(1 << 30));
+    assert_eq!(limit(json!(null), &[""], None), None);
+}
+
+#[tokio::test]
+async fn huge_pages_are_refused_with_what_there_is() {
+    let error = Node::new().storage.set_up(&pod(json!([{"name": "h", "emptyDir": {"medium": "HugePages-2Mi"}}]))).await;
+    assert!(error.unwrap_err().to_string().contains("use the medium Memory"));
+}
