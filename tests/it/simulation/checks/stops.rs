@@ -62,7 +62,10 @@ fn in_turn(moment: &Moment<'_>, look: &Look, name: &str, decided: Duration) -> V
     let begun = look.snapshot.wait.since;
     // Where nobody asked for a stop, a grace of zero in the spec leaves no time to wait.
     let decided = if plan.grace == Some(0) { Duration::ZERO } else { decided };
-    if moment.kind_of(name) != Some(Kind::Sidecar) || moment.now.since(begun) + Duration::from_millis(1) >= decided {
+    // A grace only gets shorter, and of the ends that it ever had the earliest counts (I5): none is before this one.
+    let to_stop = look.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
+    let deadline = to_stop.map_or(begun, |transition| transition.at) + decided;
+    if moment.kind_of(name) != Some(Kind::Sidecar) || moment.now + Duration::from_millis(1) >= deadline {
         return Ok(());
     }
     // One that was being stopped before, without a grace as where all containers start again, is given no time anew (I5).
