@@ -91,22 +91,16 @@ impl PodSyncer for NodeSyncer {
         self.probes.add_pod(pod);
         // Probes that are new have not seen the runs that were read above.
         self.probes.observe(&cx.uid, &runtime);
-        let done = self
-            .containers
-            .sync_containers(&SyncWork {
-                cancel: cx.cancel(),
-                pod,
-                status: &runtime,
-                probes: &self.probes.snapshot(pod.uid()),
-                volumes: &volumes,
-            })
-            .await;
-        let mut again = done.again;
+        let probes = self.probes.snapshot(pod.uid());
+        let work = SyncWork { cancel: cx.cancel(), pod, status: &runtime, probes: &probes, volumes: &volumes };
+        let planned = plan(pod, &runtime, &probes);
+        let done = self.containers.sync_containers(&work, &planned).await;
+        let mut again = false;
         if done.acted {
             // What was done is seen at once, not at the next event.
             let runtime = self.read_again(cx, pod).await?;
             self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
-            again |= plan(pod, &runtime, &self.probes.snapshot(pod.uid())).goes_on(pod, &runtime);
+            again = plan(pod, &runtime, &self.probes.snapshot(pod.uid())).goes_on(&planned);
         } else if done.error.is_some() {
             self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         }

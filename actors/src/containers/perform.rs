@@ -177,8 +177,6 @@ pub struct SyncWork<'a> {
 pub struct SyncContainersResult {
     /// Whether anything changed in the runtime, so that its status should be read anew.
     pub acted: bool,
-    /// Whether to sync again at once: all containers were removed and wait to be started.
-    pub again: bool,
     /// The sandbox that was made.
     pub sandbox_created: Option<SandboxId>,
     /// What went wrong. Starts that failed do not keep others from starting.

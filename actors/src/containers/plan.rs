@@ -78,14 +78,23 @@ pub struct Changes {
 }
 
 impl Plan {
-    /// Whether the plan starts a container that has not been tried in the pod's sandbox yet. Right after another plan was
-    /// carried out this means that initialization may go on at once: a sidecar that runs makes room for what follows it,
-    /// and the runtime need not say anything more about it.
-    pub fn goes_on(&self, pod: &PodObject, status: &PodRuntimeStatus) -> bool {
+    /// Whether the plan starts a container that the one before did not, which was just carried out. Then there is more to do
+    /// at once: a sidecar that runs makes room for what follows it, and the runtime need not say anything more about it.
+    pub fn goes_on(&self, before: &Plan) -> bool {
         let Plan::Keep(changes) = self else { return false };
-        let tried = |name: &str| status.newest_in(&changes.sandbox, name).is_some();
-        changes.init.iter().any(|place| !tried(&pod.init_containers()[*place].name))
-            || changes.regular.iter().any(|place| !tried(&pod.containers()[*place].name))
+        let (init, regular) = before.starts();
+        changes.init.iter().any(|place| !init.contains(place))
+            || changes.regular.iter().any(|place| !regular.contains(place))
+    }
+
+    /// Which init and regular containers it starts.
+    fn starts(&self) -> (&[usize], &[usize]) {
+        match self {
+            Plan::Keep(changes) => (&changes.init, &changes.regular),
+            Plan::NewSandbox { start: FirstStart::Init, .. } => (&[0], &[]),
+            Plan::NewSandbox { start: FirstStart::Regular(regular), .. } => (&[], regular),
+            Plan::StopPod { .. } | Plan::RestartAll { .. } => (&[], &[]),
+        }
     }
 }
 

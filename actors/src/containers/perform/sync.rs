@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::containers::activity::Task;
 use crate::containers::definition::Definition;
 use crate::containers::governor::StartKind;
-use crate::containers::plan::{Changes, FirstStart, Kill, Plan, plan};
+use crate::containers::plan::{Changes, FirstStart, Kill, Plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::ContainerKind;
 use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
@@ -17,14 +17,13 @@ use super::stop::{RunningParts, StopContext};
 use super::{ContainerError, ContainerManager, SyncContainersResult, SyncWork, joined, unless_cancelled};
 
 impl ContainerManager {
-    /// Brings the containers of a pod to where its spec wants them, one step of initialization at a time.
+    /// Carries out the plan that was made for this work: one step of initialization, or what is to change after it.
     ///
     /// Ends soon after the work's token fires, with [`SyncError::Cancelled`]. A container in crash backoff shows as
     /// [`SyncError::BackOff`] with the time at which a sync makes sense again.
-    pub async fn sync_containers(&self, work: &SyncWork<'_>) -> SyncContainersResult {
-        let plan = plan(work.pod, work.status, work.probes);
+    pub async fn sync_containers(&self, work: &SyncWork<'_>, plan: &Plan) -> SyncContainersResult {
         if let Some(recorder) = &self.ports.recorder {
-            recorder.planned(self.ports.clock.now(), work.pod, work.status, work.probes, &plan);
+            recorder.planned(self.ports.clock.now(), work.pod, work.status, work.probes, plan);
         }
         let mut run = Run { manager: self, work, result: SyncContainersResult::default(), errors: Vec::new() };
         if let Err(error) = run.perform(plan).await {
@@ -43,10 +42,10 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn perform(&mut self, plan: Plan) -> Result<(), SyncError> {
+    async fn perform(&mut self, plan: &Plan) -> Result<(), SyncError> {
         match plan {
-            Plan::StopPod { kills } => self.stop_pod(&kills).await,
-            Plan::RestartAll { kills, remove, triggers } => self.restart_all(&kills, &remove, &triggers).await,
+            Plan::StopPod { kills } => self.stop_pod(kills).await,
+            Plan::RestartAll { kills, remove, triggers } => self.restart_all(kills, remove, triggers).await,
             Plan::NewSandbox { attempt, start } => {
                 if !self.work.status.sandboxes.is_empty() {
                     let event =
@@ -55,14 +54,14 @@ impl Run<'_> {
                 }
                 self.stop_pod(&[]).await?;
                 self.prune(Prune::All).await?;
-                let Some((sandbox, ips)) = self.create_sandbox(attempt).await? else { return Ok(()) };
+                let Some((sandbox, ips)) = self.create_sandbox(*attempt).await? else { return Ok(()) };
                 let place = Place { sandbox: &sandbox, ips: &ips };
                 match start {
                     FirstStart::Init => self.start_init(place, &[0]).await,
-                    FirstStart::Regular(list) => self.start_regular(place, &list).await,
+                    FirstStart::Regular(list) => self.start_regular(place, list).await,
                 }
             }
-            Plan::Keep(changes) => self.change(&changes).await,
+            Plan::Keep(changes) => self.change(changes).await,
         }
     }
 
@@ -144,7 +143,6 @@ impl Run<'_> {
                 return Err(SyncError::Cancelled);
             }
         }
-        self.result.again = true;
         Ok(())
     }
 

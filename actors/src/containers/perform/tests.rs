@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use super::fake_runtime::{FakeRuntime, Script};
 use super::*;
 use crate::containers::fixtures::*;
+use crate::containers::plan::plan;
 use crate::ports::{
     GrpcTarget, HttpTarget, NetworkError, PodEvent, StorageError, SyncRetry, TcpTarget, TokioClock, Unused,
 };
@@ -76,7 +77,7 @@ impl World {
         probes: &ProbeSnapshot,
     ) -> SyncContainersResult {
         let work = SyncWork { cancel, pod, status: &self.runtime.status(), probes, volumes: &VolumeMounts::new() };
-        self.manager.sync_containers(&work).await
+        self.manager.sync_containers(&work, &plan(pod, work.status, probes)).await
     }
 
     /// Syncs until nothing is left to do, and forgets the calls.

@@ -180,7 +180,7 @@ async fn a_restart_of_all_removes_the_trigger_last_and_keeps_logs() {
     tokio::time::sleep(secs(1)).await;
 
     let result = world.sync(&pod).await;
-    assert!(result.again && result.acted && result.error.is_none());
+    assert!(result.acted && result.error.is_none());
     assert_eq!(
         world.runtime.calls(),
         ["1: stop a 2", "3: remove a#0 keep", "3: remove i#0 keep", "3: remove b#0 keep"]

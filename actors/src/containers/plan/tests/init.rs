@@ -132,6 +132,22 @@ fn a_sidecar_without_probes_counts_as_started_when_it_runs() {
 }
 
 #[test]
+fn a_sidecar_that_runs_makes_room_at_once() {
+    let pod = pod("Always", vec![sidecar("s")], vec![named("a")]);
+    let yes = probes(&[("s", Some(ProbeResult::Success), None)]);
+    let goes_on = |before: &[(&str, Is)], after: &[(&str, Is)]| {
+        let before = plan(&pod, &status(before), &yes);
+        plan(&pod, &status(after), &yes).goes_on(&before)
+    };
+    assert!(goes_on(&[], &[("s", Running)]));
+    // The regular container had ended, and the sidecar then too.
+    assert!(goes_on(&[("s", Exited(1)), ("a", Exited(0))], &[("s", Running), ("a", Exited(0))]));
+    // What was just started and ended again has to wait.
+    assert!(!goes_on(&[("s", Running), ("a", Exited(0))], &[("s", Running), ("a", Exited(0))]));
+    assert!(!goes_on(&[("s", Exited(0)), ("a", Running)], &[("s", Running), ("a", Running)]));
+}
+
+#[test]
 fn a_sidecar_whose_definition_changed_is_replaced() {
     let pod = pod("Never", vec![with_policy("s", "Always")], vec![named("a")]);
     let mut runs = status(&[("s", Running), ("a", Running)]);
