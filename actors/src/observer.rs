@@ -69,11 +69,12 @@ impl Observer {
         self.outage.lock().clone()
     }
 
-    /// Reads a pod now. What is found is not told on: the caller acts on it.
+    /// Reads a pod now. What is found is not told on: the caller acts on it, and what a sync did before is settled no more.
     ///
     /// # Errors
     /// As the runtime says; what was last seen stays.
     pub async fn read(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
+        self.board.take_settled(uid);
         self.read_for(uid, PassOn::All).await
     }
 
@@ -85,10 +86,9 @@ impl Observer {
     /// # Errors
     /// As the runtime says; what was last seen stays.
     pub async fn read_to_sync(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
-        let settled = if self.outage().is_none() { self.board.take_settled(uid) } else { None };
-        match settled {
+        match self.board.take_settled(uid).filter(|_| self.outage().is_none()) {
             Some(status) => Ok(status),
-            None => self.read(uid).await,
+            None => self.read_for(uid, PassOn::All).await,
         }
     }
 

@@ -54,11 +54,11 @@ impl Board {
 
     /// What was last seen of a pod whose last sync is through. From now on it may be acted on.
     pub(super) fn take_settled(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
-        if !self.was_listed() || self.unread.lock().contains(uid) {
-            return None;
-        }
-        let mut entry = self.pods.get_mut(uid)?;
-        std::mem::take(&mut entry.settled).then(|| entry.status.clone())
+        let status = {
+            let mut entry = self.pods.get_mut(uid)?;
+            std::mem::take(&mut entry.settled).then(|| entry.status.clone())
+        };
+        status.filter(|_| self.was_listed() && !self.unread.lock().contains(uid))
     }
 
     /// A sync of a pod is through, and has read it after all that it did.

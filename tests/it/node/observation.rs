@@ -80,6 +80,24 @@ async fn a_pod_that_is_well_costs_no_reads_and_still_starts_again_at_once() {
     assert!(reads() > before);
 }
 
+// What was seen of the life before has been removed since, and nobody is told of that before the next relist.
+#[actix::test]
+async fn a_pod_that_comes_back_is_seen_as_it_is() {
+    let node = Setup::new(false).start();
+    node.deliver(&[]).await;
+    node.deliver(&[pod("a")]).await;
+    node.until(2.0).await;
+    node.deliver(&[pod("a").label("settled")]).await;
+    node.deliver(&[]).await;
+    node.until(4.4).await;
+    assert_eq!(node.runtime.look(&"a".into()).containers, []);
+    node.deliver(&[pod("a")]).await;
+    node.until(6.0).await;
+    let status = node.status("a");
+    let container = &status.container_statuses.as_ref().unwrap()[0];
+    assert_eq!((status.phase.as_deref(), container.restart_count), (Some("Running"), 0));
+}
+
 // Asked again after 1, 2, 4, 8 and then every 10 seconds; the relist that goes with each finds what was missed.
 #[actix::test]
 async fn a_panic_in_the_events_is_not_the_end_of_the_observer() {

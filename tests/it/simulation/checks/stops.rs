@@ -68,8 +68,8 @@ fn in_turn(moment: &Moment<'_>, look: &Look, name: &str, decided: Duration) -> V
     if moment.kind_of(name) != Some(Kind::Sidecar) || moment.now + Duration::from_millis(1) >= deadline {
         return Ok(());
     }
-    // One that was being stopped before, without a grace as where all containers start again, is given no time anew (I5).
-    if moment.runs.iter().any(|run| run.name.as_str() == name && run.runs() && run.replaced) {
+    // A stop that a sync began, as of a pod that ended or of all containers to start again, is given no time anew (I5).
+    if moment.runs.iter().any(|run| run.runs() && run.replaced) {
         return Ok(());
     }
     let place = plan.containers.iter().position(|container| container.name == name).unwrap();
