@@ -81,13 +81,13 @@ impl Plan {
     /// Whether the plan starts a container that the one before did not, which was just carried out. Then there is more to do
     /// at once: a sidecar that runs makes room for what follows it, and the runtime need not say anything more about it.
     pub fn goes_on(&self, before: &Plan) -> bool {
-        let Plan::Keep(changes) = self else { return false };
-        let (init, regular) = before.starts();
-        changes.init.iter().any(|place| !init.contains(place))
-            || changes.regular.iter().any(|place| !regular.contains(place))
+        let (init, regular) = self.starts();
+        let (init_before, regular_before) = before.starts();
+        init.iter().any(|place| !init_before.contains(place))
+            || regular.iter().any(|place| !regular_before.contains(place))
     }
 
-    /// Which init and regular containers it starts.
+    /// Which init and regular containers it starts, by place.
     fn starts(&self) -> (&[usize], &[usize]) {
         match self {
             Plan::Keep(changes) => (&changes.init, &changes.regular),

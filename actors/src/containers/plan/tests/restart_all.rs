@@ -48,4 +48,10 @@ fn only_the_newest_run_of_a_live_pod_triggers() {
 fn once_all_runs_are_gone_the_pod_starts_anew() {
     let none = PodRuntimeStatus { containers: vec![run("e", Exited(0))], ..status(&[]) };
     assert_eq!(decide(&make("Never"), &none), "init 0");
+    // At once, be there a sandbox left for it or not.
+    let ended = status(&[("b", Exited(42))]);
+    let before = plan(&make("Never"), &ended, &ProbeSnapshot::new());
+    for after in [none, lost(&[])] {
+        assert!(plan(&make("Never"), &after, &ProbeSnapshot::new()).goes_on(&before), "{after:?}");
+    }
 }
