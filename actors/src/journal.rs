@@ -16,13 +16,14 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::ids::PodUid;
@@ -96,7 +97,9 @@ pub struct Journal {
     state: Mutex<State>,
     changed: Notify,
     /// Which version is on disk, or was given up for now.
-    settled: watch::Sender<u64>,
+    settled: AtomicU64,
+    /// Tells that it is. Those who wait go on in the order in which they came, which a watch channel leaves to chance.
+    told: Notify,
 }
 
 impl Journal {
@@ -119,8 +122,13 @@ impl Journal {
                 }
             }
         }
-        let journal =
-            Journal { store, state: Mutex::new(state), changed: Notify::new(), settled: watch::Sender::new(0) };
+        let journal = Journal {
+            store,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            settled: AtomicU64::new(0),
+            told: Notify::new(),
+        };
         Ok((journal, statuses))
     }
 
@@ -166,8 +174,16 @@ impl Journal {
     /// Waits until all that was noted so far is on disk, or cannot be for now. Cancel safe.
     pub async fn settled(&self) {
         let wanted = self.state.lock().version;
-        let mut settled = self.settled.subscribe();
-        if timeout(PATIENCE, settled.wait_for(|version| *version >= wanted)).await.is_err() {
+        let settled = async {
+            loop {
+                let told = self.told.notified();
+                if self.settled.load(Ordering::Acquire) >= wanted {
+                    return;
+                }
+                told.await;
+            }
+        };
+        if timeout(PATIENCE, settled).await.is_err() {
             tracing::error!(seconds = PATIENCE.as_secs(), "the journal is not written: its disk does not answer");
         }
     }
@@ -188,7 +204,7 @@ impl Journal {
                         tracing::info!("the journal is written again");
                     }
                     (written, failing) = (version, false);
-                    self.settled.send_replace(version);
+                    self.settle(version);
                 }
                 Err(error) => {
                     if !failing {
@@ -218,12 +234,18 @@ impl Journal {
         let pause = sleep(time);
         tokio::pin!(pause);
         loop {
-            self.settled.send_replace(self.state.lock().version);
+            let version = self.state.lock().version;
+            self.settle(version);
             tokio::select! {
                 () = &mut pause => return,
                 () = self.changed.notified() => {}
             }
         }
+    }
+
+    fn settle(&self, version: u64) {
+        self.settled.store(version, Ordering::Release);
+        self.told.notify_waiters();
     }
 
     fn records(&self) -> (u64, Vec<Arc<str>>) {

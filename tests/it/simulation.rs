@@ -78,9 +78,12 @@ fn judge(scenario: &Arc<Scenario>, report: Report, shrunk: bool) {
     let Some(violation) = report.violation.clone() else { return };
     let again = run(scenario, KEPT);
     if again.hash != report.hash || again.violation != report.violation {
+        // Kept in full this time, for where they part may be long before the end.
+        let [one, other] = [(); 2].map(|()| run(scenario, usize::MAX).trace);
+        let parted = one.lines().zip(other.lines()).find(|(one, other)| one != other);
         panic!(
             "{violation}\n\nSeed {} does not repeat: another run says {:?}. What differs is not drawn from the seed, so there is \
-             something to mend there as well.\n\n{}",
+             something to mend there as well. Two more runs part at {parted:?}.\n\n{}",
             scenario.seed, again.violation, report.trace,
         );
     }

@@ -85,8 +85,7 @@ impl ContainerManager {
         };
         let runtime = &self.ports.runtime;
         let name = container.container_name();
-        let turn = self.turn(work.pod.uid(), StartKind::Container, Some(name.clone()));
-        let turn = work.cancel.run_until_cancelled(turn).await.ok_or(StartFailure::Cancelled)?;
+        let turn = self.turn(work, StartKind::Container, Some(name.clone())).await.ok_or(StartFailure::Cancelled)?;
         let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name), None);
         let id = match run {
             Run::Made(id) => id,
@@ -167,18 +166,19 @@ impl ContainerManager {
         })
     }
 
-    /// Waits until the governor lets something start. Cancel safe: whoever goes away leaves the line.
+    /// Waits until the governor lets something start; `None` if the work was cancelled, be it in the same moment. Cancel safe:
+    /// whoever goes away leaves the line.
     pub(super) async fn turn(
         &self,
-        uid: &PodUid,
+        work: &SyncWork<'_>,
         kind: StartKind,
         container: Option<ContainerName>,
-    ) -> governor::Place<'_> {
+    ) -> Option<governor::Place<'_>> {
         let mut place = self.governor.ask(kind);
         let task = Task::AwaitTurn(kind, place.ticket());
-        let _doing = (!place.may_start()).then(|| self.activities.begin_with(uid, task, container, None));
-        place.turn().await;
-        place
+        let _doing = (!place.may_start()).then(|| self.activities.begin_with(work.pod.uid(), task, container, None));
+        work.cancel.run_until_cancelled(place.turn()).await;
+        (!work.cancel.is_cancelled()).then_some(place)
     }
 
     fn check_backoff(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {

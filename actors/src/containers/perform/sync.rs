@@ -198,8 +198,7 @@ impl Run<'_> {
             let _doing = self.manager.activities.begin(uid, Task::PrepareSandbox);
             unless_cancelled(cancel, ports.sandboxes.before_create(pod)).await?;
         }
-        let turn = self.manager.turn(uid, StartKind::Sandbox, None);
-        let Some(turn) = cancel.run_until_cancelled(turn).await else { return Err(SyncError::Cancelled) };
+        let turn = self.manager.turn(self.work, StartKind::Sandbox, None).await.ok_or(SyncError::Cancelled)?;
         let doing = self.manager.activities.begin(uid, Task::RunSandbox);
         ports.counter.sandbox_attempted(pod);
         self.result.acted = true;
