@@ -75,7 +75,11 @@ fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
         return pod
             .containers()
             .iter()
-            .any(|c| status.newest(&c.name).is_some_and(|run| may_run_again(pod, c, run, false)));
+            .any(|c| match status.newest(&c.name) {
+                Some(run) => may_run_again(pod, c, run, false),
+                // All may have been removed to start again.
+                None => RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never,
+            });
     }
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
         status.newest(&c.name).is_some_and(|run| {

@@ -102,6 +102,8 @@ fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
         ("Always", regular("Never"), &[("b", Running)], "sandbox 1 start 0 1"),
         // What never ran is not "run again".
         ("Never", regular("Always"), &[("a", Running)], "sandbox 1 start 0 1"),
+        // Its runs were removed so that it starts again.
+        ("Never", regular("OnFailure"), &[("b", Exited(137))], "sandbox 1 start 0"),
     ];
     for (policy, regular, runs, expected) in table {
         let pod = pod(policy, Vec::new(), regular);
