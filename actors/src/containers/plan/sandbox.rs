@@ -72,14 +72,11 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
 /// a pod alive.
 fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     if has_run(pod, status) {
-        return pod
-            .containers()
-            .iter()
-            .any(|c| match status.newest(&c.name) {
-                Some(run) => may_run_again(pod, c, run, false),
-                // All may have been removed to start again.
-                None => RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never,
-            });
+        return pod.containers().iter().any(|c| match status.newest(&c.name) {
+            Some(run) => may_run_again(pod, c, run, false),
+            // All may have been removed to start again.
+            None => RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never,
+        });
     }
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
         status.newest(&c.name).is_some_and(|run| {
