@@ -88,7 +88,9 @@ impl Sweep {
     async fn collect(&self, pod: &RuntimePod) -> Result<(), RuntimeError> {
         // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
         let decided = self.engine.is_pod_known(&pod.uid) || !self.is_wanted(&pod.uid);
-        let over = decided && self.engine.should_pod_content_be_removed(&pod.uid);
+        // Of an evicted pod that still stops an agent that starts anew has only its runs to go by.
+        let runs = pod.containers.iter().any(|run| run.state == ContainerState::Running);
+        let over = decided && !runs && self.engine.should_pod_content_be_removed(&pod.uid);
         let last = self.observer.last(&pod.uid);
         let read = |id: &ContainerId| {
             let mut runs = last.iter().flat_map(|status| &status.containers);
