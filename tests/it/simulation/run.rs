@@ -107,10 +107,12 @@ enum End {
     Down(Duration),
 }
 
-struct NoEvents;
+struct Events(Arc<World>);
 
-impl EventRecorder for NoEvents {
-    fn record(&self, _: &Arc<PodObject>, _: PodEvent) {}
+impl EventRecorder for Events {
+    fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
+        self.0.told(pod.uid(), &event);
+    }
 }
 
 /// One life of the agent.
@@ -162,7 +164,7 @@ impl Course {
             network: Arc::new(FaultyNetwork::new(world.clone())),
             storage: self.disk.clone(),
             journal: self.disk.clone(),
-            events: Arc::new(NoEvents),
+            events: Arc::new(Events(world.clone())),
             clock: world.clock.clone(),
             admission,
             metrics: metrics.clone(),

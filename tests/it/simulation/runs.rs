@@ -1,6 +1,6 @@
 //! Every run of every container that there was, as the runtime has it and not as the agent sees it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
@@ -76,9 +76,12 @@ impl Runs {
         }
     }
 
-    pub(super) fn replaced(&mut self, uid: &PodUid, id: &ContainerId) {
-        let runs = self.0.get_mut(uid).into_iter().flatten();
-        runs.filter(|run| run.id == *id).for_each(|run| run.replaced = true);
+    /// The agent stops what it believes to run of the containers with these names, and their pod is to run on.
+    pub(super) fn replaced(&mut self, uid: &PodUid, names: impl Fn(&str) -> bool) {
+        let mut seen = BTreeSet::new();
+        let runs = self.0.get_mut(uid).into_iter().flatten().rev();
+        runs.filter(|run| names(run.name.as_str()) && seen.insert(run.name.clone()))
+            .for_each(|run| run.replaced = true);
     }
 
     pub(super) fn stop_failed(&mut self, uid: &PodUid, id: &ContainerId, now: Time) {

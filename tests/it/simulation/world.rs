@@ -14,7 +14,7 @@ use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::node::Node;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{Clock, ContainerRuntime, PodRuntimeStatus, SandboxConfig};
+use podwright_actors::ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatus, SandboxConfig};
 use podwright_actors::statuses::Statuses;
 use podwright_actors::time::Time;
 
@@ -306,11 +306,6 @@ impl World {
                 state.broken.get_or_insert(what);
             }
         }
-        if let (About::Stop { id, .. }, Some(Lifecycle::Sync)) =
-            (&about, look.as_ref().map(|look| look.snapshot.lifecycle))
-        {
-            state.runs.replaced(uid, id);
-        }
         let fault = self.draw(state, op, uid, now);
         let told = fault.map_or(String::new(), |fault| format!(" {fault:?}"));
         state.trace.note(now.since(BEGIN), state.life, format!("{uid} {op:?}{about}{told}"));
@@ -318,6 +313,16 @@ impl World {
         let stray = look.as_ref().is_none_or(|look| checks::is_over(&look.snapshot));
         state.flights.insert(state.numbers, Flight { op, uid: uid.clone(), about, stray });
         Landing { world: self, number: state.numbers, fault, answered: false }
+    }
+
+    /// The agent tells what it does: a container that it stops in a pod that is to run on may first have a hook to run.
+    pub(super) fn told(&self, uid: &PodUid, event: &PodEvent) {
+        let look = self.agent().and_then(|agent| agent.look(uid));
+        if event.reason == "Killing" && look.is_some_and(|look| look.snapshot.lifecycle == Lifecycle::Sync) {
+            self.truth(uid);
+            let stopped = |name: &str| event.message.split(' ').any(|word| word == name);
+            self.state.lock().runs.replaced(uid, stopped);
+        }
     }
 
     /// Whether something goes wrong with one more call.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use podwright_actors::pod_worker::{Cause, Hook, Lifecycle, WaitFor};
 use podwright_actors::ports::SandboxState;
-use podwright_actors::time::Time;
 
 use super::{Moment, Verdict, is_over};
 use crate::simulation::runs::Run;
@@ -65,16 +64,12 @@ fn in_turn(moment: &Moment<'_>, look: &Look, name: &str, decided: Duration) -> V
     let decided = if plan.grace == Some(0) { Duration::ZERO } else { decided };
     // A grace only gets shorter, and of the ends that it ever had the earliest counts (I5): none is before this one.
     let to_stop = look.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
-    let to_stop = to_stop.map_or(begun, |transition| transition.at);
-    // A stop that a sync began, as of a pod that ended or of all containers to start again, is given no time anew (I5).
-    if moment.runs.iter().any(|run| run.runs() && run.replaced) {
+    let deadline = to_stop.map_or(begun, |transition| transition.at) + decided;
+    if moment.kind_of(name) != Some(Kind::Sidecar) || moment.now + Duration::from_millis(1) >= deadline {
         return Ok(());
     }
-    let regular = || moment.runs.iter().filter(|run| moment.kind_of(run.name.as_str()) == Some(Kind::Regular));
-    let ended = regular().filter_map(|run| run.ended).max().filter(|at| *at <= to_stop && !regular().any(Run::runs));
-    let by_sync = ended.map(|at| at + Duration::from_secs(plan.grace.unwrap_or(30).unsigned_abs()));
-    let deadline = by_sync.into_iter().fold(to_stop + decided, Time::min);
-    if moment.kind_of(name) != Some(Kind::Sidecar) || moment.now + Duration::from_millis(1) >= deadline {
+    // A stop that a sync began, as of a pod that ended or of all containers to start again, is given no time anew (I5).
+    if moment.runs.iter().any(|run| run.runs() && run.replaced) {
         return Ok(());
     }
     let place = plan.containers.iter().position(|container| container.name == name).unwrap();
