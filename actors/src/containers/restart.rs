@@ -52,6 +52,8 @@ pub enum OnExit {
     RestartAllContainers,
 }
 
+const RESTART_ALL: &str = "RestartAllContainers";
+
 /// What an exit of a regular or init container leads to: the first rule that matches, else the policy.
 ///
 /// An init container that succeeded never restarts under the pod's policy.
@@ -59,7 +61,7 @@ pub fn on_exit(spec: &PodSpec, container: &Container, exit_code: i32, init: bool
     let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
     if let Some(rule) = rules.iter().find(|rule| matches(rule, exit_code)) {
         return match rule.action.as_str() {
-            "RestartAllContainers" => OnExit::RestartAllContainers,
+            RESTART_ALL => OnExit::RestartAllContainers,
             _ => OnExit::Restart,
         };
     }
@@ -68,6 +70,11 @@ pub fn on_exit(spec: &PodSpec, container: &Container, exit_code: i32, init: bool
         policy => policy,
     };
     if policy.restarts(exit_code) { OnExit::Restart } else { OnExit::Stay }
+}
+
+/// Whether some exit of a container restarts all of its pod.
+pub fn may_restart_all(container: &Container) -> bool {
+    container.restart_policy_rules.iter().flatten().any(|rule| rule.action == RESTART_ALL)
 }
 
 fn matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Container;
 
-use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
+use crate::containers::restart::{OnExit, RestartPolicy, may_restart_all, on_exit};
 use crate::ids::SandboxId;
 use crate::pod::{PodObject, is_sidecar};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxState};
@@ -72,10 +72,11 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
 /// a pod alive.
 fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     if has_run(pod, status) {
+        let restarts_all = pod.containers().iter().chain(pod.init_containers()).any(may_restart_all);
         return pod.containers().iter().any(|c| match status.newest(&c.name) {
             Some(run) => may_run_again(pod, c, run, false),
             // All may have been removed to start again.
-            None => RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never,
+            None => restarts_all || RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never,
         });
     }
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {

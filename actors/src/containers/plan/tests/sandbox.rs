@@ -90,6 +90,7 @@ fn a_sandbox_must_be_the_only_ready_one_and_fit_the_network() {
 fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
     let regular = |own: &str| vec![with_policy("a", own), named("b")];
     let ruled = vec![with_rule(named("a"), &[42], "Restart"), named("b")];
+    let all = vec![with_rule(named("a"), &[42], "RestartAllContainers"), named("b")];
     let running: &[(&str, Is)] = &[("a", Running), ("b", Running)];
     let table = [
         ("Never", regular("Always"), running, "sandbox 1 start 0"),
@@ -104,6 +105,8 @@ fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
         ("Never", regular("Always"), &[("a", Running)], "sandbox 1 start 0 1"),
         // Its runs were removed so that it starts again.
         ("Never", regular("OnFailure"), &[("b", Exited(137))], "sandbox 1 start 0"),
+        ("Never", all.clone(), &[("b", Exited(137))], "sandbox 1 start 0"),
+        ("Never", all, &[("a", Exited(1)), ("b", Exited(137))], "stop"),
     ];
     for (policy, regular, runs, expected) in table {
         let pod = pod(policy, Vec::new(), regular);
