@@ -30,8 +30,9 @@ const NAMED_WAITS: [&str; 7] = [
     "PodInitializing",
 ];
 
-/// How long a setup may take in which nothing goes wrong: the slowest pulls and starts, one after the other.
-const SLOW_SETUP: Duration = Duration::from_secs(160);
+/// How long a setup may take in which nothing goes wrong: the longest grace of what it stops, then the slowest pulls and
+/// starts, one after the other.
+const SLOW_SETUP: Duration = Duration::from_secs(60 + 5 * 45);
 
 /// What is told of the end of a pod is on disk (W13). Of a pod that had left its source when it ended nobody asked.
 pub(in crate::simulation) fn kept(agent: &Agent, wanted: &[Wanted], disk: &Disk) -> Verdict {
