@@ -72,7 +72,11 @@ pub(super) enum StartFailure {
     #[error("{0}")]
     Create(RuntimeError),
     #[error("{error}")]
-    Start { run: ContainerId, error: RuntimeError },
+    Start {
+        /// The run, if the runtime will not start it. One that may be on its way runs once at most, so it is tried again.
+        refused: Option<ContainerId>,
+        error: RuntimeError,
+    },
     #[error("{0}")]
     PostStart(String),
     #[error("cancelled")]
@@ -105,10 +109,10 @@ impl StartFailure {
         }
     }
 
-    /// The run that the runtime would not start. One of which it did not say so may be started again: it runs once at most.
+    /// The run that the runtime would not start.
     pub(super) fn refused(&self) -> Option<ContainerId> {
         match self {
-            StartFailure::Start { run, error } if !error.is_open() => Some(run.clone()),
+            StartFailure::Start { refused, .. } => refused.clone(),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
-use crate::ports::{ContainerConfig, ContainerState, ImageError, PodEvent, SyncError};
+use crate::ports::{ContainerConfig, ContainerState, ContainerStatus, ImageError, PodEvent, SyncError};
 
 use super::error::StartFailure;
 use super::hooks::Hook;
@@ -22,6 +22,10 @@ use super::{ContainerManager, ResolveRequest, SyncWork};
 
 /// A post-start hook has no limit of its own; a cancellation ends it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// For how long after a run was made the start of it that somebody else began may go on: twice what a call to a runtime may
+/// take (2 minutes, upstream's `runtimeRequestTimeout`).
+const FOREIGN_START: Duration = Duration::from_secs(4 * 60);
 
 /// Where containers are started.
 #[derive(Clone, Copy)]
@@ -79,8 +83,9 @@ impl ContainerManager {
         }
         self.check_backoff(work, container)?;
         self.ports.counter.container_attempted(container.kind);
-        let run = match self.made_before(work, place, container) {
-            Some(made) => Run::Made(made),
+        let made_before = self.made_before(work, place, container);
+        let run = match made_before {
+            Some(made) => Run::Made(made.id.clone()),
             None => Run::New(Box::new(self.configure(work, place, container).await?)),
         };
         let runtime = &self.ports.runtime;
@@ -100,10 +105,14 @@ impl ContainerManager {
         if work.cancel.is_cancelled() {
             return Err(StartFailure::Cancelled);
         }
-        if let Err(error) = runtime.start_container(&id).await
-            && !(error.is_open() && self.has_started(work.pod.uid(), &id).await)
-        {
-            return Err(StartFailure::Start { run: id, error });
+        if let Err(error) = runtime.start_container(&id).await {
+            // A start of a run that was there before is refused also while another one goes on, such as that of an agent that
+            // died in it. Only the run itself tells.
+            let foreign = made_before.is_some_and(|run| self.ports.clock.now().since(run.created_at) < FOREIGN_START);
+            let open = foreign || error.is_open();
+            if !(open && self.has_started(work.pod.uid(), &id).await) {
+                return Err(StartFailure::Start { refused: (!open).then_some(id), error });
+            }
         }
         turn.started();
         drop(doing);
@@ -113,13 +122,18 @@ impl ContainerManager {
 
     /// A run that was made for this and not started: the agent died, something newer was to be done, or the answer to its
     /// start did not come. To start it again cannot make two of it.
-    fn made_before(&self, work: &SyncWork<'_>, place: Place<'_>, container: &Definition<'_>) -> Option<ContainerId> {
+    fn made_before<'a>(
+        &self,
+        work: &SyncWork<'a>,
+        place: Place<'_>,
+        container: &Definition<'_>,
+    ) -> Option<&'a ContainerStatus> {
         let newest = work.status.newest(container.name)?;
         let fits = newest.state == ContainerState::Created
             && newest.sandbox == *place.sandbox
             && newest.spec_hash == container.spec_hash();
         let refused = self.start_errors.refused(work.pod.uid(), &container.container_name(), &newest.id);
-        (fits && !refused).then(|| newest.id.clone())
+        (fits && !refused).then_some(newest)
     }
 
     /// Whether a start whose answer did not come did its work. What cannot be looked up now is seen by the next sync.

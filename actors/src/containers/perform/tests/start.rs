@@ -234,6 +234,30 @@ async fn a_run_that_the_runtime_refuses_to_start_is_left_for_a_new_one() {
     assert_eq!(calls, ["0: sandbox 0", "0: create a#0", "0: start a", "0: create a#1", "0: start a"]);
 }
 
+// The runtime goes on with what another agent asked it for, and refuses to do it twice.
+#[tokio::test(start_paused = true)]
+async fn a_start_that_somebody_else_began_is_waited_for() {
+    let world = World::new();
+    world.runtime.fail_with("start a", timeout_of_start());
+    assert!(world.sync(&one()).await.error.is_some());
+    world.runtime.heal();
+    world.runtime.fail("start a");
+    assert!(world.sync(&one()).await.error.is_some());
+    let started = |run: &mut crate::ports::ContainerStatus| run.state = crate::ports::ContainerState::Running;
+    world.runtime.edit("a#0", started);
+    assert!(world.sync(&one()).await.error.is_none());
+    assert_eq!(world.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: start a"]);
+
+    // Not for ever.
+    world.runtime.edit("a#0", |run| run.state = crate::ports::ContainerState::Created);
+    tokio::time::advance(secs(240)).await;
+    assert!(world.sync(&one()).await.error.is_some());
+    world.runtime.heal();
+    assert!(world.sync(&one()).await.error.is_none());
+    let calls = world.runtime.calls();
+    assert_eq!(calls, ["240: start a", "240: create a#1", "240: start a"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn network_hooks_go_to_the_pod_and_know_named_ports() {
     let http = |scheme: Option<&str>, host: Option<&str>, port| {
