@@ -72,9 +72,12 @@ pub fn on_exit(spec: &PodSpec, container: &Container, exit_code: i32, init: bool
     if policy.restarts(exit_code) { OnExit::Restart } else { OnExit::Stay }
 }
 
-/// Whether some exit of a container restarts all of its pod.
-pub fn may_restart_all(container: &Container) -> bool {
-    container.restart_policy_rules.iter().flatten().any(|rule| rule.action == RESTART_ALL)
+/// Whether some exit of a regular or init container restarts all of its pod.
+pub fn may_restart_all(spec: &PodSpec) -> bool {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    containers
+        .flat_map(|container| container.restart_policy_rules.iter().flatten())
+        .any(|rule| rule.action == RESTART_ALL)
 }
 
 fn matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, PodCondition, PodStatus};
 
 use super::reasons;
-use crate::containers::restart::{OnExit, on_exit};
+use crate::containers::restart::{OnExit, may_restart_all, on_exit};
 use crate::pod::{Phase, PodObject, is_sidecar};
 use crate::ports::{ContainerState, PodRuntimeStatus};
 use crate::time::Time;
@@ -174,7 +174,7 @@ impl<'a> NameLists<'a> {
 /// Whether an exit asked for all containers to be removed and started again, and not all of them are gone yet
 /// (KEP-5532). It goes on from the exit until nothing is left, also when the container that asked for it is gone.
 pub(super) fn is_restarting_all(pod: &PodObject, runtime: &PodRuntimeStatus, previous: &PodStatus) -> bool {
-    if pod.is_deleting() || !may_restart_all(pod) {
+    if pod.is_deleting() || !may_restart_all(pod.spec()) {
         return false;
     }
     is_true(previous, reasons::ALL_RESTARTING)
@@ -193,7 +193,7 @@ pub(super) fn all_restarting(
     phase: Phase,
     asked: bool,
 ) -> Option<PodCondition> {
-    if !may_restart_all(pod) {
+    if !may_restart_all(pod.spec()) {
         return None;
     }
     let left = inits_and_regulars(pod).any(|(container, _)| runtime.newest(&container.name).is_some());
@@ -207,13 +207,6 @@ pub(super) fn all_restarting(
         _ => (false, Why::default()),
     };
     Some(own(pod, reasons::ALL_RESTARTING, value, why))
-}
-
-fn may_restart_all(pod: &PodObject) -> bool {
-    inits_and_regulars(pod).any(|(container, _)| {
-        let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
-        rules.iter().any(|rule| rule.action == "RestartAllContainers")
-    })
 }
 
 fn inits_and_regulars(pod: &PodObject) -> impl Iterator<Item = (&Container, bool)> {

@@ -1,4 +1,4 @@
-//! A pod that lost its sandbox before all of it was started.
+//! A pod that lost its sandbox before all of it was done.
 
 use super::StatusInput;
 use crate::containers::plan::{Plan, SandboxNeed, plan, sandbox_need};
@@ -7,12 +7,12 @@ use crate::pod::Phase;
 use crate::ports::ContainerState;
 
 /// Why the pod has failed, if it lost its sandbox and is given no other: nothing more of it is started, and what never ran
-/// has no end that its phase could follow from. The node's own: upstream leaves such a pod Pending for ever
+/// or was to run again has no end that its phase could follow from. The node's own: upstream leaves such a pod Pending for ever
 /// (`computePodActions` and `getPhase`, kubelet 1.36).
 pub(super) fn sandbox_lost(input: &StatusInput<'_>, phase: Phase) -> Option<String> {
     let StatusInput { pod, runtime, probes, termination_requested, .. } = input;
     let policy = RestartPolicy::parse(pod.spec().restart_policy.as_deref());
-    if phase != Phase::Pending || *termination_requested || policy != RestartPolicy::Never {
+    if phase.is_terminal() || *termination_requested || policy != RestartPolicy::Never {
         return None;
     }
     // Two sandboxes are of no use either, and what runs in one of them is stopped first: only then the pod is over.

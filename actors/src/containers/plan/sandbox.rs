@@ -55,9 +55,7 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
         .containers()
         .iter()
         .enumerate()
-        .filter(|(_, container)| {
-            status.newest(&container.name).is_none_or(|run| may_run_again(pod, container, run, false))
-        })
+        .filter(|(_, container)| ran(container, status).is_none_or(|run| may_run_again(pod, container, run, false)))
         .map(|(place, _)| place)
         .collect();
     if start.is_empty() && has_run(pod, status) {
@@ -70,13 +68,19 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
 /// Whether a pod that as a whole does not restart has a container whose own policy or rules say otherwise: one of the
 /// regular containers, or, as long as none of them ran, an init container that had not succeeded. A sidecar cannot keep
 /// a pod alive.
+///
+/// Where a rule restarts all, the runs of a container that shows none may have been removed to that end.
 fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
+    if may_restart_all(pod.spec())
+        && !has_failed_init(pod, status)
+        && pod.containers().iter().any(|c| ran(c, status).is_none())
+    {
+        return true;
+    }
     if has_run(pod, status) {
-        let restarts_all = pod.containers().iter().chain(pod.init_containers()).any(may_restart_all);
-        return pod.containers().iter().any(|c| match status.newest(&c.name) {
+        return pod.containers().iter().any(|c| match ran(c, status) {
             Some(run) => may_run_again(pod, c, run, false),
-            // All may have been removed to start again.
-            None => restarts_all || RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never,
+            None => RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never,
         });
     }
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
@@ -84,6 +88,20 @@ fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
             (run.state != ContainerState::Exited || has_failed(run)) && may_run_again(pod, c, run, true)
         })
     })
+}
+
+/// Whether an init container ended in a way that ends the pod.
+fn has_failed_init(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
+    pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
+        ran(c, status).is_some_and(|run| {
+            (run.state != ContainerState::Exited || has_failed(run)) && !may_run_again(pod, c, run, true)
+        })
+    })
+}
+
+/// The newest run of a container, if it was started.
+fn ran<'a>(container: &Container, status: &'a PodRuntimeStatus) -> Option<&'a ContainerStatus> {
+    status.newest(&container.name).filter(|run| run.state != ContainerState::Created)
 }
 
 fn may_run_again(pod: &PodObject, container: &Container, run: &ContainerStatus, init: bool) -> bool {

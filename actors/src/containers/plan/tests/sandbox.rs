@@ -114,6 +114,18 @@ fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
     }
 }
 
+// W23, KEP-5532
+#[test]
+fn a_sandbox_lost_while_all_starts_again_is_replaced() {
+    let regular = || vec![with_rule(named("a"), &[42], "RestartAllContainers")];
+    let initialized = pod("Never", vec![named("i")], regular());
+    assert_eq!(decide(&initialized, &lost(&[("i", Exited(0))])), "sandbox 1 init 0");
+    assert_eq!(decide(&initialized, &lost(&[("i", Exited(0)), ("a", Created)])), "sandbox 1 init 0");
+    assert_eq!(decide(&initialized, &lost(&[("i", Exited(1))])), "stop");
+    assert_eq!(decide(&initialized, &lost(&[("i", Running)])), "stop");
+    assert_eq!(decide(&pod("Never", Vec::new(), regular()), &lost(&[("a", Created)])), "sandbox 1 start 0");
+}
+
 // W23
 #[test]
 fn an_init_container_that_did_its_work_does_not_revive_a_pod() {
