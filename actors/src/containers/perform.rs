@@ -8,8 +8,8 @@
 //!                    each: pre-stop -> wait for whom it outlives -> stop
 //! ```
 //!
-//! Cancellation reaches every wait (W3): image pulls, sandbox creation, hooks and stops. Creating and starting one
-//! container is not interrupted, so that a cancelled setup leaves no half-made container behind.
+//! Cancellation reaches every wait (W3): image pulls, sandbox creation, hooks and stops. A call that creates or starts a
+//! container is not interrupted; one that was made and not started is started by the next setup that wants it.
 
 mod error;
 #[cfg(test)]

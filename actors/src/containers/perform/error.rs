@@ -58,6 +58,9 @@ impl From<ContainerError> for SyncError {
     }
 }
 
+/// The waiting reason of a container that the runtime did not start, in upstream's spelling.
+pub(super) const RUN_CONTAINER_ERROR: &str = "RunContainerError";
+
 /// Why one container was not started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartFailure {
@@ -95,7 +98,7 @@ impl StartFailure {
             StartFailure::Image(ImageError::InvalidName(_)) => "InvalidImageName",
             StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",
             StartFailure::Create(_) => "CreateContainerError",
-            StartFailure::Start { .. } => "RunContainerError",
+            StartFailure::Start { .. } => RUN_CONTAINER_ERROR,
             StartFailure::PostStart(_) => "PostStartHookError",
             StartFailure::Image(ImageError::Cancelled) | StartFailure::Cancelled => return None,
         })

@@ -15,7 +15,7 @@ use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{ContainerConfig, ContainerState, ContainerStatus, ImageError, PodEvent, SyncError};
 
-use super::error::StartFailure;
+use super::error::{RUN_CONTAINER_ERROR, StartFailure};
 use super::hooks::Hook;
 use super::stop::StopContext;
 use super::{ContainerManager, ResolveRequest, SyncWork};
@@ -23,8 +23,8 @@ use super::{ContainerManager, ResolveRequest, SyncWork};
 /// A post-start hook has no limit of its own; a cancellation ends it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// For how long after a run was made the start of it that somebody else began may go on: twice what a call to a runtime may
-/// take (2 minutes, upstream's `runtimeRequestTimeout`).
+/// For how long the start of a run that somebody else began may go on after ours was refused: twice what a call to a runtime
+/// may take (2 minutes, upstream's `runtimeRequestTimeout`).
 const FOREIGN_START: Duration = Duration::from_secs(4 * 60);
 
 /// Where containers are started.
@@ -91,7 +91,7 @@ impl ContainerManager {
         let runtime = &self.ports.runtime;
         let name = container.container_name();
         let turn = self.turn(work, StartKind::Container, Some(name.clone())).await.ok_or(StartFailure::Cancelled)?;
-        let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name), None);
+        let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name.clone()), None);
         let id = match run {
             Run::Made(id) => id,
             Run::New(config) => {
@@ -108,9 +108,10 @@ impl ContainerManager {
         if let Err(error) = runtime.start_container(&id).await {
             // A start of a run that was there before is refused also while another one goes on, such as that of an agent that
             // died in it. Only the run itself tells.
-            let foreign = made_before.is_some_and(|run| self.ports.clock.now().since(run.created_at) < FOREIGN_START);
-            let open = foreign || error.is_open();
-            if !(open && self.has_started(work.pod.uid(), &id).await) {
+            let open = error.is_open() || (made_before.is_some() && self.may_be_foreign(work, &name));
+            let started =
+                open && work.cancel.run_until_cancelled(self.has_started(work.pod.uid(), &id)).await == Some(true);
+            if !started {
                 return Err(StartFailure::Start { refused: (!open).then_some(id), error });
             }
         }
@@ -134,6 +135,12 @@ impl ContainerManager {
             && newest.spec_hash == container.spec_hash();
         let refused = self.start_errors.refused(work.pod.uid(), &container.container_name(), &newest.id);
         (fits && !refused).then_some(newest)
+    }
+
+    fn may_be_foreign(&self, work: &SyncWork<'_>, container: &ContainerName) -> bool {
+        let errors = self.start_errors.of(work.pod.uid());
+        let refused = errors.get(container).filter(|error| error.reason == RUN_CONTAINER_ERROR);
+        refused.is_none_or(|error| self.ports.clock.now().since(error.since) < FOREIGN_START)
     }
 
     /// Whether a start whose answer did not come did its work. What cannot be looked up now is seen by the next sync.

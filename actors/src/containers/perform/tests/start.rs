@@ -250,12 +250,13 @@ async fn a_start_that_somebody_else_began_is_waited_for() {
 
     // Not for ever.
     world.runtime.edit("a#0", |run| run.state = crate::ports::ContainerState::Created);
+    assert!(world.sync(&one()).await.error.is_some());
     tokio::time::advance(secs(240)).await;
     assert!(world.sync(&one()).await.error.is_some());
     world.runtime.heal();
     assert!(world.sync(&one()).await.error.is_none());
     let calls = world.runtime.calls();
-    assert_eq!(calls, ["240: start a", "240: create a#1", "240: start a"]);
+    assert_eq!(calls, ["0: start a", "240: start a", "240: create a#1", "240: start a"]);
 }
 
 #[tokio::test(start_paused = true)]
