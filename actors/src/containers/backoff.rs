@@ -113,7 +113,8 @@ impl CrashBackoff {
         let Some(exit) = newest_exited(container, status).map(exit_of) else { return };
         let entry = self.entry(uid, container, status).filter(|entry| exit.since(entry.advanced) <= RECOVERED);
         let (delay, advanced) = entry.map_or((Duration::ZERO, now), |entry| (entry.delay, entry.advanced));
-        self.put(uid, container, Entry { removed_exit: Some(exit), ..Entry::new(container, delay, advanced) });
+        // Nothing tells later that it ended after the last delay, so it ended now at the latest.
+        self.put(uid, container, Entry { removed_exit: Some(exit.min(now)), ..Entry::new(container, delay, advanced) });
     }
 
     /// Forgets the pods of which `keep` says no.
