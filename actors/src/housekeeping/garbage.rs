@@ -24,6 +24,7 @@ use crate::engine::Engine;
 use crate::ids::{ContainerId, PodUid};
 use crate::metered::guarded;
 use crate::observer::Observer;
+use crate::pod_worker::Lifecycle;
 use crate::ports::{
     ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError, RuntimePod, within,
 };
@@ -88,9 +89,10 @@ impl Sweep {
     async fn collect(&self, pod: &RuntimePod) -> Result<(), RuntimeError> {
         // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
         let decided = self.engine.is_pod_known(&pod.uid) || !self.is_wanted(&pod.uid);
-        // Of an evicted pod that still stops an agent that starts anew has only its runs to go by.
-        let runs = pod.containers.iter().any(|run| run.state == ContainerState::Running);
-        let over = decided && !runs && self.engine.should_pod_content_be_removed(&pod.uid);
+        // An evicted pod may be asked to leave nothing while it still stops. Its ends are read at the end of that, and an agent
+        // that starts anew meanwhile has only its runs to go by.
+        let stops = self.engine.lifecycle(&pod.uid) == Some(Lifecycle::Terminating);
+        let over = decided && !stops && self.engine.should_pod_content_be_removed(&pod.uid);
         let last = self.observer.last(&pod.uid);
         let read = |id: &ContainerId| {
             let mut runs = last.iter().flat_map(|status| &status.containers);

@@ -1,6 +1,9 @@
 //! The pass: pods that are desired, and what becomes of them. Left out here for want of an API server: the deletion of
 //! orphan mirrors (S50) and of API objects (S57); and cgroups, which pods of this node do not have (S56).
 
+use std::time::Duration;
+
+use podwright_actors::engine::KillNow;
 use podwright_actors::housekeeping::PassError;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{RuntimeError, SourceKind};
@@ -248,4 +251,28 @@ async fn a_panic_in_a_port_costs_one_pass() {
     node.wait(3.0).await;
     assert_eq!(node.pod_counts(), ["active_pods{} 1", "desired_pods{} 1", "working_pods{desired,sync,} 1"]);
     assert!(node.metric("podwright_hook_panics_total") >= 1.0);
+}
+
+// W11
+#[actix::test]
+async fn the_ends_of_an_evicted_pod_are_read_before_anything_of_it_goes() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script { stops: Some((Duration::from_secs(1), 7)), ..Script::default() });
+    let a = pod("a");
+    node.deliver(std::slice::from_ref(&a)).await;
+    node.wait(3.0).await;
+    node.runtime.fail(Op::StopSandbox);
+    let evict = KillNow { evict: true, ..KillNow::default() };
+    let (object, engine) = (a.build(), node.node.engine.clone());
+    let killed = actix::spawn(async move { engine.kill_pod_now(&object, evict).await });
+    node.wait(8.0).await;
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Terminating));
+    node.runtime.heal();
+    node.wait(30.0).await;
+    killed.await.unwrap().unwrap();
+    let calls = node.runtime.calls_of("a");
+    let last = calls.len() - 3;
+    assert_eq!(calls[last..], ["stop-sandbox", "remove main", "remove-sandbox"], "{calls:?}");
+    let main = node.status("a").container_statuses.unwrap().remove(0);
+    assert_eq!(main.state.unwrap().terminated.unwrap().exit_code, 7);
 }
