@@ -23,6 +23,8 @@ struct Watched {
     failing: Option<Time>,
     since: Time,
     looked: Time,
+    /// Since when it waits for nothing.
+    rests: Option<Time>,
     told: bool,
 }
 
@@ -49,12 +51,20 @@ impl Patience {
     /// the first failure on, whether the hook waits to be called again, or waits itself.
     pub fn is_over(&mut self, uid: &PodUid, wait: &Wait, failing: Option<Time>, now: Time) -> bool {
         if wait.what.is_rest() {
-            self.waits.remove(uid);
+            self.rest(uid, now);
             return false;
         }
         let new = || {
             let since = [failing, wait.since].into_iter().flatten().min().unwrap_or(now);
-            Watched { what: wait.what, name: wait.on.name.clone(), failing, since, looked: now, told: false }
+            Watched {
+                what: wait.what,
+                name: wait.on.name.clone(),
+                failing,
+                since,
+                looked: now,
+                rests: None,
+                told: false,
+            }
         };
         let watched = self.waits.entry(uid.clone()).or_insert_with(new);
         let is_same = match (watched.failing, failing) {
@@ -67,6 +77,7 @@ impl Patience {
         }
         watched.failing = failing;
         watched.looked = now;
+        watched.rests = None;
         if watched.told || now.since(watched.since) < self.after || !wait.is_trouble(now) {
             return false;
         }
@@ -74,9 +85,13 @@ impl Patience {
         true
     }
 
-    /// The pod waits for nothing.
-    pub fn rest(&mut self, uid: &PodUid) {
-        self.waits.remove(uid);
+    /// The pod waits for nothing. Once that has lasted for a tenth of the limit its next wait counts anew: a container that
+    /// runs for moments between its crashes is one wait.
+    pub fn rest(&mut self, uid: &PodUid, now: Time) {
+        let Some(watched) = self.waits.get_mut(uid) else { return };
+        if now.since(*watched.rests.get_or_insert(now)) >= self.after / 10 {
+            self.waits.remove(uid);
+        }
     }
 
     /// Forgets the pods of which `keep` says no.
@@ -105,8 +120,11 @@ mod tests {
         assert!(!is_over(&wait(What::Image, "a", 8000), 9001));
         assert!(is_over(&wait(What::Image, "b", 8000), 9001));
         // Once all was well, the next one counts anew.
-        assert!(!is_over(&wait(What::Nothing, "", 0), 9002));
-        assert!(is_over(&wait(What::Image, "b", 8000), 9003));
+        let rest = wait(What::Nothing, "", 0);
+        assert!(!is_over(&rest, 9002));
+        assert!(!is_over(&wait(What::Image, "b", 8000), 9003), "it was well for a moment");
+        assert!(!is_over(&rest, 9004) && !is_over(&rest, 9034));
+        assert!(is_over(&wait(What::Image, "b", 8000), 9035));
     }
 
     // A hook that takes long before it fails is looked at while it waits and while it is called.

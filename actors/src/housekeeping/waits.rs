@@ -29,7 +29,7 @@ impl Housekeeping {
                 continue;
             }
             if self.rests(pod.uid(), limit) {
-                patience.rest(pod.uid());
+                patience.rest(pod.uid(), now);
                 continue;
             }
             if !patience.wants_look(pod.uid(), now) {

@@ -387,6 +387,15 @@ async fn programs_get_the_chain_across_pods() {
 }
 
 #[actix::test]
+async fn a_crash_loop_becomes_one_event() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(1.0, 1));
+    node.deliver(&[pod("a")]).await;
+    node.until(3000.0).await;
+    assert_eq!(node.events.of("LongWait").len(), 1, "{:?}", node.events.of("LongWait"));
+}
+
+#[actix::test]
 async fn a_wait_that_lasts_becomes_one_event() {
     let node = TestNode::start().await;
     node.storage.missing(true);
