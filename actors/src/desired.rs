@@ -118,6 +118,12 @@ impl DesiredState {
     pub fn apply(&mut self, news: SourceNews) -> (SourceKind, Changes, Vec<SourceProblem>) {
         let (kind, pods, problems) = match news {
             SourceNews::Set(set) => (set.source, Some(set.pods), set.problems),
+            // Of no meaning once it has delivered.
+            SourceNews::NotYet { source, .. }
+                if self.sources.get(&source).is_some_and(|it| it.config.has_delivered()) =>
+            {
+                return (source, Changes::default(), Vec::new());
+            }
             SourceNews::NotYet { source, problems } => (source, None, problems),
         };
         let source = self.sources.entry(kind).or_default();

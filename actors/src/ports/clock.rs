@@ -76,7 +76,9 @@ impl Clock for SystemClock {
         let looked = self.looked.load(Ordering::Relaxed);
         if elapsed.saturating_sub(looked) >= nanos(LOOK) {
             self.looked.store(elapsed, Ordering::Relaxed);
-            let wall = follow(self.wall.load(Ordering::Relaxed), wall_clock(), elapsed);
+            // Read before the other: what holds the thread up between the two looks like no jump ahead.
+            let shown = wall_clock();
+            let wall = follow(self.wall.load(Ordering::Relaxed), shown, nanos(self.start.elapsed()));
             // Of several that look at once the one that saw most counts: time does not go back.
             self.wall.fetch_max(wall, Ordering::Relaxed);
         }

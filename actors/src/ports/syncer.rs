@@ -257,10 +257,8 @@ impl SyncError {
                     let reason = format!("{kind} volumes are not supported: {remedy}");
                     Blame::Volume(Arc::new(BadVolume { volume: volume.clone(), reason }))
                 }
-                StorageError::Io { path, .. } | StorageError::Slow { path: Some(path), .. } => {
-                    Blame::Volume(Arc::new(BadVolume { volume: path.display().to_string(), reason: error.to_string() }))
-                }
-                StorageError::Slow { path: None, .. } => Blame::Nothing,
+                // A directory of the pod's own; the error says which.
+                StorageError::Io { .. } | StorageError::Slow { .. } => Blame::Nothing,
             },
             SyncError::NetworkNotReady(_) | SyncError::Cancelled | SyncError::Failed(_) => Blame::Nothing,
             SyncError::Many(errors) => match errors.iter().all(|error| error.blame() == Blame::Containers) {
