@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use parking_lot::Mutex;
+use podwright_actors::ids::SandboxId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, PodEvent, RuntimeName};
 use podwright_metrics::Metrics;
@@ -41,8 +42,8 @@ struct State {
     /// What a list of images shows beside those.
     listed: Vec<v1::Image>,
     looks_fail: bool,
-    /// A sandbox that cannot be described.
-    broken: Option<String>,
+    /// A sandbox that cannot be described, and why.
+    broken: Option<(String, Status)>,
     /// Containers that were stopped, with the time they were given, in seconds.
     stops: Vec<(String, i64)>,
     /// As whom was pulled, by name.
@@ -145,8 +146,8 @@ impl Fake {
     }
 
     /// Lets nobody describe a sandbox, or everybody all of them again.
-    pub(super) fn breaks(&self, sandbox: Option<&str>) {
-        self.service.change(|state| state.broken = sandbox.map(str::to_owned));
+    pub(super) fn breaks(&self, sandbox: Option<(&SandboxId, Status)>) {
+        self.service.change(|state| state.broken = sandbox.map(|(id, why)| (id.to_string(), why)));
     }
 
     /// Lets nothing be known of a container but what is written on it.
@@ -314,8 +315,10 @@ impl RuntimeService for Service {
         request: Request<v1::PodSandboxStatusRequest>,
     ) -> Result<Response<v1::PodSandboxStatusResponse>, Status> {
         let request = request.into_inner();
-        if self.state.lock().broken.as_ref() == Some(&request.pod_sandbox_id) {
-            return Err(Status::unknown("it has no task"));
+        if let Some((id, why)) = &self.state.lock().broken
+            && *id == request.pod_sandbox_id
+        {
+            return Err(why.clone());
         }
         let status = Some(v1::PodSandboxStatus::default());
         let mut answer = v1::PodSandboxStatusResponse { status, ..Default::default() };
