@@ -94,6 +94,26 @@ async fn a_container_of_another_definition_makes_room() {
 }
 
 #[tokio::test]
+async fn a_container_that_came_late_and_never_ran_takes_no_log_from_the_one_that_runs() {
+    let fake = Fake::start(1).await;
+    let pod = pod(json!({"containers": [{"name": "a"}]}));
+    let mut config = container(&pod, "a", 0);
+    config.sandbox = run(&fake).await.unwrap();
+    let late = fake.runtime.create_container(config.clone()).await.unwrap();
+    let runs = fake.runtime.create_container(config).await.unwrap();
+    let written = fake.writes_to(runs.as_str());
+    assert_eq!((written.len(), &written), (2, &fake.writes_to(late.as_str())), "both are of one run");
+    written.iter().for_each(|path| std::fs::write(path, "said").unwrap());
+
+    fake.runtime.remove_container(&late, false).await.unwrap();
+    let left = || written.iter().filter(|path| path.exists()).count();
+    assert_eq!((left(), fake.links()), (2, vec![format!("web_shop_a-{runs}.log")]));
+    fake.ends(runs.as_str());
+    fake.runtime.remove_container(&runs, false).await.unwrap();
+    assert_eq!((left(), fake.links()), (0, vec![]), "with the one that ran they go");
+}
+
+#[tokio::test]
 async fn what_may_run_after_all_is_given_the_time_that_is_written_on_it() {
     let fake = Fake::start(1).await;
     let sandbox = run(&fake).await.unwrap();
