@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
 use super::group::Group;
-use super::mode_of_volume;
+use super::volume::mode_of_volume;
 use crate::adapters::mounts;
 
 /// The kind of file system that keeps its files in memory.
