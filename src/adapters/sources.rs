@@ -2,8 +2,7 @@
 //!
 //! A source sends a full [`SourceSet`](podwright_actors::ports::SourceSet) when it starts and whenever its pods or problems
 //! change. A place that cannot be read or used keeps the pods it held last for as long as it exists, and is reported as a
-//! problem (W27). Nothing a place holds affects the
-//! other places.
+//! problem (W27). Nothing a place holds affects the other places.
 
 mod files;
 mod place;

@@ -75,11 +75,7 @@ fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Opti
         Ok(found) => {
             let mode = fstat(&found).map_err(|error| at(path, error))?.st_mode;
             if FileType::from_raw_mode(mode) == FileType::Directory {
-                if mode & 0o700 != 0o700 {
-                    // The one way to this very directory, whatever its name leads to by now.
-                    let itself = PathBuf::from(format!("/proc/self/fd/{}", found.as_raw_fd()));
-                    fs::set_permissions(itself, Permissions::from_mode(mode & 0o7777 | 0o700))?;
-                }
+                let_owner_in(&found, mode)?;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 return openat(&found, c".", flags, Mode::empty()).map(Some).map_err(|error| at(path, error));
             }
@@ -95,6 +91,25 @@ fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Opti
         Err(Errno::BUSY) => Err(is_mount(path)),
         Err(error) => Err(at(path, error)),
     }
+}
+
+/// Makes a directory its owner's again: a container may have locked it. Not for what a link leads to. Blocking.
+///
+/// # Errors
+/// As the system says, with the path.
+pub(super) fn unlock(path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = openat(CWD, path, flags, Mode::empty()).map_err(|error| at(path, error))?;
+    let_owner_in(&dir, fstat(&dir).map_err(|error| at(path, error))?.st_mode)
+}
+
+fn let_owner_in(dir: &OwnedFd, mode: u32) -> io::Result<()> {
+    if mode & 0o700 == 0o700 {
+        return Ok(());
+    }
+    // The one way to this very directory, whatever its name leads to by now.
+    let itself = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
+    fs::set_permissions(itself, Permissions::from_mode(mode & 0o7777 | 0o700))
 }
 
 fn unlink_dir(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<()> {

@@ -13,7 +13,7 @@ use crate::actors::desired::MissingSource;
 use crate::actors::ids::{FullName, PodUid};
 use crate::actors::text::plain;
 use crate::metrics::Format;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{FromRef, Path, Query, Request, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::middleware::{Next, from_fn};
@@ -28,7 +28,7 @@ use super::explain::{PROBLEM, unknown};
 use super::page::{self, About};
 use super::table;
 use super::view::View;
-use apart::apart;
+use apart::Apart;
 use recording::Seat;
 
 /// How long until an address that is taken is tried again.
@@ -68,6 +68,25 @@ pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: C
     stop.run_until_cancelled(attempts).await;
 }
 
+/// What answers are made of.
+#[derive(Clone)]
+struct Shared {
+    view: View,
+    apart: Apart,
+}
+
+impl FromRef<Shared> for View {
+    fn from_ref(shared: &Shared) -> Self {
+        shared.view.clone()
+    }
+}
+
+impl FromRef<Shared> for Apart {
+    fn from_ref(shared: &Shared) -> Self {
+        shared.apart.clone()
+    }
+}
+
 pub fn router(view: View, about: About) -> Router {
     let logs = logs::Logs::new(about.stopping.clone());
     let page = page::router(view.clone(), about);
@@ -83,7 +102,7 @@ pub fn router(view: View, about: About) -> Router {
         .route("/recording", get(async move |State(view): State<View>| seat.recording(&view.node.engine).await))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .with_state(view)
+        .with_state(Shared { view, apart: Apart::default() })
         .merge(page)
         .layer(from_fn(ours_only))
 }
@@ -195,6 +214,7 @@ struct Which {
 
 async fn explain_pod(
     State(view): State<View>,
+    State(apart): State<Apart>,
     Path((namespace, name)): Path<(String, String)>,
     Query(Which { uid }): Query<Which>,
     Query(form): Query<Form>,
@@ -205,25 +225,29 @@ async fn explain_pod(
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    apart(view, move |view| match view.explain(&full_name, uid.as_ref()) {
+    let explained = apart.answer(view, move |view| match view.explain(&full_name, uid.as_ref()) {
         None => (StatusCode::NOT_FOUND, unknown(&view.node.explainer, &full_name, uid.as_ref())).into_response(),
         Some(explanation) if json => Json(explanation).into_response(),
         Some(explanation) => explanation.to_string().into_response(),
-    })
-    .await
+    });
+    explained.await
 }
 
 /// All pods, a line each, and what of the sources cannot be used.
-async fn explain_all(State(view): State<View>, Query(form): Query<Form>, headers: HeaderMap) -> Response {
+async fn explain_all(
+    State(view): State<View>,
+    State(apart): State<Apart>,
+    Query(form): Query<Form>,
+    headers: HeaderMap,
+) -> Response {
     let json = match form.json(&headers) {
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    apart(
-        view,
-        move |view| if json { Json(view.node.explainer.lines()).into_response() } else { lines(view).into_response() },
-    )
-    .await
+    let answer = move |view: &View| {
+        if json { Json(view.node.explainer.lines()).into_response() } else { lines(view).into_response() }
+    };
+    apart.answer(view, answer).await
 }
 
 fn lines(view: &View) -> String {

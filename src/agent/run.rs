@@ -299,8 +299,10 @@ async fn finished(view: &View) -> Verdict {
         let at = view.clone();
         // Looks at all pods, and pods are started on this thread.
         let looked = tokio::task::spawn_blocking(move || {
+            // In this order: what is delivered after the first question is not missed by the second.
+            let delivered = at.node.desired.is_ready();
             let pods = at.pods();
-            (verdict(at.node.desired.is_ready(), &pods, &at.problems()), pods.len())
+            (verdict(delivered, &pods, &at.problems()), pods.len())
         });
         let pods = match looked.await {
             Ok((Some(verdict), _)) => return verdict,

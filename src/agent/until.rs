@@ -17,6 +17,9 @@ pub(crate) struct Verdict {
 
 /// The verdict, once every source delivered and no pod has anything left to do. What a source could not use counts as
 /// failed: a pod may be missing for it.
+///
+/// Whether they delivered must have been asked before the pods were: a first set that comes in between would be taken for
+/// one without pods.
 pub(crate) fn verdict(delivered: bool, pods: &[PodFacts], problems: &[SourceProblem]) -> Option<Verdict> {
     if !delivered || !pods.iter().all(is_over) {
         return None;

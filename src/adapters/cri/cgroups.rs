@@ -28,6 +28,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::config::limits::{self, Setting};
 use super::config::{Cgroups, Driver, Version};
+use super::settings::CGROUP_ROOT;
 
 /// Where the node has them.
 pub(super) const ROOT: &str = "/sys/fs/cgroup";
@@ -122,14 +123,18 @@ impl Trees {
         let all = cgroups.all_pods();
         let share = limits::share(version, cpu_millis);
         let best_effort = limits::share(version, 0);
+        let own_root = cgroups.root == CGROUP_ROOT;
         for (controller, tree) in self.limited(version) {
             let of_all = below(&tree, &all);
             let mut dir = tree.clone();
             for name in path.split('/').filter(|name| !name.is_empty()) {
                 delegate(version, &dir);
                 dir.push(name);
-                // What is made for the pods has what they have. What was there is somebody else's to share out.
-                if make_dir(&dir)? && of_all.starts_with(&dir) && controller.is_none_or(|it| it == share.controller) {
+                // What is made for the pods has what they have. What was there is somebody else's to share out, but for the
+                // agents' own: whoever made it may have ended before it had its share.
+                let made = make_dir(&dir)?;
+                if (made || own_root) && of_all.starts_with(&dir) && controller.is_none_or(|it| it == share.controller)
+                {
                     set(&dir, &share)?;
                 }
             }

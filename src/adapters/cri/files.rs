@@ -99,13 +99,9 @@ pub(super) fn link_log(layout: &Layout, config: &ContainerConfig, id: &str) {
 /// Removes the log of a run with what rotation made of it, the link to it, its message file, and directories that are empty
 /// then.
 pub(super) fn remove_log(layout: &Layout, status: &v1::ContainerStatus) {
+    unlink_log(layout, status);
     let label = |name: &str| status.labels.get(name).map(String::as_str);
-    let (Some(uid), Some(namespace), Some(pod), Some(container)) =
-        (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME), label(labels::CONTAINER_NAME))
-    else {
-        return;
-    };
-    let _ = remove_file(&layout.log_link(namespace, pod, container, &status.id));
+    let (Some(uid), Some(container)) = (label(labels::POD_UID), label(labels::CONTAINER_NAME)) else { return };
     if let Some(message) = message_file(layout, status) {
         let _ = remove_file(&message);
         let _ = fs::remove_dir(layout.messages(uid, container));
@@ -114,6 +110,16 @@ pub(super) fn remove_log(layout: &Layout, status: &v1::ContainerStatus) {
     if let Some(dir) = log.parent().filter(|dir| dir.starts_with(&layout.logs)) {
         let _ = remove_run(log);
         let _ = fs::remove_dir(dir);
+    }
+}
+
+/// Removes the link to the log of a run.
+pub(super) fn unlink_log(layout: &Layout, status: &v1::ContainerStatus) {
+    let label = |name: &str| status.labels.get(name).map(String::as_str);
+    if let (Some(namespace), Some(pod), Some(container)) =
+        (label(labels::POD_NAMESPACE), label(labels::POD_NAME), label(labels::CONTAINER_NAME))
+    {
+        let _ = remove_file(&layout.log_link(namespace, pod, container, &status.id));
     }
 }
 

@@ -209,7 +209,12 @@ impl CriRuntime {
         }
         let layout = self.inner.layout.clone();
         blocking(move || {
-            files::remove_log(&layout, &status);
+            match status.state() {
+                // It never ran, so what is there was written by another of the same run: one was made in its place when its
+                // own creation did not end in time, and may be running.
+                v1::ContainerState::ContainerCreated => files::unlink_log(&layout, &status),
+                _ => files::remove_log(&layout, &status),
+            }
             Ok(())
         })
         .await

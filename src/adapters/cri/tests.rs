@@ -94,6 +94,26 @@ async fn a_container_of_another_definition_makes_room() {
 }
 
 #[tokio::test]
+async fn a_container_that_came_late_and_never_ran_takes_no_log_from_the_one_that_runs() {
+    let fake = Fake::start(1).await;
+    let pod = pod(json!({"containers": [{"name": "a"}]}));
+    let mut config = container(&pod, "a", 0);
+    config.sandbox = run(&fake).await.unwrap();
+    let late = fake.runtime.create_container(config.clone()).await.unwrap();
+    let runs = fake.runtime.create_container(config).await.unwrap();
+    let written = fake.writes_to(runs.as_str());
+    assert_eq!((written.len(), &written), (2, &fake.writes_to(late.as_str())), "both are of one run");
+    written.iter().for_each(|path| std::fs::write(path, "said").unwrap());
+
+    fake.runtime.remove_container(&late, false).await.unwrap();
+    let left = || written.iter().filter(|path| path.exists()).count();
+    assert_eq!((left(), fake.links()), (2, vec![format!("web_shop_a-{runs}.log")]));
+    fake.ends(runs.as_str());
+    fake.runtime.remove_container(&runs, false).await.unwrap();
+    assert_eq!((left(), fake.links()), (0, vec![]), "with the one that ran they go");
+}
+
+#[tokio::test]
 async fn what_may_run_after_all_is_given_the_time_that_is_written_on_it() {
     let fake = Fake::start(1).await;
     let sandbox = run(&fake).await.unwrap();
@@ -206,6 +226,15 @@ async fn events_are_followed_while_the_runtime_has_them() {
         }
     };
     timeout(Duration::from_secs(10), ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn events_of_which_each_is_told_once_are_left_to_others() {
+    let fake = Fake::start(1).await;
+    fake.is_version("v1.7.24");
+    fake.runtime.list_pods().await.unwrap();
+    let followed = timeout(Duration::from_millis(500), fake.event_calls(1)).await;
+    assert!(followed.is_err() && !fake.runtime.has_events());
 }
 
 #[tokio::test]

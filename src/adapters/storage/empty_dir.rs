@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
 use super::group::Group;
-use super::mode_of_volume;
+use super::volume::mode_of_volume;
 use crate::adapters::mounts;
 
 /// The kind of file system that keeps its files in memory.
@@ -52,7 +52,7 @@ impl Memory {
     /// # Errors
     /// As the system says. That mounting is not allowed is no error: the directory does.
     pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<Group>) -> io::Result<()> {
-        let is_used = || io::Result::Ok(mounts::right_at(path)?.is_some() || fs::read_dir(path)?.next().is_some());
+        let is_used = || io::Result::Ok(mounts::right_at(path)?.is_some() || holds_something(fs::read_dir(path))?);
         if self.refused.load(Ordering::Relaxed) || is_used()? {
             return Ok(());
         }
@@ -78,5 +78,26 @@ impl Memory {
             }
             mounted => Ok(mounted?),
         }
+    }
+}
+
+/// Whether a directory is in use. One that a container locked is.
+fn holds_something(list: io::Result<fs::ReadDir>) -> io::Result<bool> {
+    match list {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(true),
+        list => Ok(list?.next().is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_read_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!holds_something(fs::read_dir(dir.path())).unwrap());
+        assert!(holds_something(Err(ErrorKind::PermissionDenied.into())).unwrap());
+        assert!(holds_something(Err(ErrorKind::NotADirectory.into())).is_err());
     }
 }

@@ -21,7 +21,7 @@ impl PodLogs {
     /// Removes the logs of a pod that is ours, and the links to them, also to those that are gone.
     pub(super) fn remove(&self, uid: &PodUid) -> Result<(), StorageError> {
         let suffix = format!("_{uid}");
-        // Namespace, name and UID: none of them can hold an underscore.
+        // Whatever the UID is, before it are a namespace and a name, and neither can hold an underscore.
         let is_of_pod = |name: &str| name.strip_suffix(&suffix).is_some_and(|rest| rest.split('_').count() == 2);
         let is_below = |path: &Path| {
             let dir = path.strip_prefix(&self.pods).ok().and_then(|below| below.iter().next()?.to_str());

@@ -56,9 +56,11 @@ impl Payload {
 
     /// Makes the directory show exactly these files. Nothing is written if it does already.
     pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
+        // A container may have locked it, and only root needs no leave.
+        tree::unlock(dir)?;
         let shown = fs::read_link(dir.join(DATA)).ok();
         let set = match shown {
-            Some(set) if self.is_in(&dir.join(&set))? => set,
+            Some(set) if self.is_shown(&dir.join(&set))? => set,
             _ => {
                 let name = self.write_set(dir)?;
                 match fs::remove_file(dir.join(NEW_DATA)) {
@@ -72,6 +74,14 @@ impl Payload {
         };
         self.link(dir)?;
         sweep(dir, &set)
+    }
+
+    /// Whether a set that was written before is whole. One that a container locked is written anew.
+    fn is_shown(&self, set: &Path) -> io::Result<bool> {
+        match self.is_in(set) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(false),
+            found => found,
+        }
     }
 
     /// Whether a set that was written before holds the same files.

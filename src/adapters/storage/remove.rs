@@ -10,7 +10,8 @@ use podwright_actors::ports::StorageError;
 
 use super::empty_dir::TMPFS;
 use super::progress::Step;
-use super::{EMPTY_DIR, PLUGINS, entries, io_error, is_dir, of_volume};
+use super::volume::{EMPTY_DIR, PLUGINS};
+use super::{entries, io_error, is_dir, of_volume};
 use crate::adapters::mounts::{self, UnmountError};
 
 /// Removes the volumes that are made here, with their content. Others stay: their content is not the node's to remove.

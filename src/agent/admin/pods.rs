@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
-use super::apart::apart;
+use super::apart::Apart;
 use crate::agent::view::View;
 
 #[derive(Serialize)]
@@ -31,8 +31,8 @@ struct Item<'a> {
     status: Option<&'a PodStatus>,
 }
 
-pub(super) async fn pods(State(view): State<View>) -> Response {
-    apart(view, list).await
+pub(super) async fn pods(State(view): State<View>, State(apart): State<Apart>) -> Response {
+    apart.answer(view, list).await
 }
 
 fn list(view: &View) -> Response {

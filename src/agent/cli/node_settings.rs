@@ -28,7 +28,8 @@ pub(crate) struct NodeSettingsArgs {
     /// several times, and the last of one name counts.
     #[arg(long, value_name = "NAME=HANDLER")]
     runtime_class: Vec<RuntimeClass>,
-    /// The cgroup below which all pods are: not that of a kubelet of the same node, which is /.
+    /// The cgroup below which all pods are: not that of a kubelet of the same node, which is /. To be changed only while no
+    /// pod runs: pods below another one are stopped, and their cgroups stay.
     #[arg(long, value_name = "PATH", default_value = CGROUP_ROOT)]
     cgroup_root: CgroupPath,
 }

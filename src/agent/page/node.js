@@ -20,7 +20,9 @@ function showAgent() {
   if (!into.children.length) into.append(...facts.map(([name]) => el("div", {}, el("dt", {}, name))));
   facts.forEach(([, ...values], index) => showFact(into.children[index], values));
   $("problems").hidden = agent.problemCount === 0;
-  text($("problems-title"), `${plural(agent.problemCount, "manifest problem")}: what runs is the last good version`);
+  // Of a source that never delivered nothing runs.
+  const kept = agent.missing.length ? "" : ": what runs is the last good version";
+  text($("problems-title"), `${plural(agent.problemCount, "manifest problem")}${kept}`);
   hold($("problems").querySelector("ul"), [agent.problems, agent.problemCount], () => [
     ...agent.problems.map((problem) => el("li", {}, el("span", { className: "mono" }, problem.what), ": ", problem.message)),
     ...(agent.problemCount > agent.problems.length ? [el("li", {}, `and ${agent.problemCount - agent.problems.length} more, in the agent's log`)] : [])]);

@@ -241,6 +241,12 @@ async fn an_outage_is_in_the_header_and_what_is_selected_stays_selected() {
     browser.until("it is back", &format!("{} && !{}", says("passed "), says("nobody"))).await;
     assert_eq!(browser.eval("getSelection().toString()").await, "http://place: no answer (refused)");
 
+    // Of what never came no version runs.
+    let kept = "document.querySelector('#problems-title').innerText.endsWith('what runs is the last good version')";
+    assert_eq!(browser.eval(kept).await, false);
+    browser.eval("told({ missing: [] })").await;
+    browser.until("all sources delivered", kept).await;
+
     // What it was answered with is asked for, because a source of events does not tell.
     browser
         .eval("window.answer = () => new Response('64 others watch already: close a page\\n', { status: 503 })")

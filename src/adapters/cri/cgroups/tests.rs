@@ -103,6 +103,20 @@ fn what_is_made_above_the_pods_gets_what_all_of_them_get() {
 }
 
 #[test]
+fn a_root_of_our_own_has_its_share_also_if_it_was_there() {
+    for (root, weight) in [(CGROUP_ROOT, "59"), ("/theirs", "100")] {
+        let mount = tempfile::tempdir().unwrap();
+        let of_root = below(mount.path(), root);
+        fs::create_dir(&of_root).unwrap();
+        // As the kernel makes it.
+        fs::write(of_root.join("cpu.weight"), "100").unwrap();
+        let cgroups = Cgroups { version: V2, driver: Driver::Cgroupfs, root: root.into(), shared: true };
+        Trees::at(mount.path()).make(&cgroups, 1500, &pod("1", "1")).unwrap();
+        assert_eq!(fs::read_to_string(of_root.join("cpu.weight")).unwrap(), weight, "{root}");
+    }
+}
+
+#[test]
 fn a_pod_with_processes_left_has_them_killed_and_its_cgroup_removed() {
     // The tree of version 1 or 2 in which anybody may be put without limits.
     let tree = ["freezer", "unified", ""].map(|tree| Path::new(ROOT).join(tree));

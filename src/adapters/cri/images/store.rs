@@ -86,17 +86,20 @@ impl Images {
             known.told.retain(|id| there.contains(id));
             there.into_iter().filter(|id| !known.asked.contains(id)).collect()
         };
+        let mut failed = None;
         for pod_sandbox_id in new {
             let request = v1::PodSandboxStatusRequest { pod_sandbox_id: pod_sandbox_id.clone(), verbose: true };
             let info = match self.inner.client.pod_sandbox_status(request).await {
                 Ok(answer) => answer.info,
                 Err(RuntimeError::NotFound(_)) => continue,
-                Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
+                // The others would not be told either, or each as late.
+                Err(error) if error.is_open() => return Err(error),
                 // It may be anybody's, and broken for good. Most have the same image, which the others tell.
                 Err(error) => {
                     if self.of_sandboxes.lock().told.insert(pod_sandbox_id.clone()) {
                         tracing::warn!(sandbox = pod_sandbox_id, %error, "the image of a sandbox cannot be told");
                     }
+                    failed = Some(error);
                     continue;
                 }
             };
@@ -106,6 +109,10 @@ impl Images {
             known.asked.insert(pod_sandbox_id);
         }
         let images = self.of_sandboxes.lock().images.clone();
+        // No other told it: any image may be that of the ones that failed.
+        if let Some(error) = failed.filter(|_| images.is_empty()) {
+            return Err(error);
+        }
         let mut needed = images.clone();
         for image in images {
             let image = Some(v1::ImageSpec { image, ..Default::default() });

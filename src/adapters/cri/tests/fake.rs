@@ -1,11 +1,13 @@
 //! A container runtime's end of the interface, which does as it is told.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use parking_lot::Mutex;
+use podwright_actors::ids::SandboxId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{EventRecorder, NamedRuntimeClasses, NoPullSecrets, PodEvent, RuntimeName};
 use podwright_metrics::Metrics;
@@ -41,8 +43,11 @@ struct State {
     /// What a list of images shows beside those.
     listed: Vec<v1::Image>,
     looks_fail: bool,
-    /// A sandbox that cannot be described.
-    broken: Option<String>,
+    version: Option<&'static str>,
+    /// Where containers log and which mounts they have, by id.
+    places: HashMap<String, (String, Vec<v1::Mount>)>,
+    /// A sandbox that cannot be described, and why.
+    broken: Option<(String, Status)>,
     /// Containers that were stopped, with the time they were given, in seconds.
     stops: Vec<(String, i64)>,
     /// As whom was pulled, by name.
@@ -138,6 +143,25 @@ impl Fake {
         self.service.state.lock().attempts.clone()
     }
 
+    /// Lets a container have ended.
+    pub(super) fn ends(&self, id: &str) {
+        self.is_in(id, v1::ContainerState::ContainerExited);
+    }
+
+    fn is_in(&self, id: &str, stands: v1::ContainerState) {
+        self.service.change(|state| {
+            let container = state.containers.iter_mut().find(|container| container.id == id).unwrap();
+            container.set_state(stands);
+        });
+    }
+
+    /// Where a container logs and leaves its message: the log, and what is mounted from its pod's directory.
+    pub(super) fn writes_to(&self, id: &str) -> Vec<PathBuf> {
+        let (log, mounts) = self.service.state.lock().places[id].clone();
+        let messages = mounts.into_iter().map(|mount| mount.host_path).filter(|path| path.ends_with(".message"));
+        std::iter::once(log).chain(messages).map(PathBuf::from).collect()
+    }
+
     /// The links to logs that there are.
     pub(super) fn links(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.root.path().join("links")).into_iter().flatten().flatten();
@@ -145,16 +169,13 @@ impl Fake {
     }
 
     /// Lets nobody describe a sandbox, or everybody all of them again.
-    pub(super) fn breaks(&self, sandbox: Option<&str>) {
-        self.service.change(|state| state.broken = sandbox.map(str::to_owned));
+    pub(super) fn breaks(&self, sandbox: Option<(&SandboxId, Status)>) {
+        self.service.change(|state| state.broken = sandbox.map(|(id, why)| (id.to_string(), why)));
     }
 
     /// Lets nothing be known of a container but what is written on it.
     pub(super) fn loses(&self, id: &str) {
-        self.service.change(|state| {
-            let lost = state.containers.iter_mut().find(|container| container.id == id).unwrap();
-            lost.state = v1::ContainerState::ContainerUnknown.into();
-        });
+        self.is_in(id, v1::ContainerState::ContainerUnknown);
     }
 
     pub(super) fn stops(&self) -> Vec<(String, i64)> {
@@ -219,6 +240,11 @@ impl Fake {
         self.service.change(|state| state.features = features);
     }
 
+    /// Lets another version answer.
+    pub(super) fn is_version(&self, version: &'static str) {
+        self.service.change(|state| state.version = Some(version));
+    }
+
     pub(super) fn end_events(&self) {
         self.events.lock().take();
     }
@@ -273,7 +299,7 @@ impl RuntimeService for Service {
     async fn version(&self, _: Request<v1::VersionRequest>) -> Result<Response<v1::VersionResponse>, Status> {
         let version = v1::VersionResponse {
             runtime_name: "containerd".into(),
-            runtime_version: "v2.0.0".into(),
+            runtime_version: self.state.lock().version.unwrap_or("v2.0.0").into(),
             ..Default::default()
         };
         Ok(Response::new(version))
@@ -314,8 +340,10 @@ impl RuntimeService for Service {
         request: Request<v1::PodSandboxStatusRequest>,
     ) -> Result<Response<v1::PodSandboxStatusResponse>, Status> {
         let request = request.into_inner();
-        if self.state.lock().broken.as_ref() == Some(&request.pod_sandbox_id) {
-            return Err(Status::unknown("it has no task"));
+        if let Some((id, why)) = &self.state.lock().broken
+            && *id == request.pod_sandbox_id
+        {
+            return Err(why.clone());
         }
         let status = Some(v1::PodSandboxStatus::default());
         let mut answer = v1::PodSandboxStatusResponse { status, ..Default::default() };
@@ -347,6 +375,7 @@ impl RuntimeService for Service {
         let request = request.into_inner();
         let (made, status) = self.answer("c");
         let config = request.config.unwrap();
+        let logs = request.sandbox_config.unwrap().log_directory;
         let id = made.as_ref().map(|(id, _)| id.clone()).unwrap_or_default();
         if made.is_some() {
             let container = v1::Container {
@@ -357,7 +386,11 @@ impl RuntimeService for Service {
                 labels: config.labels,
                 ..Default::default()
             };
-            self.change(|state| state.containers.push(container));
+            let places = (format!("{logs}/{}", config.log_path), config.mounts);
+            self.change(|state| {
+                state.places.insert(id.clone(), places);
+                state.containers.push(container);
+            });
         }
         status.map_or(Ok(Response::new(v1::CreateContainerResponse { container_id: id })), Err)
     }
@@ -367,9 +400,15 @@ impl RuntimeService for Service {
         request: Request<v1::ContainerStatusRequest>,
     ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
         let id = request.into_inner().container_id;
-        let found = self.state.lock().containers.iter().find(|container| container.id == id).cloned();
+        let (found, places) = {
+            let state = self.state.lock();
+            let found = state.containers.iter().find(|container| container.id == id).cloned();
+            (found, state.places.get(&id).cloned())
+        };
         let v1::Container { id, state, labels, annotations, .. } = found.ok_or_else(|| Status::not_found(id))?;
-        let status = Some(v1::ContainerStatus { id, state, labels, annotations, ..Default::default() });
+        let (log_path, mounts) = places.unwrap_or_default();
+        let status = v1::ContainerStatus { id, state, labels, annotations, log_path, mounts, ..Default::default() };
+        let status = Some(status);
         Ok(Response::new(v1::ContainerStatusResponse { status, ..Default::default() }))
     }
 

@@ -15,11 +15,12 @@ use podwright_actors::ports::{
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 use super::super::config::fixtures::pod;
 use super::super::v1;
 use super::fake::Fake;
-use super::run;
+use super::{late, run};
 
 const IMAGE: &str = "r.example/a:1";
 
@@ -195,17 +196,29 @@ async fn images_that_somebody_needs_are_not_spare() {
 #[tokio::test]
 async fn a_sandbox_that_cannot_be_described_keeps_no_other_image() {
     let (fake, _dir) = with(&[], None).await;
-    let pause =
-        v1::Image { id: "sha256:1".into(), repo_tags: vec!["pause.example/pause:1".into()], ..Default::default() };
-    fake.lists(pause);
-    let sandbox = run(&fake).await.unwrap();
-    fake.breaks(Some(sandbox.as_str()));
-    let needs = async || fake.runtime.images().await.unwrap().into_iter().map(|image| image.need).collect::<Vec<_>>();
+    let image = |id: &str, name: &str| v1::Image { id: id.into(), repo_tags: vec![name.into()], ..Default::default() };
+    fake.lists(image("sha256:1", "pause.example/pause:1"));
+    fake.lists(image("sha256:2", "r.example/spare:1"));
+    let broken = run(&fake).await.unwrap();
+    let needs = async || {
+        let images = fake.runtime.images().await;
+        images.map(|images| images.into_iter().map(|image| image.need).collect::<Vec<_>>())
+    };
+    fake.breaks(Some((&broken, Status::unknown("it has no task"))));
     for _ in 0..2 {
-        assert_eq!(needs().await, [ImageNeed::Unused]);
+        let unknown = needs().await;
+        assert_eq!(unknown, Err(RuntimeError::Failed("it has no task".into())), "which image it has nobody tells");
     }
+    // Another one tells it.
+    run(&fake).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(needs().await, Ok(vec![ImageNeed::Used, ImageNeed::Unused]));
+    }
+    // One that does not answer in time may be the first of many.
+    fake.breaks(Some((&broken, late())));
+    assert!(matches!(needs().await, Err(RuntimeError::Timeout { .. })));
     fake.breaks(None);
-    assert_eq!(needs().await, [ImageNeed::Used], "it is asked until it answers");
+    assert_eq!(needs().await, Ok(vec![ImageNeed::Used, ImageNeed::Unused]), "it is asked until it answers");
 }
 
 #[tokio::test]

@@ -58,8 +58,7 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
         cgroup.enter().map_err(|error| format!("cannot enter the cgroup: {error}"))?;
     }
     if let Some(files) = run.open_files {
-        let limit = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..limit })
+        setrlimit(Resource::Nofile, lowered(getrlimit(Resource::Nofile), files))
             .map_err(|error| format!("cannot limit open files to {files}: {error}"))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -81,6 +80,11 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
             .map_err(|error| format!("cannot become user {} group {}: {error}", user.uid, user.gid))?;
     }
     Ok(run)
+}
+
+/// A limit with another soft one, as far as the hard one allows: that may be lower now than when the run was recorded.
+fn lowered(limit: Rlimit, to: u64) -> Rlimit {
+    Rlimit { current: Some(limit.maximum.map_or(to, |most| to.min(most))), ..limit }
 }
 
 /// Lets the kernel kill this process when the shim ends. After the change of user, which would undo it.
@@ -109,4 +113,17 @@ fn execute<S: AsRef<str>>(command: &[S], env: &[(String, String)]) -> InitResult
         io::ErrorKind::NotFound => format!("cannot execute {program:?}: it is in no directory of PATH on this node"),
         _ => format!("cannot execute {program:?}: {error}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_soft_limit_is_never_above_the_hard_one() {
+        for (maximum, to, current) in [(Some(4096), 1024, 1024), (Some(512), 1024, 512), (None, 1024, 1024)] {
+            let limit = lowered(Rlimit { current: maximum, maximum }, to);
+            assert_eq!((limit.current, limit.maximum), (Some(current), maximum));
+        }
+    }
 }

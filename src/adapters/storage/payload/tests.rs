@@ -1,3 +1,5 @@
+use std::os::unix::fs::chown;
+
 use super::*;
 
 fn payload(files: &[(&str, &str)]) -> Payload {
@@ -119,4 +121,37 @@ fn no_key_leads_out_of_the_volume_or_hides_what_the_node_keeps_there() {
         let added = Payload::of(None).add(path, "", 0o644);
         assert_eq!(added.is_ok(), !path.starts_with(".."), "{path:?}");
     }
+}
+
+/// Does something as a user who is not root, whoever runs the tests; other threads stay who they are.
+fn without_root(dir: &Path, work: impl FnOnce() + Send) {
+    let nobody = 65534;
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        chown(dir, Some(nobody), Some(nobody)).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let work = move || {
+            if is_root {
+                rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(nobody)).unwrap();
+            }
+            work();
+        };
+        scope.spawn(work).join().unwrap();
+    });
+}
+
+#[test]
+fn a_volume_that_a_container_locked_is_written_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = dir.path();
+    let files = [("a", "1"), ("b/c", "2")];
+    without_root(volume, || {
+        for part in ["", "..data/", "..data/b"] {
+            payload(&files).write(volume).unwrap();
+            fs::set_permissions(volume.join(part), Permissions::from_mode(0o000)).unwrap();
+            payload(&files).write(volume).unwrap();
+            assert_eq!(shown(volume), expected(&files), "{part:?}");
+        }
+    });
 }
