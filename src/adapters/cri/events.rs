@@ -27,7 +27,8 @@ pub(super) struct Events {
     pub(super) inner: Arc<Inner>,
     pub(super) name: RuntimeName,
     pub(super) news: Arc<News>,
-    /// Whether there is a stream, and it has shown that it brings events: there are runtimes that open one and stay silent.
+    /// Whether the present stream brings every event, and has shown that it brings some: there are runtimes that open one and
+    /// stay silent.
     pub(super) flowing: Arc<AtomicBool>,
     pub(super) metrics: Metrics,
 }
@@ -39,7 +40,7 @@ enum End {
     /// It brought events before.
     Ended,
     /// It brought none: a runtime that has no events refuses the call, or ends it at once without a word, as CRI-O does
-    /// unless it was told to have them. Or it was not asked for any.
+    /// unless it was told to have them.
     Without { why: String },
 }
 
@@ -64,11 +65,7 @@ impl Events {
                         self.tell(&version).await;
                         told = false;
                     }
-                    let end = match tells_all {
-                        true => self.follow().await,
-                        // Each event that came here would be missing elsewhere, with a kubelet perhaps.
-                        false => End::Without { why: "it tells each of them only one of all who follow".to_owned() },
-                    };
+                    let end = self.follow(tells_all).await;
                     if self.flowing.swap(false, Ordering::Relaxed) {
                         tracing::debug!("container events ended");
                     }
@@ -103,8 +100,8 @@ impl Events {
         }
     }
 
-    /// Follows the stream to its end.
-    async fn follow(&self) -> End {
+    /// Follows the stream to its end. Of one that others take events from they are hints, and lists make up for the rest.
+    async fn follow(&self, tells_all: bool) -> End {
         let pleg = &self.metrics.pleg;
         let mut stream = match self.client.events().await {
             Ok(stream) => stream,
@@ -122,7 +119,7 @@ impl Events {
             match stream.message().await {
                 Ok(Some(event)) => {
                     any = true;
-                    self.flowing.store(true, Ordering::Relaxed);
+                    self.flowing.store(tells_all, Ordering::Relaxed);
                     if let Some(age) = age(&event) {
                         pleg.stream_latency(age);
                     }
@@ -175,8 +172,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_that_tells_an_event_once_is_not_followed() {
-        for (name, version, followed) in [
+    fn a_runtime_that_tells_an_event_once_is_not_relied_on() {
+        for (name, version, relied_on) in [
             ("containerd", "v2.0.0", true),
             ("containerd", "2.1.4-beta.0", true),
             ("containerd", "v1.7.24", false),
@@ -187,7 +184,7 @@ mod tests {
             ("cri-o", "2.0.0", true),
             ("another", "9.9.9", false),
         ] {
-            assert_eq!(tells_every_client(name, version), followed, "{name} {version}");
+            assert_eq!(tells_every_client(name, version), relied_on, "{name} {version}");
         }
     }
 }

@@ -229,15 +229,6 @@ async fn events_are_followed_while_the_runtime_has_them() {
 }
 
 #[tokio::test]
-async fn events_of_which_each_is_told_once_are_left_to_others() {
-    let fake = Fake::start(1).await;
-    fake.is_version("v1.7.24");
-    fake.runtime.list_pods().await.unwrap();
-    let followed = timeout(Duration::from_millis(500), fake.event_calls(1)).await;
-    assert!(followed.is_err() && !fake.runtime.has_events());
-}
-
-#[tokio::test]
 async fn a_runtime_that_ends_its_events_without_a_word_has_none() {
     let fake = Fake::start(1).await;
     fake.end_events();

@@ -43,7 +43,6 @@ struct State {
     /// What a list of images shows beside those.
     listed: Vec<v1::Image>,
     looks_fail: bool,
-    version: Option<&'static str>,
     /// Where containers log and which mounts they have, by id.
     places: HashMap<String, (String, Vec<v1::Mount>)>,
     /// A sandbox that cannot be described, and why.
@@ -240,11 +239,6 @@ impl Fake {
         self.service.change(|state| state.features = features);
     }
 
-    /// Lets another version answer.
-    pub(super) fn is_version(&self, version: &'static str) {
-        self.service.change(|state| state.version = Some(version));
-    }
-
     pub(super) fn end_events(&self) {
         self.events.lock().take();
     }
@@ -299,7 +293,7 @@ impl RuntimeService for Service {
     async fn version(&self, _: Request<v1::VersionRequest>) -> Result<Response<v1::VersionResponse>, Status> {
         let version = v1::VersionResponse {
             runtime_name: "containerd".into(),
-            runtime_version: self.state.lock().version.unwrap_or("v2.0.0").into(),
+            runtime_version: "v2.0.0".into(),
             ..Default::default()
         };
         Ok(Response::new(version))
