@@ -110,11 +110,11 @@ impl CrashBackoff {
     /// Keeps the exit of a container whose runs are about to be removed: a pod that restarts all its containers over and
     /// over is held back by the container that asks for it.
     pub fn keep_exit(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) {
-        let Some(exit) = newest_exited(container, status).map(exit_of) else { return };
+        // Nothing tells later that it ended after the last delay, so it ended now at the latest.
+        let Some(exit) = newest_exited(container, status).map(|run| exit_of(run).min(now)) else { return };
         let entry = self.entry(uid, container, status).filter(|entry| exit.since(entry.advanced) <= RECOVERED);
         let (delay, advanced) = entry.map_or((Duration::ZERO, now), |entry| (entry.delay, entry.advanced));
-        // Nothing tells later that it ended after the last delay, so it ended now at the latest.
-        self.put(uid, container, Entry { removed_exit: Some(exit.min(now)), ..Entry::new(container, delay, advanced) });
+        self.put(uid, container, Entry { removed_exit: Some(exit), ..Entry::new(container, delay, advanced) });
     }
 
     /// Forgets the pods of which `keep` says no.

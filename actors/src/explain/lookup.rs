@@ -16,7 +16,7 @@ use crate::housekeeping::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
 use crate::pod::PodObject;
-use crate::ports::{Blame, Clock, SourceProblem};
+use crate::ports::{Clock, SourceProblem};
 use crate::shutdown::ShutdownProgress;
 use crate::statuses::Statuses;
 use crate::time::Time;
@@ -149,12 +149,10 @@ impl Look<'_> {
         })
     }
 
-    /// The nearest wait of a pod, the first line of its explanation, and since when a hook of it fails for a reason of its own,
-    /// if one does: that a container is not started is a wait of the container, which says so for longer than one try.
+    /// The nearest wait of a pod, the first line of its explanation, and since when a hook of it fails, if one does.
     pub fn nearest_wait(&self, uid: &PodUid) -> Option<(Wait, String, Option<Time>)> {
         let pod = self.pod(uid)?;
-        let failure = pod.snapshot.as_ref().and_then(|snapshot| snapshot.failure.as_ref());
-        let failing = failure.filter(|failure| failure.blame != Blame::Containers).map(|failure| failure.since);
+        let failing = pod.snapshot.as_ref().and_then(|snapshot| Some(snapshot.failure.as_ref()?.since));
         self.with(|cx| {
             let mut chain = chain(cx, &pod);
             let heading = heading(&state(&pod, cx.now), &chain, cx.now);

@@ -91,8 +91,9 @@ impl Sweep {
         let decided = self.engine.is_pod_known(&pod.uid) || !self.is_wanted(&pod.uid);
         // An evicted pod may be asked to leave nothing while it still stops. Its ends are read at the end of that, and an agent
         // that starts anew meanwhile has only its runs to go by.
-        let stops = self.engine.lifecycle(&pod.uid) == Some(Lifecycle::Terminating);
-        let over = decided && !stops && self.engine.should_pod_content_be_removed(&pod.uid);
+        let over = decided
+            && self.engine.should_pod_content_be_removed(&pod.uid)
+            && self.engine.lifecycle(&pod.uid) != Some(Lifecycle::Terminating);
         let last = self.observer.last(&pod.uid);
         let read = |id: &ContainerId| {
             let mut runs = last.iter().flat_map(|status| &status.containers);

@@ -257,8 +257,11 @@ impl SyncError {
                     let reason = format!("{kind} volumes are not supported: {remedy}");
                     Blame::Volume(Arc::new(BadVolume { volume: volume.clone(), reason }))
                 }
+                StorageError::Slow { path: Some(path), .. } => {
+                    Blame::Volume(Arc::new(BadVolume { volume: path.display().to_string(), reason: error.to_string() }))
+                }
                 // A directory of the pod's own; the error says which.
-                StorageError::Io { .. } | StorageError::Slow { .. } => Blame::Nothing,
+                StorageError::Io { .. } | StorageError::Slow { path: None, .. } => Blame::Nothing,
             },
             SyncError::NetworkNotReady(_) | SyncError::Cancelled | SyncError::Failed(_) => Blame::Nothing,
             SyncError::Many(errors) => match errors.iter().all(|error| error.blame() == Blame::Containers) {

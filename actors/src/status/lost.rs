@@ -16,14 +16,14 @@ pub(super) fn sandbox_lost(input: &StatusInput<'_>, phase: Phase) -> Option<Stri
         return None;
     }
     // Two sandboxes are of no use either, and what runs in one of them is stopped first: only then the pod is over.
-    if runtime.has_running_container() {
+    if runtime.containers.iter().any(|run| matches!(run.state, ContainerState::Running | ContainerState::Unknown)) {
         return None;
     }
     let lost = matches!(sandbox_need(pod, runtime), SandboxNeed::New { attempt } if attempt > 0);
     if !lost || !matches!(plan(pod, runtime, probes), Plan::StopPod { .. }) {
         return None;
     }
-    let ran = |name: &str| runtime.newest(name).is_some_and(|run| run.state != ContainerState::Created);
+    let ran = |name: &str| runtime.runs(name).any(|run| run.state != ContainerState::Created);
     let never = pod.init_containers().iter().chain(pod.containers()).find(|container| !ran(&container.name));
     let what = never.map_or_else(|| "it was done".to_owned(), |it| format!("container {} was started", it.name));
     Some(format!("the sandbox ended before {what}, and restartPolicy Never forbids a new one"))

@@ -212,7 +212,7 @@ fn the_exit_of_a_removed_run_holds_the_next_start_back() {
     assert_eq!(exit(&mut table, at(13)), Verdict::Wait { until: at(33), delay: Duration::from_secs(20) });
     assert_eq!(check(&mut table, "i", Vec::new(), at(33)), Verdict::Start);
     // By the runtime's clock it ended in the future.
-    let status = PodRuntimeStatus { sandboxes: Vec::new(), containers: vec![run(0, "i", at(33), at(35))] };
+    let status = PodRuntimeStatus { sandboxes: Vec::new(), containers: vec![run(0, "i", at(33), at(3600))] };
     table.keep_exit(&uid, &definition, &status, at(34));
     let wait = Verdict::Wait { until: at(74), delay: Duration::from_secs(40) };
     assert_eq!(check(&mut table, "i", Vec::new(), at(34)), wait);

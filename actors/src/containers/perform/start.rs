@@ -81,9 +81,12 @@ impl ContainerManager {
         if work.cancel.is_cancelled() {
             return Err(StartFailure::Cancelled);
         }
-        self.check_backoff(work, container)?;
-        self.ports.counter.container_attempted(container.kind);
         let made_before = self.made_before(work, place, container);
+        // What was made has waited before.
+        if made_before.is_none() {
+            self.check_backoff(work, container)?;
+        }
+        self.ports.counter.container_attempted(container.kind);
         let run = match made_before {
             Some(made) => Run::Made(made.id.clone()),
             None => Run::New(Box::new(self.configure(work, place, container).await?)),

@@ -69,7 +69,8 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
 /// regular containers, or, as long as none of them ran, an init container that had not succeeded. A sidecar cannot keep
 /// a pod alive.
 ///
-/// Where a rule restarts all, the runs of a container that shows none may have been removed to that end.
+/// Where a rule restarts all, the runs of a container that shows none may have been removed to that end. Nothing tells them from
+/// those of a container that was never started, which then starts without the others.
 fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     if may_restart_all(pod.spec())
         && !has_failed_init(pod, status)
@@ -80,7 +81,10 @@ fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     if has_run(pod, status) {
         return pod.containers().iter().any(|c| match ran(c, status) {
             Some(run) => may_run_again(pod, c, run, false),
-            None => RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never,
+            None => {
+                RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never
+                    || on_exit(pod.spec(), c, KILLED, false) != OnExit::Stay
+            }
         });
     }
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
@@ -99,9 +103,9 @@ fn has_failed_init(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     })
 }
 
-/// The newest run of a container, if it was started.
+/// The newest run of a container that was started.
 fn ran<'a>(container: &Container, status: &'a PodRuntimeStatus) -> Option<&'a ContainerStatus> {
-    status.newest(&container.name).filter(|run| run.state != ContainerState::Created)
+    status.runs(&container.name).find(|run| run.state != ContainerState::Created)
 }
 
 fn may_run_again(pod: &PodObject, container: &Container, run: &ContainerStatus, init: bool) -> bool {

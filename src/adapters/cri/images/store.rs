@@ -92,8 +92,11 @@ impl Images {
             let info = match self.inner.client.pod_sandbox_status(request).await {
                 Ok(answer) => answer.info,
                 Err(RuntimeError::NotFound(_)) => continue,
-                // The others would not be told either, or each as late.
-                Err(error) if error.is_open() => return Err(error),
+                Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
+                // One may hang; after two the others would be asked in vain for as long.
+                Err(error @ RuntimeError::Timeout { .. }) if matches!(failed, Some(RuntimeError::Timeout { .. })) => {
+                    return Err(error);
+                }
                 // It may be anybody's, and broken for good. Most have the same image, which the others tell.
                 Err(error) => {
                     if self.of_sandboxes.lock().told.insert(pod_sandbox_id.clone()) {

@@ -214,9 +214,8 @@ async fn a_sandbox_that_cannot_be_described_keeps_no_other_image() {
     for _ in 0..2 {
         assert_eq!(needs().await, Ok(vec![ImageNeed::Used, ImageNeed::Unused]));
     }
-    // One that does not answer in time may be the first of many.
     fake.breaks(Some((&broken, late())));
-    assert!(matches!(needs().await, Err(RuntimeError::Timeout { .. })));
+    assert_eq!(needs().await, Ok(vec![ImageNeed::Used, ImageNeed::Unused]), "one may hang");
     fake.breaks(None);
     assert_eq!(needs().await, Ok(vec![ImageNeed::Used, ImageNeed::Unused]), "it is asked until it answers");
 }

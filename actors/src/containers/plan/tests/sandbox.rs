@@ -98,13 +98,16 @@ fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
         ("Never", regular("OnFailure"), &[("a", Exited(0)), ("b", Running)], "stop"),
         ("Never", regular("Always"), &[("a", Exited(0)), ("b", Exited(0))], "sandbox 1 start 0"),
         ("Never", ruled.clone(), &[("a", Exited(42)), ("b", Exited(0))], "sandbox 1 start 0"),
-        ("Never", ruled, &[("a", Exited(1)), ("b", Exited(0))], "stop"),
+        ("Never", ruled.clone(), &[("a", Exited(1)), ("b", Exited(0))], "stop"),
         ("Always", regular("Never"), running, "sandbox 1 start 1"),
         ("Always", regular("Never"), &[("b", Running)], "sandbox 1 start 0 1"),
         // What never ran is not "run again".
         ("Never", regular("Always"), &[("a", Running)], "sandbox 1 start 0 1"),
         // Its runs were removed so that it starts again.
         ("Never", regular("OnFailure"), &[("b", Exited(137))], "sandbox 1 start 0"),
+        // One that was made and did not come to run changes nothing.
+        ("Never", ruled.clone(), &[("a", Created), ("a", Exited(42)), ("b", Exited(0))], "sandbox 1 start 0"),
+        ("Never", ruled.clone(), &[("a", Created), ("a", Exited(1)), ("b", Exited(0))], "stop"),
         ("Never", all.clone(), &[("b", Exited(137))], "sandbox 1 start 0"),
         ("Never", all, &[("a", Exited(1)), ("b", Exited(137))], "stop"),
     ];
