@@ -203,7 +203,7 @@ impl CriRuntime {
             }
             v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerExited => {}
         }
-        self.inner.remove_container(id.as_str().to_owned()).await?;
+        self.inner.remove_container(id.as_str().to_owned()).await.map_err(|error| with_remedy(error, id))?;
         if keep_log {
             return Ok(());
         }
@@ -246,6 +246,16 @@ impl WritesLogs for CriRuntime {
     fn reopen_log<'a>(&'a self, container: &'a ContainerId) -> RuntimeFuture<'a, ()> {
         let request = v1::ReopenContainerLogRequest { container_id: container.as_str().to_owned() };
         async move { self.inner.client.reopen_container_log(request).await.map(|_| ()) }.boxed()
+    }
+}
+
+/// containerd keeps the task of a container if the caller died while it was made (1.6), and removes no container that has one.
+fn with_remedy(error: RuntimeError, id: &ContainerId) -> RuntimeError {
+    match error {
+        RuntimeError::Failed(why) if why.contains("cannot delete running task") => {
+            RuntimeError::Failed(format!("{why}: end it with `ctr --namespace k8s.io tasks delete --force {id}`"))
+        }
+        error => error,
     }
 }
 

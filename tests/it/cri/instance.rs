@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -56,12 +56,15 @@ impl Instance {
 
     /// What `ctr` says.
     pub(super) fn ctr(&self, args: &[&str]) -> String {
-        let socket = self.socket();
-        let output =
-            Command::new("ctr").arg("--address").arg(socket).args(["--namespace", "k8s.io"]).args(args).output();
-        let output = output.unwrap();
+        let output = self.try_ctr(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same, whether it works or not.
+    pub(super) fn try_ctr(&self, args: &[&str]) -> Output {
+        let mut command = Command::new("ctr");
+        command.arg("--address").arg(self.socket()).args(["--namespace", "k8s.io"]).args(args).output().unwrap()
     }
 
     /// Kills it as a crash would. What it runs goes on.
