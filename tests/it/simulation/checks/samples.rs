@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use podwright_actors::engine::PodSnapshot;
 use podwright_actors::ids::PodUid;
+use podwright_actors::pod::Phase;
 use podwright_actors::pod_worker::{Cause, Lifecycle, Transition, WaitFor};
 use podwright_actors::ports::Clock;
 use podwright_actors::time::{Grace, Time};
@@ -60,13 +61,15 @@ fn one_way(seen: &mut Seen, now: &PodSnapshot) -> Verdict {
     Ok(())
 }
 
-/// A pod that everybody wants is not stopped.
+/// A pod that everybody wants is not stopped, unless it was refused and something of it runs (W13).
 fn justified(now: &PodSnapshot, agent: &Agent, doomed: &BTreeSet<PodUid>) -> Verdict {
+    let is_over = agent.statuses.phase(&now.uid).is_some_and(Phase::is_terminal);
     for transition in &now.transitions {
         match transition.cause {
             Cause::Orphaned | Cause::RuntimeOnly if !agent.desired.is_ready() => {
                 return Err(format!("{:?} before every source delivered", transition.cause));
             }
+            Cause::Killed if is_over => {}
             Cause::Orphaned | Cause::RuntimeOnly | Cause::Killed | Cause::Evicted | Cause::Deleted
                 if !doomed.contains(&now.uid) =>
             {
