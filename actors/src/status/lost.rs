@@ -6,9 +6,9 @@ use crate::containers::restart::RestartPolicy;
 use crate::pod::Phase;
 use crate::ports::ContainerState;
 
-/// Why the pod has failed, if it lost its sandbox and is given no other: nothing more of it is started, and what never ran
-/// or was to run again has no end that its phase could follow from. The node's own: upstream leaves such a pod Pending for ever
-/// (`computePodActions` and `getPhase`, kubelet 1.36).
+/// Why the pod has failed, if it lost its sandbox and is given no other: nothing more of it is started, and what never
+/// ran or was to run again has no end that its phase could follow from. The node's own: upstream leaves such a pod as it
+/// is for ever (`computePodActions` and `getPhase`, kubelet 1.36).
 pub(super) fn sandbox_lost(input: &StatusInput<'_>, phase: Phase) -> Option<String> {
     let StatusInput { pod, runtime, probes, termination_requested, .. } = input;
     let policy = RestartPolicy::parse(pod.spec().restart_policy.as_deref());

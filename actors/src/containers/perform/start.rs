@@ -13,7 +13,7 @@ use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
-use crate::ports::{ContainerConfig, ContainerState, ContainerStatus, ImageError, PodEvent, SyncError};
+use crate::ports::{ContainerConfig, ContainerState, ImageError, PodEvent, SyncError};
 
 use super::error::{RUN_CONTAINER_ERROR, StartFailure};
 use super::hooks::Hook;
@@ -23,8 +23,8 @@ use super::{ContainerManager, ResolveRequest, SyncWork};
 /// A post-start hook has no limit of its own; a cancellation ends it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// For how long the start of a run that somebody else began may go on after ours was refused: twice what a call to a runtime
-/// may take (2 minutes, upstream's `runtimeRequestTimeout`).
+/// For how long the start of a run that somebody else began may go on after ours was refused: twice what a call to a
+/// runtime may take (2 minutes, upstream's `runtimeRequestTimeout`).
 const FOREIGN_START: Duration = Duration::from_secs(4 * 60);
 
 /// Where containers are started.
@@ -88,7 +88,7 @@ impl ContainerManager {
         }
         self.ports.counter.container_attempted(container.kind);
         let run = match made_before {
-            Some(made) => Run::Made(made.id.clone()),
+            Some(made) => Run::Made(made.clone()),
             None => Run::New(Box::new(self.configure(work, place, container).await?)),
         };
         let runtime = &self.ports.runtime;
@@ -131,15 +131,16 @@ impl ContainerManager {
         work: &SyncWork<'a>,
         place: Place<'_>,
         container: &Definition<'_>,
-    ) -> Option<&'a ContainerStatus> {
+    ) -> Option<&'a ContainerId> {
         let newest = work.status.newest(container.name)?;
         let fits = newest.state == ContainerState::Created
             && newest.sandbox == *place.sandbox
             && newest.spec_hash == container.spec_hash();
         let refused = self.start_errors.refused(work.pod.uid(), &container.container_name(), &newest.id);
-        (fits && !refused).then_some(newest)
+        (fits && !refused).then_some(&newest.id)
     }
 
+    /// Whether a start of it that somebody else began may still go on.
     fn may_be_foreign(&self, work: &SyncWork<'_>, container: &ContainerName) -> bool {
         let errors = self.start_errors.of(work.pod.uid());
         let refused = errors.get(container).filter(|error| error.reason == RUN_CONTAINER_ERROR);

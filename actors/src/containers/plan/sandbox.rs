@@ -55,7 +55,9 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
         .containers()
         .iter()
         .enumerate()
-        .filter(|(_, container)| ran(container, status).is_none_or(|run| may_run_again(pod, container, run, false)))
+        .filter(|(_, container)| {
+            ran(container, status).is_none_or(|run| may_run_again(pod, container, Some(run), false))
+        })
         .map(|(place, _)| place)
         .collect();
     if start.is_empty() && has_run(pod, status) {
@@ -69,8 +71,8 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
 /// regular containers, or, as long as none of them ran, an init container that had not succeeded. A sidecar cannot keep
 /// a pod alive.
 ///
-/// Where a rule restarts all, the runs of a container that shows none may have been removed to that end. Nothing tells them from
-/// those of a container that was never started, which then starts without the others.
+/// Where a rule restarts all, the runs of a container that shows none may have been removed to that end. Nothing tells
+/// it from a container that was never started, which then starts without the others.
 fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     if may_restart_all(pod.spec())
         && !has_failed_init(pod, status)
@@ -79,17 +81,11 @@ fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
         return true;
     }
     if has_run(pod, status) {
-        return pod.containers().iter().any(|c| match ran(c, status) {
-            Some(run) => may_run_again(pod, c, run, false),
-            None => {
-                RestartPolicy::effective(pod.spec(), c) != RestartPolicy::Never
-                    || on_exit(pod.spec(), c, KILLED, false) != OnExit::Stay
-            }
-        });
+        return pod.containers().iter().any(|c| may_run_again(pod, c, ran(c, status), false));
     }
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
         status.newest(&c.name).is_some_and(|run| {
-            (run.state != ContainerState::Exited || has_failed(run)) && may_run_again(pod, c, run, true)
+            (run.state != ContainerState::Exited || has_failed(run)) && may_run_again(pod, c, Some(run), true)
         })
     })
 }
@@ -98,7 +94,7 @@ fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
 fn has_failed_init(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
         ran(c, status).is_some_and(|run| {
-            (run.state != ContainerState::Exited || has_failed(run)) && !may_run_again(pod, c, run, true)
+            (run.state != ContainerState::Exited || has_failed(run)) && !may_run_again(pod, c, Some(run), true)
         })
     })
 }
@@ -108,9 +104,9 @@ fn ran<'a>(container: &Container, status: &'a PodRuntimeStatus) -> Option<&'a Co
     status.runs(&container.name).find(|run| run.state != ContainerState::Created)
 }
 
-fn may_run_again(pod: &PodObject, container: &Container, run: &ContainerStatus, init: bool) -> bool {
-    // What still runs is about to be killed with its sandbox.
-    let exit_code = if run.state == ContainerState::Exited { run.exit_code } else { KILLED };
+fn may_run_again(pod: &PodObject, container: &Container, run: Option<&ContainerStatus>, init: bool) -> bool {
+    // What still runs is about to be killed with its sandbox, and so would be what was not started yet.
+    let exit_code = run.filter(|run| run.state == ContainerState::Exited).map_or(KILLED, |run| run.exit_code);
     on_exit(pod.spec(), container, exit_code, init) != OnExit::Stay
 }
 
