@@ -1,0 +1,79 @@
+//! What it says of images.
+
+use tonic::{Request, Response, Status};
+
+use super::Service;
+use crate::adapters::cri::v1;
+use crate::adapters::cri::v1::image_service_server::ImageService;
+
+/// Notes that a pull was given up.
+struct EndsEarly(Option<Service>);
+
+impl Drop for EndsEarly {
+    fn drop(&mut self) {
+        if let Some(service) = self.0.take() {
+            service.change(|state| state.ended_early += 1);
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for Service {
+    async fn image_status(
+        &self,
+        request: Request<v1::ImageStatusRequest>,
+    ) -> Result<Response<v1::ImageStatusResponse>, Status> {
+        let name = request.into_inner().image.unwrap().image;
+        let state = self.state.lock();
+        if state.looks_fail {
+            return Err(Status::unknown("out of order"));
+        }
+        let image = v1::Image { id: "sha256:1".into(), size: 5, ..Default::default() };
+        let image = state.images.contains(&name).then_some(image);
+        Ok(Response::new(v1::ImageStatusResponse { image, ..Default::default() }))
+    }
+
+    async fn pull_image(
+        &self,
+        request: Request<v1::PullImageRequest>,
+    ) -> Result<Response<v1::PullImageResponse>, Status> {
+        let v1::PullImageRequest { image, auth, .. } = request.into_inner();
+        let name = image.unwrap().image;
+        let auth = auth.unwrap_or_default();
+        self.change(|state| state.pulled_as.push(format!("{}{}", auth.username, auth.identity_token)));
+        if auth.username.starts_with("bad") {
+            // As careless as a runtime can be.
+            return Err(Status::unknown(format!("{}: wrong password {}", auth.username, auth.password)));
+        }
+        let mut early = EndsEarly(Some(self.clone()));
+        self.change(|state| state.pulls += 1);
+        self.until(|state| state.images.contains(&name)).await;
+        early.0 = None;
+        Ok(Response::new(v1::PullImageResponse { image_ref: "sha256:1".into() }))
+    }
+
+    async fn list_images(&self, _: Request<v1::ListImagesRequest>) -> Result<Response<v1::ListImagesResponse>, Status> {
+        Ok(Response::new(v1::ListImagesResponse { images: self.state.lock().listed.clone() }))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<v1::RemoveImageRequest>,
+    ) -> Result<Response<v1::RemoveImageResponse>, Status> {
+        let id = request.into_inner().image.unwrap().image;
+        self.change(|state| {
+            state.listed.retain(|image| image.id != id);
+            state.removed.push(id);
+        });
+        Ok(Response::new(v1::RemoveImageResponse {}))
+    }
+
+    async fn image_fs_info(
+        &self,
+        _: Request<v1::ImageFsInfoRequest>,
+    ) -> Result<Response<v1::ImageFsInfoResponse>, Status> {
+        let fs_id = Some(v1::FilesystemIdentifier { mountpoint: "/".to_owned() });
+        let usage = v1::FilesystemUsage { fs_id, ..Default::default() };
+        Ok(Response::new(v1::ImageFsInfoResponse { image_filesystems: vec![usage], ..Default::default() }))
+    }
+}
