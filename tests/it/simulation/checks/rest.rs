@@ -87,9 +87,12 @@ fn at_rest(world: &World, agent: &Agent, wanted: &Wanted) -> Verdict {
             if done { Ok(()) } else { Err(format!("is finished, and should run: {:?}", look.snapshot)) }
         }
         Lifecycle::Sync if !wanted.pod.is_deleting() => {
+            let sets_up = matches!(look.snapshot.wait.what, WaitFor::HookCall(_))
+                && world.clock.now().since(look.snapshot.wait.since) < SLOW_SETUP;
             let newest = wanted.pod.containers().first().and_then(|container| container.image.clone());
             let active = look.active.as_ref().and_then(|pod| pod.containers().first()?.image.clone());
-            if newest != active {
+            // A setup that is under way is not broken off by an update.
+            if newest != active && !sets_up {
                 return Err(format!("works on {active:?} and not on {newest:?}"));
             }
             // A container that had ended for good when its pod was stopped runs once more if the pod comes back to its source, or
@@ -100,9 +103,7 @@ fn at_rest(world: &World, agent: &Agent, wanted: &Wanted) -> Verdict {
                 None if lags => return Ok(()),
                 status => status.ok_or("has no status")?,
             };
-            if matches!(look.snapshot.wait.what, WaitFor::HookCall(_))
-                && world.clock.now().since(look.snapshot.wait.since) < SLOW_SETUP
-            {
+            if sets_up {
                 return Ok(());
             }
             runs(&wanted.pod, &status, &truth, lags).map_err(|what| format!("{what}: {:?} {truth:?}", look.snapshot))
