@@ -4,7 +4,7 @@
 //! slow is started and not awaited, so that dispatch never waits for it (W30). What the second step does is decided by
 //! what the engine knows then, not by what it knew before the look.
 //!
-//! K1 and K14 are part of the sweep: what cgroups are left is asked there, and whose they are once more before each is removed.
+//! K1 and K14 are part of the sweep: a cgroup that is left goes with the directory of its pod.
 //!
 //! What is deliberately absent: K8, because mirrors are deleted by whoever talks to the API server.
 

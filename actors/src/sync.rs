@@ -255,7 +255,7 @@ impl NodeSyncer {
         within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.tear_down(&cx.uid)).await?;
         drop(doing);
         if let Some(cgroups) = &self.cgroups {
-            cgroups.remove(&cx.uid).await.map_err(SyncError::failed)?;
+            cgroups.remove(&cx.uid, Box::new(|| true)).await.map_err(SyncError::failed)?;
         }
         Ok(())
     }

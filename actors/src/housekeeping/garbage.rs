@@ -26,7 +26,8 @@ use crate::metered::guarded;
 use crate::observer::Observer;
 use crate::pod_worker::Lifecycle;
 use crate::ports::{
-    ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError, RuntimePod, within,
+    CgroupError, ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError,
+    RuntimePod, StorageError, Unused, within,
 };
 
 use plan::{Keep, garbage, may_have_garbage};
@@ -48,8 +49,14 @@ pub(super) struct SweepState {
     containers: Told<()>,
     /// Whose directory cannot be removed; nobody's if they cannot be listed.
     directories: Told<Option<PodUid>>,
-    /// The same of cgroups.
-    cgroups: Told<Option<PodUid>>,
+    /// Whose cgroup cannot be removed.
+    cgroups: Told<PodUid>,
+}
+
+/// What could not be removed of a pod.
+enum Left {
+    Cgroup(CgroupError),
+    Directory(StorageError),
 }
 
 /// One sweep, in the background of a pass.
@@ -80,9 +87,7 @@ impl Sweep {
             .collect()
             .await;
         self.tell(&failures);
-        if let Some(left) = self.remove_cgroups(&listed).await {
-            self.remove_directories(&listed, &left).await;
-        }
+        self.remove_leftovers(&listed).await;
     }
 
     /// Removes what is garbage of one pod. What cannot be removed now is tried again by the next sweep.
@@ -124,8 +129,11 @@ impl Sweep {
         }
     }
 
-    /// Removes the directories of pods that nobody wants, knows or runs (K7).
-    async fn remove_directories(&self, listed: &[RuntimePod], kept: &HashSet<PodUid>) {
+    /// Removes the cgroups and directories of pods that nobody wants, knows or runs (K7, K14).
+    ///
+    /// Whose cgroup it is shows by the pod's directory, so these alone are listed, and not the cgroups (K1): a directory goes
+    /// last, and what is left of a pod is known to the next pass.
+    async fn remove_leftovers(&self, listed: &[RuntimePod]) {
         let pods = match self.storage.pods().await {
             Ok(pods) => pods,
             Err(error) => {
@@ -139,26 +147,33 @@ impl Sweep {
         let unused = |uid: &PodUid, runs| is_directory_unused(self.is_wanted(uid), self.engine.is_pod_known(uid), runs);
         let unused_unless_running: Vec<PodUid> = pods.into_iter().filter(|uid| unused(uid, false)).collect();
         let runs = if unused_unless_running.is_empty() { HashSet::default() } else { running(listed) };
-        let goes = |uid: &PodUid| !kept.contains(uid) && unused(uid, runs.contains(uid));
+        let goes = |uid: &PodUid| unused(uid, runs.contains(uid));
         let removals = stream::iter(unused_unless_running.into_iter().filter(goes)).map(|uid| async {
-            // A pod with a UID of its own may come back right now, so the last word is asked when nothing else is under way.
-            let (engine, desired, asked) = (self.engine.clone(), self.desired.clone(), uid.clone());
-            let unused = move || !engine.is_pod_known(&asked) && desired.pod(&asked).is_none();
-            let removal = self.storage.remove_pod(&uid, Box::new(unused));
-            let removed = within(REMOVE_LIMIT, &*self.storage, &uid, removal).await;
-            (uid, removed)
+            let left = self.remove_leftover(&uid).await.err();
+            (uid, left)
         });
         let mut removals = pin!(removals.buffer_unordered(PARALLEL));
-        let (mut found, mut failures) = (0, HashMap::new());
-        while let Some((uid, removed)) = removals.next().await {
-            found += 1;
-            if let Err(error) = removed {
-                failures.insert(uid, error);
+        let (mut found, mut cgroups, mut directories) = (0, HashMap::new(), HashMap::new());
+        while let Some((uid, left)) = removals.next().await {
+            match left {
+                Some(Left::Cgroup(error)) => drop(cgroups.insert(uid, error)),
+                Some(Left::Directory(error)) => {
+                    found += 1;
+                    directories.insert(uid, error);
+                }
+                None => found += 1,
             }
         }
-        self.metrics.housekeeping.cleaned_volumes(found, failures.len());
-        let news = self.state.directories.take(failures.keys().cloned().map(Some));
-        for (uid, error) in news.begun.iter().flatten().filter_map(|uid| failures.get_key_value(uid)) {
+        self.metrics.housekeeping.cleaned_volumes(found, directories.len());
+        let news = self.state.cgroups.take(cgroups.keys().cloned());
+        for (uid, error) in news.begun.iter().filter_map(|uid| cgroups.get_key_value(uid)) {
+            tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed; it is tried again with every pass");
+        }
+        if news.over {
+            tracing::info!("cgroups of pods are removed again");
+        }
+        let news = self.state.directories.take(directories.keys().cloned().map(Some));
+        for (uid, error) in news.begun.iter().flatten().filter_map(|uid| directories.get_key_value(uid)) {
             tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed; it is tried again with every pass");
         }
         if news.over {
@@ -166,39 +181,18 @@ impl Sweep {
         }
     }
 
-    /// Removes the cgroups of pods that nobody wants, knows or runs (K1, K14). One that came back while others were removed
-    /// keeps its own (W37).
-    ///
-    /// Gives those that could not be removed; `None` if they cannot be told. What is left of such a pod stays, so that the next
-    /// pass knows of it.
-    async fn remove_cgroups(&self, listed: &[RuntimePod]) -> Option<HashSet<PodUid>> {
-        let Some(cgroups) = &self.cgroups else { return Some(HashSet::new()) };
-        let pods = match cgroups.pods().await {
-            Ok(pods) => pods,
-            Err(error) => {
-                if !self.state.cgroups.take([None]).begun.is_empty() {
-                    tracing::warn!(%error, "cannot list the cgroups of pods");
-                }
-                return None;
-            }
+    /// A pod with a UID of its own may come back right now, and keeps its own then (W37): the last word is asked when nothing
+    /// else is under way.
+    async fn remove_leftover(&self, uid: &PodUid) -> Result<(), Left> {
+        let unused = || -> Unused {
+            let (engine, desired, asked) = (self.engine.clone(), self.desired.clone(), uid.clone());
+            Box::new(move || !engine.is_pod_known(&asked) && desired.pod(&asked).is_none())
         };
-        let runs = if pods.is_empty() { HashSet::default() } else { running(listed) };
-        let mut failures = HashMap::new();
-        for uid in pods {
-            if is_directory_unused(self.is_wanted(&uid), self.engine.is_pod_known(&uid), runs.contains(&uid))
-                && let Err(error) = cgroups.remove(&uid).await
-            {
-                failures.insert(uid, error);
-            }
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.remove(uid, unused()).await.map_err(Left::Cgroup)?;
         }
-        let news = self.state.cgroups.take(failures.keys().cloned().map(Some));
-        for (uid, error) in news.begun.iter().flatten().filter_map(|uid| failures.get_key_value(uid)) {
-            tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed; it is tried again with every pass");
-        }
-        if news.over {
-            tracing::info!("cgroups of pods are removed again");
-        }
-        Some(failures.into_keys().collect())
+        let removal = self.storage.remove_pod(uid, unused());
+        within(REMOVE_LIMIT, &*self.storage, uid, removal).await.map_err(Left::Directory)
     }
 
     fn is_wanted(&self, uid: &PodUid) -> bool {

@@ -12,7 +12,7 @@
 //! In version 1 that is so in each controller's tree; only those with a limit are made here, and the runtime makes the rest.
 //! Slices are systemd's to make and to remove: where it is the driver the runtime has it make them, without limits.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -198,24 +198,6 @@ impl Trees {
                 let _ = fs::remove_dir(below(&tree, &path));
             }
         }
-    }
-
-    /// The pods that have a cgroup in some tree and a directory in `pods`: others are another agent's, and nobody but that
-    /// agent may end what runs in them.
-    pub(super) fn pods(&self, cgroups: &Cgroups, pods: &Path) -> Vec<PodUid> {
-        let mut found = BTreeSet::new();
-        if self.is_ours(cgroups) {
-            for tree in self.all(cgroups.version) {
-                for class in ["", "/burstable", "/besteffort"] {
-                    let dir = below(&tree, &format!("{}{class}", cgroups.all_pods()));
-                    let names = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name());
-                    let uids = names.filter_map(|name| Some(name.to_str()?.strip_prefix("pod")?.to_owned()));
-                    found.extend(uids);
-                }
-            }
-        }
-        // Each has one cgroup in every tree, and is looked up once.
-        found.into_iter().filter(|uid| pods.join(uid).is_dir()).map(|uid| PodUid::new(&uid)).collect()
     }
 
     /// Where limits are set: the one tree of version 2, or those of the controllers that there are.

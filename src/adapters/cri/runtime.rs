@@ -14,7 +14,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     CgroupError, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, DiskUsage, ExecOutput, ImageError,
     ImageStore, PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig,
-    SandboxStatus, StoredImage,
+    SandboxStatus, StoredImage, Unused,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -378,13 +378,13 @@ impl PodCgroups for CriRuntime {
         self.in_cgroups(make).boxed()
     }
 
-    fn remove<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), CgroupError>> {
+    fn remove<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), CgroupError>> {
         let uid = uid.clone();
-        self.in_cgroups(move |trees, facts| trees.remove(&facts.cgroups, &uid)).boxed()
-    }
-
-    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, CgroupError>> {
-        self.in_cgroups(|trees, facts| Ok(trees.pods(&facts.cgroups, &facts.layout.pods))).boxed()
+        let remove = move |trees: &Trees, facts: &Facts| match unused() {
+            true => trees.remove(&facts.cgroups, &uid),
+            false => Ok(()),
+        };
+        self.in_cgroups(remove).boxed()
     }
 }
 

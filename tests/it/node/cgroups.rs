@@ -37,11 +37,13 @@ async fn a_pod_has_its_cgroup_until_it_is_cleaned_up() {
 #[actix::test]
 async fn cgroups_that_nobody_needs_are_removed_and_no_others() {
     let cgroups = Arc::new(FakeCgroups::default());
-    ["gone", "runs"].iter().for_each(|uid| cgroups.plant(uid));
+    ["gone", "runs", "theirs"].iter().for_each(|uid| cgroups.plant(uid));
     let node = start(&cgroups).await;
+    node.storage.plant("gone");
     node.deliver(&[pod("runs")]).await;
     node.wait(10.0).await;
-    assert_eq!(cgroups.of(), ["runs"]);
+    // Where no directory tells whose it is, it is another agent's.
+    assert_eq!(cgroups.of(), ["runs", "theirs"]);
 
     // While one cannot be removed its pod is not forgotten.
     node.storage.plant("stuck");
@@ -51,7 +53,22 @@ async fn cgroups_that_nobody_needs_are_removed_and_no_others() {
     assert!(node.storage.has("stuck"));
     cgroups.stick(false);
     node.wait(10.0).await;
-    assert!(!node.storage.has("stuck") && cgroups.of() == ["runs"]);
+    assert!(!node.storage.has("stuck") && cgroups.of() == ["runs", "theirs"]);
+}
+
+// W37
+#[actix::test]
+async fn a_pod_that_comes_back_while_its_cgroup_is_to_be_removed_keeps_it() {
+    let cgroups = Arc::new(FakeCgroups::default());
+    let node = start(&cgroups).await;
+    node.storage.plant("back");
+    cgroups.plant("back");
+    cgroups.hold(true);
+    node.wait(10.0).await;
+    node.deliver(&[pod("back")]).await;
+    cgroups.hold(false);
+    node.wait(10.0).await;
+    assert_eq!((cgroups.of(), node.runtime.running("back")), (vec!["back".to_owned()], vec!["main".to_owned()]));
 }
 
 #[actix::test]

@@ -8,12 +8,14 @@ use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{CgroupError, PodCgroups};
+use podwright_actors::ports::{CgroupError, PodCgroups, Unused};
+use tokio::sync::watch;
 
 #[derive(Default)]
 pub(crate) struct FakeCgroups {
     pods: Mutex<BTreeSet<PodUid>>,
     stuck: Mutex<bool>,
+    held: watch::Sender<bool>,
 }
 
 impl FakeCgroups {
@@ -28,6 +30,11 @@ impl FakeCgroups {
 
     pub(crate) fn lose(&self, uid: &str) {
         self.pods.lock().remove(&PodUid::new(uid));
+    }
+
+    /// Removals that began wait before they do anything.
+    pub(crate) fn hold(&self, held: bool) {
+        self.held.send_replace(held);
     }
 
     /// None can be removed.
@@ -46,18 +53,17 @@ impl PodCgroups for FakeCgroups {
         ready(Ok(())).boxed()
     }
 
-    fn remove<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), CgroupError>> {
-        let result = match *self.stuck.lock() {
-            true => Err(CgroupError::Io { path: format!("/kubepods/pod{uid}").into(), error: "in use".into() }),
-            false => {
-                self.pods.lock().remove(uid);
-                Ok(())
+    fn remove<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), CgroupError>> {
+        async move {
+            self.held.subscribe().wait_for(|held| !held).await.unwrap();
+            if *self.stuck.lock() {
+                return Err(CgroupError::Io { path: format!("/kubepods/pod{uid}").into(), error: "in use".into() });
             }
-        };
-        ready(result).boxed()
-    }
-
-    fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, CgroupError>> {
-        ready(Ok(self.pods.lock().iter().cloned().collect())).boxed()
+            if unused() {
+                self.pods.lock().remove(uid);
+            }
+            Ok(())
+        }
+        .boxed()
     }
 }

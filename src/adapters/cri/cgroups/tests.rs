@@ -42,15 +42,11 @@ fn a_class_shares_by_the_pods_in_it() {
         fs::create_dir_all(burstable.join("pod2")).unwrap();
         assert!(trees.exists(&cgroups, &other));
         assert_eq!(share(), shares[1]);
-        let pods = root.path().join("pods");
-        fs::create_dir_all(pods.join("2")).unwrap();
-        assert_eq!(trees.pods(&cgroups, &pods), [PodUid::new("2")], "the other is somebody else's");
         fs::write(burstable.join(file), "").unwrap();
         trees.remove(&cgroups, one.uid()).unwrap();
         assert_eq!(share(), shares[2]);
         trees.remove(&cgroups, other.uid()).unwrap();
         assert_eq!(share(), shares[3]);
-        assert!(trees.pods(&cgroups, &pods).is_empty());
     }
 }
 
