@@ -176,7 +176,7 @@ async fn running(inner: &Inner, config: &ContainerConfig, name: &str) -> Result<
 
 /// Made from the same definition as the same run, and not started.
 fn is_as_wanted(found: &v1::Container, wanted: &v1::ContainerConfig) -> bool {
-    let same = |name: &str| found.annotations.get(name) == wanted.annotations.get(name);
+    let same = |name: &str| v1::value(&found.annotations, name) == wanted.annotations.get(name).map(String::as_str);
     found.state() == v1::ContainerState::ContainerCreated && same(labels::HASH) && same(labels::RESTART_COUNT)
 }
 

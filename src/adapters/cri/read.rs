@@ -1,7 +1,7 @@
 //! From what the runtime says to what the engine asks for. Pure.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use podwright_actors::ids::{FullName, PodUid, SandboxId};
 use podwright_actors::ports::{
@@ -25,7 +25,8 @@ pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container
     }
     for container in containers {
         let Some(pod) = pod_of(&mut pods, &container.labels) else { continue };
-        let name = name(&container.labels, container.metadata.as_ref());
+        let label = v1::value(&container.labels, labels::CONTAINER_NAME);
+        let name = name(label, container.metadata.as_ref());
         let (state, created_at) = (container_state(container.state()), time(container.created_at));
         pod.containers.push(RuntimePodContainer {
             id: container.id.into(),
@@ -39,16 +40,13 @@ pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container
     pods.into_values().collect()
 }
 
-fn pod_of<'a>(
-    pods: &'a mut BTreeMap<PodUid, RuntimePod>,
-    labels: &HashMap<String, String>,
-) -> Option<&'a mut RuntimePod> {
-    let label = |name: &str| labels.get(name).map(String::as_str).filter(|text| !text.is_empty());
+fn pod_of<'a>(pods: &'a mut BTreeMap<PodUid, RuntimePod>, labels: &[v1::Entry]) -> Option<&'a mut RuntimePod> {
+    let label = |name: &str| v1::value(labels, name).filter(|text| !text.is_empty());
     let uid = PodUid::new(label(labels::POD_UID)?);
-    let full_name = FullName::new(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?);
+    let (namespace, name) = (label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?);
     Some(pods.entry(uid.clone()).or_insert_with(|| RuntimePod {
         uid,
-        full_name,
+        full_name: FullName::new(namespace, name),
         sandboxes: vec![],
         containers: vec![],
     }))
@@ -59,9 +57,9 @@ pub(super) fn open_log(layout: &Layout, container: &v1::Container) -> Option<Ope
     if container.state() != v1::ContainerState::ContainerRunning {
         return None;
     }
-    let label = |name: &str| container.labels.get(name).map(String::as_str).filter(|text| is_component(text));
+    let label = |name: &str| v1::value(&container.labels, name).filter(|text| is_component(text));
     let dir = Layout::log_dir_of(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?, label(labels::POD_UID)?);
-    let run = container.annotations.get(labels::RESTART_COUNT)?.parse().ok()?;
+    let run = v1::value(&container.annotations, labels::RESTART_COUNT)?.parse().ok()?;
     let path = layout.logs.join(dir).join(Layout::log_path(label(labels::CONTAINER_NAME)?, run));
     Some(OpenLog { container: container.id.as_str().into(), path })
 }
@@ -100,12 +98,13 @@ pub(super) fn sandbox(status: &v1::PodSandboxStatus) -> SandboxStatus {
 /// One run of a container, which is in `sandbox`.
 pub(super) fn container(status: &v1::ContainerStatus, sandbox: SandboxId) -> ContainerStatus {
     let annotation = |name: &str| status.annotations.get(name).map(String::as_str);
+    let label = status.labels.get(labels::CONTAINER_NAME).map(String::as_str);
     let attempt = status.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
     let at = |nanos: i64| (nanos > 0).then(|| time(nanos));
     ContainerStatus {
         id: status.id.as_str().into(),
         sandbox,
-        name: name(&status.labels, status.metadata.as_ref()).into(),
+        name: name(label, status.metadata.as_ref()).into(),
         restart_count: annotation(labels::RESTART_COUNT).and_then(|count| count.parse().ok()).unwrap_or(attempt),
         state: container_state(status.state()),
         created_at: time(status.created_at),
@@ -122,9 +121,8 @@ pub(super) fn container(status: &v1::ContainerStatus, sandbox: SandboxId) -> Con
     }
 }
 
-fn name(labels: &HashMap<String, String>, metadata: Option<&v1::ContainerMetadata>) -> String {
-    let label = labels.get(labels::CONTAINER_NAME).cloned();
-    label.or_else(|| Some(metadata?.name.clone())).unwrap_or_default()
+fn name<'a>(label: Option<&'a str>, metadata: Option<&'a v1::ContainerMetadata>) -> &'a str {
+    label.or_else(|| Some(metadata?.name.as_str())).unwrap_or_default()
 }
 
 fn time(nanos: i64) -> Time {
@@ -157,14 +155,13 @@ mod tests {
     fn only_what_carries_a_pods_names_is_listed() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
         let labels = sandbox_config(&facts(), &Assigned::default(), &pod, 0).unwrap().labels;
-        let ours = v1::PodSandbox { id: "s".into(), labels, state: 1, ..Default::default() };
+        let ours = v1::PodSandbox { id: "s".into(), labels: v1::entries(labels), state: 1, ..Default::default() };
         let other = v1::PodSandbox { id: "x".into(), ..Default::default() };
+        let of = fixtures::container(&pod, "a", 0);
         let container = v1::Container {
             id: "c".into(),
             pod_sandbox_id: "s".into(),
-            labels: container_config(&facts(), &Assigned::default(), &fixtures::container(&pod, "a", 0), &seen())
-                .unwrap()
-                .labels,
+            labels: v1::entries(container_config(&facts(), &Assigned::default(), &of, &seen()).unwrap().labels),
             state: 1,
             created_at: 5,
             ..Default::default()

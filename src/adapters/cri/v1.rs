@@ -15,3 +15,15 @@ impl std::fmt::Debug for AuthConfig {
         f.write_str("AuthConfig")
     }
 }
+
+/// What a map has for a key.
+pub(super) fn value<'a>(entries: &'a [Entry], key: &str) -> Option<&'a str> {
+    let found = entries.iter().find(|entry| entry.key == key.as_bytes())?;
+    std::str::from_utf8(&found.value).ok()
+}
+
+/// A map as the wire has it.
+#[cfg(test)]
+pub(super) fn entries(map: impl IntoIterator<Item = (String, String)>) -> Vec<Entry> {
+    map.into_iter().map(|(key, value)| Entry { key: key.into(), value: value.into() }).collect()
+}

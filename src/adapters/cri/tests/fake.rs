@@ -306,8 +306,8 @@ impl RuntimeService for Service {
         let id = made.as_ref().map(|(id, _)| id.clone()).unwrap_or_default();
         if let Some((id, works)) = made {
             let state = i32::from(!works);
-            let sandbox =
-                v1::PodSandbox { id, metadata: Some(metadata), state, labels: config.labels, ..Default::default() };
+            let labels = v1::entries(config.labels);
+            let sandbox = v1::PodSandbox { id, metadata: Some(metadata), state, labels, ..Default::default() };
             self.change(|state| state.sandboxes.push(sandbox));
         }
         status.map_or(Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id: id })), Err)
@@ -367,8 +367,8 @@ impl RuntimeService for Service {
                 id: id.clone(),
                 pod_sandbox_id: request.pod_sandbox_id,
                 metadata: config.metadata,
-                annotations: config.annotations,
-                labels: config.labels,
+                annotations: v1::entries(config.annotations),
+                labels: v1::entries(config.labels),
                 ..Default::default()
             };
             let places = (format!("{logs}/{}", config.log_path), config.mounts);
@@ -391,6 +391,7 @@ impl RuntimeService for Service {
             (found, state.places.get(&id).cloned())
         };
         let v1::Container { id, state, labels, annotations, .. } = found.ok_or_else(|| Status::not_found(id))?;
+        let (labels, annotations) = (map(labels), map(annotations));
         let (log_path, mounts) = places.unwrap_or_default();
         let status = v1::ContainerStatus { id, state, labels, annotations, log_path, mounts, ..Default::default() };
         let status = Some(status);
@@ -415,7 +416,8 @@ impl RuntimeService for Service {
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
         let wanted = request.into_inner().filter.unwrap_or_default().label_selector;
         let mut containers = self.state.lock().containers.clone();
-        containers.retain(|container| wanted.iter().all(|(key, value)| container.labels.get(key) == Some(value)));
+        containers
+            .retain(|container| wanted.iter().all(|(key, value)| v1::value(&container.labels, key) == Some(value)));
         Ok(Response::new(v1::ListContainersResponse { containers }))
     }
 
@@ -440,4 +442,9 @@ impl RuntimeService for Service {
         let events = stream::unfold(events, |mut events| async { Some((Ok(events.recv().await?), events)) });
         Ok(Response::new(events.boxed()))
     }
+}
+
+fn map(entries: Vec<v1::Entry>) -> HashMap<String, String> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    entries.iter().map(|entry| (text(&entry.key), text(&entry.value))).collect()
 }
