@@ -12,6 +12,7 @@ use podwright_actors::ports::{EventRecorder, RuntimeClasses, RuntimeError};
 use super::cgroups::Trees;
 use super::client::Client;
 use super::config::{Assigned, Facts, ImageUser, Layout, labels};
+use super::flights::Flights;
 use super::users::Users;
 use super::{NodeSettings, node_facts, v1};
 
@@ -33,37 +34,42 @@ pub(super) struct Inner {
     /// Whether it was told what cgroups do not do here.
     pub(super) told_limits: Once,
     /// What is known of node and runtime.
-    pub(super) facts: Mutex<Option<Facts>>,
+    pub(super) facts: Mutex<Option<Arc<Facts>>>,
+    /// The reading of that.
+    pub(super) reading: Flights<(), Arc<Facts>>,
 }
 
 impl Inner {
     /// Node and runtime, as they were when the connection was made; the name servers as they are now.
-    pub(super) async fn facts(&self) -> Result<Arc<Facts>, RuntimeError> {
-        let known = self.facts.lock().clone();
-        let facts = match known {
-            Some(known) => {
-                let settings = self.settings.clone();
-                let resolver = blocking(move || Ok(node_facts::resolver(&settings))).await?;
-                Facts { resolver, ..known }
-            }
-            None => {
-                let (layout, profiles) = (self.layout.clone(), self.seccomp_profiles.clone());
-                let facts = node_facts::read_facts(&self.client, layout, profiles, self.settings.clone()).await?;
-                self.told_limits.call_once(|| node_facts::tell_limits(&facts.cgroups));
-                *self.facts.lock() = Some(facts.clone());
-                facts
-            }
-        };
-        Ok(Arc::new(facts))
+    pub(super) async fn facts(self: &Arc<Self>) -> Result<Arc<Facts>, RuntimeError> {
+        let known = self.known_facts().await?;
+        let settings = self.settings.clone();
+        let resolver = blocking(move || Ok(node_facts::resolver(&settings))).await?;
+        Ok(Arc::new(Facts { resolver, ..(*known).clone() }))
     }
 
-    /// Node and runtime, as they were when the connection was made; the name servers too.
-    pub(super) async fn known_facts(&self) -> Result<Arc<Facts>, RuntimeError> {
+    /// Node and runtime, as they were when the connection was made; the name servers too. They are read once for all who ask
+    /// before they are known.
+    pub(super) async fn known_facts(self: &Arc<Self>) -> Result<Arc<Facts>, RuntimeError> {
         let known = self.facts.lock().clone();
         match known {
-            Some(known) => Ok(Arc::new(known)),
-            None => self.facts().await,
+            Some(known) => Ok(known),
+            None => self.reading.join((), Arc::clone(self).read_facts()).await,
         }
+    }
+
+    async fn read_facts(self: Arc<Self>) -> Result<Arc<Facts>, RuntimeError> {
+        // They may have been read since they were asked for.
+        let known = self.facts.lock().clone();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let (layout, profiles) = (self.layout.clone(), self.seccomp_profiles.clone());
+        let facts = node_facts::read_facts(&self.client, layout, profiles, self.settings.clone()).await?;
+        self.told_limits.call_once(|| node_facts::tell_limits(&facts.cgroups));
+        let facts = Arc::new(facts);
+        *self.facts.lock() = Some(Arc::clone(&facts));
+        Ok(facts)
     }
 
     /// What a pod is given by name or number.

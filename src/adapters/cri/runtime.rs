@@ -85,6 +85,7 @@ impl CriRuntime {
             image_users: Mutex::default(),
             told_limits: Once::new(),
             facts: Mutex::default(),
+            reading: Flights::new(handle.clone()),
         });
         let network = Arc::new(NetworkState::default());
         let watch = Arc::clone(&network).watch(client.clone());

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use podwright_actors::ids::SandboxId;
 use podwright_actors::pod::ContainerKind;
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ImageError, RuntimeClassError, RuntimeClasses, RuntimeError, SandboxConfig,
+    ContainerConfig, ContainerRuntime, ImageError, PodCgroups, RuntimeClassError, RuntimeClasses, RuntimeError,
+    SandboxConfig,
 };
 use podwright_metrics::{Format, Metrics};
 use serde_json::json;
@@ -19,6 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::CgroupDriver;
 use super::config::fixtures::{container, pod};
 use super::v1;
 use fake::{Answer, Fake};
@@ -130,6 +132,24 @@ async fn what_may_run_after_all_is_given_the_time_that_is_written_on_it() {
         assert_eq!(fake.stops().pop(), Some((id.to_string(), seconds)));
         assert_eq!(fake.removed().pop(), Some(id.to_string()));
     }
+}
+
+#[tokio::test]
+async fn pods_that_come_together_ask_the_runtime_once_what_it_can_do() {
+    let metrics = Metrics::new();
+    let fake = Fake::with(1, |config| {
+        config.metrics = metrics.clone();
+        // No cgroup is looked for: slices are systemd's.
+        config.settings.cgroup_driver = CgroupDriver::Systemd;
+    })
+    .await;
+    let pod = pod(json!({"containers": [{"name": "a"}]}));
+    join_all((0..8).map(|_| PodCgroups::exists(&fake.runtime, &pod))).await;
+    let text = metrics.encode(Format::Classic);
+    let asked = text
+        .lines()
+        .find_map(|line| line.strip_prefix("kubelet_runtime_operations_total{operation_type=\"runtime_config\"} "));
+    assert_eq!(asked, Some("1"));
 }
 
 struct Kata;
