@@ -5,7 +5,7 @@
 //! compressed with the next rotation at the earliest, and a container whose log is not there is told again to go on. A
 //! compressed file takes its name once it is whole, and only then the other one goes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -158,7 +158,6 @@ impl Rotator {
                     self.told.insert(path, error);
                 }
             }
-            self.told.retain(|path, _| logs.iter().any(|log| log.path == *path));
         }
     }
 
@@ -166,7 +165,14 @@ impl Rotator {
     pub async fn round(&mut self, logs: &[OpenLog]) -> Vec<(PathBuf, RotateError)> {
         let tidy = std::mem::take(&mut self.first);
         let mut errors = Vec::new();
-        for log in logs {
+        // Hardly ever is there anything to do, and that is found out of all at once.
+        let limits = self.limits;
+        let paths: Vec<PathBuf> = logs.iter().map(|log| log.path.clone()).collect();
+        let small = move || paths.into_iter().filter(|path| !tidy && is_small(path, limits)).collect();
+        let small: HashSet<PathBuf> = tokio::task::spawn_blocking(small).await.unwrap_or_default();
+        let notable = || logs.iter().filter(|log| !small.contains(&log.path));
+        self.told.retain(|path, _| notable().any(|log| log.path == *path));
+        for log in notable() {
             let before = errors.len();
             if let Err(error) = self.one(log, tidy, &mut errors).await {
                 errors.push((log.path.clone(), error));
@@ -235,6 +241,10 @@ enum Looked {
 fn failed(path: &Path) -> impl Fn(io::Error) -> RotateError {
     let path = path.to_owned();
     move |error| RotateError::Io { path: path.clone(), error }
+}
+
+fn is_small(path: &Path, limits: Limits) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.len() <= limits.max_size)
 }
 
 /// Looks at a log, and moves it away if it is full. Blocks.
