@@ -31,6 +31,7 @@ mod remove;
 mod volume;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -178,8 +179,8 @@ impl PodStorage for FileStorage {
         let disk = self.disk.clone();
         async move {
             let done = tokio::task::spawn_blocking(move || {
-                let dirs = entries(&disk.pods)?.into_iter().filter(|path| is_dir(path));
-                Ok(dirs.filter_map(|path| Some(PodUid::new(path.file_name()?.to_str()?))).collect())
+                let names = directories(&disk.pods)?;
+                Ok(names.iter().filter_map(|name| Some(PodUid::new(name.to_str()?))).collect())
             });
             done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
         }
@@ -254,10 +255,22 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
 /// What a directory holds; nothing if it is not there.
 fn entries(path: &Path) -> Result<Vec<PathBuf>, StorageError> {
     let list = || -> io::Result<Vec<PathBuf>> { fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect() };
-    match list() {
+    absent_is_empty(path, list())
+}
+
+fn absent_is_empty<T>(path: &Path, found: io::Result<Vec<T>>) -> Result<Vec<T>, StorageError> {
+    match found {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
-        other => other.map_err(|error| io_error(path, &error)),
+        found => found.map_err(|error| io_error(path, &error)),
     }
+}
+
+/// The names of the directories in a directory, without a look at each where the file system tells what it is.
+fn directories(path: &Path) -> Result<Vec<OsString>, StorageError> {
+    // What cannot be told may have gone by now.
+    let name = |entry: fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir()).then(|| entry.file_name());
+    let list = || fs::read_dir(path)?.filter_map(|entry| entry.map(name).transpose()).collect();
+    absent_is_empty(path, list())
 }
 
 /// A directory itself, not a link to one.
