@@ -1,12 +1,13 @@
 //! One run of the real agent: manifests are written, pods run, nothing happens for a while, manifests are removed.
 
 use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use super::{Error, PATIENCE, image, wait};
 /// What one run of the agent showed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figures {
-    /// From the writing of all manifests to a pod's phase `Running`, as a client of the agent sees it, which looks at
+    /// From the writing of all manifests to a pod's phase `Running`, as a client of the agent sees it, which is told at
     /// most every 0.3 s.
     pub(crate) running_p50_s: f64,
     pub(crate) running_p99_s: f64,
@@ -70,26 +71,31 @@ pub(crate) fn run(instance: &Instance, n: usize, rest: Duration) -> Result<Figur
         let says = "admin endpoints are served address=";
         Ok(text.lines().find_map(|line| Some(line.split(says).nth(1)?.trim().to_owned())))
     })?;
-    let news = watch(&address)?;
+    let watch = Watch::open(&address)?;
     let begin = Instant::now();
     for number in 0..n {
         write_manifest(&place, &manifests, number)?;
     }
-    let mut running: Vec<f64> = until(&news, n, begin)?;
+    let mut running: Vec<f64> = until(&watch.news, n, begin)?;
     running.sort_by(f64::total_cmp);
     let cpu_s = cpu(&agent)?.as_secs_f64();
+    // Whoever looks costs something, too.
+    drop(watch);
     // What the start left behind is done, too.
     sleep(rest / 5);
     let (before, start) = (cpu(&agent)?, Instant::now());
     sleep(rest);
     let idle = (cpu(&agent)? - before).as_secs_f64() / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
     let rss_mib = rss(&agent)?;
+    let watch = Watch::open(&address)?;
+    // What goes before the first look is never told to be gone.
+    watch.news.recv_timeout(PATIENCE)?;
     let begin = Instant::now();
     for number in 0..n {
         fs::remove_file(manifests.join(format!("{number}.yaml")))?;
     }
     loop {
-        match news.recv_timeout(PATIENCE)? {
+        match watch.news.recv_timeout(PATIENCE)? {
             News::Gone { left: 0 } => break,
             News::Gone { .. } | News::Pod { .. } => {}
         }
@@ -133,44 +139,60 @@ fn until(news: &Receiver<News>, n: usize, begin: Instant) -> Result<Vec<f64>, Er
     Ok(running.into_values().collect())
 }
 
-/// Follows what the agent tells its page. The thread ends with the agent.
-fn watch(address: &str) -> Result<Receiver<News>, Error> {
-    let mut stream = TcpStream::connect(address)?;
-    write!(stream, "GET /watch HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
-    let (to, news) = channel();
-    thread::spawn(move || {
-        let mut pods = HashMap::new();
-        for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            let Some(told) = line.strip_prefix("data: ").and_then(|data| serde_json::from_str::<Value>(data).ok())
-            else {
-                continue;
-            };
-            for row in told["rows"].as_array().into_iter().flatten() {
-                let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-                pods.insert(text("uid"), ());
-                if to.send(News::Pod { name: text("name"), phase: text("phase") }).is_err() {
-                    return;
-                }
-            }
-            for uid in told["gone"].as_array().into_iter().flatten() {
-                pods.remove(uid.as_str().unwrap_or_default());
-                if to.send(News::Gone { left: pods.len() }).is_err() {
-                    return;
-                }
-            }
-        }
-    });
-    Ok(news)
+/// What the agent tells its page, until this value is dropped.
+struct Watch {
+    stream: TcpStream,
+    news: Receiver<News>,
 }
 
-/// CPU time of all its threads.
-fn cpu(agent: &Agent) -> Result<Duration, Error> {
-    let mut nanos = 0;
-    for task in fs::read_dir(format!("/proc/{}/task", agent.0.id()))? {
-        let text = fs::read_to_string(task?.path().join("schedstat"))?;
-        nanos += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // The agent may have ended.
+        let _gone = self.stream.shutdown(Shutdown::Both);
     }
-    Ok(Duration::from_nanos(nanos))
+}
+
+impl Watch {
+    fn open(address: &str) -> Result<Self, Error> {
+        let mut stream = TcpStream::connect(address)?;
+        write!(stream, "GET /watch HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+        let (to, news) = channel();
+        let lines = BufReader::new(stream.try_clone()?).lines();
+        thread::spawn(move || pass_on(lines, &to));
+        Ok(Watch { stream, news })
+    }
+}
+
+/// Ends when nobody listens any more, on either side.
+fn pass_on(lines: Lines<BufReader<TcpStream>>, to: &Sender<News>) {
+    let mut pods = HashSet::new();
+    for line in lines.map_while(Result::ok) {
+        let Some(told) = line.strip_prefix("data: ").and_then(|data| serde_json::from_str::<Value>(data).ok()) else {
+            continue;
+        };
+        for row in told["rows"].as_array().into_iter().flatten() {
+            let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            pods.insert(text("uid"));
+            if to.send(News::Pod { name: text("name"), phase: text("phase") }).is_err() {
+                return;
+            }
+        }
+        for uid in told["gone"].as_array().into_iter().flatten() {
+            pods.remove(uid.as_str().unwrap_or_default());
+            if to.send(News::Gone { left: pods.len() }).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// CPU time of all its threads, those that ended too; in steps of 10 ms.
+fn cpu(agent: &Agent) -> Result<Duration, Error> {
+    let text = fs::read_to_string(format!("/proc/{}/stat", agent.0.id()))?;
+    // The name may have spaces in it. What follows begins with the third field of proc_pid_stat(5).
+    let (_, fields) = text.rsplit_once(')').ok_or("the kernel writes no name")?;
+    let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
+    Ok(Duration::from_secs(ticks.iter().sum()) / u32::try_from(rustix::param::clock_ticks_per_second())?)
 }
 
 fn rss(agent: &Agent) -> Result<f64, Error> {
