@@ -2,7 +2,7 @@
 //! same containers started and removed by the same calls to the runtime without any agent: the floor.
 //!
 //! ```text
-//! cargo bench --bench containers                     100 pods, three runs: 5 minutes
+//! cargo bench --bench containers                     100 pods, three runs: 7 minutes
 //! cargo bench --bench containers -- --n 20 --runs 1
 //! ```
 //!
