@@ -21,7 +21,10 @@ pub(crate) enum Mark {
     Gone,
 }
 
-/// One time for each pod.
+/// In place of the time of a pod that is waited for.
+const AWAITED: u64 = u64::MAX;
+
+/// One time for each pod: zero while nobody waits for it.
 pub(crate) struct Marks {
     begin: Instant,
     numbers: HashMap<PodUid, usize>,
@@ -38,12 +41,15 @@ impl Marks {
         Marks { begin: Instant::now(), numbers, waits_for, left, at }
     }
 
-    /// Waits for a mark of `count` pods from now on.
-    pub(crate) fn wait_for(&self, mark: Mark, count: usize) {
+    /// Waits for a mark of these pods from now on.
+    pub(crate) fn wait_for(&self, mark: Mark, pods: &[PodUid]) {
         // What still comes of the phase before is noted no more.
         self.waits_for.store(Mark::Nothing as u8, Ordering::Release);
         self.at.iter().for_each(|at| at.store(0, Ordering::Relaxed));
-        self.left.store(count, Ordering::Release);
+        for number in pods.iter().filter_map(|uid| self.numbers.get(uid)) {
+            self.at[*number].store(AWAITED, Ordering::Relaxed);
+        }
+        self.left.store(pods.len(), Ordering::Release);
         self.waits_for.store(mark as u8, Ordering::Release);
     }
 
@@ -56,13 +62,13 @@ impl Marks {
         self.left.load(Ordering::Acquire)
     }
 
-    /// Notes that a pod came to it; the first time counts.
+    /// Notes that a pod came to it; the first time counts, and only of a pod that is waited for.
     pub(crate) fn note(&self, uid: &PodUid, mark: Mark) {
         if !self.waits_for(mark) {
             return;
         }
         let Some(at) = self.numbers.get(uid).map(|number| &self.at[*number]) else { return };
-        if at.compare_exchange(0, self.now(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if at.compare_exchange(AWAITED, self.now(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.left.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -74,7 +80,7 @@ impl Marks {
 
     /// How long after `start` each pod came to it, in milliseconds, sorted.
     pub(crate) fn millis_since(&self, start: u64) -> Vec<f64> {
-        let times = self.at.iter().map(|at| at.load(Ordering::Acquire)).filter(|at| *at > 0);
+        let times = self.at.iter().map(|at| at.load(Ordering::Acquire)).filter(|at| !matches!(*at, 0 | AWAITED));
         let mut millis: Vec<f64> = times.map(|at| at.saturating_sub(start) as f64 / 1e6).collect();
         millis.sort_by(f64::total_cmp);
         millis

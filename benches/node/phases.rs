@@ -57,14 +57,15 @@ async fn live(n: usize, idle: Duration) -> Map<String, Value> {
         pod.metadata.deletion_timestamp = Some(Time::from_secs(1_800_000_000).to_api());
         pod.metadata.deletion_grace_period_seconds = Some(30);
     });
-    let marks = Arc::new(Marks::new(created.iter().map(|pod| pod.uid().clone())));
+    let all: Vec<PodUid> = created.iter().map(|pod| pod.uid().clone()).collect();
+    let marks = Arc::new(Marks::new(all.iter().cloned()));
     let mut bed = Bed::start(n, marks);
     bed.deliver(Vec::new()).await;
     let mut healthy = bed.node.healthy.clone();
     healthy.wait_for(|healthy| *healthy).await.expect("the node lives");
 
     let nothing = resident();
-    bed.phase("create", Mark::Running, n, async |bed| bed.deliver(created.clone()).await).await;
+    bed.phase("create", Mark::Running, &all, async |bed| bed.deliver(created.clone()).await).await;
     sleep(idle / 4).await;
     let running = resident();
     bed.figure("create_bytes_per_pod", (running as f64 - nothing as f64) / n as f64);
@@ -81,16 +82,16 @@ async fn live(n: usize, idle: Duration) -> Map<String, Value> {
     drop(bed.metrics.encode(Format::Classic));
     bed.figure("scrape_us", scrape.elapsed().as_secs_f64() * 1e6);
 
-    let ending: Vec<_> = created.iter().skip(1).step_by((n / EXITS).max(1)).map(|pod| pod.uid().clone()).collect();
+    let ending: Vec<_> = all.iter().skip(1).step_by((n / EXITS).max(1)).cloned().collect();
     bed.exits(&ending).await;
-    let failing: Vec<_> = created.iter().step_by(FAILING).map(|pod| pod.uid().clone()).collect();
+    let failing: Vec<_> = all.iter().step_by(FAILING).cloned().collect();
     let fail = async |bed: &Bed| failing.iter().for_each(|uid| assert!(bed.runtime.exit(uid, "main", 1)));
-    bed.phase("fail", Mark::RunningAgain, failing.len(), fail).await;
+    bed.phase("fail", Mark::RunningAgain, &failing, fail).await;
     drop(created);
 
-    bed.phase("update", Mark::Synced, n, async |bed| bed.deliver(updated.clone()).await).await;
+    bed.phase("update", Mark::Synced, &all, async |bed| bed.deliver(updated.clone()).await).await;
     drop(updated);
-    bed.phase("delete", Mark::Gone, n, async |bed| bed.deliver(deleted.clone()).await).await;
+    bed.phase("delete", Mark::Gone, &all, async |bed| bed.deliver(deleted.clone()).await).await;
     drop(deleted);
     let (cpu, start) = (cpu_time(), Instant::now());
     bed.deliver(Vec::new()).await;
@@ -177,9 +178,10 @@ impl Bed {
         self.figure("exit_to_status_p99_ms", at(0.99));
     }
 
-    /// Does something to `count` pods and waits until each came to `mark`.
-    async fn phase(&mut self, name: &str, mark: Mark, count: usize, act: impl AsyncFn(&Bed)) {
-        self.marks.wait_for(mark, count);
+    /// Does something to these pods and waits until each came to `mark`.
+    async fn phase(&mut self, name: &str, mark: Mark, pods: &[PodUid], act: impl AsyncFn(&Bed)) {
+        let count = pods.len();
+        self.marks.wait_for(mark, pods);
         let (cpu, start) = (cpu_time(), self.marks.now());
         act(self).await;
         while self.marks.left() > 0 {
