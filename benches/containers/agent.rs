@@ -1,7 +1,6 @@
 //! One run of the real agent: manifests are written, pods run, nothing happens for a while, manifests are removed.
 
-use std::collections::HashMap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::{Shutdown, TcpStream};
