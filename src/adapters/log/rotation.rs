@@ -122,8 +122,8 @@ pub enum RotateError {
 pub struct Rotator {
     logs: Arc<dyn WritesLogs>,
     limits: Limits,
-    /// What of which log was told, so that it is told once.
-    told: HashMap<PathBuf, String>,
+    /// The logs with which something went wrong in the last round, and what was told of it.
+    failing: HashMap<PathBuf, Option<String>>,
     /// The next round is the first of this agent.
     first: bool,
 }
@@ -131,7 +131,7 @@ pub struct Rotator {
 impl Rotator {
     /// None was looked at yet.
     pub fn new(logs: Arc<dyn WritesLogs>, limits: Limits) -> Self {
-        Rotator { logs, limits, told: HashMap::new(), first: true }
+        Rotator { logs, limits, failing: HashMap::new(), first: true }
     }
 
     /// Rotates for ever; ends at once if nothing is to be rotated.
@@ -151,12 +151,9 @@ impl Rotator {
                     continue;
                 }
             };
-            for (path, error) in self.round(&logs).await {
-                let error = error.to_string();
-                if self.told.get(&path) != Some(&error) {
-                    tracing::warn!(error, "log was not rotated; it is tried again");
-                    self.told.insert(path, error);
-                }
+            let errors = self.round(&logs).await;
+            for error in self.news(errors) {
+                tracing::warn!(error, "log was not rotated; it is tried again");
             }
         }
     }
@@ -170,18 +167,31 @@ impl Rotator {
         let paths: Vec<PathBuf> = logs.iter().map(|log| log.path.clone()).collect();
         let small = move || paths.into_iter().filter(|path| !tidy && is_small(path, limits)).collect();
         let small: HashSet<PathBuf> = tokio::task::spawn_blocking(small).await.unwrap_or_default();
-        let notable = || logs.iter().filter(|log| !small.contains(&log.path));
-        self.told.retain(|path, _| notable().any(|log| log.path == *path));
-        for log in notable() {
-            let before = errors.len();
+        for log in logs.iter().filter(|log| !small.contains(&log.path)) {
             if let Err(error) = self.one(log, tidy, &mut errors).await {
                 errors.push((log.path.clone(), error));
             }
-            if errors.len() == before {
-                self.told.remove(&log.path);
-            }
         }
         errors
+    }
+
+    /// What of a round's errors to tell, once. A container that does not go on may have ended in that very moment: that is
+    /// worth a word if it is still there in the next round.
+    pub(super) fn news(&mut self, errors: Vec<(PathBuf, RotateError)>) -> Vec<String> {
+        let before = std::mem::take(&mut self.failing);
+        let mut news = Vec::new();
+        for (path, error) in errors {
+            let known = before.get(&path);
+            let told = match error {
+                RotateError::Reopen { .. } if known.is_none() => None,
+                error => Some(error.to_string()),
+            };
+            if known.and_then(Option::as_ref) != told.as_ref() {
+                news.extend(told.clone());
+            }
+            self.failing.insert(path, told);
+        }
+        news
     }
 
     /// What goes wrong with older files stands in nobody's way; it goes to `errors`.

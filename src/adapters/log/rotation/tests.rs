@@ -181,6 +181,17 @@ async fn a_container_that_does_not_go_on_keeps_its_log_and_is_told_of() {
     writer.write("later\n");
     assert_eq!(files(dir.path()), ["0.log"]);
     assert_eq!(whole(dir.path()), "more than ten bytes\nlater\n");
+
+    // Most likely it ended in that moment; if not, that is told once, and again after it went on in between.
+    assert_eq!(rotator.news(errors), [""; 0]);
+    let mut told = Vec::new();
+    for deaf in [true, true, false, true, true] {
+        *writer.deaf.lock() = deaf;
+        writer.write("more than ten bytes\n");
+        let errors = rotator.round(&[writer.log()]).await;
+        told.push(rotator.news(errors).len());
+    }
+    assert_eq!(told, [1, 0, 0, 0, 1]);
 }
 
 #[tokio::test]
@@ -191,8 +202,10 @@ async fn what_cannot_be_done_names_the_path_and_harms_no_other_log() {
     // A directory cannot be removed as a file.
     fs::create_dir(dir.path().join("0.log.x.tmp")).unwrap();
     let below_a_file = OpenLog { container: "d".into(), path: writer.path.join("1.log") };
-    let errors = writer.rotator(5).round(&[below_a_file, writer.log()]).await;
+    let mut rotator = writer.rotator(5);
+    let errors = rotator.round(&[below_a_file, writer.log()]).await;
     let told: Vec<String> = errors.iter().map(|(_, error)| error.to_string()).collect();
+    assert_eq!(told, rotator.news(errors), "at once");
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("0.log/1.log: Not a directory"), "{told:?}");
     assert!(told[1].contains("0.log.x.tmp: "), "{told:?}");
