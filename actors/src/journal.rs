@@ -4,12 +4,15 @@
 //!  dispatcher: refused ──┐                        ┌── settled ──> status, event
 //!                        ├─> note ─> one writer ──┤
 //!  hooks: a final status ┘              │         └── settled ──> status
-//!  housekeeping: not needed ─> retain ──┘  Checkpoint::save, all entries at once
+//!  housekeeping: not needed ─> retain ──┘  Checkpoint::append; ::save now and then
 //! ```
 //!
 //! There is an entry for as long as the pod's status is kept: until no source wants the pod and nothing of it is left. While
-//! one save is under way others gather for the next, so that a thousand pods that end together cost two. The next agent
+//! one write is under way others gather for the next, so that a thousand pods that end together cost two. The next agent
 //! takes the statuses up where this one left them, and starts none of these pods.
+//!
+//! What changed is appended, and of a pod the last line counts. Once there are twice as many lines as entries all entries are
+//! saved anew: what a change costs does not grow with the number of entries, and the file does not grow with time.
 //!
 //! A disk that takes nothing holds up nobody for long: it is told of, what is decided stands, and the writer goes on trying.
 
@@ -60,22 +63,32 @@ pub fn is_final(pod: &PodObject, status: &PodStatus) -> bool {
     phase.is_terminal() && !(pod.is_static() && phase == Phase::Failed && comes_back)
 }
 
-/// An entry as it is written.
-#[derive(Serialize)]
-struct Written<'a> {
-    uid: String,
-    /// For people.
-    pod: String,
-    ending: Ending,
-    status: &'a PodStatus,
+/// How many lines may say what no longer counts, besides one for each entry.
+const SPARE: usize = 256;
+
+/// A line of the journal; `S` is a status.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "ending")]
+enum Line<S> {
+    Rejected(Over<S>),
+    Ended(Over<S>),
+    Forgotten { uid: String },
 }
 
-/// What is read of it.
-#[derive(Deserialize)]
-struct Found {
+/// That a pod is over.
+#[derive(Serialize, Deserialize)]
+struct Over<S> {
     uid: String,
-    ending: Ending,
-    status: PodStatus,
+    /// For people.
+    #[serde(default)]
+    pod: String,
+    status: S,
+}
+
+impl<S: Serialize> Line<S> {
+    fn to_record(&self) -> serde_json::Result<Arc<str>> {
+        Ok(serde_json::to_string(self)?.into())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -83,12 +96,54 @@ struct State {
     entries: BTreeMap<PodUid, Entry>,
     /// Grows with every change.
     version: u64,
+    /// How many lines the store has.
+    lines: usize,
+    /// Lines that are still to be appended; none if all entries are to be saved.
+    unwritten: Option<Vec<Arc<str>>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     ending: Ending,
     record: Arc<str>,
+}
+
+/// What the store is to do.
+enum Write {
+    Append(Vec<Arc<str>>),
+    Save(Vec<Arc<str>>),
+}
+
+impl State {
+    /// How many lines there may be at most.
+    fn limit(&self) -> usize {
+        2 * self.entries.len() + SPARE
+    }
+
+    /// A line is to be written.
+    fn line(&mut self, record: Arc<str>) {
+        self.version += 1;
+        let limit = self.limit();
+        // A disk that is stuck for hours does not fill the memory.
+        self.unwritten = self.unwritten.take().filter(|lines| lines.len() < limit);
+        if let Some(lines) = &mut self.unwritten {
+            lines.push(record);
+        }
+    }
+
+    /// What to write, which is taken to be written then.
+    fn take(&mut self) -> Write {
+        match self.unwritten.replace(Vec::new()) {
+            Some(lines) if self.lines + lines.len() <= self.limit() => {
+                self.lines += lines.len();
+                Write::Append(lines)
+            }
+            _ => {
+                self.lines = self.entries.len();
+                Write::Save(self.entries.values().map(|entry| entry.record.clone()).collect())
+            }
+        }
+    }
 }
 
 /// The pods that are over for good. Shared by who decides so, and written by [`run`](Journal::run).
@@ -108,19 +163,27 @@ impl Journal {
     /// # Errors
     /// [`CheckpointError`] if that cannot be read now.
     pub fn open(store: Arc<dyn Checkpoint>) -> Result<(Self, Vec<(PodUid, PodStatus)>), CheckpointError> {
+        // What an agent that went down left of a line is not to be appended to: the first write is of all.
         let mut state = State::default();
-        let mut statuses = Vec::new();
+        let mut statuses = BTreeMap::new();
         for record in store.load()? {
-            match serde_json::from_str::<Found>(&record) {
-                Ok(Found { uid, ending, status }) => {
+            let (ending, over) = match serde_json::from_str::<Line<PodStatus>>(&record) {
+                Ok(Line::Rejected(over)) => (Ending::Rejected, over),
+                Ok(Line::Ended(over)) => (Ending::Ended, over),
+                Ok(Line::Forgotten { uid }) => {
                     let uid = PodUid::new(&uid);
-                    state.entries.insert(uid.clone(), Entry { ending, record: record.into() });
-                    statuses.push((uid, status));
+                    state.entries.remove(&uid);
+                    statuses.remove(&uid);
+                    continue;
                 }
                 Err(error) => {
                     tracing::error!(%error, "journal entry forgotten: the pod that it is about may be started again");
+                    continue;
                 }
-            }
+            };
+            let uid = PodUid::new(&over.uid);
+            state.entries.insert(uid.clone(), Entry { ending, record: record.into() });
+            statuses.insert(uid, over.status);
         }
         let journal = Journal {
             store,
@@ -129,7 +192,7 @@ impl Journal {
             settled: AtomicU64::new(0),
             told: Notify::new(),
         };
-        Ok((journal, statuses))
+        Ok((journal, statuses.into_iter().collect()))
     }
 
     /// How a pod came to be over, if it is.
@@ -140,9 +203,13 @@ impl Journal {
     /// Takes note of the end of a pod. False if that is known, word for word. It is on disk once
     /// [`settled`](Journal::settled) says so.
     pub fn note(&self, pod: &PodObject, ending: Ending, status: &PodStatus) -> bool {
-        let written = Written { uid: pod.uid().to_string(), pod: pod.full_name().to_string(), ending, status };
-        let record: Arc<str> = match serde_json::to_string(&written) {
-            Ok(record) => record.into(),
+        let over = Over { uid: pod.uid().to_string(), pod: pod.full_name().to_string(), status };
+        let line = match ending {
+            Ending::Rejected => Line::Rejected(over),
+            Ending::Ended => Line::Ended(over),
+        };
+        let record = match line.to_record() {
+            Ok(record) => record,
             Err(error) => {
                 tracing::error!(pod = %pod.full_name(), %error, "the end of a pod cannot be written down");
                 return false;
@@ -152,8 +219,8 @@ impl Journal {
         if state.entries.get(pod.uid()).is_some_and(|known| known.record == record) {
             return false;
         }
-        state.entries.insert(pod.uid().clone(), Entry { ending, record });
-        state.version += 1;
+        state.entries.insert(pod.uid().clone(), Entry { ending, record: record.clone() });
+        state.line(record);
         drop(state);
         self.changed.notify_one();
         true
@@ -162,11 +229,15 @@ impl Journal {
     /// Forgets the pods of which `keep` says no.
     pub fn retain(&self, mut keep: impl FnMut(&PodUid) -> bool) {
         let mut state = self.state.lock();
-        let before = state.entries.len();
-        state.entries.retain(|uid, _| keep(uid));
-        if state.entries.len() < before {
-            state.version += 1;
-            drop(state);
+        let gone: Vec<PodUid> = state.entries.extract_if(.., |uid, _| !keep(uid)).map(|(uid, _)| uid).collect();
+        for uid in &gone {
+            match (Line::<()>::Forgotten { uid: uid.to_string() }).to_record() {
+                Ok(record) => state.line(record),
+                Err(error) => tracing::error!(%uid, %error, "that a pod is forgotten cannot be written down"),
+            }
+        }
+        drop(state);
+        if !gone.is_empty() {
             self.changed.notify_one();
         }
     }
@@ -193,12 +264,12 @@ impl Journal {
         let mut written = 0;
         let mut failing = false;
         loop {
-            let (version, records) = self.records();
-            if version == written {
+            let Some((version, write)) = self.take_after(written) else {
                 self.changed.notified().await;
                 continue;
-            }
-            match self.save(records).await {
+            };
+            let appended = matches!(write, Write::Append(_));
+            match self.write(write).await {
                 Ok(()) => {
                     if failing {
                         tracing::info!("the journal is written again");
@@ -207,6 +278,12 @@ impl Journal {
                     self.settle(version);
                 }
                 Err(error) => {
+                    // Nobody knows what of it is there.
+                    self.state.lock().unwritten = None;
+                    if appended {
+                        tracing::debug!(%error, "the journal is written anew");
+                        continue;
+                    }
                     if !failing {
                         tracing::error!(
                             %error,
@@ -223,9 +300,14 @@ impl Journal {
     }
 
     /// A store that panics has failed.
-    async fn save(&self, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
-        let saved = AssertUnwindSafe(async { self.store.save(records).await }).catch_unwind().await;
-        saved.unwrap_or_else(|_| {
+    async fn write(&self, write: Write) -> Result<(), CheckpointError> {
+        let done = async {
+            match write {
+                Write::Append(records) => self.store.append(records).await,
+                Write::Save(records) => self.store.save(records).await,
+            }
+        };
+        AssertUnwindSafe(done).catch_unwind().await.unwrap_or_else(|_| {
             Err(CheckpointError { path: "the journal's store".into(), error: "it panicked".to_owned() })
         })
     }
@@ -248,9 +330,10 @@ impl Journal {
         self.told.notify_waiters();
     }
 
-    fn records(&self) -> (u64, Vec<Arc<str>>) {
-        let state = self.state.lock();
-        (state.version, state.entries.values().map(|entry| entry.record.clone()).collect())
+    /// What changed after a version, and which one that makes.
+    fn take_after(&self, written: u64) -> Option<(u64, Write)> {
+        let mut state = self.state.lock();
+        (state.version > written).then(|| (state.version, state.take()))
     }
 }
 

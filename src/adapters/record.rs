@@ -1,7 +1,8 @@
 //! Files with a checksum, replaced atomically.
 //!
-//! A record is one line of header, `podwright 1 <checksum in hex>`, and what it says, which is JSON mostly. The checksum
-//! tells a torn or edited file from a good one; it is no protection against malice, which the directory's mode is for.
+//! A record is one line of header, `podwright 1 <checksum in hex>`, and what it says in JSON. The checksum tells a torn or edited
+//! file from a good one; it is no protection against malice, which the directory's mode is for. In a file that grows each line
+//! has a checksum of its own.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -32,8 +33,6 @@ pub enum Damage {
     Short,
     #[error("the checksum does not match")]
     Checksum,
-    #[error("it is no text")]
-    Text,
     #[error("{}", plain(&.0.to_string(), 300))]
     Content(serde_json::Error),
 }
@@ -76,17 +75,6 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReadError> {
     decode(&bytes(path)?).map_err(|what| ReadError::Damaged { path: path.into(), what })
 }
 
-/// Reads a record of lines.
-pub fn read_lines(path: &Path) -> Result<Vec<String>, ReadError> {
-    lines(&bytes(path)?).map_err(|what| ReadError::Damaged { path: path.into(), what })
-}
-
-/// The lines of a record that bytes hold, or what is wrong with them.
-pub fn lines(bytes: &[u8]) -> Result<Vec<String>, Damage> {
-    let text = std::str::from_utf8(unseal(bytes)?).map_err(|_| Damage::Text)?;
-    Ok(text.split_terminator('\n').map(str::to_owned).collect())
-}
-
 fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
     std::fs::read(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ReadError::Missing(path.into()),
@@ -119,6 +107,17 @@ fn unseal(bytes: &[u8]) -> Result<&[u8], Damage> {
         return Err(Damage::Checksum);
     }
     Ok(json)
+}
+
+/// A line that is a record of its own: the checksum, and what it says.
+pub fn seal_line(text: &str) -> String {
+    format!("{:016x} {text}\n", checksum(text.as_bytes()))
+}
+
+/// What a line says, given without its end; none if that is not what was written.
+pub fn unseal_line(line: &[u8]) -> Option<&str> {
+    let (sum, text) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+    (sum == format!("{:016x}", checksum(text.as_bytes()))).then_some(text)
 }
 
 /// Makes the entry of a file in its directory survive a loss of power.

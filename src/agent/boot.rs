@@ -34,15 +34,14 @@ fn look_at(boot_id: &Path, root: &Path) -> io::Result<Boot> {
     let named = |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let now = fs::read_to_string(boot_id).map_err(|error| named(boot_id, error))?;
     let kept = root.join(KEPT);
-    let boot = match record::read_lines(&kept) {
-        Ok(lines) if lines.first().is_some_and(|last| last == now.trim()) => return Ok(Boot::Same),
+    let boot = match record::read::<String>(&kept) {
+        Ok(last) if last == now.trim() => return Ok(Boot::Same),
         Ok(_) => Boot::Another,
         // One that is damaged was written before the machine went down.
         Err(error) if error.is_missing() => Boot::First,
         Err(_) => Boot::Another,
     };
-    record::replace(&kept, &record::seal(now.trim().as_bytes()), Durability::Disk)
-        .map_err(|error| named(&kept, error))?;
+    record::write(&kept, &now.trim(), Durability::Disk).map_err(|error| named(&kept, error))?;
     Ok(boot)
 }
 

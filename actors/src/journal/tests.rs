@@ -7,33 +7,50 @@ use tokio::time::Instant;
 use super::*;
 use crate::testing::pod;
 
-/// Takes a second for each save, or nothing.
+/// Takes a second for each write, or nothing.
 #[derive(Default)]
 struct Slow {
-    saved: Mutex<Vec<Vec<String>>>,
+    kept: Mutex<Vec<String>>,
+    /// How many records each write had, and whether they were all.
+    writes: Mutex<Vec<(bool, usize)>>,
     broken: AtomicBool,
+    cannot_append: AtomicBool,
     stuck: AtomicBool,
+}
+
+impl Slow {
+    async fn write(&self, all: bool, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
+        sleep(Duration::from_secs(1)).await;
+        if self.stuck.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        assert!(records.iter().all(|record| !record.contains('\n')));
+        let mut kept = self.kept.lock();
+        if all {
+            kept.clear();
+        } else if self.cannot_append.load(Ordering::Relaxed) {
+            kept.extend(records.first().map(|record| record.to_string()));
+        }
+        if self.broken.load(Ordering::Relaxed) || !all && self.cannot_append.load(Ordering::Relaxed) {
+            return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
+        }
+        self.writes.lock().push((all, records.len()));
+        kept.extend(records.iter().map(|record| record.to_string()));
+        Ok(())
+    }
 }
 
 impl Checkpoint for Slow {
     fn load(&self) -> Result<Vec<String>, CheckpointError> {
-        Ok(self.saved.lock().last().cloned().unwrap_or_default())
+        Ok(self.kept.lock().clone())
     }
 
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        async move {
-            sleep(Duration::from_secs(1)).await;
-            if self.stuck.load(Ordering::Relaxed) {
-                std::future::pending::<()>().await;
-            }
-            assert!(records.iter().all(|record| !record.contains('\n')));
-            if self.broken.load(Ordering::Relaxed) {
-                return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
-            }
-            self.saved.lock().push(records.iter().map(|record| record.to_string()).collect());
-            Ok(())
-        }
-        .boxed()
+        self.write(true, records).boxed()
+    }
+
+    fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.write(false, records).boxed()
     }
 }
 
@@ -89,8 +106,66 @@ async fn what_comes_while_the_disk_works_goes_there_together() {
         }
     });
     futures_util::future::join_all(ends).await;
-    assert_eq!(store.saved.lock().iter().map(Vec::len).collect::<Vec<_>>(), [1, 1000]);
+    assert_eq!(*store.writes.lock(), [(true, 1), (false, 999)]);
     assert_eq!(begin.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_change_costs_does_not_grow_with_what_is_kept() {
+    let store = Arc::new(Slow::default());
+    let (journal, _) = open(&store);
+    let note = async |n: u32| {
+        journal.note(&pod(&format!("p{n}")).build(), Ending::Ended, &failed("x"));
+        journal.settled().await;
+    };
+    for n in 0..500 {
+        note(n).await;
+    }
+    // Each comes, and goes again at once.
+    for n in 500..1500 {
+        note(n).await;
+        journal.retain(|uid| uid.to_string() != format!("p{n}"));
+        journal.settled().await;
+    }
+    assert_eq!(open(&store).1.len(), 500);
+    let writes = store.writes.lock().clone();
+    let written: usize = writes.iter().map(|(_, records)| records).sum();
+    assert!(written < 3 * 2500, "{written} lines for 2,500 changes");
+    let largest = writes.iter().filter(|(all, _)| !all).map(|(_, records)| *records).max();
+    assert_eq!(largest, Some(1));
+    assert!(store.kept.lock().len() <= 2 * 500 + SPARE, "it does not grow with time");
+
+    journal.retain(|_| false);
+    journal.settled().await;
+    assert_eq!(store.kept.lock().len(), 0, "nothing is said of each of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_that_cannot_be_appended_are_saved_with_all_others() {
+    let store = Arc::new(Slow::default());
+    let (journal, _) = open(&store);
+    for (name, cannot) in [("a", false), ("b", false), ("c", true), ("d", false)] {
+        store.cannot_append.store(cannot, Ordering::Relaxed);
+        journal.note(&pod(name).build(), Ending::Ended, &failed("x"));
+        journal.settled().await;
+        assert!(open(&store).1.iter().any(|(uid, _)| *uid == name.into()), "{name} is on disk once it is told");
+    }
+    assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 3), (false, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_before_wrote_is_not_appended_to() {
+    let store = Arc::new(Slow::default());
+    let (journal, _) = open(&store);
+    for name in ["a", "b"] {
+        journal.note(&pod(name).build(), Ending::Ended, &failed("x"));
+        journal.settled().await;
+    }
+    let (journal, _) = open(&store);
+    journal.retain(|uid| *uid == "a".into());
+    journal.settled().await;
+    assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 1)]);
+    assert_eq!(open(&store).1, [("a".into(), failed("x"))]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,13 +188,41 @@ async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
     let begin = Instant::now();
     journal.settled().await;
     assert_eq!(begin.elapsed(), PATIENCE);
+    // However long that goes on, no more is remembered than what counts.
+    for n in 0..2000 {
+        journal.note(&pod("c").build(), Ending::Ended, &failed(&n.to_string()));
+        assert!(journal.state.lock().unwritten.as_ref().is_none_or(|lines| lines.len() <= 2 * 3 + SPARE));
+    }
+}
+
+#[test]
+fn the_last_line_of_a_pod_counts() {
+    let over = |uid: &str, reason: &str| {
+        format!(r#"{{"ending":"Ended","uid":"{uid}","pod":"n/p","status":{{"phase":"Failed","reason":"{reason}"}}}}"#)
+    };
+    let forgotten = |uid: &str| format!(r#"{{"ending":"Forgotten","uid":"{uid}"}}"#);
+    let store = Slow::default();
+    *store.kept.lock() = vec![
+        over("a", "1"),
+        over("b", "1"),
+        over("c", "1"),
+        over("a", "2"),
+        forgotten("b"),
+        forgotten("c"),
+        over("c", "2"),
+        forgotten("d"),
+    ];
+    let (_, statuses) = Journal::open(Arc::new(store)).unwrap();
+    let reasons: Vec<_> =
+        statuses.iter().map(|(uid, status)| (uid.to_string(), status.reason.clone().unwrap())).collect();
+    assert_eq!(reasons, [("a", "2"), ("c", "2")].map(|(uid, reason)| (uid.to_owned(), reason.to_owned())));
 }
 
 #[test]
 fn an_entry_that_cannot_be_read_costs_no_other() {
     let good = |uid: &str| format!(r#"{{"uid":"{uid}","pod":"n/p","ending":"Ended","status":{{"phase":"Failed"}}}}"#);
     let store = Slow::default();
-    store.saved.lock().push(vec![good("a"), r#"{"uid":"b","ending":"Vanished"}"#.into(), "x".into(), good("c")]);
+    *store.kept.lock() = vec![good("a"), r#"{"uid":"b","ending":"Vanished"}"#.into(), "x".into(), good("c")];
     let (journal, statuses) = Journal::open(Arc::new(store)).unwrap();
     assert_eq!(statuses.len(), 2);
     assert_eq!(journal.ending(&"b".into()), None);

@@ -7,8 +7,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 /// Keeps records over crashes of the process and of the machine.
+///
+/// A record has no line break. One call is made at a time.
 pub trait Checkpoint: Send + Sync + 'static {
-    /// The records that were saved last; none if none were. Called once, before the first save. Blocks.
+    /// The records that are kept, in their order; none if none are. Called once, before all else. Blocks.
     ///
     /// What is damaged is put aside and told of, and does not keep the node from starting.
     ///
@@ -16,9 +18,13 @@ pub trait Checkpoint: Send + Sync + 'static {
     /// [`CheckpointError`] if what may be there cannot be read now: it must not be replaced by what is known without it.
     fn load(&self) -> Result<Vec<String>, CheckpointError>;
 
-    /// Replaces all records, wholly or not at all. Once it succeeded they outlive a loss of power. A record has no line
-    /// break. One call is made at a time.
+    /// Replaces all records, wholly or not at all. Once it succeeded they outlive a loss of power.
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>>;
+
+    /// Adds records behind those that [`save`](Checkpoint::save) left, at a cost that does not depend on how many these are.
+    /// Once it succeeded they outlive a loss of power. If it did not, or there was a crash, the first few may be there and the
+    /// others not; the next call is one of `save` then.
+    fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>>;
 }
 
 /// Records could not be written, or read.
@@ -41,6 +47,10 @@ impl Checkpoint for NoCheckpoint {
     }
 
     fn save(&self, _: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn append(&self, _: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         async { Ok(()) }.boxed()
     }
 }

@@ -32,11 +32,11 @@ async fn a_pod_that_was_refused_stays_so_though_the_agent_was_killed_and_there_i
     agent.crash().await;
 
     // A damaged journal stops nobody, and says where it is.
-    fs::write(place.root().join("journal"), "podwright 1 0123456789abcdef\nnonsense").unwrap();
+    fs::write(place.root().join("journal"), "0123456789abcdef nonsense\n").unwrap();
     let agent = place.start(&[]).await;
     agent.ready("b-n1").await;
-    let line = agent.says("the journal is lost").await;
-    assert!(line.contains("journal.corrupt") && line.contains("checksum"), "{line}");
+    let line = agent.says("the journal is damaged").await;
+    assert!(line.contains("journal.corrupt") && line.contains("damaged=1"), "{line}");
     assert!(place.root().join("journal.corrupt").exists());
 }
 
@@ -75,7 +75,8 @@ async fn a_pod_that_ended_is_not_run_again_though_nothing_of_its_containers_is_l
     place.remove("a.yaml");
     super::harness::eventually("it is forgotten", || async {
         let journal = fs::read_to_string(place.root().join("journal")).unwrap();
-        (agent.named("a-n1").is_empty() && !journal.contains("default/a-n1")).then_some(())
+        let forgotten = !journal.contains("default/a-n1") || journal.contains("Forgotten");
+        (agent.named("a-n1").is_empty() && forgotten).then_some(())
     })
     .await;
     place.put("a.yaml", &manifest("a", &script(0), NEVER));
@@ -90,8 +91,8 @@ async fn another_boot_is_told_of_once() {
     assert!(agent.line("started anew").is_none());
     agent.crash().await;
     let boot = fs::read_to_string(place.root().join("boot")).unwrap();
-    assert!(boot.ends_with(fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim()));
-    fs::write(place.root().join("boot"), podwright::adapters::record::seal(b"another")).unwrap();
+    assert!(boot.contains(fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim()));
+    fs::write(place.root().join("boot"), podwright::adapters::record::seal(br#""another""#)).unwrap();
     let agent = place.start(&[]).await;
     agent.says("the machine was started anew since an agent ran here").await;
     agent.crash().await;

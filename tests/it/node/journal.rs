@@ -68,9 +68,9 @@ async fn a_pod_that_ended_is_not_run_again_though_nothing_is_left_of_it() {
     let ended = ["a", "b", "c"].map(|uid| node.status(uid));
     assert_eq!(["a", "b", "c"].map(|uid| node.journal.has(uid)), [true; 3]);
     assert!(!node.journal.has("d"), "it runs");
-    let saves = node.journal.saves();
+    let writes = node.journal.writes();
     node.wait(300.0).await;
-    assert_eq!(node.journal.saves(), saves, "nothing is written for pods that run or are done");
+    assert_eq!(node.journal.writes(), writes, "nothing is written for pods that run or are done");
 
     let later = next(&node.journal);
     deliver(&later, &pods).await;
@@ -126,7 +126,7 @@ async fn what_nobody_wants_any_more_is_forgotten() {
     later.wait(10.0).await;
     assert_eq!(["a", "b"].map(|uid| later.journal.has(uid)), [true, false]);
     deliver(&later, &[]).await;
-    assert_eq!(later.journal.records(), [""; 0]);
+    assert!(!later.journal.has("a"));
     // From then on it is a pod like any other.
     later.runtime.script("done", Script::ends(1.0, 0));
     deliver(&later, std::slice::from_ref(&done)).await;

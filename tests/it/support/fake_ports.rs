@@ -21,7 +21,7 @@ use podwright_actors::ports::{
 pub(crate) struct FakeJournal {
     records: Mutex<Vec<String>>,
     broken: AtomicBool,
-    saves: AtomicUsize,
+    writes: AtomicUsize,
     slow: AtomicU64,
 }
 
@@ -31,29 +31,47 @@ impl FakeJournal {
         self.records.lock().clone()
     }
 
-    /// Whether something is kept of a pod.
+    /// Whether something is kept of a pod: its last record counts.
     pub(crate) fn has(&self, uid: &str) -> bool {
         let uid = format!("\"uid\":\"{uid}\"");
-        self.records.lock().iter().any(|record| record.contains(&uid))
+        let records = self.records.lock();
+        records.iter().rfind(|record| record.contains(&uid)).is_some_and(|record| !record.contains("\"Forgotten\""))
     }
 
     pub(crate) fn plant(&self, record: &str) {
         self.records.lock().push(record.to_owned());
     }
 
-    /// Nothing can be saved, or can be again.
+    /// Nothing can be written, or can be again.
     pub(crate) fn broken(&self, broken: bool) {
         self.broken.store(broken, Ordering::Relaxed);
     }
 
-    /// Each save takes so many milliseconds.
+    /// Each write takes so many milliseconds.
     pub(crate) fn slow(&self, millis: u64) {
         self.slow.store(millis, Ordering::Relaxed);
     }
 
-    /// How often something was saved.
-    pub(crate) fn saves(&self) -> usize {
-        self.saves.load(Ordering::Relaxed)
+    /// How often something was written.
+    pub(crate) fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    async fn write(&self, all: bool, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
+        let slow = self.slow.load(Ordering::Relaxed);
+        if slow > 0 {
+            tokio::time::sleep(Duration::from_millis(slow)).await;
+        }
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
+        }
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let mut kept = self.records.lock();
+        if all {
+            kept.clear();
+        }
+        kept.extend(records.iter().map(|record| record.to_string()));
+        Ok(())
     }
 }
 
@@ -63,19 +81,11 @@ impl Checkpoint for FakeJournal {
     }
 
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        async move {
-            let slow = self.slow.load(Ordering::Relaxed);
-            if slow > 0 {
-                tokio::time::sleep(Duration::from_millis(slow)).await;
-            }
-            if self.broken.load(Ordering::Relaxed) {
-                return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
-            }
-            self.saves.fetch_add(1, Ordering::Relaxed);
-            *self.records.lock() = records.iter().map(|record| record.to_string()).collect();
-            Ok(())
-        }
-        .boxed()
+        self.write(true, records).boxed()
+    }
+
+    fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.write(false, records).boxed()
     }
 }
 
