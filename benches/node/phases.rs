@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus};
+use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::containers::perform::ContainersConfig;
@@ -13,12 +14,13 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::image_gc::ImageGcPolicy;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Clock, ContainerRuntime, NoCheckpoint, SourceKind, SourceSet, TokioClock};
+use podwright_actors::ports::{Clock, ContainerRuntime, SourceKind, SourceSet, TokioClock};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
 use podwright_metrics::{Format, Metrics};
 use serde_json::{Map, Value};
+use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::marks::{Mark, Marks};
@@ -47,6 +49,8 @@ struct Bed {
     marks: Arc<Marks>,
     figures: Map<String, Value>,
     n: usize,
+    /// Where its journal is.
+    _dir: TempDir,
 }
 
 async fn live(n: usize, idle: Duration) -> Map<String, Value> {
@@ -117,6 +121,7 @@ fn objects(n: usize, edit: impl Fn(&mut Pod)) -> Vec<Arc<PodObject>> {
 
 impl Bed {
     fn start(n: usize, marks: Arc<Marks>) -> Bed {
+        let dir = TempDir::new().expect("a directory can be made");
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let runtime = SimulatedRuntime::new(SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() });
         let metrics = Metrics::new();
@@ -140,7 +145,7 @@ impl Bed {
             runtime: Arc::new(Watched { runtime: runtime.clone(), marks: marks.clone() }),
             network: Arc::new(runtime.network()),
             storage: Arc::new(NoStorage(marks.clone())),
-            journal: Arc::new(NoCheckpoint),
+            journal: Arc::new(FileCheckpoint::new(dir.path().join("journal"))),
             events: Arc::new(NoEvents),
             clock,
             admission: vec![Arc::new(capacity) as Arc<dyn AdmissionHandler>],
@@ -148,7 +153,7 @@ impl Bed {
             recorder: Some(Arc::new(Recorder::new(16 << 20))),
         };
         let node = Node::start(config, ports).expect("threads can be started");
-        Bed { node, runtime, metrics, marks, figures: Map::new(), n }
+        Bed { _dir: dir, node, runtime, metrics, marks, figures: Map::new(), n }
     }
 
     fn figure(&mut self, name: &str, value: f64) {
