@@ -43,7 +43,7 @@ fn parse(file: &[u8]) -> Found {
 }
 
 fn lines(records: &[impl AsRef<str>]) -> Vec<u8> {
-    records.iter().flat_map(|record| record::seal_line(record.as_ref()).into_bytes()).collect()
+    records.iter().map(|record| record::seal_line(record.as_ref())).collect::<String>().into_bytes()
 }
 
 impl FileCheckpoint {
