@@ -7,12 +7,12 @@
 //!  housekeeping: not needed ─> retain ──┘  Checkpoint::append; ::save now and then
 //! ```
 //!
-//! There is an entry for as long as the pod's status is kept: until no source wants the pod and nothing of it is left. While
-//! one write is under way others gather for the next, so that a thousand pods that end together cost two. The next agent
-//! takes the statuses up where this one left them, and starts none of these pods.
+//! There is an entry for as long as the pod's status is kept: until no source wants the pod and nothing of it is left.
+//! While one write is under way others gather for the next, so that a thousand pods that end together cost two. The next
+//! agent takes the statuses up where this one left them, and starts none of these pods.
 //!
-//! What changed is appended, and of a pod the last line counts. Once there are twice as many lines as entries all entries are
-//! saved anew: what a change costs does not grow with the number of entries, and the file does not grow with time.
+//! What changed is appended, and of a pod the last line counts. Once there are more than twice as many lines as entries, and
+//! a few, all entries are saved anew: what a change costs does not grow with their number, and the file not with time.
 //!
 //! A disk that takes nothing holds up nobody for long: it is told of, what is decided stands, and the writer goes on trying.
 
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// How a pod came to be over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It was refused, and nothing of it was ever made.
     Rejected,
@@ -98,8 +98,17 @@ struct State {
     version: u64,
     /// How many lines the store has.
     lines: usize,
-    /// Lines that are still to be appended; none if all entries are to be saved.
-    unwritten: Option<Vec<Arc<str>>>,
+    unwritten: Unwritten,
+}
+
+/// What the store does not have.
+#[derive(Debug, Default)]
+enum Unwritten {
+    /// Nobody knows: all entries are to be saved.
+    #[default]
+    All,
+    /// These lines.
+    Lines(Vec<Arc<str>>),
 }
 
 #[derive(Debug)]
@@ -120,25 +129,25 @@ impl State {
         2 * self.entries.len() + SPARE
     }
 
-    /// A line is to be written.
-    fn line(&mut self, record: Arc<str>) {
+    /// Takes note of a line that is to be written.
+    fn push(&mut self, record: Arc<str>) {
         self.version += 1;
         let limit = self.limit();
-        // A disk that is stuck for hours does not fill the memory.
-        self.unwritten = self.unwritten.take().filter(|lines| lines.len() < limit);
-        if let Some(lines) = &mut self.unwritten {
-            lines.push(record);
+        match &mut self.unwritten {
+            Unwritten::Lines(lines) if lines.len() < limit => lines.push(record),
+            // A disk that is stuck for hours does not fill the memory.
+            unwritten => *unwritten = Unwritten::All,
         }
     }
 
     /// What to write, which is taken to be written then.
     fn take(&mut self) -> Write {
-        match self.unwritten.replace(Vec::new()) {
-            Some(lines) if self.lines + lines.len() <= self.limit() => {
+        match std::mem::replace(&mut self.unwritten, Unwritten::Lines(Vec::new())) {
+            Unwritten::Lines(lines) if self.lines + lines.len() <= self.limit() => {
                 self.lines += lines.len();
                 Write::Append(lines)
             }
-            _ => {
+            Unwritten::Lines(_) | Unwritten::All => {
                 self.lines = self.entries.len();
                 Write::Save(self.entries.values().map(|entry| entry.record.clone()).collect())
             }
@@ -220,7 +229,7 @@ impl Journal {
             return false;
         }
         state.entries.insert(pod.uid().clone(), Entry { ending, record: record.clone() });
-        state.line(record);
+        state.push(record);
         drop(state);
         self.changed.notify_one();
         true
@@ -232,7 +241,7 @@ impl Journal {
         let gone: Vec<PodUid> = state.entries.extract_if(.., |uid, _| !keep(uid)).map(|(uid, _)| uid).collect();
         for uid in &gone {
             match (Line::<()>::Forgotten { uid: uid.to_string() }).to_record() {
-                Ok(record) => state.line(record),
+                Ok(record) => state.push(record),
                 Err(error) => tracing::error!(%uid, %error, "that a pod is forgotten cannot be written down"),
             }
         }
@@ -279,7 +288,7 @@ impl Journal {
                 }
                 Err(error) => {
                     // Nobody knows what of it is there.
-                    self.state.lock().unwritten = None;
+                    self.state.lock().unwritten = Unwritten::All;
                     if appended {
                         tracing::debug!(%error, "the journal is written anew");
                         continue;

@@ -1,7 +1,8 @@
-//! Records that outlive the agent, in one file: a line each, with a checksum.
+//! Records that outlive the agent, in one file: a line each, with a checksum, below one that says how many of them were saved
+//! at once. The lines behind those were appended.
 //!
-//! A line that an agent was killed in, or the machine, has no end; nobody was told of it, and it does not count. Any other line that
-//! is not as it was written is damage.
+//! The last line has no end if an agent was killed in it, or its disk was full; nobody was told of it, and it does not count. All
+//! else that is not as it was written is damage.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -12,8 +13,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ports::{Checkpoint, CheckpointError};
 
-use super::record::{self, Durability};
+use super::record::{self, Durability, ReadError};
 
+/// What the first line says before the number of those that were saved. The number tells the version of the format.
+const HEADER: &str = "podwright journal 2 ";
 /// Suffix of what is kept of a damaged file.
 const CORRUPT: &str = "corrupt";
 
@@ -26,24 +29,28 @@ pub struct FileCheckpoint {
 /// What a file holds.
 struct Found {
     records: Vec<String>,
-    /// Whole lines that nobody wrote like that.
-    damaged: usize,
+    damaged: bool,
 }
 
 fn parse(file: &[u8]) -> Found {
-    let mut found = Found { records: Vec::new(), damaged: 0 };
-    for line in file.split_inclusive(|byte| *byte == b'\n') {
-        match line.strip_suffix(b"\n").map(record::unseal_line) {
-            Some(Some(record)) => found.records.push(record.to_owned()),
-            Some(None) => found.damaged += 1,
-            None => {}
-        }
+    let mut lines = file.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")).peekable();
+    let header = |line: &&[u8]| record::unseal_line(line)?.strip_prefix(HEADER)?.parse::<usize>().ok();
+    let saved = lines.peek().and_then(header);
+    if saved.is_some() {
+        lines.next();
     }
-    found
+    let lines: Vec<_> = lines.map(record::unseal_line).collect();
+    let damaged = saved.is_none_or(|saved| lines.len() < saved) || lines.contains(&None);
+    Found { records: lines.into_iter().flatten().map(str::to_owned).collect(), damaged }
 }
 
-fn lines(records: &[impl AsRef<str>]) -> Vec<u8> {
-    records.iter().map(|record| record::seal_line(record.as_ref())).collect::<String>().into_bytes()
+fn lines(records: &[impl AsRef<str>]) -> String {
+    records.iter().map(|record| record::seal_line(record.as_ref())).collect()
+}
+
+/// A file with nothing behind what is saved at once.
+fn whole(records: &[impl AsRef<str>]) -> String {
+    record::seal_line(&format!("{HEADER}{}", records.len())) + &lines(records)
 }
 
 impl FileCheckpoint {
@@ -56,12 +63,35 @@ impl FileCheckpoint {
         CheckpointError { path: self.path.to_path_buf(), error: error.to_string() }
     }
 
-    /// Keeps the damaged file for whoever can make sense of it, and goes on with what is good of it. Answers with where it is.
-    fn put_aside(&self, file: &[u8], good: &[String]) -> io::Result<PathBuf> {
+    /// Gives the damaged file a second name, for whoever can make sense of it. It keeps that when it is replaced.
+    fn keep_aside(&self, aside: &Path) -> io::Result<()> {
+        let temp = aside.with_extension("corrupt.tmp");
+        match fs::remove_file(&temp) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::hard_link(&self.path, &temp)?;
+        fs::rename(&temp, aside)?;
+        // Where both names are those of one file the other name stays.
+        let _ = fs::remove_file(&temp);
+        record::sync_parent(aside)
+    }
+
+    /// Tells of damage, and goes on with what is good.
+    fn mend(&self, good: &[String]) {
         let aside = self.path.with_extension(CORRUPT);
-        record::replace(&aside, file, Durability::Disk)?;
-        record::replace(&self.path, &lines(good), Durability::Disk)?;
-        Ok(aside)
+        let kept = match self.keep_aside(&aside) {
+            Ok(()) => format!("as it was found it is in {}", aside.display()),
+            Err(error) => format!("it cannot be kept as {}: {error}", aside.display()),
+        };
+        tracing::error!(
+            path = %self.path.display(), good = good.len(), kept,
+            "the journal is damaged, and the agent goes on with its good lines: pods that were refused or have ended may \
+             run again, and one that came back since may be held for what it was; take away the manifests of those"
+        );
+        if let Err(error) = record::replace(&self.path, whole(good).as_bytes(), Durability::Disk) {
+            tracing::warn!(path = %self.path.display(), %error, "the damaged journal is not replaced yet");
+        }
     }
 
     fn blocking<'a>(
@@ -79,36 +109,29 @@ impl FileCheckpoint {
 
 impl Checkpoint for FileCheckpoint {
     fn load(&self) -> Result<Vec<String>, CheckpointError> {
-        let file = match fs::read(&self.path) {
+        let file = match record::bytes(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(ReadError::Missing(_)) => return Ok(Vec::new()),
             // It is most likely whole: the next agent may be able to read it.
-            Err(error) => return Err(self.error(error)),
+            Err(ReadError::Io { path, error }) => return Err(CheckpointError { path, error: error.to_string() }),
+            Err(error @ ReadError::Damaged { .. }) => return Err(self.error(error)),
         };
         let Found { records, damaged } = parse(&file);
-        if damaged > 0 {
-            let aside = match self.put_aside(&file, &records) {
-                Ok(aside) => format!("as it was found it is in {}", aside.display()),
-                Err(error) => format!("it cannot be kept aside: {error}"),
-            };
-            tracing::error!(
-                path = %self.path.display(), damaged, good = records.len(), %aside,
-                "the journal is damaged, and the agent goes on with the good lines: pods that the others tell of may run \
-                 again; take away the manifests of those that must not"
-            );
+        if damaged {
+            self.mend(&records);
         }
         Ok(records)
     }
 
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.blocking(move |path| record::replace(path, &lines(&records), Durability::Disk))
+        self.blocking(move |path| record::replace(path, whole(&records).as_bytes(), Durability::Disk))
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.blocking(move |path| {
             // One that is no longer there is to be saved as a whole.
             let mut file = OpenOptions::new().append(true).open(path)?;
-            file.write_all(&lines(&records))?;
+            file.write_all(lines(&records).as_bytes())?;
             file.sync_data()
         })
     }
@@ -141,42 +164,60 @@ mod tests {
         assert_eq!(store.load().unwrap(), ["c", "d", "c", "e"]);
     }
 
+    /// Loads a file, and says whether it was found to be damaged.
+    fn load(store: &FileCheckpoint, file: &[u8]) -> (Vec<String>, bool) {
+        let aside = store.path.with_extension(CORRUPT);
+        let _none = fs::remove_file(&aside);
+        fs::write(&store.path, file).unwrap();
+        let records = store.load().unwrap();
+        let damaged = aside.exists();
+        if damaged {
+            assert_eq!(fs::read(&aside).unwrap(), file, "for whoever can make sense of it");
+            fs::remove_file(&aside).unwrap();
+        }
+        assert_eq!((store.load().unwrap(), aside.exists()), (records.clone(), false), "it is told once");
+        (records, damaged)
+    }
+
     #[tokio::test]
-    async fn of_an_append_that_was_cut_short_the_whole_lines_count() {
+    async fn of_an_append_that_was_cut_short_the_whole_lines_count_and_a_save_cannot_be() {
         let (_dir, store) = store();
         store.save(records(&["a"])).await.unwrap();
-        let before = fs::read(&store.path).unwrap().len();
+        let saved = fs::read(&store.path).unwrap().len();
         store.append(records(&["bb", "cc"])).await.unwrap();
         let file = fs::read(&store.path).unwrap();
-        let line = (file.len() - before) / 2;
-        for end in before..=file.len() {
-            fs::write(&store.path, &file[..end]).unwrap();
-            let expected = &["a", "bb", "cc"][..1 + (end - before) / line];
-            assert_eq!(store.load().unwrap(), expected, "{end}");
-            assert!(!store.path.with_extension(CORRUPT).exists(), "nothing is wrong with it");
+        let line = (file.len() - saved) / 2;
+        for end in 0..saved {
+            assert_eq!(load(&store, &file[..end]), (vec![], true), "{end}");
+        }
+        for end in saved..=file.len() {
+            let expected = ["a", "bb", "cc"].map(str::to_owned)[..1 + (end - saved) / line].to_vec();
+            assert_eq!(load(&store, &file[..end]), (expected, false), "{end}");
         }
     }
 
     #[tokio::test]
     async fn what_is_damaged_is_kept_aside_and_costs_no_other_line() {
         let (_dir, store) = store();
-        store.save(records(&["aa", "bb", "cc"])).await.unwrap();
+        store.save(records(&["aa", "bb"])).await.unwrap();
+        store.append(records(&["cc"])).await.unwrap();
         let good = fs::read(&store.path).unwrap();
-        let line = good.len() / 3;
-        for at in line..2 * line {
+        let ends: Vec<usize> = (0..good.len()).filter(|at| good[*at] == b'\n').collect();
+        // What is lost if a byte of that line is another one, or its end.
+        let lost =
+            [(&[""; 0][..], &["aa"][..]), (&["aa"], &["aa", "bb"]), (&["bb"], &["bb", "cc"]), (&["cc"], &["cc"])];
+        for (at, bit) in (0..good.len()).flat_map(|at| [(at, 1), (at, 0x80)]) {
+            let line = ends.iter().position(|end| at <= *end).unwrap();
+            let lost = if at == ends[line] { lost[line].1 } else { lost[line].0 };
             let mut bad = good.clone();
-            bad[at] ^= 0x80;
-            fs::write(&store.path, &bad).unwrap();
-            // Without its end a line takes the one behind it along.
-            let expected = if at == 2 * line - 1 { &["aa"][..] } else { &["aa", "cc"] };
-            assert_eq!(store.load().unwrap(), expected, "{at}");
-            let aside = store.path.with_extension(CORRUPT);
-            assert_eq!(fs::read(&aside).unwrap(), bad, "for whoever can make sense of it");
-            // That is told once.
-            fs::remove_file(&aside).unwrap();
-            assert_eq!(store.load().unwrap(), expected);
-            assert!(!aside.exists());
+            bad[at] ^= bit;
+            let expected: Vec<_> = ["aa", "bb", "cc"].into_iter().filter(|record| !lost.contains(record)).collect();
+            let (found, damaged) = load(&store, &bad);
+            assert_eq!(found, expected, "{bit} at {at}");
+            // Without its end the last line was never finished.
+            assert_eq!(damaged, at != good.len() - 1, "{bit} at {at}");
         }
+        assert_eq!(load(&store, b"podwright 1 0123456789abcdef\n{}\n"), (vec![], true), "of another version");
     }
 
     #[test]

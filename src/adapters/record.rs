@@ -1,8 +1,8 @@
 //! Files with a checksum, replaced atomically.
 //!
-//! A record is one line of header, `podwright 1 <checksum in hex>`, and what it says in JSON. The checksum tells a torn or edited
-//! file from a good one; it is no protection against malice, which the directory's mode is for. In a file that grows each line
-//! has a checksum of its own.
+//! A record is one line of header, `podwright 1 <checksum in hex>`, and what it says in JSON. The checksum tells a torn or
+//! edited file from a good one; it is no protection against malice, which the directory's mode is for. Where a file grows,
+//! each of its lines has a checksum.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -61,12 +61,18 @@ pub fn write<T: Serialize>(path: &Path, record: &T, durability: Durability) -> i
 /// Replaces a file atomically, whatever it holds.
 pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
     let temp = path.with_extension("tmp");
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temp)?;
-    file.write_all(bytes)?;
-    if durability == Durability::Disk {
-        file.sync_data()?;
-    }
-    std::fs::rename(&temp, path)?;
+    let written = || {
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temp)?;
+        file.write_all(bytes)?;
+        if durability == Durability::Disk {
+            file.sync_data()?;
+        }
+        std::fs::rename(&temp, path)
+    };
+    written().inspect_err(|_| {
+        // It would only take the room that is missing.
+        let _ = std::fs::remove_file(&temp);
+    })?;
     if durability == Durability::Disk { sync_parent(path) } else { Ok(()) }
 }
 
@@ -75,7 +81,8 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReadError> {
     decode(&bytes(path)?).map_err(|what| ReadError::Damaged { path: path.into(), what })
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
+/// Reads what a file holds, whatever that is.
+pub fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
     std::fs::read(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ReadError::Missing(path.into()),
         _ => ReadError::Io { path: path.into(), error },
@@ -94,7 +101,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
 
 /// Puts the header before what a record says.
 pub fn seal(json: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("{MAGIC}{:016x}\n", checksum(json)).into_bytes();
+    let mut bytes = format!("{MAGIC}{}\n", checksum(json)).into_bytes();
     bytes.extend_from_slice(json);
     bytes
 }
@@ -103,21 +110,21 @@ fn unseal(bytes: &[u8]) -> Result<&[u8], Damage> {
     let rest = bytes.strip_prefix(MAGIC.as_bytes()).ok_or(Damage::Header)?;
     let line = rest.iter().position(|b| *b == b'\n').ok_or(Damage::Short)?;
     let (sum, json) = (&rest[..line], &rest[line + 1..]);
-    if sum != format!("{:016x}", checksum(json)).as_bytes() {
+    if sum != checksum(json).as_bytes() {
         return Err(Damage::Checksum);
     }
     Ok(json)
 }
 
-/// A line that is a record of its own: the checksum, and what it says.
+/// A line that is a record of its own: the checksum, and what it says, which has no line break.
 pub fn seal_line(text: &str) -> String {
-    format!("{:016x} {text}\n", checksum(text.as_bytes()))
+    format!("{} {text}\n", checksum(text.as_bytes()))
 }
 
 /// What a line says, given without its end; none if that is not what was written.
 pub fn unseal_line(line: &[u8]) -> Option<&str> {
     let (sum, text) = std::str::from_utf8(line).ok()?.split_once(' ')?;
-    (sum == format!("{:016x}", checksum(text.as_bytes()))).then_some(text)
+    (sum == checksum(text.as_bytes())).then_some(text)
 }
 
 /// Makes the entry of a file in its directory survive a loss of power.
@@ -130,9 +137,10 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
 
 const MAGIC: &str = "podwright 1 ";
 
-/// 64-bit FNV-1a.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+/// 64-bit FNV-1a in hex.
+fn checksum(bytes: &[u8]) -> String {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
 }
 
 #[cfg(test)]

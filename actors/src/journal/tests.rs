@@ -78,8 +78,7 @@ async fn what_was_noted_is_found_by_the_next_agent_until_it_is_not_needed() {
     journal.settled().await;
     assert!(!journal.note(&pod("b").build(), Ending::Ended, &failed("Evicted")), "nothing new");
 
-    let (journal, mut statuses) = open(&store);
-    statuses.sort_by(|a, b| a.0.cmp(&b.0));
+    let (journal, statuses) = open(&store);
     assert_eq!(statuses, [("a".into(), failed("OutOfcpu")), ("b".into(), failed("Evicted"))]);
     assert_eq!(
         ["a", "b", "c"].map(|uid| journal.ending(&uid.into())),
@@ -191,7 +190,9 @@ async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
     // However long that goes on, no more is remembered than what counts.
     for n in 0..2000 {
         journal.note(&pod("c").build(), Ending::Ended, &failed(&n.to_string()));
-        assert!(journal.state.lock().unwritten.as_ref().is_none_or(|lines| lines.len() <= 2 * 3 + SPARE));
+        if let Unwritten::Lines(lines) = &journal.state.lock().unwritten {
+            assert!(lines.len() <= 2 * 3 + SPARE);
+        }
     }
 }
 

@@ -21,8 +21,8 @@ pub trait Checkpoint: Send + Sync + 'static {
     /// Replaces all records, wholly or not at all. Once it succeeded they outlive a loss of power.
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
-    /// Adds records behind those that [`save`](Checkpoint::save) left, at a cost that does not depend on how many these are.
-    /// Once it succeeded they outlive a loss of power. If it did not, or there was a crash, the first few may be there and the
+    /// Adds records behind those that [`save`](Checkpoint::save) left, at a cost that does not depend on how many these
+    /// are. Once it succeeded they outlive a loss of power. If it did not, or there was a crash, some may be there and
     /// others not; the next call is one of `save` then.
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>>;
 }

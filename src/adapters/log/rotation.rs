@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader};
+use std::mem::{Discriminant, discriminant};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -118,12 +119,24 @@ pub enum RotateError {
     },
 }
 
+impl RotateError {
+    /// Which file or directory it is about.
+    fn path(&self) -> &Path {
+        match self {
+            RotateError::Io { path, .. } | RotateError::Reopen { path, .. } | RotateError::PutBack { path, .. } => path,
+        }
+    }
+}
+
+/// Which file, and in what way.
+type Failing = (PathBuf, Discriminant<RotateError>);
+
 /// Rotates the logs of a runtime's containers, one after the other.
 pub struct Rotator {
     logs: Arc<dyn WritesLogs>,
     limits: Limits,
-    /// The logs with which something went wrong in the last round, and what was told of it.
-    failing: HashMap<PathBuf, Option<String>>,
+    /// What went wrong in the last round, and what was told of it.
+    failing: HashMap<Failing, Option<String>>,
     /// The next round is the first of this agent.
     first: bool,
 }
@@ -158,8 +171,8 @@ impl Rotator {
         }
     }
 
-    /// Looks at each of these logs once. Answers with what went wrong with which.
-    pub async fn round(&mut self, logs: &[OpenLog]) -> Vec<(PathBuf, RotateError)> {
+    /// Looks at each of these logs once. Answers with what went wrong.
+    pub async fn round(&mut self, logs: &[OpenLog]) -> Vec<RotateError> {
         let tidy = std::mem::take(&mut self.first);
         let mut errors = Vec::new();
         // Hardly ever is there anything to do, and that is found out of all at once.
@@ -168,20 +181,20 @@ impl Rotator {
         let small = move || paths.into_iter().filter(|path| !tidy && is_small(path, limits)).collect();
         let small: HashSet<PathBuf> = tokio::task::spawn_blocking(small).await.unwrap_or_default();
         for log in logs.iter().filter(|log| !small.contains(&log.path)) {
-            if let Err(error) = self.one(log, tidy, &mut errors).await {
-                errors.push((log.path.clone(), error));
-            }
+            let done = self.one(log, tidy, &mut errors).await;
+            errors.extend(done.err());
         }
         errors
     }
 
-    /// What of a round's errors to tell, once. A container that does not go on may have ended in that very moment: that is
-    /// worth a word if it is still there in the next round.
-    pub(super) fn news(&mut self, errors: Vec<(PathBuf, RotateError)>) -> Vec<String> {
+    /// What of a round's errors to tell, once. A container that does not go on may have ended in that very moment: that
+    /// is worth a word if it is still there in the next round.
+    pub(super) fn news(&mut self, errors: Vec<RotateError>) -> Vec<String> {
         let before = std::mem::take(&mut self.failing);
         let mut news = Vec::new();
-        for (path, error) in errors {
-            let known = before.get(&path);
+        for error in errors {
+            let failing = (error.path().to_owned(), discriminant(&error));
+            let known = before.get(&failing);
             let told = match error {
                 RotateError::Reopen { .. } if known.is_none() => None,
                 error => Some(error.to_string()),
@@ -189,18 +202,13 @@ impl Rotator {
             if known.and_then(Option::as_ref) != told.as_ref() {
                 news.extend(told.clone());
             }
-            self.failing.insert(path, told);
+            self.failing.insert(failing, told);
         }
         news
     }
 
     /// What goes wrong with older files stands in nobody's way; it goes to `errors`.
-    async fn one(
-        &self,
-        log: &OpenLog,
-        tidy: bool,
-        errors: &mut Vec<(PathBuf, RotateError)>,
-    ) -> Result<(), RotateError> {
+    async fn one(&self, log: &OpenLog, tidy: bool, errors: &mut Vec<RotateError>) -> Result<(), RotateError> {
         let (path, limits) = (log.path.clone(), self.limits);
         let looked = tokio::task::spawn_blocking(move || look(&path, limits, tidy)).await;
         let looked = looked.unwrap_or_else(|error| Err(failed(&log.path)(io::Error::other(error))))?;
@@ -209,7 +217,7 @@ impl Rotator {
             // An earlier agent went down after it had moved the log away.
             Looked::Missing => None,
             Looked::Moved { to, failed } => {
-                errors.extend(failed.into_iter().map(|error| (log.path.clone(), error)));
+                errors.extend(failed);
                 Some(to)
             }
         };
@@ -218,8 +226,8 @@ impl Rotator {
         let Some(moved) = moved else { return Err(RotateError::Reopen { path, error: reopen }) };
         match renameat_with(CWD, &moved, CWD, &path, RenameFlags::NOREPLACE) {
             Ok(()) => Err(RotateError::Reopen { path, error: reopen }),
-            // It went on after all.
-            Err(rustix::io::Errno::EXIST) => Ok(()),
+            // It went on after all, or its pod is gone and its logs with it.
+            Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(RotateError::PutBack { path, moved, reopen, error: error.into() }),
         }
     }

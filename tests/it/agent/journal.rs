@@ -36,7 +36,7 @@ async fn a_pod_that_was_refused_stays_so_though_the_agent_was_killed_and_there_i
     let agent = place.start(&[]).await;
     agent.ready("b-n1").await;
     let line = agent.says("the journal is damaged").await;
-    assert!(line.contains("journal.corrupt") && line.contains("damaged=1"), "{line}");
+    assert!(line.contains("journal.corrupt") && line.contains("good=0"), "{line}");
     assert!(place.root().join("journal.corrupt").exists());
 }
 

@@ -1,7 +1,9 @@
 //! Pods' directories: they outlive the agent.
 
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -12,8 +14,9 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Checkpoint, CheckpointError, PodStorage, StorageError, Unused, VolumeMounts};
 
 use super::faulty::{Failed, NODE};
-use super::scenario::Op;
+use super::scenario::{Fault, Op};
 use super::world::{About, World};
+use crate::support::fake_ports::has_end_of;
 
 /// How long it takes until something is on disk.
 const SAVE: Duration = Duration::from_millis(20);
@@ -22,6 +25,8 @@ pub(super) struct Disk {
     world: Arc<World>,
     directories: Mutex<BTreeSet<PodUid>>,
     journal: Mutex<Vec<String>>,
+    /// Nobody was cut short since the journal was saved as a whole.
+    whole: AtomicBool,
 }
 
 impl Failed for StorageError {
@@ -32,14 +37,12 @@ impl Failed for StorageError {
 
 impl Disk {
     pub(super) fn new(world: Arc<World>) -> Self {
-        Disk { world, directories: Mutex::default(), journal: Mutex::default() }
+        Disk { world, directories: Mutex::default(), journal: Mutex::default(), whole: AtomicBool::new(false) }
     }
 
-    /// Whether it is written down that a pod is over: its last record counts.
+    /// Whether it is written down that a pod is over.
     pub(super) fn has_end_of(&self, uid: &PodUid) -> bool {
-        let uid = format!("\"uid\":\"{uid}\"");
-        let journal = self.journal.lock();
-        journal.iter().rfind(|record| record.contains(&uid)).is_some_and(|record| !record.contains("\"Forgotten\""))
+        has_end_of(&self.journal.lock(), &uid.to_string())
     }
 
     pub(super) fn directories(&self) -> Vec<PodUid> {
@@ -49,6 +52,7 @@ impl Disk {
 
 impl Checkpoint for Disk {
     fn load(&self) -> Result<Vec<String>, CheckpointError> {
+        self.whole.store(false, Ordering::Relaxed);
         Ok(self.journal.lock().clone())
     }
 
@@ -57,19 +61,40 @@ impl Checkpoint for Disk {
         async move {
             tokio::time::sleep(SAVE).await;
             *self.journal.lock() = records.iter().map(|record| record.to_string()).collect();
+            self.whole.store(true, Ordering::Relaxed);
             Ok(())
         }
         .boxed()
     }
 
-    /// An agent that goes down in the middle leaves some of them.
+    /// An agent that goes down in the middle leaves some of them, and so does what goes wrong.
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         async move {
-            for half in records.chunks(records.len().div_ceil(2).max(1)) {
-                tokio::time::sleep(SAVE / 2).await;
-                self.journal.lock().extend(half.iter().map(|record| record.to_string()));
+            let fault = self.world.fate(Op::Append, &NODE);
+            self.world.note(format!("{} lines are appended to the journal {fault:?}", records.len()));
+            if !self.whole.swap(false, Ordering::Relaxed) {
+                self.world.violated("what is appended to may have a torn end".to_owned());
             }
-            Ok(())
+            let (first, rest) = records.split_at(records.len() / 2);
+            for half in [first, rest] {
+                tokio::time::sleep(SAVE / 2).await;
+                match fault {
+                    Some(Fault::Error) => {
+                        return Err(CheckpointError { path: "/journal".into(), error: "simulated".into() });
+                    }
+                    Some(Fault::Panic) => resume_unwind(Box::new("simulated")),
+                    _ => self.journal.lock().extend(half.iter().map(|record| record.to_string())),
+                }
+            }
+            match fault {
+                Some(Fault::ErrorAfter) => Err(CheckpointError { path: "/journal".into(), error: "simulated".into() }),
+                Some(Fault::PanicAfter) => resume_unwind(Box::new("simulated")),
+                // One that is too slow is given up for some time, as the journal's own tests say.
+                _ => {
+                    self.whole.store(true, Ordering::Relaxed);
+                    Ok(())
+                }
+            }
         }
         .boxed()
     }

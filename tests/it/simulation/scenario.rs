@@ -114,6 +114,7 @@ pub(super) enum Op {
     TearDown,
     RemoveDirectory,
     ListDirectories,
+    Append,
 }
 
 #[derive(Clone, Debug)]

@@ -16,6 +16,12 @@ use podwright_actors::ports::{
     PodStorage, StorageError, TcpTarget, Unused, VolumeMounts,
 };
 
+/// Whether a journal's records say that a pod is over: the last one counts.
+pub(crate) fn has_end_of(records: &[String], uid: &str) -> bool {
+    let uid = format!("\"uid\":\"{uid}\"");
+    records.iter().rfind(|record| record.contains(&uid)).is_some_and(|record| !record.contains("\"Forgotten\""))
+}
+
 /// What a node keeps over its end, in memory; it may be made to fail.
 #[derive(Default)]
 pub(crate) struct FakeJournal {
@@ -31,11 +37,9 @@ impl FakeJournal {
         self.records.lock().clone()
     }
 
-    /// Whether something is kept of a pod: its last record counts.
+    /// Whether something is kept of a pod.
     pub(crate) fn has(&self, uid: &str) -> bool {
-        let uid = format!("\"uid\":\"{uid}\"");
-        let records = self.records.lock();
-        records.iter().rfind(|record| record.contains(&uid)).is_some_and(|record| !record.contains("\"Forgotten\""))
+        has_end_of(&self.records.lock(), uid)
     }
 
     pub(crate) fn plant(&self, record: &str) {

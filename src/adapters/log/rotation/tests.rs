@@ -56,12 +56,14 @@ struct Writer {
     path: PathBuf,
     file: Mutex<File>,
     deaf: Mutex<bool>,
+    /// Its directory goes when it is told.
+    gone: Mutex<bool>,
 }
 
 impl Writer {
     fn new(path: PathBuf) -> Arc<Self> {
         let file = Mutex::new(Writer::open(&path));
-        Arc::new(Writer { path, file, deaf: Mutex::new(false) })
+        Arc::new(Writer { path, file, deaf: Mutex::new(false), gone: Mutex::new(false) })
     }
 
     fn open(path: &Path) -> File {
@@ -87,6 +89,12 @@ impl WritesLogs for Writer {
     }
 
     fn reopen_log<'a>(&'a self, _: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        if *self.gone.lock() {
+            let dir = self.path.parent().unwrap();
+            for file in list(dir).unwrap().iter().filter(|file| file.starts_with("0.log.2")) {
+                fs::remove_file(dir.join(file)).unwrap();
+            }
+        }
         if *self.deaf.lock() {
             return async { Err(RuntimeError::Failed("it is deaf".into())) }.boxed();
         }
@@ -174,10 +182,7 @@ async fn a_container_that_does_not_go_on_keeps_its_log_and_is_told_of() {
     *writer.deaf.lock() = true;
     let mut rotator = writer.rotator(5);
     let errors = rotator.round(&[writer.log()]).await;
-    assert!(
-        errors[0].1.to_string().contains("0.log: its container does not begin a new file: it is deaf"),
-        "{errors:?}"
-    );
+    assert!(errors[0].to_string().contains("0.log: its container does not begin a new file: it is deaf"), "{errors:?}");
     writer.write("later\n");
     assert_eq!(files(dir.path()), ["0.log"]);
     assert_eq!(whole(dir.path()), "more than ten bytes\nlater\n");
@@ -192,6 +197,21 @@ async fn a_container_that_does_not_go_on_keeps_its_log_and_is_told_of() {
         told.push(rotator.news(errors).len());
     }
     assert_eq!(told, [1, 0, 0, 0, 1]);
+
+    // Something else that goes wrong with the same log does not bring it up again.
+    fs::create_dir(dir.path().join("0.log.x.tmp")).unwrap();
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        writer.write("more than ten bytes\n");
+        let errors = rotator.round(&[writer.log()]).await;
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        told.push(rotator.news(errors).len());
+    }
+    assert_eq!(told, [1, 0, 0, 0]);
+    // Nor does a log that goes with its pod.
+    *writer.gone.lock() = true;
+    let errors = rotator.round(&[writer.log()]).await;
+    assert_eq!(errors.len(), 1, "{errors:?}");
 }
 
 #[tokio::test]
@@ -204,7 +224,7 @@ async fn what_cannot_be_done_names_the_path_and_harms_no_other_log() {
     let below_a_file = OpenLog { container: "d".into(), path: writer.path.join("1.log") };
     let mut rotator = writer.rotator(5);
     let errors = rotator.round(&[below_a_file, writer.log()]).await;
-    let told: Vec<String> = errors.iter().map(|(_, error)| error.to_string()).collect();
+    let told: Vec<String> = errors.iter().map(RotateError::to_string).collect();
     assert_eq!(told, rotator.news(errors), "at once");
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("0.log/1.log: Not a directory"), "{told:?}");
