@@ -172,6 +172,17 @@ mod tests {
         assert_eq!((pod.containers[0].name.as_str(), pod.containers[0].state), ("a", ContainerState::Running));
     }
 
+    /// Runtimes of today tell the signal that stops a container (field 19 of `ContainerStatus`, CRI 1.33), those of the
+    /// tests do not.
+    #[test]
+    fn a_status_with_all_fields_of_newer_runtimes_is_read() {
+        let wire = [0x0a, 1, b'c', 0x92, 0x01, 4, 0x0a, 2, 0x08, 5, 0x98, 0x01, 8];
+        let status = <v1::ContainerStatus as prost::Message>::decode(&wire[..]).unwrap();
+        assert_eq!(status.id, "c");
+        assert_eq!(status.user.and_then(|user| user.linux).map(|user| user.uid), Some(5));
+        assert_eq!(status.stop_signal, 8);
+    }
+
     #[test]
     fn what_was_written_on_a_container_is_read_back() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
