@@ -13,7 +13,7 @@ use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
-    RuntimePod, SandboxConfig,
+    RuntimePod, SandboxConfig, Unready,
 };
 
 /// A runtime whose calls are counted as `kubelet_runtime_operations_*` and `kubelet_run_podsandbox_*`.
@@ -133,8 +133,8 @@ impl ContainerRuntime for MeteredRuntime {
         self.inner.has_events()
     }
 
-    fn network_problem(&self) -> Option<String> {
-        self.inner.network_problem()
+    fn unready(&self) -> Unready {
+        self.inner.unready()
     }
 
     fn counts_its_calls(&self) -> bool {

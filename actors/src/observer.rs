@@ -21,7 +21,7 @@ use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::ports::{
     Clock, ContainerRuntime, ContainerState, Observed, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimeView,
-    SandboxState,
+    SandboxState, Unready,
 };
 
 use board::{Board, PassOn};
@@ -76,6 +76,11 @@ impl Observer {
     pub async fn read(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
         self.board.take_settled(uid);
         self.read_for(uid, PassOn::All).await
+    }
+
+    /// What the runtime says it lacks.
+    pub fn unready(&self) -> Unready {
+        self.runtime.unready()
     }
 
     /// What there is of a pod that is to be brought in line with its spec. It is read, unless its last sync is through

@@ -26,7 +26,7 @@ pub use pull_secrets::{Confidential, NoPullSecrets, PullSecret, PullSecretError,
 pub use runtime::{
     ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, Device, ExecOutput, ImageError, Mount,
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
-    SandboxConfig, SandboxState, SandboxStatus,
+    SandboxConfig, SandboxState, SandboxStatus, Unready,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
 pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceNews, SourceProblem, SourceSet};

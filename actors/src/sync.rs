@@ -19,7 +19,7 @@ use crate::pod::{Phase, PodObject};
 use crate::ports::{
     CgroupError, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
     PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, RuntimeError, SyncError, SyncOutcome, SyncPod, TerminatingPod,
-    VolumeMounts, within,
+    Unready, VolumeMounts, within,
 };
 use crate::probes::ProbeManager;
 use crate::status::{DEADLINE_EXCEEDED, NodeFacts, StatusInput, compute, deadline};
@@ -83,7 +83,7 @@ impl PodSyncer for NodeSyncer {
         // The start time is known once the status was kept.
         let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());
 
-        self.check_network(pod)?;
+        self.check_ready(pod)?;
         if self.make_cgroup(cx, pod, &runtime).await? == Moved::Stopped {
             return Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) });
         }
@@ -210,10 +210,14 @@ impl NodeSyncer {
         Ok(runtime)
     }
 
-    /// A pod that needs a network waits until there is one (§14 step 5 of the hooks: upstream `SyncPod`, kubelet 1.36).
-    fn check_network(&self, pod: &Arc<PodObject>) -> Result<(), SyncError> {
-        let problem = if pod.is_host_network() { None } else { self.runtime.network_problem() };
-        let Some(problem) = problem else { return Ok(()) };
+    /// Nothing is begun with a runtime that says it is not ready (upstream `syncLoop`, kubelet 1.36), and a pod that needs a
+    /// network waits until there is one (§14 step 5 of the hooks: upstream `SyncPod`).
+    fn check_ready(&self, pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        let Unready { runtime, network } = self.runtime.unready();
+        if let Some(problem) = runtime {
+            return Err(SyncError::failed(RuntimeError::Failed(problem)));
+        }
+        let Some(problem) = network.filter(|_| !pod.is_host_network()) else { return Ok(()) };
         let error = SyncError::NetworkNotReady(problem);
         self.events.record(pod, PodEvent::warning("NetworkNotReady", error.to_string()));
         Err(error)

@@ -10,7 +10,7 @@
 //!                                   │  read      what the runtime says, as the port has it     } pure
 //!                                   │  config    what a pod asks for, as the interface has it  }
 //!                                   ├─ node_facts  what the machine and the runtime can do
-//!                                   ├─ cgroups, users, network  limits of pods, ids for their users, whether they would have a network
+//!                                   ├─ cgroups, users, conditions  limits of pods, ids for their users, whether they could start now
 //!                                   └─ files  logs, links to them, /etc/hosts, termination messages
 //! ```
 //!
@@ -25,6 +25,7 @@
 mod access;
 mod cgroups;
 mod client;
+mod conditions;
 mod config;
 mod create;
 mod credentials;
@@ -37,7 +38,6 @@ mod images;
 mod inner;
 mod layout;
 mod logins;
-mod network;
 mod node_facts;
 mod pull_records;
 mod read;

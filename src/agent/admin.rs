@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::actors::desired::MissingSource;
 use crate::actors::ids::{FullName, PodUid};
+use crate::actors::ports::Unready;
 use crate::actors::text::plain;
 use crate::metrics::Format;
 use axum::extract::{FromRef, Path, Query, Request, State};
@@ -176,6 +177,8 @@ async fn readyz(State(view): State<View>) -> Response {
         None if !*view.node.healthy.borrow() => missing.push("the container runtime was not listed yet".to_owned()),
         None => {}
     }
+    let Unready { runtime, network } = view.node.observer.unready();
+    missing.extend([runtime, network].iter().flatten().map(|why| plain(why, PROBLEM).into_owned()));
     if missing.is_empty() {
         return "ok\n".into_response();
     }

@@ -86,9 +86,9 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// Whether [`next_event`](ContainerRuntime::next_event) reports every exit at present, so that relists may be rare.
     fn has_events(&self) -> bool;
 
-    /// Why pods would have no network now, if so. Answers at once, by what was seen last; nothing seen yet is no reason.
-    fn network_problem(&self) -> Option<String> {
-        None
+    /// Why pods could not start now, if so. Answers at once, by what was seen last; nothing seen yet is no reason.
+    fn unready(&self) -> Unready {
+        Unready::default()
     }
 
     /// Whether it counts its own calls by the names of `kubelet_runtime_operations_*`: one whose calls are made of several,
@@ -96,6 +96,15 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     fn counts_its_calls(&self) -> bool {
         false
     }
+}
+
+/// What a runtime that answers says it lacks, in words for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unready {
+    /// Why no pod starts.
+    pub runtime: Option<String>,
+    /// Why no pod starts that needs a network.
+    pub network: Option<String>,
 }
 
 /// What container ids in statuses start with. A runtime that is asked for its name sets it before it first lists anything;
@@ -148,6 +157,9 @@ pub enum RuntimeError {
     /// `CreateContainerConfigError` or, at start, `StartError`.
     #[error("{0}")]
     Config(String),
+    /// The runtime does not know the call.
+    #[error("{0}")]
+    Unsupported(String),
     /// The runtime tried and failed.
     #[error("{0}")]
     Failed(String),

@@ -1,27 +1,26 @@
-//! Whether pods would have a network now.
+//! Whether pods could start now, as the runtime says.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use podwright_actors::ports::Unready;
 
 use super::client::Client;
 use super::v1;
 
 /// How often the runtime is asked (upstream `updateRuntimeUp`, kubelet 1.36).
 const PERIOD: Duration = Duration::from_secs(5);
-/// How often while the network is not there: pods wait for it.
+/// How often while something is not there: pods wait for it.
 const PERIOD_WITHOUT: Duration = Duration::from_secs(1);
-/// The condition of the runtime that tells (CRI `RuntimeCondition`).
-const CONDITION: &str = "NetworkReady";
 
 /// What the runtime said last.
 #[derive(Debug, Default)]
-pub(super) struct NetworkState(Mutex<Option<String>>);
+pub(super) struct Conditions(Mutex<Unready>);
 
-impl NetworkState {
-    /// Why pods would have no network, if so.
-    pub(super) fn problem(&self) -> Option<String> {
+impl Conditions {
+    /// Why pods could not start, if so.
+    pub(super) fn unready(&self) -> Unready {
         self.0.lock().clone()
     }
 
@@ -30,19 +29,39 @@ impl NetworkState {
         loop {
             // Of one that does not answer nothing new is known, and whoever lists pods says so.
             if let Ok(answer) = client.status(v1::StatusRequest { verbose: false }).await {
-                *self.0.lock() = problem(&answer);
+                self.learn(unready(&answer));
             }
-            let ready = self.0.lock().is_none();
+            let ready = *self.0.lock() == Unready::default();
             tokio::time::sleep(if ready { PERIOD } else { PERIOD_WITHOUT }).await;
+        }
+    }
+
+    fn learn(&self, now: Unready) {
+        let before = std::mem::replace(&mut *self.0.lock(), now.clone());
+        for (before, now) in [(before.runtime, now.runtime), (before.network, now.network)] {
+            match (before, now) {
+                (Some(before), None) => tracing::info!(before, "what the container runtime lacked is there now"),
+                (before, Some(now)) if before.as_ref() != Some(&now) => {
+                    tracing::warn!(why = now, "pods cannot start");
+                }
+                _ => {}
+            }
         }
     }
 }
 
-fn problem(answer: &v1::StatusResponse) -> Option<String> {
+/// What the conditions of an answer (CRI `RuntimeCondition`) say is not there. One that is not told of is met.
+fn unready(answer: &v1::StatusResponse) -> Unready {
     let conditions = answer.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let unmet = conditions.iter().find(|condition| condition.r#type == CONDITION && !condition.status)?;
-    let v1::RuntimeCondition { reason, message, .. } = unmet;
-    Some(format!("container runtime network not ready: {CONDITION}=false reason:{reason} message:{message}"))
+    let unmet = |name: &str, what: &str| {
+        let unmet = conditions.iter().find(|condition| condition.r#type == name && !condition.status)?;
+        let v1::RuntimeCondition { reason, message, .. } = unmet;
+        Some(format!("{what} not ready: {name}=false reason:{reason} message:{message}"))
+    };
+    Unready {
+        runtime: unmet("RuntimeReady", "container runtime"),
+        network: unmet("NetworkReady", "container runtime network"),
+    }
 }
 
 #[cfg(test)]
@@ -50,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_word_of_the_runtime_that_there_is_none_counts() {
+    fn only_the_word_of_the_runtime_that_something_is_not_there_counts() {
         let of = |conditions: &[(&str, bool)]| {
             let condition = |(name, status): &(&str, bool)| v1::RuntimeCondition {
                 r#type: (*name).to_owned(),
@@ -59,12 +78,16 @@ mod tests {
                 message: "cni plugin not initialized".into(),
             };
             let status = v1::RuntimeStatus { conditions: conditions.iter().map(condition).collect() };
-            problem(&v1::StatusResponse { status: Some(status), ..Default::default() })
+            unready(&v1::StatusResponse { status: Some(status), ..Default::default() })
         };
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[("RuntimeReady", false), ("NetworkReady", true)]), None);
-        let expected = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
-                        message:cni plugin not initialized";
-        assert_eq!(of(&[("RuntimeReady", true), ("NetworkReady", false)]).as_deref(), Some(expected));
+        assert_eq!(of(&[]), Unready::default());
+        assert_eq!(of(&[("RuntimeReady", true), ("NetworkReady", true), ("SomethingElse", false)]), Unready::default());
+        let network = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+                       message:cni plugin not initialized";
+        let unready = of(&[("RuntimeReady", true), ("NetworkReady", false)]);
+        assert_eq!(unready, Unready { runtime: None, network: Some(network.into()) });
+        let runtime = "container runtime not ready: RuntimeReady=false reason:NetworkPluginNotReady \
+                       message:cni plugin not initialized";
+        assert_eq!(of(&[("RuntimeReady", false)]), Unready { runtime: Some(runtime.into()), network: None });
     }
 }

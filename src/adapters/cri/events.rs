@@ -62,7 +62,7 @@ impl Events {
                     let tells_all = tells_every_client(&version.runtime_name, &version.runtime_version);
                     let version = format!("{} {}", version.runtime_name, version.runtime_version);
                     if known.as_ref() != Some(&version) {
-                        self.tell(&version).await;
+                        tracing::info!(version, "container runtime answers");
                         told = false;
                     }
                     let end = self.follow(tells_all).await;
@@ -86,17 +86,6 @@ impl Events {
                 }
             }
             tokio::time::sleep(retry).await;
-        }
-    }
-
-    /// Who answers, and what is wrong there.
-    async fn tell(&self, version: &str) {
-        tracing::info!(version, "container runtime answers");
-        let status = self.client.status(v1::StatusRequest { verbose: false }).await;
-        let conditions = status.ok().and_then(|status| status.status).unwrap_or_default().conditions;
-        for unmet in conditions.iter().filter(|condition| !condition.status) {
-            let (condition, reason, message) = (&unmet.r#type, &unmet.reason, &unmet.message);
-            tracing::warn!(condition, reason, message, "container runtime is not ready, pods may fail to start");
         }
     }
 

@@ -49,7 +49,7 @@ pub(super) fn tell_limits(cgroups: &Cgroups) {
 /// The node as it is now, with what the runtime that answers can do.
 ///
 /// # Errors
-/// Those of a runtime that does not answer. One that does not know a question has the defaults.
+/// Those of the runtime. One that does not know a question has the defaults.
 pub(super) async fn read_facts(
     client: &Client,
     layout: Layout,
@@ -108,11 +108,11 @@ async fn shares_cgroups(runtime: &Endpoint) -> bool {
     own == of_runtime.unwrap_or_else(|| FIRST_CGROUP_NAMESPACE.into())
 }
 
-/// An answer, or `None` where the runtime says that it has none.
+/// An answer, or `None` of a runtime that does not know the question.
 fn known<T>(answer: Result<T, RuntimeError>) -> Result<Option<T>, RuntimeError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(RuntimeError::Failed(why)) => {
+        Err(RuntimeError::Unsupported(why)) => {
             tracing::debug!(why, "runtime does not tell what it can do");
             Ok(None)
         }

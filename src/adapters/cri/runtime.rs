@@ -14,7 +14,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     CgroupError, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, DiskUsage, ExecOutput, ImageError,
     ImageStore, PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig,
-    SandboxStatus, StoredImage, Unused,
+    SandboxStatus, StoredImage, Unready, Unused,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::cgroups::Trees;
 use super::client::Client;
+use super::conditions::Conditions;
 use super::config::{Facts, Layout, labels};
 use super::create::{self, Made};
 use super::events::Events;
@@ -29,7 +30,6 @@ use super::flights::Flights;
 use super::images::Images;
 use super::inner::{Inner, Whose, blocking, gone_is_fine};
 use super::logins::Logins;
-use super::network::NetworkState;
 use super::pull_records::PullRecords;
 use super::registry_config::RegistryConfig;
 use super::stop::Stops;
@@ -53,7 +53,7 @@ pub struct CriRuntime {
     images: Images,
     news: Arc<News>,
     flowing: Arc<AtomicBool>,
-    network: Arc<NetworkState>,
+    conditions: Arc<Conditions>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
@@ -87,8 +87,8 @@ impl CriRuntime {
             facts: Mutex::default(),
             reading: Flights::new(handle.clone()),
         });
-        let network = Arc::new(NetworkState::default());
-        let watch = Arc::clone(&network).watch(client.clone());
+        let conditions = Arc::new(Conditions::default());
+        let watch = Arc::clone(&conditions).watch(client.clone());
         let node = config.registry_config.map(|path| Arc::new(RegistryConfig::new(path)));
         if let Some(node) = node.clone() {
             // What is wrong with it is told now and not at the first pull.
@@ -118,7 +118,7 @@ impl CriRuntime {
             ),
             news,
             flowing,
-            network,
+            conditions,
             _tasks: [AbortOnDropHandle::new(handle.spawn(events.run())), AbortOnDropHandle::new(handle.spawn(watch))],
             inner,
         })
@@ -340,8 +340,8 @@ impl ContainerRuntime for CriRuntime {
         self.flowing.load(Ordering::Relaxed)
     }
 
-    fn network_problem(&self) -> Option<String> {
-        self.network.problem()
+    fn unready(&self) -> Unready {
+        self.conditions.unready()
     }
 
     fn counts_its_calls(&self) -> bool {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
 use podwright_actors::ports::{
     Clock, ContainerState, ContainerStatus, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimePodContainer,
-    RuntimePodSandbox, SandboxState, SandboxStatus, TokioClock,
+    RuntimePodSandbox, SandboxState, SandboxStatus, TokioClock, Unready,
 };
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
@@ -89,7 +89,7 @@ struct State {
     pods: BTreeMap<PodUid, Pod>,
     scripts: BTreeMap<String, Script>,
     failing: BTreeMap<Op, RuntimeError>,
-    no_network: Option<String>,
+    unready: Unready,
     panicking: BTreeSet<Op>,
     slow: BTreeMap<Op, Duration>,
     slow_reads: BTreeMap<PodUid, Duration>,
@@ -154,9 +154,9 @@ impl FakeRuntime {
         self.state.lock().failing.extend(Op::ALL.map(|op| (op, error.clone())));
     }
 
-    /// There is no network for pods, for this reason; or there is one.
-    pub(crate) fn no_network(&self, why: Option<&str>) {
-        self.state.lock().no_network = why.map(str::to_owned);
+    /// What it says it lacks from now on.
+    pub(crate) fn unready(&self, unready: Unready) {
+        self.state.lock().unready = unready;
     }
 
     pub(crate) fn panic_in(&self, op: Op) {

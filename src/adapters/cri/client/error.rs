@@ -29,6 +29,7 @@ pub(super) fn classify(endpoint: &Endpoint, call: &'static str, limit: Duration,
             "{endpoint} has no container runtime interface of version 1 ({said}): use containerd 1.6, CRI-O 1.20 or newer, \
              and see that its CRI plugin is enabled"
         )),
+        Code::Unimplemented => RuntimeError::Unsupported(said.to_owned()),
         Code::NotFound => {
             let what = said.strip_suffix("not found").map_or(said, |what| what.trim_end_matches([':', ' ']));
             RuntimeError::NotFound(if what.is_empty() { call.to_owned() } else { what.to_owned() })
@@ -72,7 +73,7 @@ mod tests {
         let late = RuntimeError::Timeout { call: "version", after: Duration::from_secs(3) };
         assert_eq!(of(Code::DeadlineExceeded, ""), late);
         // One call that is missing does not make a runtime too old.
-        assert!(matches!(of(Code::Unimplemented, "unknown method RuntimeConfig"), RuntimeError::Failed(_)));
+        assert!(matches!(of(Code::Unimplemented, "unknown method RuntimeConfig"), RuntimeError::Unsupported(_)));
         assert!(is_name_taken(&of(Code::Unknown, "name \"a_b_0\" is reserved for \"x\"")));
     }
 }

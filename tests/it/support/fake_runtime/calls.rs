@@ -9,7 +9,7 @@ use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     Clock, ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError,
-    RuntimeFuture, RuntimePod, SandboxConfig, SandboxState,
+    RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, Unready,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -231,8 +231,8 @@ impl ContainerRuntime for FakeRuntime {
         .boxed()
     }
 
-    fn network_problem(&self) -> Option<String> {
-        self.state.lock().no_network.clone()
+    fn unready(&self) -> Unready {
+        self.state.lock().unready.clone()
     }
 
     fn has_events(&self) -> bool {
