@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use crate::actors::admission::NodeCapacity;
+use crate::actors::time::Time;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -18,6 +20,14 @@ pub(crate) fn node_name() -> String {
         "" => "localhost".to_owned(),
         name => name.to_owned(),
     }
+}
+
+/// When the machine was started; the beginning of time if the system does not say.
+pub(crate) fn booted(now: Time) -> Time {
+    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let up = text.split(' ').next().and_then(|seconds| Duration::try_from_secs_f64(seconds.parse().ok()?).ok());
+    let up = up.and_then(|up| u64::try_from(up.as_nanos()).ok());
+    up.map_or(Time::ZERO, |up| Time::from_nanos(now.as_nanos().saturating_sub(up)))
 }
 
 /// What the machine has to give to pods.

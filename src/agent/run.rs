@@ -244,7 +244,7 @@ async fn node(
     let logs = root.logs();
     let config = NodeConfig {
         engine,
-        containers: ContainersConfig::default(),
+        containers: ContainersConfig { booted: machine::booted(clock.now()), ..ContainersConfig::default() },
         facts: NodeFacts { name: name.to_owned(), host_ips: host_ips.clone(), runtime_name: runtime_name.clone() },
         allocatable: allocatable.clone(),
         explain_event_after: args.explain_event_after,

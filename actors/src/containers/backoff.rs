@@ -38,12 +38,13 @@ pub enum Verdict {
 /// the exit of the last run on. An exit with code zero counts too.
 ///
 /// What lies before this table was made is read from the runs that the runtime still shows, so that a crash loop goes on
-/// where it was when the agent restarts (W34).
+/// where it was when the agent restarts (W34). What the machine's going down ended starts at once.
 #[derive(Debug)]
 pub struct CrashBackoff {
     first: Duration,
     max: Duration,
     born: Time,
+    booted: Time,
     swept: Time,
     entries: HashMap<(PodUid, ContainerName), Entry>,
 }
@@ -70,10 +71,10 @@ impl Entry {
 
 impl CrashBackoff {
     /// An empty table. `max` is the longest wait, held to 1..=300 s; `now` divides what this table sees from what it
-    /// has to read from the runtime.
-    pub fn new(max: Duration, now: Time) -> Self {
+    /// has to read from the runtime. What was started before the machine `booted` did not end by itself.
+    pub fn new(max: Duration, now: Time, booted: Time) -> Self {
         let max = max.clamp(Duration::from_secs(1), Duration::from_secs(300));
-        CrashBackoff { first: FIRST.min(max), max, born: now, swept: now, entries: HashMap::new() }
+        CrashBackoff { first: FIRST.min(max), max, born: now, booted, swept: now, entries: HashMap::new() }
     }
 
     /// Asks to start a container; [`Verdict::Start`] counts as done.
@@ -140,7 +141,7 @@ impl CrashBackoff {
             .filter(|run| run.state == ContainerState::Exited && run.spec_hash == container.spec_hash());
         let newest = exited.next()?;
         let started = started(newest);
-        if newest.restart_count == 0 || started >= self.born {
+        if newest.restart_count == 0 || started >= self.born || started < self.booted {
             return None;
         }
         // Had every run been short, the count alone would tell.

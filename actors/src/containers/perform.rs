@@ -38,6 +38,7 @@ use crate::ports::{
 };
 use crate::probes::ProbeSnapshot;
 use crate::recorder::Recorder;
+use crate::time::Time;
 
 use super::activity::Activities;
 use super::backoff::CrashBackoff;
@@ -136,11 +137,13 @@ impl SandboxHooks for () {}
 pub struct ContainersConfig {
     /// The longest crash backoff, held to 1..=300 s.
     pub max_crash_backoff: Duration,
+    /// When the machine was started; what ran before ended with it.
+    pub booted: Time,
 }
 
 impl Default for ContainersConfig {
     fn default() -> Self {
-        ContainersConfig { max_crash_backoff: Duration::from_secs(300) }
+        ContainersConfig { max_crash_backoff: Duration::from_secs(300), booted: Time::ZERO }
     }
 }
 
@@ -186,7 +189,7 @@ pub struct SyncContainersResult {
 impl ContainerManager {
     /// A manager that remembers nothing yet; crash loops from before go on by what the runtime shows.
     pub fn new(config: ContainersConfig, ports: ContainerPorts) -> Self {
-        let backoff = CrashBackoff::new(config.max_crash_backoff, ports.clock.now());
+        let backoff = CrashBackoff::new(config.max_crash_backoff, ports.clock.now(), config.booted);
         ContainerManager {
             backoff: Mutex::new(backoff),
             images: Mutex::default(),

@@ -46,7 +46,7 @@ fn check(table: &mut CrashBackoff, image: &str, runs: Vec<ContainerStatus>, now:
 }
 
 fn new(max: u64) -> CrashBackoff {
-    CrashBackoff::new(Duration::from_secs(max), BORN)
+    CrashBackoff::new(Duration::from_secs(max), BORN, Time::ZERO)
 }
 
 /// The waits of a container that ends as soon as it was started, restarted as soon as it may be.
@@ -216,4 +216,16 @@ fn the_exit_of_a_removed_run_holds_the_next_start_back() {
     table.keep_exit(&uid, &definition, &status, at(34));
     let wait = Verdict::Wait { until: at(74), delay: Duration::from_secs(40) };
     assert_eq!(check(&mut table, "i", Vec::new(), at(34)), wait);
+}
+
+#[test]
+fn what_the_machine_ended_when_it_went_down_starts_at_once() {
+    let runs = vec![run(5, "i", before(200), before(20))];
+    let mut table = CrashBackoff::new(Duration::from_secs(300), BORN, before(201));
+    assert!(matches!(check(&mut table, "i", runs.clone(), at(1)), Verdict::Wait { .. }), "it crashed");
+    let mut table = CrashBackoff::new(Duration::from_secs(300), BORN, before(199));
+    assert_eq!(check(&mut table, "i", runs, at(1)), Verdict::Start);
+    // From then on it is a loop like any other.
+    let next = vec![run(6, "i", at(1), at(2))];
+    assert_eq!(check(&mut table, "i", next, at(2)), Verdict::Wait { until: at(12), delay: Duration::from_secs(10) });
 }
