@@ -215,6 +215,7 @@ impl Node {
             desired: desired.clone(),
             statuses: statuses.clone(),
             containers: containers.clone(),
+            storage: storage.clone(),
             observer: observer.clone(),
             passes: passes.clone(),
             shutdown: shutdown.clone(),

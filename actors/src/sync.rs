@@ -32,6 +32,8 @@ pub use resolver::NodeResolver;
 /// How long volumes may take to come or go before the hook fails and is tried again (upstream
 /// `podAttachAndMountTimeout`).
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
+/// How long the removal of a pod's cgroup is waited for: longer than what is left in it takes to be killed.
+const CGROUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs pods by their specs. Its parts are shared with whoever shows or reclaims what they know.
 pub struct NodeSyncer {
@@ -236,9 +238,12 @@ impl NodeSyncer {
             self.events.record(pod, PodEvent::warning("FailedCreatePodContainer", error.to_string()));
             SyncError::failed(error)
         };
-        if cgroups.exists(pod).await.map_err(failed)? {
+        let doing = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
+        let exists = async { cgroups.exists(pod).await.map_err(failed) };
+        if cx.cancel().run_until_cancelled(exists).await.unwrap_or(Err(SyncError::Cancelled))? {
             return Ok(Moved::InPlace);
         }
+        drop(doing);
         let moved = if runtime.has_running_container() {
             tracing::warn!(pod.uid = %pod.uid(), "containers run outside of their pod's cgroup and are stopped");
             self.containers.kill_pod(cx.cancel(), pod.uid(), Some(pod), &RunningParts::from(runtime), None).await?;
@@ -248,7 +253,9 @@ impl NodeSyncer {
         };
         // One that runs once has run.
         if moved == Moved::InPlace || !pod.runs_once() {
-            cgroups.make(pod).await.map_err(failed)?;
+            let _doing = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
+            let make = async { cgroups.make(pod).await.map_err(failed) };
+            cx.cancel().run_until_cancelled(make).await.unwrap_or(Err(SyncError::Cancelled))?;
         }
         Ok(moved)
     }
@@ -259,7 +266,9 @@ impl NodeSyncer {
         within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.tear_down(&cx.uid)).await?;
         drop(doing);
         if let Some(cgroups) = &self.cgroups {
-            cgroups.remove(&cx.uid, Box::new(|| true)).await.map_err(SyncError::failed)?;
+            let _doing = self.containers.activities().begin(&cx.uid, Task::RemoveCgroup);
+            let removed = tokio::time::timeout(CGROUP_TIMEOUT, cgroups.remove(&cx.uid, Box::new(|| true))).await;
+            removed.unwrap_or(Err(CgroupError::Slow { after: CGROUP_TIMEOUT })).map_err(SyncError::failed)?;
         }
         Ok(())
     }

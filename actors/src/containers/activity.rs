@@ -32,6 +32,10 @@ pub enum Task {
     SetUpVolumes,
     /// Removes volumes.
     TakeDownVolumes,
+    /// Makes the pod's cgroup, or sees that it is there.
+    MakeCgroup,
+    /// Removes the pod's cgroup, and what is left in it.
+    RemoveCgroup,
     /// Makes ready what the sandbox needs, such as resource claims.
     PrepareSandbox,
     /// Waits until the start governor lets it start.

@@ -11,6 +11,11 @@ pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
     pod.activities.iter().map(|(activity, standing)| wait(pod, activity, *standing)).collect()
 }
 
+/// What of its volumes is being worked on.
+fn at(pod: &PodFacts) -> String {
+    pod.volume_path.as_deref().map_or(String::new(), |path| format!(": {} is under way", path.display()))
+}
+
 fn wait(pod: &PodFacts, activity: &Activity, standing: Option<Standing>) -> Wait {
     let container = activity.container.as_ref().map(ToString::to_string);
     let name = container.as_deref().unwrap_or_default();
@@ -20,12 +25,20 @@ fn wait(pod: &PodFacts, activity: &Activity, standing: Option<Standing>) -> Wait
             Wait::new(What::Runtime, On::only(Subject::Runtime), detail, "the runtime answers")
         }
         Task::SetUpVolumes => {
-            let detail = "its volumes are being brought up";
+            let detail = format!("its volumes are being brought up{}", at(pod));
             Wait::new(What::Volume, On::only(Subject::Volume), detail, "all volumes are there")
         }
         Task::TakeDownVolumes => {
-            let detail = "its volumes are being taken down";
+            let detail = format!("its volumes are being taken down{}", at(pod));
             Wait::new(What::Volume, On::only(Subject::Volume), detail, "all volumes are gone")
+        }
+        Task::MakeCgroup => {
+            let detail = "its cgroup is being made";
+            Wait::new(What::Resources, On::only(Subject::Sandbox), detail, "the cgroup is there")
+        }
+        Task::RemoveCgroup => {
+            let detail = "its cgroup is being removed, with what may still run in it";
+            Wait::new(What::Resources, On::only(Subject::Sandbox), detail, "the cgroup is gone")
         }
         Task::PrepareSandbox => {
             let detail = "what its sandbox needs is being made ready";

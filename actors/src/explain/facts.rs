@@ -1,6 +1,7 @@
 //! What an explanation is made of.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -40,6 +41,8 @@ pub struct PodFacts {
     pub start_errors: BTreeMap<ContainerName, StartError>,
     /// Images that could not be pulled.
     pub pulls: BTreeMap<String, PullFailure>,
+    /// The directory or volume of it that is being worked on.
+    pub volume_path: Option<PathBuf>,
     /// When the shutdown of the node stops it.
     pub stop: Option<StopTurn>,
 }
@@ -113,6 +116,7 @@ impl PodFacts {
             snapshot: None,
             desired: false,
             activities: Vec::new(),
+            volume_path: None,
             start_errors: BTreeMap::new(),
             pulls: BTreeMap::new(),
             stop: None,

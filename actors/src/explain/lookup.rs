@@ -16,7 +16,7 @@ use crate::housekeeping::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
 use crate::pod::PodObject;
-use crate::ports::{Clock, SourceProblem};
+use crate::ports::{Clock, PodStorage, SourceProblem};
 use crate::shutdown::ShutdownProgress;
 use crate::statuses::Statuses;
 use crate::time::Time;
@@ -31,6 +31,8 @@ pub struct Explainer {
     pub statuses: Arc<Statuses>,
     /// What is being done for each pod.
     pub containers: Arc<ContainerManager>,
+    /// What is being worked on in their directories.
+    pub storage: Arc<dyn PodStorage>,
     /// Whether the runtime answers.
     pub observer: Arc<Observer>,
     /// Whether passes run.
@@ -206,6 +208,7 @@ impl Look<'_> {
             activities: activities.of(uid).into_iter().map(|one| (one.clone(), standing(&one))).collect(),
             start_errors: self.at.containers.start_errors().of(uid),
             pulls: self.at.containers.pull_failures(uid),
+            volume_path: self.at.storage.under_way(uid),
             stop: self.at.shutdown.turn(uid),
             ..PodFacts::named(uid.clone(), full_name)
         })

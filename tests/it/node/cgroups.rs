@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use podwright_actors::pod_worker::Lifecycle;
 
+use super::explain::reading::waits;
 use crate::support::fake_cgroups::FakeCgroups;
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
@@ -87,4 +88,32 @@ async fn containers_that_run_outside_of_their_pods_cgroup_are_started_again_in_i
     assert_eq!(node.runtime.running("once"), [""; 0]);
     let calls = node.runtime.calls_of("once");
     assert_eq!(calls.iter().filter(|call| *call == "start main").count(), 1, "{calls:?}");
+}
+
+// D6, W3
+#[actix::test]
+async fn a_cgroup_that_takes_long_is_told_of_and_holds_up_neither_a_deletion_nor_a_worker() {
+    let cgroups = Arc::new(FakeCgroups::default());
+    let node = start(&cgroups).await;
+    cgroups.silence(true);
+    node.deliver(&[pod("a")]).await;
+    node.until(20.0).await;
+    let told = waits(&node, "a");
+    assert!(told.contains("its cgroup is being made"), "{told}");
+    node.deliver(&[]).await;
+    node.until(40.0).await;
+    assert_eq!(node.lifecycle("a"), None, "it was let go of");
+
+    cgroups.silence(false);
+    node.deliver(&[pod("b")]).await;
+    cgroups.hold(true);
+    node.deliver(&[pod("b").deleting(1)]).await;
+    node.until(60.0).await;
+    let told = waits(&node, "b");
+    assert!(told.contains("its cgroup is being removed"), "{told}");
+    node.until(80.0).await;
+    let told = waits(&node, "b");
+    assert!(told.contains("is not gone after 30 s: see which process is left in it"), "{told}");
+    cgroups.hold(false);
+    node.eventually(120.0, "finished", || node.lifecycle("b") == Some(Lifecycle::Finished)).await;
 }

@@ -267,9 +267,16 @@ async fn a_volume_that_is_not_there_is_named() {
 #[actix::test]
 async fn where_a_volume_does_not_answer_is_told() {
     let node = TestNode::start().await;
-    node.storage.hang("a");
+    node.deliver(&[pod("b")]).await;
+    ["a", "b"].iter().for_each(|uid| node.storage.hang(uid));
     node.deliver(&[pod("a")]).await;
-    node.wait(124.0).await;
+    node.wait(20.0).await;
+    // While it is waited for.
+    for (uid, what) in [("a", "brought up: /pods/a"), ("b", "taken down: /pods/b")] {
+        let told = waits(&node, uid);
+        assert!(told.contains(&format!("its volumes are being {what} is under way")), "{told}");
+    }
+    node.wait(104.0).await;
     let said = "/pods/a is not done after 123 s: see whether the file system there answers";
     assert!(node.events.of("FailedMount").iter().any(|event| event.message == said));
     let told = waits(&node, "a");

@@ -16,6 +16,7 @@ pub(crate) struct FakeCgroups {
     pods: Mutex<BTreeSet<PodUid>>,
     stuck: Mutex<bool>,
     held: watch::Sender<bool>,
+    silent: watch::Sender<bool>,
 }
 
 impl FakeCgroups {
@@ -37,6 +38,11 @@ impl FakeCgroups {
         self.held.send_replace(held);
     }
 
+    /// Whether one is there is not answered.
+    pub(crate) fn silence(&self, silent: bool) {
+        self.silent.send_replace(silent);
+    }
+
     /// None can be removed.
     pub(crate) fn stick(&self, stuck: bool) {
         *self.stuck.lock() = stuck;
@@ -45,7 +51,11 @@ impl FakeCgroups {
 
 impl PodCgroups for FakeCgroups {
     fn exists<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<bool, CgroupError>> {
-        ready(Ok(self.pods.lock().contains(pod.uid()))).boxed()
+        async move {
+            self.silent.subscribe().wait_for(|silent| !silent).await.unwrap();
+            Ok(self.pods.lock().contains(pod.uid()))
+        }
+        .boxed()
     }
 
     fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>> {

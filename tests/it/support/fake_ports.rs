@@ -162,7 +162,11 @@ impl PodStorage for FakeStorage {
     }
 
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
+        let hung = self.0.lock().hung.contains(uid);
         async move {
+            if hung {
+                std::future::pending::<()>().await;
+            }
             let mut state = self.0.lock();
             if state.stuck {
                 return Err(StorageError::Volume { volume: "data".into(), reason: "it is busy".into() });

@@ -17,7 +17,7 @@ pub(in crate::node) fn explain(node: &TestNode, name: &str) -> Explanation {
 }
 
 /// The heading, and what is below `waits for`.
-pub(super) fn waits(node: &TestNode, name: &str) -> String {
+pub(in crate::node) fn waits(node: &TestNode, name: &str) -> String {
     let text = explain(node, name).to_string();
     let (heading, _) = text.split_once('\n').unwrap();
     let waits = text.split("\nwaits for\n").nth(1).unwrap().split("\n\n").next().unwrap();
