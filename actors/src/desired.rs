@@ -27,6 +27,8 @@ pub struct DesiredState {
 struct Source {
     config: SourceConfig,
     problems: Vec<SourceProblem>,
+    /// What it wants by its last word, which cannot be acted on yet.
+    held: Option<Vec<Arc<PodObject>>>,
 }
 
 /// A source that has not delivered yet.
@@ -88,10 +90,18 @@ impl Desired {
         self.lock().sources.values().flat_map(|source| source.problems.iter().cloned()).collect()
     }
 
+    /// The pods that sources want by a word that cannot be acted on yet, and that are not among the pods.
+    pub fn held(&self) -> Vec<Arc<PodObject>> {
+        let desired = self.lock();
+        let held = desired.sources.values().filter_map(|source| source.held.as_ref()).flatten();
+        held.filter(|pod| !desired.is_taken_up(pod)).cloned().collect()
+    }
+
     /// The sources that have not delivered yet.
     pub fn missing_sources(&self) -> Vec<MissingSource> {
         let desired = self.lock();
-        let missing = desired.sources.iter().filter(|(_, source)| !source.config.has_delivered());
+        let silent = |source: &Source| !source.config.has_delivered() && source.held.is_none();
+        let missing = desired.sources.iter().filter(|(_, source)| silent(source));
         missing.map(|(kind, source)| MissingSource { kind: *kind, problems: source.problems.clone() }).collect()
     }
 }
@@ -114,6 +124,14 @@ impl DesiredState {
         wanted.filter(|pod| !self.is_taken_up(pod)).cloned().collect()
     }
 
+    /// Takes note of what a source says while it cannot be acted on.
+    pub fn hold(&mut self, news: &SourceNews) {
+        match news {
+            SourceNews::Set(set) => self.sources.entry(set.source).or_default().held = Some(set.pods.clone()),
+            SourceNews::NotYet { .. } => {}
+        }
+    }
+
     /// Takes what a source says; answers with who says it, what changed, and the problems that are new.
     pub fn apply(&mut self, news: SourceNews) -> (SourceKind, Changes, Vec<SourceProblem>) {
         let (kind, pods, problems) = match news {
@@ -129,6 +147,7 @@ impl DesiredState {
         let source = self.sources.entry(kind).or_default();
         let new = problems.iter().filter(|problem| !source.problems.contains(problem)).cloned().collect();
         source.problems = problems;
+        source.held = None;
         (kind, pods.map(|pods| source.config.apply(pods)).unwrap_or_default(), new)
     }
 }

@@ -1,5 +1,6 @@
 //! The actix actor: hands each set that a source sends to the dispatcher, while the runtime is healthy.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Dispatcher, Judged, Verdicts};
+use crate::desired::Desired;
 use crate::ports::SourceNews;
 
 /// How long until pods are judged again after an admission handler panicked, as with a hook that failed (upstream
@@ -26,8 +28,7 @@ pub struct DispatcherActor {
 }
 
 impl DispatcherActor {
-    /// Reads `sets` while `healthy` is true. One set is held back meanwhile; what comes
-    /// after it waits in the sources' channel.
+    /// Acts on `sets` while `healthy` is true. Else the last of each source is held back.
     pub fn new(dispatcher: Arc<Dispatcher>, sets: mpsc::Receiver<SourceNews>, healthy: watch::Receiver<bool>) -> Self {
         let metrics = dispatcher.metrics.actors.of("dispatcher");
         DispatcherActor { dispatcher, sets: Some(sets), healthy, metrics }
@@ -38,8 +39,8 @@ impl Actor for DispatcherActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let Some(mut sets) = self.sets.take() else { return };
-        let mut healthy = self.healthy.clone();
+        let Some(sets) = self.sets.take() else { return };
+        let mut held = Held { news: VecDeque::new(), sets, ended: false, healthy: self.healthy.clone() };
         let dispatcher = self.dispatcher.clone();
         let metrics = self.metrics.clone();
         let read = async move {
@@ -47,14 +48,13 @@ impl Actor for DispatcherActor {
             loop {
                 let set = tokio::select! {
                     biased;
-                    set = sets.recv() => match set {
+                    set = held.next(&dispatcher.desired) => match set {
                         Some(set) => Some(set),
                         None => return,
                     },
                     () = sleep_until(judge_again.unwrap_or_else(Instant::now)), if judge_again.is_some() => None,
                 };
-                // Asked after the set came: it may have been waited for since long before the runtime fell silent.
-                if healthy.wait_for(|healthy| *healthy).await.is_err() {
+                if held.healthy.wait_for(|healthy| *healthy).await.is_err() {
                     return;
                 }
                 metrics.received();
@@ -84,5 +84,52 @@ impl Actor for DispatcherActor {
             }
         };
         ctx.spawn(read.into_actor(self).map(|(), _, ctx| ctx.stop()));
+    }
+}
+
+/// What sources said that was not acted on yet: the last word of each.
+struct Held {
+    news: VecDeque<SourceNews>,
+    sets: mpsc::Receiver<SourceNews>,
+    ended: bool,
+    healthy: watch::Receiver<bool>,
+}
+
+impl Held {
+    /// What to act on next; nothing once the sources or the node have ended. Cancel safe.
+    async fn next(&mut self, desired: &Desired) -> Option<SourceNews> {
+        loop {
+            // Asked after the set came: it may have been waited for since long before the runtime fell silent.
+            if *self.healthy.borrow_and_update() {
+                if let Some(news) = self.news.pop_front() {
+                    return Some(news);
+                }
+            } else {
+                let mut desired = desired.lock();
+                self.news.iter().for_each(|news| desired.hold(news));
+            }
+            if self.ended && self.news.is_empty() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                changed = self.healthy.changed() => changed.ok()?,
+                news = self.sets.recv(), if !self.ended => match news {
+                    Some(news) => self.hold(news),
+                    None => self.ended = true,
+                },
+            }
+        }
+    }
+
+    fn hold(&mut self, news: SourceNews) {
+        // What a source wants counts more than that it does not know yet.
+        let of = |news: &SourceNews| match news {
+            SourceNews::Set(set) => (set.source, true),
+            SourceNews::NotYet { source, .. } => (*source, false),
+        };
+        let (source, is_set) = of(&news);
+        self.news.retain(|old| of(old).0 != source || (!is_set && of(old).1));
+        self.news.push_back(news);
     }
 }

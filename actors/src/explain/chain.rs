@@ -251,6 +251,11 @@ fn unknown(cx: &Cx<'_>, pod: &PodFacts) -> Vec<Wait> {
             let remedy = "a new version of the pod, or a new start of the agent, once there is room";
             vec![Wait::new(What::Rejected, On::only(Subject::Nobody), detail, remedy)]
         }
+        _ if pod.held => {
+            let mut chain = vec![runtime(cx)];
+            chain[0].detail.insert_str(0, "nothing of it is begun yet: ");
+            chain
+        }
         _ => {
             let first_seen = pod.object.as_ref().and_then(|object| object.first_seen()).unwrap_or(cx.node.started);
             housekeeping(cx, "the engine has not heard of it: a housekeeping pass starts it", first_seen)

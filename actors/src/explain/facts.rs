@@ -35,6 +35,8 @@ pub struct PodFacts {
     pub snapshot: Option<PodSnapshot>,
     /// Whether a source wants it.
     pub desired: bool,
+    /// A source wants it, and that cannot be acted on yet.
+    pub held: bool,
     /// What its hook does now, with the place in line of what waits for its turn.
     pub activities: Vec<(Activity, Option<Standing>)>,
     /// Why containers could not be started.
@@ -115,6 +117,7 @@ impl PodFacts {
             status: None,
             snapshot: None,
             desired: false,
+            held: false,
             activities: Vec::new(),
             volume_path: None,
             start_errors: BTreeMap::new(),

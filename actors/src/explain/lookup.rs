@@ -80,8 +80,8 @@ impl Explainer {
 
     /// The name of every pod that is wanted or still known, some more than once.
     pub fn names(&self) -> Vec<FullName> {
-        let wanted = self.desired.pods().into_iter().map(|pod| pod.full_name().clone());
-        wanted.chain(self.engine.full_names()).collect()
+        let wanted = self.desired.pods().into_iter().chain(self.desired.held());
+        wanted.map(|pod| pod.full_name().clone()).chain(self.engine.full_names()).collect()
     }
 
     /// What the sources cannot use at present.
@@ -129,7 +129,7 @@ impl Look<'_> {
 
     /// See [`Explainer::pods`].
     pub fn pods(&self) -> Vec<PodFacts> {
-        self.of(self.at.desired.pods(), self.at.engine.snapshots())
+        self.of(self.at.desired.pods(), self.at.desired.held(), self.at.engine.snapshots())
     }
 
     /// One pod by UID.
@@ -168,17 +168,22 @@ impl Look<'_> {
 
     /// See [`Explainer::named`].
     fn named(&self, name: &FullName) -> Vec<PodFacts> {
-        let mut pods = self.of(self.at.desired.named(name), self.at.engine.snapshots_named(name));
+        let held = self.at.desired.held().into_iter().filter(|pod| pod.full_name() == name).collect();
+        let mut pods = self.of(self.at.desired.named(name), held, self.at.engine.snapshots_named(name));
         pods.retain(|pod| pod.full_name == *name);
         pods
     }
 
-    fn of(&self, wanted: Vec<Arc<PodObject>>, known: Vec<PodSnapshot>) -> Vec<PodFacts> {
+    fn of(&self, wanted: Vec<Arc<PodObject>>, held: Vec<Arc<PodObject>>, known: Vec<PodSnapshot>) -> Vec<PodFacts> {
         let mut snapshots: HashMap<PodUid, PodSnapshot> = known.into_iter().map(|it| (it.uid.clone(), it)).collect();
         let mut pods = Vec::new();
         for object in wanted {
             let snapshot = snapshots.remove(object.uid());
             pods.extend(self.facts(object.uid(), Some(object.clone()), snapshot));
+        }
+        for object in held.into_iter().filter(|object| !snapshots.contains_key(object.uid())) {
+            let facts = self.facts(object.uid(), Some(object.clone()), None);
+            pods.extend(facts.map(|facts| PodFacts { desired: false, held: true, ..facts }));
         }
         pods.extend(snapshots.into_iter().filter_map(|(uid, snapshot)| self.facts(&uid, None, Some(snapshot))));
         pods.sort_by(|a, b| a.order().cmp(&b.order()));
