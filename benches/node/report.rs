@@ -10,7 +10,7 @@ use crate::figures::{file, grouped, machine, number};
 const LINEAR: f64 = 3.0;
 
 /// The lines: name, unit, and whether it is a cost per pod, whose growth is judged.
-const LINES: [(&str, &str, bool); 29] = [
+const LINES: [(&str, &str, bool); 30] = [
     ("create_pods_per_s", "pods/s", false),
     ("create_p50_ms", "ms", false),
     ("create_p99_ms", "ms", false),
@@ -40,6 +40,7 @@ const LINES: [(&str, &str, bool); 29] = [
     ("delete_rss_mib", "MiB", false),
     ("forget_s", "s", false),
     ("forget_cpu_us_per_pod", "µs", true),
+    ("peak_mib", "MiB", false),
 ];
 
 /// Prints the table and writes the file.
