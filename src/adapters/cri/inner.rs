@@ -3,18 +3,24 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use podwright_actors::ids::SandboxId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{EventRecorder, RuntimeClasses, RuntimeError};
+use podwright_actors::time::Time;
 
 use super::cgroups::Trees;
 use super::client::Client;
 use super::config::{Assigned, Facts, ImageUser, Layout, labels};
 use super::flights::Flights;
 use super::users::Users;
-use super::{NodeSettings, node_facts, v1};
+use super::{NodeSettings, node_facts, read, v1};
+
+/// How long the cause of an end that was not told with it is waited for.
+const CAUSE_WITHIN: Duration = Duration::from_millis(100);
 
 /// A node has fewer images than that.
 const MAX_IMAGE_USERS: usize = 1000;
@@ -126,6 +132,19 @@ impl Inner {
         let label_selector = whose.selector(&self.layout);
         let filter = Some(v1::ContainerFilter { label_selector, ..Default::default() });
         Ok(self.client.list_containers(v1::ListContainersRequest { filter }).await?.containers)
+    }
+
+    /// The status of a container, with the cause of its end.
+    pub(super) async fn container_status(
+        &self,
+        request: v1::ContainerStatusRequest,
+    ) -> Result<Option<v1::ContainerStatus>, RuntimeError> {
+        let status = self.client.container_status(request.clone()).await?.status;
+        if !status.as_ref().is_some_and(|status| read::cause_may_come(status, Time::from_timestamp(Timestamp::now()))) {
+            return Ok(status);
+        }
+        tokio::time::sleep(CAUSE_WITHIN).await;
+        Ok(self.client.container_status(request).await?.status)
     }
 
     /// Stops a sandbox, which may be gone.

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use podwright_actors::ids::{FullName, PodUid, SandboxId};
 use podwright_actors::ports::{
@@ -13,6 +14,11 @@ use podwright_actors::time::Time;
 use super::config::{Layout, labels};
 use super::v1;
 use crate::adapters::log::OpenLog;
+
+/// The exit code of what was killed by SIGKILL.
+const KILLED: i32 = 137;
+/// How long after an end its cause is waited for.
+const CAUSE_AFTER: Duration = Duration::from_secs(1);
 
 /// Sandboxes and containers by pod. What carries no pod's UID is nobody's here: other tools may use the same runtime.
 pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container>) -> Vec<RuntimePod> {
@@ -95,6 +101,14 @@ pub(super) fn sandbox(status: &v1::PodSandboxStatus) -> SandboxStatus {
     }
 }
 
+/// Whether the runtime may still learn why a container was killed: containerd hears from the kernel that memory was short
+/// apart from the end, and may tell of the end first.
+pub(super) fn cause_may_come(status: &v1::ContainerStatus, now: Time) -> bool {
+    status.state() == v1::ContainerState::ContainerExited
+        && (status.exit_code, &*status.reason) == (KILLED, "Error")
+        && now.since(time(status.finished_at)) < CAUSE_AFTER
+}
+
 /// One run of a container, which is in `sandbox`.
 pub(super) fn container(status: &v1::ContainerStatus, sandbox: SandboxId) -> ContainerStatus {
     let annotation = |name: &str| status.annotations.get(name).map(String::as_str);
@@ -170,6 +184,29 @@ mod tests {
         assert_eq!((pod.uid.to_string().as_str(), pod.full_name.as_str()), ("u-1", "web_shop"));
         assert_eq!(pod.sandboxes[0].state, SandboxState::NotReady);
         assert_eq!((pod.containers[0].name.as_str(), pod.containers[0].state), ("a", ContainerState::Running));
+    }
+
+    #[test]
+    fn the_cause_of_a_kill_is_waited_for_while_it_is_news_and_not_told() {
+        let end = |state: v1::ContainerState, exit_code, reason: &str, finished_at| v1::ContainerStatus {
+            state: state.into(),
+            exit_code,
+            reason: reason.into(),
+            finished_at,
+            ..Default::default()
+        };
+        let exited = v1::ContainerState::ContainerExited;
+        let now = Time::from_secs(100);
+        let at = 99_500_000_000;
+        for (status, may) in [
+            (end(exited, 137, "Error", at), true),
+            (end(exited, 137, "OOMKilled", at), false),
+            (end(exited, 1, "Error", at), false),
+            (end(exited, 137, "Error", 98_000_000_000), false),
+            (end(v1::ContainerState::ContainerRunning, 137, "Error", at), false),
+        ] {
+            assert_eq!(cause_may_come(&status, now), may, "{status:?}");
+        }
     }
 
     /// Runtimes of today tell the signal that stops a container (field 19 of `ContainerStatus`, CRI 1.33), those of the

@@ -151,7 +151,7 @@ impl CriRuntime {
 
     async fn container_status(&self, listed: v1::Container) -> Result<Option<ContainerStatus>, RuntimeError> {
         let request = v1::ContainerStatusRequest { container_id: listed.id, verbose: false };
-        let Some(status) = self.inner.client.container_status(request).await?.status else { return Ok(None) };
+        let Some(status) = self.inner.container_status(request).await? else { return Ok(None) };
         let mut run = read::container(&status, listed.pod_sandbox_id.into());
         if run.state == ContainerState::Exited {
             let layout = self.inner.layout.clone();
