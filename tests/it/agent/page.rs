@@ -288,20 +288,22 @@ async fn of_two_pods_of_a_name_each_can_be_opened() {
 }
 
 #[tokio::test]
-async fn five_thousand_pods_are_shown_searched_and_scrolled() {
+async fn five_thousand_pods_with_lives_of_their_own_are_shown_searched_and_scrolled() {
     let Some(mut browser) = Browser::start().await else { return };
     let place = Place::new();
-    let one = manifest("NAME", "exit 0", "restartPolicy: Never");
+    let one = manifest("NAME", "exit 0", "");
     let all: Vec<String> = (0..5000).map(|n| one.replace("NAME", &format!("pod-{n:04}"))).collect();
     for (n, some) in all.chunks(500).enumerate() {
         place.put(&format!("{n}.yaml"), &some.join("---\n"));
     }
-    // All but one are refused: what is tested is how they are shown.
-    let agent = place.start(&["--max-pods", "1"]).await;
+    // Those that have room end soon, and again soon after each start; the others are refused.
+    let lives = ["--runtime", "simulated", "--max-pods", "500", "--simulate", "run-for=100ms..5s"];
+    let agent = place.start(&lives).await;
     browser.size(1280, 900).await;
     browser.open(&url(&agent)).await;
     browser.until("all are counted", "document.querySelector('#count').innerText.startsWith('5,000')").await;
-    let elements = browser.eval("document.querySelectorAll('#rows .row').length").await;
+    let drawn = "document.querySelectorAll('#rows .row').length";
+    let elements = browser.eval(drawn).await;
     assert!(elements.as_u64().is_some_and(|rows| rows > 5 && rows < 60), "{elements}");
     browser.eval("scrollTo(0, document.documentElement.scrollHeight)").await;
     browser
@@ -311,11 +313,20 @@ async fn five_thousand_pods_are_shown_searched_and_scrolled() {
         )
         .await;
 
-    let search =
-        "const q = document.querySelector('#query'); q.value = 'pod-47 failed'; q.dispatchEvent(new Event('input'))";
-    browser.eval(&format!("{{ {search} }}")).await;
+    let search = |query: &str| {
+        format!(
+            "{{ const q = document.querySelector('#query'); q.value = '{query}'; q.dispatchEvent(new Event('input')) }}"
+        )
+    };
+    browser.eval(&search("pod-47")).await;
     browser.until("a search narrows it", "document.querySelector('#count').innerText.startsWith('100 of 5,000')").await;
-    browser.until("it is in the address", "location.search === '?q=pod-47+failed'").await;
+    browser.until("it is in the address", "location.search === '?q=pod-47'").await;
+    // What becomes of pods is seen without being asked for.
+    browser.eval(&search("crashloopbackoff")).await;
+    browser.until("some wait", "/^[1-9]\\d* of 5,000/.test(document.querySelector('#count').innerText)").await;
+    browser.until("more do", "parseInt(document.querySelector('#count').innerText) > 20").await;
+    let elements = browser.eval(drawn).await;
+    assert!(elements.as_u64().is_some_and(|rows| rows > 5 && rows < 60), "{elements}");
     assert_eq!(browser.complaints(&url(&agent)), Vec::<String>::new());
     browser.close().await;
 }

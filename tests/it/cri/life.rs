@@ -1,6 +1,14 @@
 //! Pods of each kind, from their start to their end.
 
+use std::fs;
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic_health::ServingStatus;
 
 use super::containerd::Containerd;
 use crate::agent::harness::{Place, container, phase};
@@ -117,6 +125,47 @@ async fn probes_reach_containers_by_command_and_network() {
     let before = container(&again).unwrap().last_state.as_ref().unwrap().terminated.clone().unwrap();
     assert_eq!(before.container_id, container(&pod).unwrap().container_id);
     agent.ready("web-n1").await;
+}
+
+/// A listener in the network of a process, whoever accepts from it.
+fn listen_in_network_of(pid: &str, port: u16) -> TcpListener {
+    let network = fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
+    // A thread of its own, which ends there.
+    let bind = move || {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        TcpListener::bind(("0.0.0.0", port)).unwrap()
+    };
+    std::thread::spawn(bind).join().unwrap()
+}
+
+#[tokio::test]
+async fn a_grpc_probe_reaches_a_server_in_the_pods_network() {
+    let Some(containerd) = Containerd::turn().await else { return };
+    let place = Place::new();
+    let probe = "readinessProbe: {grpc: {port: 9000, service: shop}, periodSeconds: 1, failureThreshold: 1}";
+    place.put(
+        "shop.yaml",
+        &format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: shop\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: {}\n    command: [sleep, '1000']\n    {probe}\n",
+            super::image::BUSYBOX
+        ),
+    );
+    let agent = containerd.agent(&place).await;
+    let runs = |pod: &Pod| container(pod).is_some_and(|it| it.started == Some(true));
+    let pod = agent.until("shop-n1", "runs", runs).await;
+    let id = container(&pod).unwrap().container_id.clone().unwrap();
+    let tasks = containerd.ctr(&["tasks", "list"]);
+    let task = tasks.lines().find(|line| line.starts_with(id.strip_prefix("containerd://").unwrap())).unwrap();
+    let listener = listen_in_network_of(task.split_whitespace().nth(1).unwrap(), 9000);
+
+    let (reporter, service) = tonic_health::server::health_reporter();
+    reporter.set_service_status("shop", ServingStatus::Serving).await;
+    listener.set_nonblocking(true).unwrap();
+    let incoming = TcpIncoming::from(tokio::net::TcpListener::from_std(listener).unwrap());
+    tokio::spawn(async move { Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap() });
+    agent.ready("shop-n1").await;
+    reporter.set_service_status("shop", ServingStatus::NotServing).await;
+    agent.until("shop-n1", "is not ready", |pod| container(pod).is_some_and(|it| !it.ready)).await;
 }
 
 #[tokio::test]
