@@ -92,27 +92,40 @@ impl Sweep {
 
     /// Removes what is garbage of one pod. What cannot be removed now is tried again by the next sweep.
     async fn collect(&self, pod: &RuntimePod) -> Result<(), RuntimeError> {
-        // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
-        let decided = self.engine.is_pod_known(&pod.uid) || !self.is_wanted(&pod.uid);
-        // An evicted pod may be asked to leave nothing while it still stops. Its ends are read at the end of that, and an agent
-        // that starts anew meanwhile has only its runs to go by.
-        let over = decided
-            && self.engine.should_pod_content_be_removed(&pod.uid)
-            && self.engine.lifecycle(&pod.uid) != Some(Lifecycle::Terminating);
+        let over = self.is_over(&pod.uid);
         let last = self.observer.last(&pod.uid);
         let read = |id: &ContainerId| {
             let mut runs = last.iter().flat_map(|status| &status.containers);
             runs.any(|run| run.id == *id && run.state == ContainerState::Exited)
         };
         let garbage = garbage(pod, if over { Keep::Nothing } else { Keep::Newest }, read);
+        // One that came back meanwhile goes on from what is left: each end that it still shows counts.
+        let came_back = || over && !self.is_over(&pod.uid);
         for run in &garbage.containers {
+            if came_back() {
+                return Ok(());
+            }
             // The newest log of a pod that goes on is kept by the container that is kept.
             guarded(&self.metrics, || self.runtime.remove_container(run, false)).await?;
         }
         for sandbox in &garbage.sandboxes {
+            if came_back() {
+                return Ok(());
+            }
             guarded(&self.metrics, || self.runtime.remove_sandbox(sandbox)).await?;
         }
         Ok(())
+    }
+
+    /// Whether nothing that the pod left counts any more.
+    fn is_over(&self, uid: &PodUid) -> bool {
+        // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
+        let decided = self.engine.is_pod_known(uid) || !self.is_wanted(uid);
+        // An evicted pod may be asked to leave nothing while it still stops. Its ends are read at the end of that, and an
+        // agent that starts anew meanwhile has only its runs to go by.
+        decided
+            && self.engine.should_pod_content_be_removed(uid)
+            && self.engine.lifecycle(uid) != Some(Lifecycle::Terminating)
     }
 
     /// Tells once when something begins to stay behind, and once when all of it has gone.
