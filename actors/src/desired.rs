@@ -1,6 +1,6 @@
 //! What the sources want, behind the one lock that config dispatch and the housekeeping pass exclude each other with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -38,11 +38,16 @@ pub struct MissingSource {
     pub kind: SourceKind,
     /// Why, as far as it says.
     pub problems: Vec<SourceProblem>,
+    /// It has, and that cannot be acted on yet.
+    pub held: bool,
 }
 
 impl MissingSource {
     /// Why, in brackets; empty if it does not say.
     pub fn why(&self) -> String {
+        if self.held {
+            return " (what it wants waits for the container runtime)".to_owned();
+        }
         let problems: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
         if problems.is_empty() { String::new() } else { format!(" ({})", problems.join("; ")) }
     }
@@ -90,19 +95,26 @@ impl Desired {
         self.lock().sources.values().flat_map(|source| source.problems.iter().cloned()).collect()
     }
 
-    /// The pods that sources want by a word that cannot be acted on yet, and that are not among the pods.
-    pub fn held(&self) -> Vec<Arc<PodObject>> {
+    /// All pods, and behind them those that sources want by a word that cannot be acted on yet.
+    pub fn wanted(&self) -> (Vec<Arc<PodObject>>, Vec<Arc<PodObject>>) {
         let desired = self.lock();
         let held = desired.sources.values().filter_map(|source| source.held.as_ref()).flatten();
-        held.filter(|pod| !desired.is_taken_up(pod)).cloned().collect()
+        let mut seen = HashSet::new();
+        let held = held.filter(|pod| !desired.is_taken_up(pod) && seen.insert(pod.uid().clone())).cloned().collect();
+        (desired.pods.pods().cloned().collect(), held)
     }
 
     /// The sources that have not delivered yet.
     pub fn missing_sources(&self) -> Vec<MissingSource> {
         let desired = self.lock();
-        let silent = |source: &Source| !source.config.has_delivered() && source.held.is_none();
-        let missing = desired.sources.iter().filter(|(_, source)| silent(source));
-        missing.map(|(kind, source)| MissingSource { kind: *kind, problems: source.problems.clone() }).collect()
+        let missing = desired.sources.iter().filter(|(_, source)| !source.config.has_delivered());
+        missing
+            .map(|(kind, source)| MissingSource {
+                kind: *kind,
+                problems: source.problems.clone(),
+                held: source.held.is_some(),
+            })
+            .collect()
     }
 }
 

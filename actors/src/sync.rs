@@ -19,7 +19,7 @@ use crate::pod::{Phase, PodObject};
 use crate::ports::{
     CgroupError, Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent,
     PodRuntimeStatus, PodStorage, PodSyncer, RunningPod, RuntimeError, SyncError, SyncOutcome, SyncPod, TerminatingPod,
-    Unready, VolumeMounts, within,
+    VolumeMounts, within,
 };
 use crate::probes::ProbeManager;
 use crate::status::{DEADLINE_EXCEEDED, NodeFacts, StatusInput, compute, deadline};
@@ -32,8 +32,6 @@ pub use resolver::NodeResolver;
 /// How long volumes may take to come or go before the hook fails and is tried again (upstream
 /// `podAttachAndMountTimeout`).
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
-/// How long the removal of a pod's cgroup is waited for: longer than what is left in it takes to be killed.
-const CGROUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs pods by their specs. Its parts are shared with whoever shows or reclaims what they know.
 pub struct NodeSyncer {
@@ -51,7 +49,7 @@ pub struct NodeSyncer {
     pub journal: Arc<Journal>,
     /// Keeps directories and volumes.
     pub storage: Arc<dyn PodStorage>,
-    /// Tells whether pods would have a network.
+    /// Tells what it lacks.
     pub runtime: Arc<dyn ContainerRuntime>,
     /// Keeps the cgroups of pods; if absent, they have none of their own.
     pub cgroups: Option<Arc<dyn PodCgroups>>,
@@ -85,7 +83,7 @@ impl PodSyncer for NodeSyncer {
         // The start time is known once the status was kept.
         let check_at = deadline(pod, self.statuses.get(pod.uid()).as_deref());
 
-        self.check_ready(pod)?;
+        self.check_network(pod)?;
         if self.make_cgroup(cx, pod, &runtime).await? == Moved::Stopped {
             return Ok(SyncOutcome::Continue { check_at: Some(self.clock.now()) });
         }
@@ -212,14 +210,10 @@ impl NodeSyncer {
         Ok(runtime)
     }
 
-    /// Nothing is begun with a runtime that says it is not ready (upstream `syncLoop`, kubelet 1.36), and a pod that needs a
-    /// network waits until there is one (§14 step 5 of the hooks: upstream `SyncPod`).
-    fn check_ready(&self, pod: &Arc<PodObject>) -> Result<(), SyncError> {
-        let Unready { runtime, network } = self.runtime.unready();
-        if let Some(problem) = runtime {
-            return Err(SyncError::failed(RuntimeError::Failed(problem)));
-        }
-        let Some(problem) = network.filter(|_| !pod.is_host_network()) else { return Ok(()) };
+    /// A pod that needs a network waits until there is one (§14 step 5 of the hooks: upstream `SyncPod`, kubelet 1.36).
+    fn check_network(&self, pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        let problem = if pod.is_host_network() { None } else { self.runtime.unready().network };
+        let Some(problem) = problem else { return Ok(()) };
         let error = SyncError::NetworkNotReady(problem);
         self.events.record(pod, PodEvent::warning("NetworkNotReady", error.to_string()));
         Err(error)
@@ -254,8 +248,7 @@ impl NodeSyncer {
         // One that runs once has run.
         if moved == Moved::InPlace || !pod.runs_once() {
             let _doing = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
-            let make = async { cgroups.make(pod).await.map_err(failed) };
-            cx.cancel().run_until_cancelled(make).await.unwrap_or(Err(SyncError::Cancelled))?;
+            cgroups.make(pod).await.map_err(failed)?;
         }
         Ok(moved)
     }
@@ -267,8 +260,7 @@ impl NodeSyncer {
         drop(doing);
         if let Some(cgroups) = &self.cgroups {
             let _doing = self.containers.activities().begin(&cx.uid, Task::RemoveCgroup);
-            let removed = tokio::time::timeout(CGROUP_TIMEOUT, cgroups.remove(&cx.uid, Box::new(|| true))).await;
-            removed.unwrap_or(Err(CgroupError::Slow { after: CGROUP_TIMEOUT })).map_err(SyncError::failed)?;
+            cgroups.remove(&cx.uid, Box::new(|| true)).await.map_err(SyncError::failed)?;
         }
         Ok(())
     }

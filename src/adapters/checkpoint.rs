@@ -1,8 +1,8 @@
-//! Records that outlive the agent, in one file: a line each, with a checksum, below one that says how many of them were saved
-//! at once. The lines behind those were appended.
+//! Records that outlive the agent, in one file: a line each, with a checksum, below one that says how many of them were
+//! saved at once. The lines behind those were appended.
 //!
-//! The last line has no end if an agent was killed in it, or its disk was full; nobody was told of it, and it does not count. All
-//! else that is not as it was written is damage.
+//! The last line has no end if an agent was killed in it, or its disk was full; nobody was told of it, and it does not
+//! count. All else that is not as it was written is damage.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,8 +15,10 @@ use podwright_actors::ports::{Checkpoint, CheckpointError};
 
 use super::record::{self, Durability, ReadError};
 
-/// What the first line says before the number of those that were saved. The number tells the version of the format.
-const HEADER: &str = "podwright journal 2 ";
+/// What the first line begins with.
+const NAME: &str = "podwright journal ";
+/// What follows it: the version of the format. Then comes how many lines were saved.
+const VERSION: &str = "2 ";
 /// Suffix of what is kept of a damaged file.
 const CORRUPT: &str = "corrupt";
 
@@ -34,9 +36,9 @@ struct Found {
 
 fn parse(file: &[u8]) -> Found {
     let mut lines = file.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")).peekable();
-    let header = |line: &&[u8]| record::unseal_line(line)?.strip_prefix(HEADER)?.parse::<usize>().ok();
-    let saved = lines.peek().and_then(header);
-    if saved.is_some() {
+    let header = lines.peek().and_then(|line| record::unseal_line(line)?.strip_prefix(NAME));
+    let saved = header.and_then(|header| header.strip_prefix(VERSION)?.parse::<usize>().ok());
+    if header.is_some() {
         lines.next();
     }
     let lines: Vec<_> = lines.map(record::unseal_line).collect();
@@ -50,7 +52,7 @@ fn lines(records: &[impl AsRef<str>]) -> String {
 
 /// A file with nothing behind what is saved at once.
 fn whole(records: &[impl AsRef<str>]) -> String {
-    record::seal_line(&format!("{HEADER}{}", records.len())) + &lines(records)
+    record::seal_line(&format!("{NAME}{VERSION}{}", records.len())) + &lines(records)
 }
 
 impl FileCheckpoint {
@@ -80,18 +82,17 @@ impl FileCheckpoint {
     /// Tells of damage, and goes on with what is good.
     fn mend(&self, good: &[String]) {
         let aside = self.path.with_extension(CORRUPT);
-        let kept = match self.keep_aside(&aside) {
+        let replace = || record::replace(&self.path, whole(good).as_bytes(), Durability::Disk);
+        let kept = match self.keep_aside(&aside).and_then(|()| replace()) {
             Ok(()) => format!("as it was found it is in {}", aside.display()),
-            Err(error) => format!("it cannot be kept as {}: {error}", aside.display()),
+            // Left where it is until there is something to write.
+            Err(error) => format!("it is not kept in {}: {error}", aside.display()),
         };
         tracing::error!(
             path = %self.path.display(), good = good.len(), kept,
             "the journal is damaged, and the agent goes on with its good lines: pods that were refused or have ended may \
              run again, and one that came back since may be held for what it was; take away the manifests of those"
         );
-        if let Err(error) = record::replace(&self.path, whole(good).as_bytes(), Durability::Disk) {
-            tracing::warn!(path = %self.path.display(), %error, "the damaged journal is not replaced yet");
-        }
     }
 
     fn blocking<'a>(
@@ -217,7 +218,8 @@ mod tests {
             // Without its end the last line was never finished.
             assert_eq!(damaged, at != good.len() - 1, "{bit} at {at}");
         }
-        assert_eq!(load(&store, b"podwright 1 0123456789abcdef\n{}\n"), (vec![], true), "of another version");
+        let newer = [record::seal_line("podwright journal 3 1"), record::seal_line("aa")].concat();
+        assert_eq!(load(&store, newer.as_bytes()), (vec!["aa".to_owned()], true), "of another version");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //!                                   │  read      what the runtime says, as the port has it     } pure
 //!                                   │  config    what a pod asks for, as the interface has it  }
 //!                                   ├─ node_facts  what the machine and the runtime can do
-//!                                   ├─ cgroups, users, conditions  limits of pods, ids for their users, whether they could start now
+//!                                   ├─ cgroups, users, conditions  limits of pods, ids for their users, what is not ready
 //!                                   └─ files  logs, links to them, /etc/hosts, termination messages
 //! ```
 //!

@@ -17,6 +17,7 @@ use crate::actors::ports::{Clock, SourceKind, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
 use crate::actors::status::NodeFacts;
+use crate::actors::time::Time;
 use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
@@ -226,16 +227,18 @@ async fn node(
     origins: &Origins,
     gate: Arc<ShutdownGate>,
 ) -> Result<View, RunError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let mut booted = Time::ZERO;
     match boot::look(root.path()) {
         Ok(Boot::First | Boot::Same) => {}
         Ok(Boot::Another) => {
             tracing::warn!("the machine was started anew since an agent ran here: what ran then has ended");
+            booted = machine::booted(clock.now());
         }
         Err(error) => tracing::warn!(%error, "whether the machine was started anew is not known"),
     }
     let host_ips = machine::host_ips();
     let capacity = args.runtime.capacity(machine::capacity(args.max_pods));
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
     let engine = EngineConfig::default();
@@ -244,7 +247,7 @@ async fn node(
     let logs = root.logs();
     let config = NodeConfig {
         engine,
-        containers: ContainersConfig { booted: machine::booted(clock.now()), ..ContainersConfig::default() },
+        containers: ContainersConfig { booted, ..ContainersConfig::default() },
         facts: NodeFacts { name: name.to_owned(), host_ips: host_ips.clone(), runtime_name: runtime_name.clone() },
         allocatable: allocatable.clone(),
         explain_event_after: args.explain_event_after,

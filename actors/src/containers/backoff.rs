@@ -71,7 +71,7 @@ impl Entry {
 
 impl CrashBackoff {
     /// An empty table. `max` is the longest wait, held to 1..=300 s; `now` divides what this table sees from what it
-    /// has to read from the runtime. What was started before the machine `booted` did not end by itself.
+    /// has to read from the runtime. What ended a run that was started before the machine `booted` is not known.
     pub fn new(max: Duration, now: Time, booted: Time) -> Self {
         let max = max.clamp(Duration::from_secs(1), Duration::from_secs(300));
         CrashBackoff { first: FIRST.min(max), max, born: now, booted, swept: now, entries: HashMap::new() }

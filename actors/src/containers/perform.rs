@@ -137,7 +137,7 @@ impl SandboxHooks for () {}
 pub struct ContainersConfig {
     /// The longest crash backoff, held to 1..=300 s.
     pub max_crash_backoff: Duration,
-    /// When the machine was started; what ran before ended with it.
+    /// When the machine was started, if no agent ran since; what ran before ended with it.
     pub booted: Time,
 }
 

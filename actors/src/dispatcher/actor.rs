@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Dispatcher, Judged, Verdicts};
 use crate::desired::Desired;
-use crate::ports::SourceNews;
+use crate::ports::{SOURCE_CHANNEL_DEPTH, SourceNews};
 
 /// How long until pods are judged again after an admission handler panicked, as with a hook that failed (upstream
 /// `backOffPeriod`).
@@ -28,7 +28,7 @@ pub struct DispatcherActor {
 }
 
 impl DispatcherActor {
-    /// Acts on `sets` while `healthy` is true. Else the last of each source is held back.
+    /// Acts on `sets` while `healthy` is true, and holds them back else.
     pub fn new(dispatcher: Arc<Dispatcher>, sets: mpsc::Receiver<SourceNews>, healthy: watch::Receiver<bool>) -> Self {
         let metrics = dispatcher.metrics.actors.of("dispatcher");
         DispatcherActor { dispatcher, sets: Some(sets), healthy, metrics }
@@ -45,18 +45,11 @@ impl Actor for DispatcherActor {
         let metrics = self.metrics.clone();
         let read = async move {
             let mut judge_again = None;
-            loop {
-                let set = tokio::select! {
-                    biased;
-                    set = held.next(&dispatcher.desired) => match set {
-                        Some(set) => Some(set),
-                        None => return,
-                    },
-                    () = sleep_until(judge_again.unwrap_or_else(Instant::now)), if judge_again.is_some() => None,
+            while let Some(turn) = held.next(&dispatcher.desired, judge_again).await {
+                let set = match turn {
+                    Turn::News(news) => Some(news),
+                    Turn::JudgeAgain => None,
                 };
-                if held.healthy.wait_for(|healthy| *healthy).await.is_err() {
-                    return;
-                }
                 metrics.received();
                 let start = dispatcher.clock.now();
                 let is_retry = set.is_none();
@@ -87,7 +80,13 @@ impl Actor for DispatcherActor {
     }
 }
 
-/// What sources said that was not acted on yet: the last word of each.
+/// What to do next.
+enum Turn {
+    News(SourceNews),
+    JudgeAgain,
+}
+
+/// What sources said that was not acted on yet, in its order: each word may tell of a pod that the next one lacks.
 struct Held {
     news: VecDeque<SourceNews>,
     sets: mpsc::Receiver<SourceNews>,
@@ -96,17 +95,14 @@ struct Held {
 }
 
 impl Held {
-    /// What to act on next; nothing once the sources or the node have ended. Cancel safe.
-    async fn next(&mut self, desired: &Desired) -> Option<SourceNews> {
+    /// Waits for the runtime, and then for news or for that time; nothing once the sources or the node have ended. Cancel
+    /// safe.
+    async fn next(&mut self, desired: &Desired, judge_again: Option<Instant>) -> Option<Turn> {
         loop {
             // Asked after the set came: it may have been waited for since long before the runtime fell silent.
-            if *self.healthy.borrow_and_update() {
-                if let Some(news) = self.news.pop_front() {
-                    return Some(news);
-                }
-            } else {
-                let mut desired = desired.lock();
-                self.news.iter().for_each(|news| desired.hold(news));
+            let healthy = *self.healthy.borrow_and_update();
+            if healthy && let Some(news) = self.news.pop_front() {
+                return Some(Turn::News(news));
             }
             if self.ended && self.news.is_empty() {
                 return None;
@@ -114,22 +110,19 @@ impl Held {
             tokio::select! {
                 biased;
                 changed = self.healthy.changed() => changed.ok()?,
-                news = self.sets.recv(), if !self.ended => match news {
-                    Some(news) => self.hold(news),
+                news = self.sets.recv(), if !self.ended && self.news.len() < SOURCE_CHANNEL_DEPTH => match news {
+                    Some(news) => {
+                        if !healthy {
+                            desired.lock().hold(&news);
+                        }
+                        self.news.push_back(news);
+                    }
                     None => self.ended = true,
                 },
+                () = sleep_until(judge_again.unwrap_or_else(Instant::now)), if healthy && judge_again.is_some() => {
+                    return Some(Turn::JudgeAgain);
+                }
             }
         }
-    }
-
-    fn hold(&mut self, news: SourceNews) {
-        // What a source wants counts more than that it does not know yet.
-        let of = |news: &SourceNews| match news {
-            SourceNews::Set(set) => (set.source, true),
-            SourceNews::NotYet { source, .. } => (*source, false),
-        };
-        let (source, is_set) = of(&news);
-        self.news.retain(|old| of(old).0 != source || (!is_set && of(old).1));
-        self.news.push_back(news);
     }
 }

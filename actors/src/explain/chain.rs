@@ -4,7 +4,7 @@ use crate::engine::PodSnapshot;
 use crate::housekeeping::health::PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
-use crate::ports::{Blame, NETWORK_NOT_READY};
+use crate::ports::{Blame, NETWORK_NOT_READY, Unready};
 use crate::status::short_age;
 use crate::time::Time;
 
@@ -203,10 +203,16 @@ fn runtime(cx: &Cx<'_>) -> Wait {
     }
 }
 
-/// What holds up every pod: a runtime that does not answer, sources that have not delivered.
+/// What holds up every pod: a runtime that does not answer or lacks something, sources that have not delivered.
 pub(super) fn troubles(cx: &Cx<'_>) -> Vec<Wait> {
-    let runtime = cx.node.runtime.as_ref().map(|_| runtime(cx));
-    runtime.into_iter().chain(sources(cx)).collect()
+    let silent = cx.node.runtime.as_ref().map(|_| runtime(cx));
+    let Unready { runtime, network } = &cx.node.unready;
+    let lacks = |what, subject, why: &Option<String>| {
+        Some(Wait::new(what, On::only(subject), why.as_ref()?, "the runtime says that it is there"))
+    };
+    let runtime = lacks(What::Runtime, Subject::Runtime, runtime);
+    let network = lacks(What::Network, Subject::Runtime, network);
+    [silent, runtime, network, sources(cx)].into_iter().flatten().collect()
 }
 
 /// Why passes do not run before every source has delivered.
@@ -252,9 +258,10 @@ fn unknown(cx: &Cx<'_>, pod: &PodFacts) -> Vec<Wait> {
             vec![Wait::new(What::Rejected, On::only(Subject::Nobody), detail, remedy)]
         }
         _ if pod.held => {
-            let mut chain = vec![runtime(cx)];
-            chain[0].detail.insert_str(0, "nothing of it is begun yet: ");
-            chain
+            let detail = "what its source wants of it waits for the container runtime";
+            let wait = Wait::new(What::Runtime, On::only(Subject::Runtime), detail, "all that runs was listed");
+            let below = cx.node.runtime.as_ref().map(|_| runtime(cx).below(1));
+            std::iter::once(wait).chain(below).collect()
         }
         _ => {
             let first_seen = pod.object.as_ref().and_then(|object| object.first_seen()).unwrap_or(cx.node.started);

@@ -15,7 +15,7 @@ use crate::engine::PodSnapshot;
 use crate::ids::{ContainerName, FullName, PodUid};
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::Lifecycle;
-use crate::ports::PodEvent;
+use crate::ports::{PodEvent, Unready};
 use crate::shutdown::StopTurn;
 use crate::status::PodSummary;
 use crate::time::Time;
@@ -35,7 +35,7 @@ pub struct PodFacts {
     pub snapshot: Option<PodSnapshot>,
     /// Whether a source wants it.
     pub desired: bool,
-    /// A source wants it, and that cannot be acted on yet.
+    /// That a source wants it cannot be acted on yet.
     pub held: bool,
     /// What its hook does now, with the place in line of what waits for its turn.
     pub activities: Vec<(Activity, Option<Standing>)>,
@@ -81,6 +81,8 @@ pub struct NodeState {
     pub passes: Option<Failing>,
     /// Why the runtime cannot be listed.
     pub runtime: Option<Failing>,
+    /// What the runtime says it lacks.
+    pub unready: Unready,
 }
 
 impl NodeState {
@@ -91,6 +93,7 @@ impl NodeState {
         self.missing_sources == other.missing_sources
             && of(&self.passes) == of(&other.passes)
             && of(&self.runtime) == of(&other.runtime)
+            && self.unready == other.unready
     }
 }
 

@@ -64,6 +64,7 @@ impl Explainer {
             last_pass,
             passes,
             runtime: self.observer.outage(),
+            unready: self.observer.unready(),
         };
         Look { at: self, now: self.clock.now(), node, line: OnceCell::new() }
     }
@@ -80,8 +81,8 @@ impl Explainer {
 
     /// The name of every pod that is wanted or still known, some more than once.
     pub fn names(&self) -> Vec<FullName> {
-        let wanted = self.desired.pods().into_iter().chain(self.desired.held());
-        wanted.map(|pod| pod.full_name().clone()).chain(self.engine.full_names()).collect()
+        let (pods, held) = self.desired.wanted();
+        pods.iter().chain(&held).map(|pod| pod.full_name().clone()).chain(self.engine.full_names()).collect()
     }
 
     /// What the sources cannot use at present.
@@ -129,7 +130,8 @@ impl Look<'_> {
 
     /// See [`Explainer::pods`].
     pub fn pods(&self) -> Vec<PodFacts> {
-        self.of(self.at.desired.pods(), self.at.desired.held(), self.at.engine.snapshots())
+        let (wanted, held) = self.at.desired.wanted();
+        self.of(wanted, held, self.at.engine.snapshots())
     }
 
     /// One pod by UID.
@@ -168,8 +170,9 @@ impl Look<'_> {
 
     /// See [`Explainer::named`].
     fn named(&self, name: &FullName) -> Vec<PodFacts> {
-        let held = self.at.desired.held().into_iter().filter(|pod| pod.full_name() == name).collect();
-        let mut pods = self.of(self.at.desired.named(name), held, self.at.engine.snapshots_named(name));
+        let (mut wanted, mut held) = self.at.desired.wanted();
+        [&mut wanted, &mut held].into_iter().for_each(|pods| pods.retain(|pod| pod.full_name() == name));
+        let mut pods = self.of(wanted, held, self.at.engine.snapshots_named(name));
         pods.retain(|pod| pod.full_name == *name);
         pods
     }
@@ -183,7 +186,7 @@ impl Look<'_> {
         }
         for object in held.into_iter().filter(|object| !snapshots.contains_key(object.uid())) {
             let facts = self.facts(object.uid(), Some(object.clone()), None);
-            pods.extend(facts.map(|facts| PodFacts { desired: false, held: true, ..facts }));
+            pods.extend(facts.map(|facts| PodFacts { held: true, ..facts }));
         }
         pods.extend(snapshots.into_iter().filter_map(|(uid, snapshot)| self.facts(&uid, None, Some(snapshot))));
         pods.sort_by(|a, b| a.order().cmp(&b.order()));

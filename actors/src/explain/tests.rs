@@ -13,7 +13,7 @@ use crate::engine::PodSnapshot;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::{Cause, Failure, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
-use crate::ports::{BadVolume, Blame, SourceKind, SourceProblem};
+use crate::ports::{BadVolume, Blame, SourceKind, SourceProblem, Unready};
 
 const NOW: Time = Time::from_secs(1_000_000);
 
@@ -85,7 +85,14 @@ fn with(mut pod: PodFacts, edit: impl FnOnce(&mut PodSnapshot)) -> PodFacts {
 }
 
 fn node() -> NodeState {
-    NodeState { started: ago(100), missing_sources: vec![], last_pass: Some(ago(1)), passes: None, runtime: None }
+    NodeState {
+        started: ago(100),
+        missing_sources: vec![],
+        last_pass: Some(ago(1)),
+        passes: None,
+        runtime: None,
+        unready: Unready::default(),
+    }
 }
 
 fn kinds_on(node: &NodeState, pod: &PodFacts) -> Vec<(usize, What)> {
@@ -142,7 +149,7 @@ fn housekeeping_that_does_not_run_tells_why() {
     assert_eq!(kinds_on(&silent, &pod), [(0, What::Housekeeping), (1, What::Runtime)]);
     let problem = SourceProblem { what: "place".into(), message: "no answer".into(), pods: vec![] };
     let missing = [(SourceKind::Http, vec![problem]), (SourceKind::Api, vec![])];
-    let missing = missing.map(|(kind, problems)| MissingSource { kind, problems });
+    let missing = missing.map(|(kind, problems)| MissingSource { kind, problems, held: false });
     let early = NodeState { missing_sources: missing.into(), ..silent };
     assert_eq!(kinds_on(&early, &pod), [(0, What::Housekeeping), (1, What::Source)]);
     let chain = chain(&Cx { now: NOW, node: &early, find: &|_| None }, &pod);

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
@@ -37,12 +36,6 @@ pub enum CgroupError {
         path: PathBuf,
         /// What it said.
         error: String,
-    },
-    /// What still runs in it does not go.
-    #[error("the pod's cgroup is not gone after {} s: see which process is left in it", .after.as_secs())]
-    Slow {
-        /// How long was waited.
-        after: Duration,
     },
     /// How cgroups are kept is the runtime's to say, and it does not answer; or the spec cannot be read.
     #[error("the pod's cgroup cannot be told: {0}")]

@@ -42,7 +42,7 @@ impl Conditions {
             match (before, now) {
                 (Some(before), None) => tracing::info!(before, "what the container runtime lacked is there now"),
                 (before, Some(now)) if before.as_ref() != Some(&now) => {
-                    tracing::warn!(why = now, "pods cannot start");
+                    tracing::warn!(why = now, "pods wait for what the container runtime lacks");
                 }
                 _ => {}
             }

@@ -118,7 +118,12 @@ impl Agent {
 
     /// With how the node fares. It counts as healthy for some time after its runtime was listed last; an outage is told at
     /// once, as `/readyz` does.
-    fn on(self, node: &NodeState, healthy: bool) -> Self {
+    fn on(mut self, node: &NodeState, healthy: bool) -> Self {
+        let lacks = [&node.unready.runtime, &node.unready.network].into_iter().flatten();
+        let lacks: Vec<_> =
+            lacks.map(|why| Problem { what: "container runtime".into(), message: why.clone() }).collect();
+        self.problem_count += lacks.len();
+        self.problems.splice(..0, lacks);
         Agent {
             runtime: healthy && node.runtime.is_none(),
             outage: node.runtime.as_ref().map(Ill::from),
@@ -134,6 +139,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::actors::ports::Unready;
 
     #[test]
     fn an_outage_and_passes_that_end_early_are_told_at_once() {
@@ -144,6 +150,7 @@ mod tests {
             last_pass: Some(Time::from_secs(10)),
             passes: failing(tries),
             runtime: failing(tries),
+            unready: Unready { runtime: Some("no disk".into()), network: None },
         };
         let agent = Agent::default().on(&node(1), true);
         let told = serde_json::to_value(&agent).unwrap();

@@ -191,14 +191,23 @@ async fn a_runtime_that_does_not_answer_is_named() {
         &waits(&node, "a"),
         &[
             "test/a: Pending, waits for the container runtime",
-            "  nothing of it is begun yet: the container runtime does not answer: runtime unreachable: nobody listens",
-            "    for 3m20s (since 08:00:00Z), 200 tries",
-            "    released by: the runtime answers again; it is asked every second",
+            "  what its source wants of it waits for the container runtime",
+            "    released by: all that runs was listed",
+            "    because the container runtime does not answer: runtime unreachable: nobody listens",
+            "      for 3m20s (since 08:00:00Z), 200 tries",
+            "      released by: the runtime answers again; it is asked every second",
         ],
     );
     assert_eq!(node.node.explainer.lines().len(), 1);
     let troubles: Vec<_> = node.node.explainer.troubles().into_iter().map(|trouble| trouble.detail).collect();
-    assert_text(&troubles.join("\n"), &["the container runtime does not answer: runtime unreachable: nobody listens"]);
+    let held = "(what it wants waits for the container runtime)";
+    assert_text(
+        &troubles.join("\n"),
+        &[
+            "the container runtime does not answer: runtime unreachable: nobody listens",
+            &format!("housekeeping begins once every source has delivered, and this has not: file {held}, api {held}"),
+        ],
+    );
     // What it wants by now is begun once the runtime answers.
     node.deliver(&[pod("b")]).await;
     node.runtime.heal();
@@ -233,7 +242,6 @@ async fn a_runtime_that_went_away_is_named_below_the_hook_that_fails() {
 async fn a_source_that_has_not_delivered_holds_up_housekeeping() {
     let node = Setup::new(true).start();
     node.deliver_set(SourceKind::File, vec![pod("a").of_file().build()], vec![]).await;
-    node.settled().await;
     node.deliver_set(SourceKind::File, vec![], vec![]).await;
     node.until(3.0).await;
     node.deliver_set(SourceKind::File, vec![pod("a").of_file().uid("b").build()], vec![]).await;

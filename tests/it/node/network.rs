@@ -1,4 +1,4 @@
-//! Pods that wait for a runtime that is not ready, or for a network.
+//! What the runtime says it lacks, and pods that wait for a network.
 
 use std::time::Duration;
 
@@ -35,22 +35,10 @@ async fn a_pod_waits_for_the_network_unless_it_uses_the_nodes() {
 }
 
 #[actix::test]
-async fn nothing_begins_with_a_runtime_that_says_it_is_not_ready_and_what_runs_goes_on() {
+async fn what_the_runtime_says_it_lacks_is_told_for_the_whole_node() {
     let node = TestNode::start().await;
-    node.deliver(&[pod("a")]).await;
-    node.runtime.unready(Unready { runtime: Some("its disk is full".into()), network: None });
-    let (old, new, gone) = (pod("a").label("2"), pod("b").spec("hostNetwork", true), pod("c"));
-    node.deliver(&[old.clone(), new.clone(), gone]).await;
-    node.wait(10.0).await;
-    node.deliver(&[old, new]).await;
-    node.wait(30.0).await;
-    assert_eq!(node.runtime.running("a"), ["main"]);
-    assert_eq!(node.runtime.calls_of("b"), [""; 0]);
-    assert_eq!(node.lifecycle("c"), None, "what is to go goes");
-    let why = explain(&node, "b").to_string();
-    assert!(why.contains("its disk is full"), "{why}");
-
-    node.runtime.unready(Unready::default());
-    node.wait(30.0).await;
-    assert_eq!(node.runtime.running("b"), ["main"]);
+    assert_eq!(node.node.explainer.troubles(), []);
+    node.runtime.unready(Unready { runtime: Some("its disk is full".into()), network: Some("no plugin".into()) });
+    let troubles: Vec<_> = node.node.explainer.troubles().into_iter().map(|wait| wait.detail).collect();
+    assert_eq!(troubles, ["its disk is full", "no plugin"]);
 }

@@ -5,7 +5,7 @@ use crate::actors::explain::{Failing, On, Subject, Wait, What};
 use crate::actors::ids::FullName;
 use crate::actors::pod::PodObject;
 use crate::actors::pod_worker::{Failure, Hook, Wait as PodWait, WaitFor};
-use crate::actors::ports::Blame;
+use crate::actors::ports::{Blame, Unready};
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 
@@ -75,7 +75,14 @@ fn wait(pod: &PodFacts) -> Wait {
 }
 
 pub(in crate::agent::page) fn node() -> NodeState {
-    NodeState { started: at(0), missing_sources: vec![], last_pass: None, passes: None, runtime: None }
+    NodeState {
+        started: at(0),
+        missing_sources: vec![],
+        last_pass: None,
+        passes: None,
+        runtime: None,
+        unready: Unready::default(),
+    }
 }
 
 fn take(board: &mut Board, pods: Vec<PodFacts>, now: Time) -> Change {
