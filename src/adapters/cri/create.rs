@@ -26,6 +26,16 @@ fn may_have_happened(error: &RuntimeError) -> bool {
     error.is_open() || is_name_taken(error)
 }
 
+/// What the first sandbox of a pod is like.
+pub(super) async fn description(
+    inner: &Arc<Inner>,
+    pod: &Arc<PodObject>,
+) -> Result<v1::PodSandboxConfig, RuntimeError> {
+    let facts = inner.facts().await?;
+    let assigned = inner.assigned(&facts, pod).await?;
+    Ok(sandbox_config(&facts, &assigned, pod, 0)?)
+}
+
 /// Makes a sandbox, or finds the one that was made.
 pub(super) async fn sandbox(inner: Arc<Inner>, config: SandboxConfig) -> Result<SandboxId, RuntimeError> {
     let pod = config.pod;

@@ -53,6 +53,8 @@ struct State {
     stops: Vec<(String, i64)>,
     /// As whom was pulled, by name.
     pulled_as: Vec<String>,
+    /// For which pod, and with what annotations, was pulled last.
+    pulled_for: String,
     pulls: usize,
     event_calls: usize,
     ended_early: usize,
@@ -224,6 +226,11 @@ impl Fake {
     /// Lets nobody look at an image.
     pub(super) fn hides_images(&self) {
         self.service.change(|state| state.looks_fail = true);
+    }
+
+    /// For which pod, and with what annotations, was pulled last.
+    pub(super) fn pulled_for(&self) -> String {
+        self.service.state.lock().pulled_for.clone()
     }
 
     /// As whom was pulled since the last time, by name.

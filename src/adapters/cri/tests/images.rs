@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::super::config::fixtures::pod;
+use super::super::config::fixtures::{pod, pod_with};
 use super::super::v1;
 use super::fake::Fake;
 use super::{late, run};
@@ -100,6 +100,15 @@ async fn a_login_that_is_refused_is_told_without_its_password() {
     let error = ensure(&fake, &naming(&[]), None).await.unwrap_err().to_string();
     assert!(error.contains("bad-b: wrong password") && error.contains("config.json: line 1"), "{error}");
     assert!(!error.contains("s3cret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_pull_tells_for_whom_it_is() {
+    let fake = Fake::start(1).await;
+    fake.pulled(IMAGE);
+    let pod = pod_with(json!({"annotations": {"snapshots": "fast"}}), json!({"containers": []}));
+    ensure(&fake, &pod, Some("Always")).await.unwrap();
+    assert_eq!(fake.pulled_for(), r#"shop/web {"snapshots": "fast"}"#);
 }
 
 #[tokio::test]

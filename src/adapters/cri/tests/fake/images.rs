@@ -1,5 +1,7 @@
 //! What it says of images.
 
+use std::collections::BTreeMap;
+
 use tonic::{Request, Response, Status};
 
 use super::Service;
@@ -37,7 +39,11 @@ impl ImageService for Service {
         &self,
         request: Request<v1::PullImageRequest>,
     ) -> Result<Response<v1::PullImageResponse>, Status> {
-        let v1::PullImageRequest { image, auth, .. } = request.into_inner();
+        let v1::PullImageRequest { image, auth, sandbox_config } = request.into_inner();
+        let pod = sandbox_config.and_then(|config| config.metadata).unwrap_or_default();
+        let annotations = image.as_ref().map(|image| &image.annotations).into_iter().flatten();
+        let for_whom = format!("{}/{} {:?}", pod.namespace, pod.name, annotations.collect::<BTreeMap<_, _>>());
+        self.change(|state| state.pulled_for = for_whom);
         let name = image.unwrap().image;
         let auth = auth.unwrap_or_default();
         self.change(|state| state.pulled_as.push(format!("{}{}", auth.username, auth.identity_token)));
