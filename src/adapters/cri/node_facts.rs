@@ -177,3 +177,16 @@ fn names(dir: &str) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_question_that_is_not_known_has_no_answer() {
+        assert_eq!(known(Ok(1)), Ok(Some(1)));
+        assert_eq!(known::<u8>(Err(RuntimeError::Unsupported("unknown method".into()))), Ok(None));
+        let passing = RuntimeError::Failed("its database is locked".into());
+        assert_eq!(known::<u8>(Err(passing.clone())), Err(passing));
+    }
+}
