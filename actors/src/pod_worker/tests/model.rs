@@ -47,6 +47,7 @@ mod frozen;
 mod laws;
 mod moves;
 mod mutation;
+mod names;
 mod pass;
 mod rest;
 mod scenarios;
@@ -87,12 +88,14 @@ impl Lives {
     fn config_actions(&self, world: &World, uid: Uid, actions: &mut Vec<Action>) {
         let pod = world.pod(uid);
         let Some(config) = pod.config else {
-            if pod.looked {
+            if pod.looked && (!self.may(Also::Edit) || may_be_edited(world, uid)) {
                 actions.extend(self.scenario.adds.iter().map(|form| Action::Add(uid, *form)));
             }
             return;
         };
-        actions.push(Action::Remove(uid));
+        if !self.may(Also::Edit) || uid == Uid::A {
+            actions.push(Action::Remove(uid));
+        }
         if !pod.delivered {
             if pod.looked {
                 actions.push(Action::Deliver(uid));
@@ -218,6 +221,9 @@ impl Model for Lives {
         }
         if self.may(Also::PassAtOnce) && world.ready {
             actions.push(Action::Pass);
+            if world.left.lies > 0 {
+                actions.extend(world.uids().map(Action::PassWrongly));
+            }
         }
         if self.may(Also::Pass) {
             match &world.pass {
@@ -245,6 +251,14 @@ impl Model for Lives {
 
     fn properties(&self) -> Vec<Property<Self>> {
         Law::ALL.iter().map(|law| law.property()).collect()
+    }
+}
+
+/// Whether a source may want a pod of an edited manifest.
+fn may_be_edited(world: &World, uid: Uid) -> bool {
+    match uid {
+        Uid::A => world.pods.iter().all(|pod| pod.config.is_none()),
+        Uid::B => world.pod(Uid::A).config.is_none(),
     }
 }
 

@@ -62,9 +62,13 @@ impl Machine {
     pub(super) fn after(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         match action {
-            Action::Pass => {
+            Action::Pass | Action::PassWrongly(_) => {
+                let list = match action {
+                    Action::PassWrongly(uid) => Action::ListWrongly(uid),
+                    _ => Action::List,
+                };
                 next = self.after(&next, Action::Compare)?;
-                next = self.after(&next, Action::List)?;
+                next = self.after(&next, list)?;
                 next = self.after(&next, Action::Plan)?;
                 while next.is_locked() {
                     next = self.after(&next, Action::Obey)?;
@@ -243,7 +247,7 @@ impl Machine {
         let record = frozen.thaw(uid, &self.objects, &mut waiters);
         // As the engine's `take`.
         let mut may_start = match pod.queued {
-            true if record.wants_name() => queue.claim(self.objects.uid(uid)),
+            true if record.wants_name() => self.claim(queue, self.objects.uid(uid)),
             true | false => true,
         };
         if self.mutates(Mutation::StartsWaiters) {
@@ -334,7 +338,7 @@ impl Machine {
         let pod = &mut pods[uid as usize];
         pod.life.remember(seen, &after);
         if (did.forget || did.leave) && std::mem::take(&mut pod.queued) {
-            next = queue.leave(self.objects.uid(uid));
+            next = self.leave(queue, self.objects.uid(uid));
         }
         if let (true, Some(call)) = (did.cancel, &mut pod.call) {
             call.cancelled = true;

@@ -22,6 +22,12 @@ pub(super) enum Mutation {
     ForgetsWhatRan,
     /// Of the surroundings: whoever asks may start.
     StartsWaiters,
+    /// Of the queue of a name: whoever asks has it.
+    GivesTheNameTwice,
+    /// Of the queue: whoever leaves makes the name free, whoever has it.
+    FreesTheNameOfAnother,
+    /// Of the queue: whoever has the name keeps it.
+    KeepsTheNameOfTheDead,
     ForgetsToWake,
     ForgetsToRetry,
     ShowsTheSpecEarly,
@@ -69,6 +75,9 @@ impl Mutation {
         (Mutation::SkipsTheStop, &scenarios::STOPS, &[Law::I6]),
         (Mutation::SkipsTheCleanup, &scenarios::STOPS, &[Law::I7]),
         (Mutation::StartsWaiters, &scenarios::NAMES, &[Law::I8, Law::W31]),
+        (Mutation::GivesTheNameTwice, &scenarios::NAMES, &[Law::I8]),
+        (Mutation::FreesTheNameOfAnother, &scenarios::NAMES_AGAIN, &[Law::I8]),
+        (Mutation::KeepsTheNameOfTheDead, &scenarios::NAMES, &[Law::I9Rest]),
         (Mutation::ForgetsToWake, &scenarios::STOPS, &[Law::I9]),
         (Mutation::ForgetsToRetry, &scenarios::STOPS, &[Law::I9]),
         (Mutation::KeepsTheFinished, &scenarios::ORPHANS, &[Law::I9Rest]),

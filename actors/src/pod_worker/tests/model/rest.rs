@@ -150,7 +150,12 @@ impl Pod {
         match self.record.as_ref().map(|Frozen { stage, .. }| stage) {
             None => !self.is_running() && (self.rejected || (wanted.is_failed() && !wanted.is_deleting())),
             Some(Stage::Waiting { refused }) => {
-                *refused && world.queue.started().is_some_and(|started| *started != *lives.machine.objects.uid(uid))
+                // By one that is not over, or it would wait for ever.
+                let holder = world.queue.started().map(|started| lives.machine.objects.which(started));
+                *refused
+                    && holder.is_some_and(|holder| {
+                        holder != uid && world.pod(holder).record.as_ref().is_some_and(|record| !record.is_over())
+                    })
             }
             Some(Stage::Sync(form)) => *form == wanted && self.real == Real::Running && self.view == Observed::Running,
             Some(Stage::Finished { flags }) => !self.is_running() && !flags.restart_requested,

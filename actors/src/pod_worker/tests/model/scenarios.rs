@@ -34,6 +34,8 @@ pub(super) enum Also {
     Exit,
     Failure,
     Rejection,
+    /// The second pod is what an edit makes of the first: it is wanted once the first is not, and stays so.
+    Edit,
 }
 
 const NO_FAULTS: Faults = Faults { crashes: 0, lies: 0, zombies: 0, losses: 0 };
@@ -89,6 +91,14 @@ pub(super) const QUICK: &[Scenario] = &[
         ..STATIC_POD
     },
     Scenario { name: "two static pods of one name", also: &[Also::PassAtOnce], states: 13_659, ..TWO_STATIC_PODS },
+    Scenario {
+        name: "an edited static pod, kills and a crash",
+        kills: &[Kill::Plain],
+        also: &[Also::Edit, Also::PassAtOnce, Also::Failure],
+        faults: Faults { crashes: 1, ..NO_FAULTS },
+        states: 29_601,
+        ..TWO_STATIC_PODS
+    },
 ];
 
 /// More happens in these; they take minutes.
@@ -133,6 +143,21 @@ pub(super) const DEEP: &[Scenario] = &[
         states: 151_746,
         ..TWO_STATIC_PODS
     },
+    Scenario {
+        name: "two static pods of one name, kills and failures",
+        kills: &[Kill::Plain],
+        also: &[Also::PassAtOnce, Also::Failure],
+        states: 101_799,
+        ..TWO_STATIC_PODS
+    },
+    Scenario {
+        name: "an edited static pod and all that may go wrong",
+        kills: &[Kill::Plain],
+        also: &[Also::Edit, Also::PassAtOnce, Also::Lag, Also::Failure],
+        faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
+        states: 559_794,
+        ..TWO_STATIC_PODS
+    },
 ];
 
 // Those in which mutations are seen. They are as small as that allows.
@@ -152,6 +177,9 @@ pub(super) const STRAYS: Scenario =
     Scenario { name: "strays", also: &[Also::PassAtOnce], faults: Faults { zombies: 1, ..NO_FAULTS }, ..API_POD };
 
 pub(super) const NAMES: Scenario = Scenario { name: "names", ..TWO_STATIC_PODS };
+
+pub(super) const NAMES_AGAIN: Scenario =
+    Scenario { name: "names that are wanted again", also: &[Also::PassAtOnce], ..TWO_STATIC_PODS };
 
 pub(super) const RESTARTS: Scenario = Scenario {
     name: "restarts",

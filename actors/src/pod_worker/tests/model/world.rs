@@ -233,6 +233,8 @@ pub(super) enum Action {
     MissLook(Uid),
     /// Fault: the pass gets a list that is wrong about one pod.
     ListWrongly(Uid),
+    /// Fault: the same in a pass between whose steps nothing comes.
+    PassWrongly(Uid),
     /// Fault: a container that was asked for long ago starts.
     Haunt(Uid),
 }

@@ -1,0 +1,30 @@
+//! The queue of the full name: the real one, and what comes of one that is wrong.
+
+use super::moves::Machine;
+use super::mutation::Mutation;
+use crate::ids::PodUid;
+use crate::pod_worker::names::NameQueue;
+
+impl Machine {
+    pub(super) fn claim(&self, queue: &mut NameQueue, uid: &PodUid) -> bool {
+        if self.mutates(Mutation::GivesTheNameTwice)
+            && let Some(started) = queue.started().filter(|started| *started != uid).cloned()
+        {
+            let _next = queue.leave(&started);
+        }
+        queue.claim(uid)
+    }
+
+    pub(super) fn leave(&self, queue: &mut NameQueue, uid: &PodUid) -> Option<PodUid> {
+        let started = queue.started().cloned();
+        if self.mutates(Mutation::FreesTheNameOfAnother)
+            && let Some(started) = &started
+        {
+            let _next = queue.leave(started);
+        }
+        if self.mutates(Mutation::KeepsTheNameOfTheDead) && started.as_ref() == Some(uid) {
+            return None;
+        }
+        queue.leave(uid)
+    }
+}
