@@ -2,9 +2,9 @@
 //! here by hand; what is decided is decided by the real functions.
 
 use super::frozen::{Asked, Form, Frozen, Objects, Waiters, tick};
-use super::laws::{Said, Seen};
+use super::laws::{Law, Said, Seen};
 use super::mutation::Mutation;
-use super::world::{Action, Call, End, Faults, Kill, Life, Pass, Pod, Real, Uid, World};
+use super::world::{Action, Call, End, Entry, Faults, Kill, Life, Pass, Pod, Real, Uid, World};
 use crate::pod_worker::lifecycle::Hook;
 use crate::pod_worker::names::NameQueue;
 use crate::pod_worker::state::Record;
@@ -78,6 +78,7 @@ impl Machine {
             Action::Add(uid, form) => {
                 let pod = next.pod_mut(uid);
                 (pod.config, pod.delivered) = (Some(form), true);
+                let form = pod.created(form);
                 self.update(&mut next, uid, Said::config(UpdateKind::Create, form));
             }
             Action::Change(uid, form) => {
@@ -89,7 +90,7 @@ impl Machine {
                 let pod = next.pod_mut(uid);
                 let gone = pod.config.take();
                 let told = std::mem::take(&mut pod.delivered) && ready;
-                pod.rejected = false;
+                (pod.rejected, pod.told) = (false, false);
                 if let (Some(form), true) = (gone, told) {
                     self.update(&mut next, uid, Said::config(UpdateKind::Kill, form));
                 }
@@ -97,7 +98,7 @@ impl Machine {
             Action::Deliver(uid) => {
                 let pod = next.pod_mut(uid);
                 pod.delivered = true;
-                if let Some(form) = pod.config {
+                if let Some(form) = pod.config.map(|form| pod.created(form)) {
                     self.update(&mut next, uid, Said::config(UpdateKind::Create, form));
                 }
             }
@@ -132,7 +133,17 @@ impl Machine {
             Action::Start(uid) => {
                 let pod = next.pod_mut(uid);
                 (pod.real, pod.directory) = (Real::Running, true);
+                if pod.told {
+                    next.broken.add(Law::W13Told);
+                }
             }
+            Action::Note(uid) => {
+                let pod = next.pod_mut(uid);
+                pod.entry = Entry::Noted;
+                pod.call = pod.call.map(|call| Call { noted: true, ..call });
+            }
+            Action::Write(uid) => next.pod_mut(uid).entry = Entry::Written,
+            Action::Tell(uid) => next.pod_mut(uid).told = true,
             Action::Stop(uid) | Action::Exit(uid) => next.pod_mut(uid).stop(),
             Action::Return(uid, end) => self.end_call(&mut next, uid, Some(end)),
             Action::Lose(uid) => {
@@ -166,7 +177,10 @@ impl Machine {
             }
             Action::Plan => {
                 let Pass::Listed { known, listed } = world.pass else { return None };
-                let orders = self.plan(world, known, listed);
+                // Just before, the journal forgets whom nobody wants or knows.
+                let is_needed = |pod: &Pod| pod.desired().is_some() || pod.record.is_some();
+                next.pods.iter_mut().filter(|pod| !is_needed(pod)).for_each(|pod| pod.entry = Entry::Nothing);
+                let orders = self.plan(&next, known, listed);
                 next.pass = Pass::Ordered { listed, orders };
             }
             Action::Obey => self.obey(&mut next),
@@ -183,6 +197,10 @@ impl Machine {
                 for (new, old) in next.pods.iter_mut().zip(&world.pods) {
                     (new.config, new.rejected, new.real) = (old.config, old.rejected, old.real);
                     (new.directory, new.view, new.looked) = (old.directory, Observed::Never, false);
+                    new.told = old.told;
+                    if old.entry == Entry::Written && !self.mutates(Mutation::ForgetsWhoEnded) {
+                        new.entry = Entry::Written;
+                    }
                 }
             }
         }
@@ -348,7 +366,7 @@ impl Machine {
         if let Some(called) = did.called {
             pod.life.called = true;
             pod.life.set_up |= called.hook == Hook::Sync;
-            pod.call = Some(Call { hook: called.hook, cancelled: false });
+            pod.call = Some(Call { hook: called.hook, cancelled: false, noted: false });
         }
         // A static pod that was stopped before its start while no look at it succeeded: see the module.
         pod.life.excused |= after.is_over() && !pod.life.stopped && pod.is_running() && pod.view == Observed::Never;

@@ -46,6 +46,10 @@ pub(super) enum Mutation {
     MovesOnFailure,
     /// Of the pass: a pod with a spec is stopped as one without.
     StopsRejectedAsStrangers,
+    /// Of the surroundings: an end is told before it is on disk.
+    TellsBeforeItIsWritten,
+    /// Of the surroundings: an agent that comes up does not read what is on disk.
+    ForgetsWhoEnded,
     /// Of the surroundings: never looked at counts as nothing runs.
     TakesUnseenForStopped,
     /// Of the surroundings: nobody wakes the next one of a name.
@@ -96,7 +100,9 @@ impl Mutation {
         (Mutation::ForgetsEviction, &scenarios::STOPS, &[Law::W8]),
         (Mutation::ForgetsTheStatusFn, &scenarios::STOPS, &[Law::W8]),
         (Mutation::MovesOnFailure, &scenarios::STOPS, &[Law::W12]),
-        (Mutation::StopsRejectedAsStrangers, &scenarios::RESTARTS, &[Law::W13]),
+        (Mutation::StopsRejectedAsStrangers, &scenarios::RESTARTS, &[Law::W13Stranger]),
+        (Mutation::TellsBeforeItIsWritten, &scenarios::ENDS, &[Law::W13Told]),
+        (Mutation::ForgetsWhoEnded, &scenarios::ENDS, &[Law::W13Told]),
         (Mutation::TakesUnseenForStopped, &scenarios::RESTARTS, &[Law::I6, Law::W14]),
         (Mutation::LetsTheNextSleep, &scenarios::NAMES, &[Law::W31]),
         (Mutation::LeavesTheQueueToTheDead, &scenarios::NAMES, &[Law::W31]),

@@ -6,7 +6,7 @@ use super::frozen::Frozen;
 use super::laws::{Law, Said};
 use super::moves::Machine;
 use super::mutation::Mutation;
-use super::world::{Asks, Pass, Uid, World};
+use super::world::{Asks, Entry, Pass, Uid, World};
 use crate::admission::{Standing, is_active};
 use crate::housekeeping::plan::{Order, is_directory_unused, orders};
 use crate::pod::Phase;
@@ -30,7 +30,7 @@ impl Machine {
             let standing = Standing {
                 known_terminated: record.is_some_and(Frozen::is_over),
                 termination_requested: record.is_some_and(Frozen::is_stopping),
-                cached_phase: of.rejected.then_some(Phase::Failed),
+                cached_phase: (of.rejected || of.entry != Entry::Nothing).then_some(Phase::Failed),
             };
             record.is_none() && is_active(pod, standing)
         });
@@ -74,7 +74,7 @@ impl Machine {
             Asks::Kill(form) => self.update(world, uid, Said::config(UpdateKind::Kill, form)),
             Asks::KillRuntime => {
                 if world.pod(uid).desired().is_some() {
-                    world.broken.add(Law::W13);
+                    world.broken.add(Law::W13Stranger);
                 }
                 self.update(world, uid, Said::runtime());
             }

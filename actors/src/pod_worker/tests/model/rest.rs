@@ -13,8 +13,9 @@ use std::hash::{Hash, Hasher};
 use parking_lot::Mutex;
 
 use super::Lives;
+use super::ends::end_action;
 use super::frozen::{Frozen, Stage};
-use super::world::{Action, End, Pass, Pod, Real, Uid, World};
+use super::world::{Action, End, Entry, Pass, Pod, Real, Uid, World};
 use crate::pod_worker::lifecycle::Hook;
 use crate::ports::Observed;
 
@@ -90,7 +91,7 @@ impl Lives {
         if !world.ready {
             return Some(Action::Ready);
         }
-        let busy = uids.into_iter().find_map(|uid| works(uid, world.pod(uid)));
+        let busy = uids.into_iter().find_map(|uid| self.works(uid, world.pod(uid)));
         let next = match &world.pass {
             Pass::Idle => Action::Compare,
             Pass::Compared { .. } => Action::List,
@@ -103,34 +104,39 @@ impl Lives {
         }
         busy.or_else(|| (world.pass != Pass::Idle || !world.rests(self)).then_some(next))
     }
-}
 
-/// What the worker or its hook does next.
-fn works(uid: Uid, pod: &Pod) -> Option<Action> {
-    if let Some(call) = pod.call {
-        return match call.hook {
-            _ if call.cancelled => Some(Action::Return(uid, End::Cancelled)),
-            Hook::Sync if !pod.is_running() => Some(Action::Start(uid)),
-            Hook::Sync => Some(Action::Return(uid, End::Continues)),
-            Hook::Terminating | Hook::TerminatingRuntime if pod.is_running() => Some(Action::Stop(uid)),
-            // What runs keeps the pod's volumes in use.
-            Hook::Terminated if pod.is_running() => None,
-            Hook::Terminating | Hook::TerminatingRuntime | Hook::Terminated => {
-                Some(Action::Return(uid, End::Succeeded))
-            }
-        };
+    /// What the worker or its hook does next.
+    fn works(&self, uid: Uid, pod: &Pod) -> Option<Action> {
+        if let Some(call) = pod.call {
+            return match call.hook {
+                Hook::Sync if call.noted => {
+                    let last_word = self.has_last_word(pod, call).then(|| end_action(uid, pod));
+                    Some(last_word.unwrap_or(Action::Return(uid, End::Ended)))
+                }
+                _ if call.cancelled => Some(Action::Return(uid, End::Cancelled)),
+                Hook::Terminating | Hook::Terminated if self.has_last_word(pod, call) => Some(end_action(uid, pod)),
+                Hook::Sync if !pod.is_running() => Some(Action::Start(uid)),
+                Hook::Sync => Some(Action::Return(uid, End::Continues)),
+                Hook::Terminating | Hook::TerminatingRuntime if pod.is_running() => Some(Action::Stop(uid)),
+                // What runs keeps the pod's volumes in use.
+                Hook::Terminated if pod.is_running() => None,
+                Hook::Terminating | Hook::TerminatingRuntime | Hook::Terminated => {
+                    Some(Action::Return(uid, End::Succeeded))
+                }
+            };
+        }
+        if !pod.is_idle() {
+            return None;
+        }
+        if pod.rung {
+            return Some(Action::Take(uid));
+        }
+        let record = pod.record.as_ref()?;
+        // A retry, or the re-check that finds that the containers ended; not the one that finds all well.
+        let is_well = matches!(record.stage, Stage::Sync(_)) && pod.is_running() && record.failing.is_none();
+        let is_refused = record.stage == Stage::Waiting { refused: true };
+        (record.due && !is_well && !is_refused).then_some(Action::Due(uid))
     }
-    if !pod.is_idle() {
-        return None;
-    }
-    if pod.rung {
-        return Some(Action::Take(uid));
-    }
-    let record = pod.record.as_ref()?;
-    // A retry, or the re-check that finds that the containers ended; not the one that finds all well.
-    let is_well = matches!(record.stage, Stage::Sync(_)) && pod.is_running() && record.failing.is_none();
-    let is_refused = record.stage == Stage::Waiting { refused: true };
-    (record.due && !is_well && !is_refused).then_some(Action::Due(uid))
 }
 
 impl World {
@@ -148,7 +154,10 @@ impl Pod {
             return self.record.is_none() && !self.is_running() && !self.directory;
         };
         match self.record.as_ref().map(|Frozen { stage, .. }| stage) {
-            None => !self.is_running() && (self.rejected || (wanted.is_failed() && !wanted.is_deleting())),
+            None => {
+                let is_over = self.rejected || self.entry != Entry::Nothing;
+                !self.is_running() && (is_over || (wanted.is_failed() && !wanted.is_deleting()))
+            }
             Some(Stage::Waiting { refused }) => {
                 // By one that is not over, or it would wait for ever.
                 let holder = world.queue.started().map(|started| lives.machine.objects.which(started));

@@ -34,6 +34,8 @@ pub(super) enum Also {
     Exit,
     Failure,
     Rejection,
+    /// The ends of pods are written down and told of.
+    Journal,
     /// The second pod is what an edit makes of the first: it is wanted once the first is not, and stays so.
     Edit,
 }
@@ -90,6 +92,14 @@ pub(super) const QUICK: &[Scenario] = &[
         states: 12_971,
         ..STATIC_POD
     },
+    Scenario {
+        name: "the end of an API pod and a crash",
+        kills: &[Kill::Evict],
+        also: &[Also::PassAtOnce, Also::Failure, Also::Exit, Also::Journal],
+        faults: Faults { crashes: 1, ..NO_FAULTS },
+        states: 16_675,
+        ..API_POD
+    },
     Scenario { name: "two static pods of one name", also: &[Also::PassAtOnce], states: 13_659, ..TWO_STATIC_PODS },
     Scenario {
         name: "an edited static pod, kills and a crash",
@@ -138,6 +148,23 @@ pub(super) const DEEP: &[Scenario] = &[
         ..STATIC_POD
     },
     Scenario {
+        name: "the end of an API pod, deletions, a crash and views that lag",
+        changes: &[Form::Deleting],
+        kills: &[Kill::Evict],
+        also: &[Also::Pass, Also::Lag, Also::Failure, Also::Exit, Also::Journal],
+        faults: Faults { crashes: 1, ..NO_FAULTS },
+        states: 531_144,
+        ..API_POD
+    },
+    Scenario {
+        name: "the end of a static pod and a crash",
+        kills: &[Kill::Plain],
+        also: &[Also::Pass, Also::Lag, Also::Failure, Also::Exit, Also::Journal],
+        faults: Faults { crashes: 1, ..NO_FAULTS },
+        states: 94_858,
+        ..STATIC_POD
+    },
+    Scenario {
         name: "two static pods of one name, pass by steps",
         also: &[Also::Pass],
         states: 151_746,
@@ -180,6 +207,13 @@ pub(super) const NAMES: Scenario = Scenario { name: "names", ..TWO_STATIC_PODS }
 
 pub(super) const NAMES_AGAIN: Scenario =
     Scenario { name: "names that are wanted again", also: &[Also::PassAtOnce], ..TWO_STATIC_PODS };
+
+pub(super) const ENDS: Scenario = Scenario {
+    name: "ends",
+    also: &[Also::Exit, Also::Journal],
+    faults: Faults { crashes: 1, ..NO_FAULTS },
+    ..API_POD
+};
 
 pub(super) const RESTARTS: Scenario = Scenario {
     name: "restarts",

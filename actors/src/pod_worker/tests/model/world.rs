@@ -59,6 +59,10 @@ pub(super) struct Pod {
     /// Whether it was rejected. Survives a crash, as of a node that writes each rejection down before it tells of it, to the
     /// API server or on disk. A node that does neither decides anew, which is a crash before the rejection.
     pub(super) rejected: bool,
+    /// What the journal has of its end.
+    pub(super) entry: Entry,
+    /// Whether somebody was told that it ended, for as long as its source wants it. Survives a crash, as it is theirs.
+    pub(super) told: bool,
     pub(super) record: Option<Frozen>,
     /// Whether it has a place in the queue of its full name.
     pub(super) queued: bool,
@@ -85,11 +89,23 @@ pub(super) enum Real {
     Exited,
 }
 
+/// What the journal has of the end of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Entry {
+    Nothing,
+    /// In memory.
+    Noted,
+    /// On disk. Survives a crash.
+    Written,
+}
+
 /// A hook call under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
     pub(super) hook: Hook,
     pub(super) cancelled: bool,
+    /// It had the end of the pod noted: a setup does nothing more then but tell.
+    pub(super) noted: bool,
 }
 
 /// What happened since the record was made, for laws that look back.
@@ -206,6 +222,12 @@ pub(super) enum Action {
     Stop(Uid),
     /// The hook under way returns.
     Return(Uid, End),
+    /// The hook under way has the end of the pod noted in the journal.
+    Note(Uid),
+    /// What was noted is on disk.
+    Write(Uid),
+    /// The hook under way tells of the end.
+    Tell(Uid),
 
     /// The containers end by themselves.
     Exit(Uid),
@@ -279,6 +301,8 @@ impl Pod {
             config: None,
             delivered: false,
             rejected: false,
+            entry: Entry::Nothing,
+            told: false,
             record: None,
             queued: false,
             rung: false,
@@ -295,6 +319,15 @@ impl Pod {
     /// What the pod manager holds.
     pub(super) fn desired(&self) -> Option<Form> {
         self.config.filter(|_| self.delivered)
+    }
+
+    /// What a source's word comes to: a pod that is known to be over is over to the engine too.
+    pub(super) fn created(&self, form: Form) -> Form {
+        match form {
+            _ if self.entry == Entry::Nothing || self.record.is_some() => form,
+            Form::Plain | Form::Edited | Form::Failed => Form::Failed,
+            Form::Deleting | Form::DeletingNow | Form::FailedDeleting => Form::FailedDeleting,
+        }
     }
 
     /// Nothing of it runs any more, whatever made it run.
