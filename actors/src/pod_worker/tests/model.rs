@@ -42,7 +42,9 @@
 //! | W11: an end is seen at once and not lost | `tests/it/node/crashes.rs`, `status/tests/containers.rs` |
 //! | W25, W26: events, relists and slow reads | `tests/it/node/observation.rs`, `observer/board/tests.rs` |
 //! | W20, W21 | none: they wait for claims, which no hook releases yet |
-//! | W28, W29 | none: they wait for statuses to be written to an API server |
+//! | W28: a static pod ends, and stays so | `tests/it/node/static_pods.rs`, `tests/it/node/journal.rs` |
+//! | W28: which ends of a static pod, evicted or other, count for good | `journal/tests.rs` |
+//! | W28 in a mirror, W29 | none: they wait for statuses to be written to an API server |
 //!
 //! The others are laws here, and those of W2, W4 to W9, W13, W14, W31 to W33 and W35 are also tried on the whole engine
 //! or node, in tests that bear their names.
