@@ -4,7 +4,7 @@
 use super::frozen::{Asked, Form, Frozen, Objects, Waiters, tick};
 use super::laws::{Law, Said, Seen};
 use super::mutation::Mutation;
-use super::world::{Action, Call, End, Entry, Faults, Kill, Life, Pass, Pod, Real, Uid, World};
+use super::world::{Action, Call, End, Entry, Faults, Kill, Life, List, Pass, Pod, Real, Uid, World};
 use crate::pod_worker::lifecycle::Hook;
 use crate::pod_worker::names::NameQueue;
 use crate::pod_worker::state::Record;
@@ -168,20 +168,21 @@ impl Machine {
             }
             Action::List | Action::ListWrongly(_) => {
                 let Pass::Compared { known } = world.pass else { return None };
-                let mut listed = world.those(Pod::is_running);
+                let runs = world.those(Pod::is_running);
+                let mut listed = runs;
                 if let Action::ListWrongly(uid) = action {
                     next.left.lies -= 1;
                     listed ^= uid.bit();
                 }
-                next.pass = Pass::Listed { known, listed };
+                next.pass = Pass::Listed { known, list: List { listed, missed: runs & !listed } };
             }
             Action::Plan => {
-                let Pass::Listed { known, listed } = world.pass else { return None };
+                let Pass::Listed { known, list } = world.pass else { return None };
                 // Just before, the journal forgets whom nobody wants or knows.
                 let is_needed = |pod: &Pod| pod.desired().is_some() || pod.record.is_some();
                 next.pods.iter_mut().filter(|pod| !is_needed(pod)).for_each(|pod| pod.entry = Entry::Nothing);
-                let orders = self.plan(&next, known, listed);
-                next.pass = Pass::Ordered { listed, orders };
+                let orders = self.plan(&next, known, list.listed);
+                next.pass = Pass::Ordered { list, orders };
             }
             Action::Obey => self.obey(&mut next),
             Action::Tidy => self.tidy(&mut next),

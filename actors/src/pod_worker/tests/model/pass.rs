@@ -6,7 +6,7 @@ use super::frozen::Frozen;
 use super::laws::{Law, Said};
 use super::moves::Machine;
 use super::mutation::Mutation;
-use super::world::{Asks, Entry, Pass, Uid, World};
+use super::world::{Asks, Entry, List, Pass, Uid, World};
 use crate::admission::{Standing, is_active};
 use crate::housekeeping::plan::{Order, is_directory_unused, orders};
 use crate::pod::Phase;
@@ -63,9 +63,9 @@ impl Machine {
     }
 
     pub(super) fn obey(&self, world: &mut World) {
-        let Pass::Ordered { listed, orders } = &mut world.pass else { return };
+        let Pass::Ordered { list, orders } = &mut world.pass else { return };
         if orders.is_empty() {
-            world.pass = Pass::Settled { listed: *listed };
+            world.pass = Pass::Settled { list: *list };
             return;
         }
         let (uid, asks) = orders.remove(0);
@@ -82,7 +82,7 @@ impl Machine {
     }
 
     pub(super) fn tidy(&self, world: &mut World) {
-        let Pass::Settled { listed } = world.pass else { return };
+        let Pass::Settled { list: List { listed, missed } } = world.pass else { return };
         for uid in world.uids() {
             let pod = world.pod_mut(uid);
             let is_over = pod.record.as_ref().is_some_and(Frozen::is_over);
@@ -96,7 +96,9 @@ impl Machine {
             }
             if pod.directory && is_directory_unused(is_wanted, is_known, uid.is_in(listed)) {
                 pod.directory = false;
-                if pod.record.is_some() || pod.desired().is_some() || uid.is_in(listed) {
+                // What runs, and not what the list says of it, unless that left out what ran even then.
+                let runs = pod.is_running() && !uid.is_in(missed);
+                if pod.record.is_some() || pod.desired().is_some() || runs {
                     world.broken.add(Law::W37);
                 }
             }

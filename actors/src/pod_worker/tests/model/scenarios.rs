@@ -73,7 +73,7 @@ pub(super) const QUICK: &[Scenario] = &[
         name: "an API pod, the pass and wrong lists",
         also: &[Also::Pass, Also::Failure],
         faults: Faults { lies: 1, zombies: 1, ..NO_FAULTS },
-        states: 31_961,
+        states: 35_249,
         ..API_POD
     },
     Scenario {
@@ -136,7 +136,7 @@ pub(super) const DEEP: &[Scenario] = &[
         changes: &[Form::FailedDeleting],
         also: &[Also::Pass, Also::Lag, Also::Rejection],
         faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
-        states: 67_960,
+        states: 71_643,
         ..API_POD
     },
     Scenario {
@@ -144,7 +144,7 @@ pub(super) const DEEP: &[Scenario] = &[
         kills: &[Kill::Plain],
         also: &[Also::Pass, Also::Lag, Also::KillRuntime],
         faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
-        states: 75_111,
+        states: 79_470,
         ..STATIC_POD
     },
     Scenario {

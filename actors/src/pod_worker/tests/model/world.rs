@@ -136,17 +136,25 @@ pub(super) enum Pass {
     /// The runtime was listed.
     Listed {
         known: u8,
-        listed: u8,
+        list: List,
     },
     /// What to ask of the engine was decided; the lock of the desired pods is held until it was asked.
     Ordered {
-        listed: u8,
+        list: List,
         orders: Vec<(Uid, Asks)>,
     },
     /// What is slow goes on in the background.
     Settled {
-        listed: u8,
+        list: List,
     },
+}
+
+/// What a pass learnt of the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct List {
+    pub(super) listed: u8,
+    /// What ran and was left out by a fault.
+    pub(super) missed: u8,
 }
 
 /// An order of the plan, as data.
