@@ -27,7 +27,7 @@ pub struct DesiredState {
 struct Source {
     config: SourceConfig,
     problems: Vec<SourceProblem>,
-    /// What it wants by its last word, which cannot be acted on yet.
+    /// What it wants by a word that cannot be acted on yet.
     held: Option<Vec<Arc<PodObject>>>,
 }
 
@@ -78,11 +78,6 @@ impl Desired {
     /// A pod by full name.
     pub fn pod_named(&self, name: &FullName) -> Option<Arc<PodObject>> {
         self.lock().pods.pod_named(name).cloned()
-    }
-
-    /// The pods of one full name: of an old and a new UID both may be wanted.
-    pub fn named(&self, name: &FullName) -> Vec<Arc<PodObject>> {
-        self.lock().pods.pods().filter(|pod| pod.full_name() == name).cloned().collect()
     }
 
     /// All pods.

@@ -248,6 +248,7 @@ impl NodeSyncer {
         // One that runs once has run.
         if moved == Moved::InPlace || !pod.runs_once() {
             let _doing = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
+            // Not given up half way: nobody would remove what came of it later.
             cgroups.make(pod).await.map_err(failed)?;
         }
         Ok(moved)

@@ -72,7 +72,8 @@ impl FileCheckpoint {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        fs::hard_link(&self.path, &temp)?;
+        // Not every file system has second names.
+        fs::hard_link(&self.path, &temp).or_else(|_| fs::copy(&self.path, &temp).map(drop))?;
         fs::rename(&temp, aside)?;
         // Where both names are those of one file the other name stays.
         let _ = fs::remove_file(&temp);
@@ -83,10 +84,13 @@ impl FileCheckpoint {
     fn mend(&self, good: &[String]) {
         let aside = self.path.with_extension(CORRUPT);
         let replace = || record::replace(&self.path, whole(good).as_bytes(), Durability::Disk);
-        let kept = match self.keep_aside(&aside).and_then(|()| replace()) {
-            Ok(()) => format!("as it was found it is in {}", aside.display()),
+        let kept = match self.keep_aside(&aside) {
+            Ok(()) => match replace() {
+                Ok(()) => format!("as it was found it is in {}", aside.display()),
+                Err(error) => format!("it is in {} too, and cannot be replaced yet: {error}", aside.display()),
+            },
             // Left where it is until there is something to write.
-            Err(error) => format!("it is not kept in {}: {error}", aside.display()),
+            Err(error) => format!("it cannot be kept in {}: {error}", aside.display()),
         };
         tracing::error!(
             path = %self.path.display(), good = good.len(), kept,

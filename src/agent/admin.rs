@@ -168,7 +168,9 @@ async fn readyz(State(view): State<View>) -> Response {
         let why = source.why();
         format!("source {} has not delivered{}", source.kind, plain(&why, PROBLEM))
     };
-    let mut missing: Vec<String> = view.node.desired.missing_sources().iter().map(told).collect();
+    let sources = view.node.desired.missing_sources();
+    // What a source wants may wait for the runtime, which is told apart.
+    let mut missing: Vec<String> = sources.iter().filter(|source| !source.held).map(told).collect();
     match view.node.observer.outage() {
         Some(outage) => {
             missing.push(format!("the container runtime does not answer: {}", plain(&outage.error, PROBLEM)))

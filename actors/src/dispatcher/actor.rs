@@ -104,6 +104,10 @@ impl Held {
             if healthy && let Some(news) = self.news.pop_front() {
                 return Some(Turn::News(news));
             }
+            if !healthy {
+                let mut desired = desired.lock();
+                self.news.iter().for_each(|news| desired.hold(news));
+            }
             if self.ended && self.news.is_empty() {
                 return None;
             }
@@ -111,12 +115,7 @@ impl Held {
                 biased;
                 changed = self.healthy.changed() => changed.ok()?,
                 news = self.sets.recv(), if !self.ended && self.news.len() < SOURCE_CHANNEL_DEPTH => match news {
-                    Some(news) => {
-                        if !healthy {
-                            desired.lock().hold(&news);
-                        }
-                        self.news.push_back(news);
-                    }
+                    Some(news) => self.news.push_back(news),
                     None => self.ended = true,
                 },
                 () = sleep_until(judge_again.unwrap_or_else(Instant::now)), if healthy && judge_again.is_some() => {

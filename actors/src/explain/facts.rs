@@ -93,7 +93,6 @@ impl NodeState {
         self.missing_sources == other.missing_sources
             && of(&self.passes) == of(&other.passes)
             && of(&self.runtime) == of(&other.runtime)
-            && self.unready == other.unready
     }
 }
 

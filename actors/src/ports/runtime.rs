@@ -86,7 +86,7 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     /// Whether [`next_event`](ContainerRuntime::next_event) reports every exit at present, so that relists may be rare.
     fn has_events(&self) -> bool;
 
-    /// Why pods could not start now, if so. Answers at once, by what was seen last; nothing seen yet is no reason.
+    /// What it says it lacks now. Answers at once, by what was seen last; nothing seen yet is no lack.
     fn unready(&self) -> Unready {
         Unready::default()
     }
@@ -101,9 +101,9 @@ pub trait ContainerRuntime: Send + Sync + 'static {
 /// What a runtime that answers says it lacks, in words for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unready {
-    /// Why no pod starts.
+    /// Why starts may fail. They are tried all the same.
     pub runtime: Option<String>,
-    /// Why no pod starts that needs a network.
+    /// Why a pod that needs a network waits.
     pub network: Option<String>,
 }
 

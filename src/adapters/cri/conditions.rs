@@ -1,4 +1,4 @@
-//! Whether pods could start now, as the runtime says.
+//! What the runtime says it lacks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PERIOD_WITHOUT: Duration = Duration::from_secs(1);
 pub(super) struct Conditions(Mutex<Unready>);
 
 impl Conditions {
-    /// Why pods could not start, if so.
+    /// What it lacks.
     pub(super) fn unready(&self) -> Unready {
         self.0.lock().clone()
     }
@@ -42,7 +42,7 @@ impl Conditions {
             match (before, now) {
                 (Some(before), None) => tracing::info!(before, "what the container runtime lacked is there now"),
                 (before, Some(now)) if before.as_ref() != Some(&now) => {
-                    tracing::warn!(why = now, "pods wait for what the container runtime lacks");
+                    tracing::warn!(why = now, "the container runtime lacks something");
                 }
                 _ => {}
             }

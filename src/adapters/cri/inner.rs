@@ -1,6 +1,6 @@
 //! What the parts of the runtime share: the client, where things are, and the lookups that several need.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -19,8 +19,9 @@ use super::flights::Flights;
 use super::users::Users;
 use super::{NodeSettings, node_facts, read, v1};
 
-/// How long the cause of an end that was not told with it is waited for.
-const CAUSE_WITHIN: Duration = Duration::from_millis(100);
+/// How often, and after how long each time, the cause of an end is asked for that was not told with it.
+const CAUSE_LOOKS: u32 = 5;
+const CAUSE_EVERY: Duration = Duration::from_millis(100);
 
 /// A node has fewer images than that.
 const MAX_IMAGE_USERS: usize = 1000;
@@ -35,6 +36,8 @@ pub(super) struct Inner {
     pub(super) users: Users,
     pub(super) cgroups: Trees,
     pub(super) events: Arc<dyn EventRecorder>,
+    /// Containers that were asked to stop, by id.
+    pub(super) stopped: Mutex<HashSet<String>>,
     /// By the ids of images.
     pub(super) image_users: Mutex<HashMap<String, ImageUser>>,
     /// Whether it was told what cgroups do not do here.
@@ -134,17 +137,24 @@ impl Inner {
         Ok(self.client.list_containers(v1::ListContainersRequest { filter }).await?.containers)
     }
 
-    /// The status of a container, with the cause of its end.
+    /// The status of a container, with the cause of its end unless that was asked for.
     pub(super) async fn container_status(
         &self,
         request: v1::ContainerStatusRequest,
     ) -> Result<Option<v1::ContainerStatus>, RuntimeError> {
-        let status = self.client.container_status(request.clone()).await?.status;
-        if !status.as_ref().is_some_and(|status| read::cause_may_come(status, Time::from_timestamp(Timestamp::now()))) {
-            return Ok(status);
+        let stopped = self.stopped.lock().contains(&request.container_id);
+        let mut status = self.client.container_status(request.clone()).await?.status;
+        for _ in 0..CAUSE_LOOKS {
+            let now = Time::from_timestamp(Timestamp::now());
+            if stopped || !status.as_ref().is_some_and(|status| read::cause_may_come(status, now)) {
+                break;
+            }
+            tokio::time::sleep(CAUSE_EVERY).await;
+            // What was told holds if nothing more is.
+            let Ok(again) = self.client.container_status(request.clone()).await else { break };
+            status = again.status;
         }
-        tokio::time::sleep(CAUSE_WITHIN).await;
-        Ok(self.client.container_status(request).await?.status)
+        Ok(status)
     }
 
     /// Stops a sandbox, which may be gone.
@@ -163,8 +173,10 @@ impl Inner {
 
     /// Removes a container, which may be gone.
     pub(super) async fn remove_container(&self, container_id: String) -> Result<(), RuntimeError> {
-        let request = v1::RemoveContainerRequest { container_id };
-        gone_is_fine(self.client.remove_container(request).await.map(|_| ()))
+        let request = v1::RemoveContainerRequest { container_id: container_id.clone() };
+        gone_is_fine(self.client.remove_container(request).await.map(|_| ()))?;
+        self.stopped.lock().remove(&container_id);
+        Ok(())
     }
 }
 

@@ -106,6 +106,7 @@ pub(super) fn sandbox(status: &v1::PodSandboxStatus) -> SandboxStatus {
 pub(super) fn cause_may_come(status: &v1::ContainerStatus, now: Time) -> bool {
     status.state() == v1::ContainerState::ContainerExited
         && (status.exit_code, &*status.reason) == (KILLED, "Error")
+        && time(status.finished_at) <= now
         && now.since(time(status.finished_at)) < CAUSE_AFTER
 }
 
@@ -203,6 +204,8 @@ mod tests {
             (end(exited, 137, "OOMKilled", at), false),
             (end(exited, 1, "Error", at), false),
             (end(exited, 137, "Error", 98_000_000_000), false),
+            // The clock was set back since.
+            (end(exited, 137, "Error", 4_000_000_000_000), false),
             (end(v1::ContainerState::ContainerRunning, 137, "Error", at), false),
         ] {
             assert_eq!(cause_may_come(&status, now), may, "{status:?}");

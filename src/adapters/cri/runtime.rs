@@ -82,6 +82,7 @@ impl CriRuntime {
             users: Users::default(),
             cgroups: Trees::default(),
             events: config.events,
+            stopped: Mutex::default(),
             image_users: Mutex::default(),
             told_limits: Once::new(),
             facts: Mutex::default(),
@@ -311,7 +312,11 @@ impl ContainerRuntime for CriRuntime {
     }
 
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
-        async move { gone_is_fine(self.stops.stop(id, grace).await) }.boxed()
+        async move {
+            self.inner.stopped.lock().insert(id.as_str().to_owned());
+            gone_is_fine(self.stops.stop(id, grace).await)
+        }
+        .boxed()
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {

@@ -64,6 +64,8 @@ pub(super) struct Agent {
     /// Why it does not, if it said so.
     #[serde(skip_serializing_if = "Option::is_none")]
     outage: Option<Ill>,
+    /// What the runtime says it lacks.
+    lacks: Vec<String>,
     /// When the last housekeeping pass ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     housekeeping: Option<Millis>,
@@ -103,7 +105,8 @@ impl Agent {
             started: about.started.into(),
             stopping: about.stopping.is_cancelled(),
             places: about.places.clone(),
-            missing: node.missing_sources.iter().map(|source| source.kind.as_str()).collect(),
+            // What a source wants may wait for the runtime, which is told apart.
+            missing: node.missing_sources.iter().filter(|it| !it.held).map(|source| source.kind.as_str()).collect(),
             problem_count: problems.len(),
             problems: problems
                 .into_iter()
@@ -118,13 +121,10 @@ impl Agent {
 
     /// With how the node fares. It counts as healthy for some time after its runtime was listed last; an outage is told at
     /// once, as `/readyz` does.
-    fn on(mut self, node: &NodeState, healthy: bool) -> Self {
+    fn on(self, node: &NodeState, healthy: bool) -> Self {
         let lacks = [&node.unready.runtime, &node.unready.network].into_iter().flatten();
-        let lacks: Vec<_> =
-            lacks.map(|why| Problem { what: "container runtime".into(), message: why.clone() }).collect();
-        self.problem_count += lacks.len();
-        self.problems.splice(..0, lacks);
         Agent {
+            lacks: lacks.map(|why| plain(why, PROBLEM).into_owned()).collect(),
             runtime: healthy && node.runtime.is_none(),
             outage: node.runtime.as_ref().map(Ill::from),
             housekeeping: node.last_pass.map(Millis::from),
@@ -156,6 +156,7 @@ mod tests {
         let told = serde_json::to_value(&agent).unwrap();
         let ill = json!({"since": 9000, "error": "gone"});
         assert_eq!((&told["runtime"], &told["outage"], &told["early"]), (&json!(false), &ill, &ill));
+        assert_eq!(told["lacks"], json!(["no disk"]));
         assert_eq!(agent, Agent::default().on(&node(2), true), "another try is no news");
     }
 }

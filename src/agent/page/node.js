@@ -14,7 +14,7 @@ function showAgent() {
     : { ...told(agent.late ? "trouble" : "well", "passed "), age: ["# ago", agent.housekeeping] };
   const sources = [...new Set(agent.places.map((place) => place.source))].map((source) =>
     agent.missing.includes(source) ? told("waits", `${source} has not delivered`) : told("well", `${source} delivered`));
-  const facts = [["Runtime", runtime], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { words: agent.version }],
+  const facts = [["Runtime", runtime, ...agent.lacks.map((why) => told("trouble", why))], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { words: agent.version }],
     ["Up", { words: "", age: ["#", agent.started] }]];
   const into = $("agent").firstElementChild;
   if (!into.children.length) into.append(...facts.map(([name]) => el("div", {}, el("dt", {}, name))));

@@ -209,7 +209,7 @@ const TOLD: &str = r#"
   window.asked = [];
   window.fetch = async (path) => { window.asked.push(path); return window.answer(path); };
   window.told = (more) => feed.tell("agent", { page: "p", version: "1", name: "n1", started: 0, stopping: false,
-    places: [{ source: "http", place: "http://place" }], missing: ["http"], problemCount: 1,
+    places: [{ source: "http", place: "http://place" }], missing: ["http"], lacks: ["no disk"], problemCount: 1,
     problems: [{ what: "http://place", message: "no answer (refused)" }],
     runtime: true, housekeeping: Date.now(), late: false, ...more });
   window.row = (uid, standing) => ({ uid, namespace: "default", name: "web", standing, phase: "Running", state: "Running", ready: 1, containers: 1, restarts: 0 });
@@ -240,6 +240,8 @@ async fn an_outage_is_in_the_header_and_what_is_selected_stays_selected() {
     browser.eval("told({})").await;
     browser.until("it is back", &format!("{} && !{}", says("passed "), says("nobody"))).await;
     assert_eq!(browser.eval("getSelection().toString()").await, "http://place: no answer (refused)");
+
+    assert_eq!(browser.eval(&says("no disk")).await, true, "what the runtime lacks");
 
     // Of what never came no version runs.
     let kept = "document.querySelector('#problems-title').innerText.endsWith('what runs is the last good version')";

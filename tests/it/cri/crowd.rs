@@ -150,8 +150,9 @@ async fn an_agent_killed_between_any_two_steps_of_a_pod_goes_on_where_it_was() {
         let pod = agent.ready("rich-n1").await;
         let main = runs(&place, "rich");
         assert!((1..=1 + cut_off(&pod)).contains(&main), "killed at {starting:?}, {main} runs: {pod:?}");
-        // Nobody can tell whether one that ended before its end was read had done its work.
-        assert!((1..=2).contains(&runs(&place, "init")), "killed at {starting:?}: {pod:?}");
+        // The runtime may end one that it has just started for a caller that died.
+        let most = if starting.contains("init") { 2 } else { 1 };
+        assert!((1..=most).contains(&runs(&place, "init")), "killed at {starting:?}: {pod:?}");
 
         place.remove("rich.yaml");
         agent.says(stopping).await;

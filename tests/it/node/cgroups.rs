@@ -92,7 +92,7 @@ async fn containers_that_run_outside_of_their_pods_cgroup_are_started_again_in_i
 
 // D6, W3
 #[actix::test]
-async fn a_cgroup_that_takes_long_is_told_of_and_its_making_holds_up_no_deletion() {
+async fn a_cgroup_that_takes_long_is_told_of_and_a_look_at_it_is_given_up() {
     let cgroups = Arc::new(FakeCgroups::default());
     let node = start(&cgroups).await;
     cgroups.silence(true);

@@ -17,7 +17,7 @@
 //!
 //! An end is noted by a hook, then it is on disk, then it is told, and an agent that comes up reads what is on disk:
 //! see [`ends`]. Outside is a disk that takes nothing for so long that an end is told all the same. The real setup
-//! starts nothing in a pod of which it kept the end either; no law counts on that.
+//! starts nothing in a pod of which it kept the end; here one that noted an end does nothing more and does not fail.
 //!
 //! One gap is known and excused in the laws: a static pod that is stopped before its start is taken as never started if
 //! no look at it succeeded, and an embedder without a view of the runtime depends on that. What runs of it then is a stray,

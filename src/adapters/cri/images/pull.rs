@@ -35,8 +35,8 @@ pub(super) struct Pulled {
 }
 
 impl Images {
-    /// The pull of an image with the same logins that is under way, or a new one, for this pod.
-    pub(super) fn shared_pull(&self, pod: &Arc<PodObject>, name: &ImageName, logins: Vec<Login>) -> Arc<Pull> {
+    /// The pull of an image with the same logins that is under way, or a new one, by this request.
+    pub(super) fn shared_pull(&self, request: v1::PullImageRequest, name: &ImageName, logins: Vec<Login>) -> Arc<Pull> {
         let mut pulls = self.pulls.lock();
         let key = (name.clone(), logins);
         if let Some(pull) = pulls.get(&key).and_then(std::sync::Weak::upgrade)
@@ -45,8 +45,7 @@ impl Images {
             return pull;
         }
         pulls.retain(|_, pull| pull.strong_count() > 0);
-        let (inner, metrics, seats) = (Arc::clone(&self.inner), self.metrics.clone(), Arc::clone(&self.seats));
-        let pod = Arc::clone(pod);
+        let (client, metrics, seats) = (self.inner.client.clone(), self.metrics.clone(), Arc::clone(&self.seats));
         let (records, (name, logins)) = (self.records.clone(), key.clone());
         let task = AbortOnDropHandle::new(self.handle.spawn(async move {
             let start = Instant::now();
@@ -60,9 +59,8 @@ impl Images {
                 notes.intend(&image).map_err(failed)
             });
             let intent = intent.await?;
-            let request = request(&inner, &pod, &name).await;
             let began = Instant::now();
-            let result = as_somebody(&inner.client, request, &logins).await;
+            let result = as_somebody(&client, request, &logins).await;
             let took = began.elapsed();
             let (id, by) = match result {
                 Ok(found) => found,
@@ -78,7 +76,7 @@ impl Images {
             // Its size is known only now, and counts nothing but the pulls of its class. It is also asked by what id
             // its containers will show it.
             let status = v1::ImageStatusRequest { image: Some(spec(&name)), verbose: false };
-            let image = inner.client.image_status(status).await.ok().and_then(|found| found.image).unwrap_or_default();
+            let image = client.image_status(status).await.ok().and_then(|found| found.image).unwrap_or_default();
             let id = if image.id.is_empty() { id } else { image.id };
             metrics.containers.image_pulled(image.size, start.elapsed());
             // Who may use it is for each to note who waits; from now on it is known that others may not.
@@ -100,12 +98,16 @@ impl Images {
     }
 }
 
-/// What to pull, and for whom: runtimes choose by that where an image is unpacked, and whose the work is.
-async fn request(inner: &Arc<Inner>, pod: &Arc<PodObject>, name: &ImageName) -> v1::PullImageRequest {
+/// What to pull, and for whom: runtimes may choose by that where an image is unpacked, and whose the work is. Of those who
+/// share a pull it is the first.
+pub(super) async fn request(inner: &Arc<Inner>, pod: &Arc<PodObject>, name: &ImageName) -> v1::PullImageRequest {
     let annotations = pod.metadata().annotations.clone().unwrap_or_default().into_iter().collect();
     let image = Some(v1::ImageSpec { annotations, ..spec(name) });
-    // A pod whose sandbox cannot be described is not started anyway; who that is for is no reason not to pull.
-    v1::PullImageRequest { image, auth: None, sandbox_config: create::description(inner, pod).await.ok() }
+    let description = create::description(inner, pod).await;
+    // For whom it is is no reason not to pull.
+    let sandbox_config =
+        description.inspect_err(|error| tracing::debug!(%error, "a pull does not tell for which pod it is")).ok();
+    v1::PullImageRequest { image, auth: None, sandbox_config }
 }
 
 /// Pulls with one login after the other until one is good; without any as nobody.
