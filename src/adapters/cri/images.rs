@@ -135,8 +135,7 @@ impl Images {
         let Candidates { logins, problem } = self.logins.of_image(secrets, name).await;
         self.tell(pod, PodEvent::normal("Pulling", format!("Pulling image {image:?}")));
         let start = Instant::now();
-        let request = pull::request(&self.inner, pod, name).await;
-        let pull = self.shared_pull(request, name, logins.iter().map(|it| it.login.clone()).collect());
+        let pull = self.shared_pull(pod, name, logins.iter().map(|it| it.login.clone()).collect());
         let pulled = pull.outcome.clone().await.map_err(|error| match problem {
             Some(problem) => ImageError::Pull(format!("{error}; {problem}")),
             None => ImageError::Pull(error.to_string()),

@@ -205,7 +205,10 @@ async fn a_pull_that_nobody_waits_for_ends_and_gives_its_place_to_the_next() {
     let (pod, cancel, never) = (pod(json!({"containers": []})), CancellationToken::new(), CancellationToken::new());
     let other = "registry.example/b:1";
     let first = fake.runtime.ensure_image(&pod, IMAGE, None, &cancel);
-    let second = fake.runtime.ensure_image(&pod, other, None, &never);
+    let second = async {
+        fake.pulls(1).await;
+        fake.runtime.ensure_image(&pod, other, None, &never).await
+    };
     let act = async {
         fake.pulls(1).await;
         assert!(timeout(Duration::from_millis(100), fake.pulls(2)).await.is_err(), "one place");

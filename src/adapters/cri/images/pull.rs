@@ -35,8 +35,8 @@ pub(super) struct Pulled {
 }
 
 impl Images {
-    /// The pull of an image with the same logins that is under way, or a new one, by this request.
-    pub(super) fn shared_pull(&self, request: v1::PullImageRequest, name: &ImageName, logins: Vec<Login>) -> Arc<Pull> {
+    /// The pull of an image with the same logins that is under way, or a new one, for this pod.
+    pub(super) fn shared_pull(&self, pod: &Arc<PodObject>, name: &ImageName, logins: Vec<Login>) -> Arc<Pull> {
         let mut pulls = self.pulls.lock();
         let key = (name.clone(), logins);
         if let Some(pull) = pulls.get(&key).and_then(std::sync::Weak::upgrade)
@@ -45,10 +45,13 @@ impl Images {
             return pull;
         }
         pulls.retain(|_, pull| pull.strong_count() > 0);
-        let (client, metrics, seats) = (self.inner.client.clone(), self.metrics.clone(), Arc::clone(&self.seats));
+        let (inner, metrics, seats) = (Arc::clone(&self.inner), self.metrics.clone(), Arc::clone(&self.seats));
+        let pod = Arc::clone(pod);
         let (records, (name, logins)) = (self.records.clone(), key.clone());
         let task = AbortOnDropHandle::new(self.handle.spawn(async move {
             let start = Instant::now();
+            // While the pod is sure to be there.
+            let request = request(&inner, &pod, &name).await;
             // It is never closed.
             let _seat = seats.acquire_owned().await;
             let (notes, image) = (records.clone(), name.clone());
@@ -60,7 +63,7 @@ impl Images {
             });
             let intent = intent.await?;
             let began = Instant::now();
-            let result = as_somebody(&client, request, &logins).await;
+            let result = as_somebody(&inner.client, request, &logins).await;
             let took = began.elapsed();
             let (id, by) = match result {
                 Ok(found) => found,
@@ -76,7 +79,7 @@ impl Images {
             // Its size is known only now, and counts nothing but the pulls of its class. It is also asked by what id
             // its containers will show it.
             let status = v1::ImageStatusRequest { image: Some(spec(&name)), verbose: false };
-            let image = client.image_status(status).await.ok().and_then(|found| found.image).unwrap_or_default();
+            let image = inner.client.image_status(status).await.ok().and_then(|found| found.image).unwrap_or_default();
             let id = if image.id.is_empty() { id } else { image.id };
             metrics.containers.image_pulled(image.size, start.elapsed());
             // Who may use it is for each to note who waits; from now on it is known that others may not.
@@ -100,7 +103,7 @@ impl Images {
 
 /// What to pull, and for whom: runtimes may choose by that where an image is unpacked, and whose the work is. Of those who
 /// share a pull it is the first.
-pub(super) async fn request(inner: &Arc<Inner>, pod: &Arc<PodObject>, name: &ImageName) -> v1::PullImageRequest {
+async fn request(inner: &Arc<Inner>, pod: &Arc<PodObject>, name: &ImageName) -> v1::PullImageRequest {
     let annotations = pod.metadata().annotations.clone().unwrap_or_default().into_iter().collect();
     let image = Some(v1::ImageSpec { annotations, ..spec(name) });
     let description = create::description(inner, pod).await;
