@@ -207,11 +207,10 @@ fn runtime(cx: &Cx<'_>) -> Wait {
 pub(super) fn troubles(cx: &Cx<'_>) -> Vec<Wait> {
     let silent = cx.node.runtime.as_ref().map(|_| runtime(cx));
     let Unready { runtime, network } = &cx.node.unready;
-    let lacks = |what, subject, why: &Option<String>| {
-        Some(Wait::new(what, On::only(subject), why.as_ref()?, "the runtime says that it is there"))
+    let lacks = |what, why: &Option<String>| {
+        Some(Wait::new(what, On::only(Subject::Runtime), why.as_ref()?, "the runtime says that it is there"))
     };
-    let runtime = lacks(What::Runtime, Subject::Runtime, runtime);
-    let network = lacks(What::Network, Subject::Runtime, network);
+    let (runtime, network) = (lacks(What::Runtime, runtime), lacks(What::Network, network));
     [silent, runtime, network, sources(cx)].into_iter().flatten().collect()
 }
 
