@@ -9,7 +9,7 @@ use crate::config::mux::{Changes, SourceConfig};
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_manager::PodManager;
-use crate::ports::{SourceKind, SourceNews, SourceProblem};
+use crate::ports::{SourceKind, SourceProblem, SourceUpdate};
 
 /// The desired pods of all sources. Held briefly, never over an await.
 #[derive(Debug)]
@@ -132,24 +132,24 @@ impl DesiredState {
     }
 
     /// Takes note of what a source says while it cannot be acted on.
-    pub fn hold(&mut self, news: &SourceNews) {
+    pub fn hold(&mut self, news: &SourceUpdate) {
         match news {
-            SourceNews::Set(set) => self.sources.entry(set.source).or_default().held = Some(set.pods.clone()),
-            SourceNews::NotYet { .. } => {}
+            SourceUpdate::Set(set) => self.sources.entry(set.source).or_default().held = Some(set.pods.clone()),
+            SourceUpdate::NotYet { .. } => {}
         }
     }
 
     /// Takes what a source says; answers with who says it, what changed, and the problems that are new.
-    pub fn apply(&mut self, news: SourceNews) -> (SourceKind, Changes, Vec<SourceProblem>) {
+    pub fn apply(&mut self, news: SourceUpdate) -> (SourceKind, Changes, Vec<SourceProblem>) {
         let (kind, pods, problems) = match news {
-            SourceNews::Set(set) => (set.source, Some(set.pods), set.problems),
+            SourceUpdate::Set(set) => (set.source, Some(set.pods), set.problems),
             // Of no meaning once it has delivered.
-            SourceNews::NotYet { source, .. }
+            SourceUpdate::NotYet { source, .. }
                 if self.sources.get(&source).is_some_and(|it| it.config.has_delivered()) =>
             {
                 return (source, Changes::default(), Vec::new());
             }
-            SourceNews::NotYet { source, problems } => (source, None, problems),
+            SourceUpdate::NotYet { source, problems } => (source, None, problems),
         };
         let source = self.sources.entry(kind).or_default();
         let new = problems.iter().filter(|problem| !source.problems.contains(problem)).cloned().collect();

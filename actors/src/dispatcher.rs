@@ -15,11 +15,11 @@ use crate::admission::{AdmissionHandler, Admitted, Rejection, Standing, is_activ
 use crate::config::mux::Change;
 use crate::desired::{Desired, DesiredState};
 use crate::engine::Engine;
+use crate::final_statuses::{Ending, FinalStatusStore, is_final};
 use crate::ids::PodUid;
-use crate::journal::{Ending, Journal, is_final};
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::{Lifecycle, Update};
-use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceKind, SourceNews};
+use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceKind, SourceUpdate};
 use crate::probes::ProbeChange;
 use crate::recorder::{Note, SourceChange};
 use crate::status::rejected;
@@ -37,7 +37,7 @@ pub struct Dispatcher {
     /// The pods' statuses; a rejection is written there.
     pub statuses: Arc<Statuses>,
     /// Which pods are over for good.
-    pub journal: Arc<Journal>,
+    pub final_statuses: Arc<FinalStatusStore>,
     /// What runs: a pod that is found running is not judged again.
     pub view: Arc<dyn RuntimeView>,
     /// Asked in order; the first refusal wins.
@@ -80,7 +80,7 @@ pub enum Judged {
 
 impl Dispatcher {
     /// Handles what a source says.
-    pub fn deliver(&self, news: SourceNews) -> Verdicts {
+    pub fn deliver(&self, news: SourceUpdate) -> Verdicts {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
         let (source, changes, problems) = desired.apply(news);
@@ -130,7 +130,7 @@ impl Dispatcher {
         if refused.is_empty() {
             return;
         }
-        self.journal.settled().await;
+        self.final_statuses.settled().await;
         for Refused { pod, rejection, status } in refused {
             self.statuses.set(&pod, None, status, true);
             self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
@@ -189,7 +189,7 @@ impl Dispatcher {
             termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
             // One that was refused may not be told of yet.
             cached_phase: self
-                .journal
+                .final_statuses
                 .ending(pod.uid())
                 .map(|_| Phase::Failed)
                 .or_else(|| self.statuses.phase(pod.uid())),
@@ -220,7 +220,7 @@ impl Dispatcher {
             }
             // A pod that stops, or ended before the agent came up, is not judged: it starts nothing.
             let starts = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
-            let ending = self.journal.ending(pod.uid());
+            let ending = self.final_statuses.ending(pod.uid());
             if starts && ending == Some(Ending::Rejected) && !pod.is_deleting() {
                 // Nothing of it is to be cleaned up, and what was told of it still holds.
                 desired.pods.put(pod);
@@ -257,7 +257,7 @@ impl Dispatcher {
         let message = format!("Pod was rejected: {}", rejection.message);
         let status = self.statuses.completed(&pod, None, rejected(&pod, &rejection.reason, &message))?;
         if is_final(&pod, &status) {
-            self.journal.note(&pod, Ending::Rejected, &status);
+            self.final_statuses.note(&pod, Ending::Rejected, &status);
             return Some(Refused { pod, rejection, status });
         }
         // Nothing is kept of this one, so there is nothing to wait for.

@@ -4,15 +4,18 @@
 //! What is deliberately absent: a queue before the door, a lock that all pods share while one of them is worked on, and
 //! any call to an API server.
 
+pub(crate) mod cell;
 mod cells;
 mod config;
 mod effects;
 mod explain;
 mod kill;
-mod names;
 mod pool;
 mod queries;
 mod recording;
+pub(crate) mod scheduler;
+mod static_names;
+pub(crate) mod worker;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,27 +27,27 @@ use std::sync::{Arc, Weak};
 use parking_lot::MutexGuard;
 use podwright_metrics::Metrics;
 
+use crate::engine::cell::{Cell, Live, Slot};
+use crate::engine::worker::HookCaller;
 use crate::ids::PodUid;
-use crate::pod_worker::actor::Spawn;
-use crate::pod_worker::cell::{Cell, Live, Slot};
-use crate::pod_worker::step::{Effects, Event, Known, Outcome, Tick};
-use crate::pod_worker::tape::Tape;
+use crate::pod_worker::step::{Effects, Event, Known, Outcome, StepContext};
 use crate::pod_worker::{KnownPod, Update};
 use crate::ports::{
     Blame, Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock,
 };
 use crate::recorder::Recorder;
+use crate::recorder::capture::EventCapture;
 use crate::time::Time;
 
 pub use config::{EngineConfig, Threads};
-pub use explain::{Glance, PodSnapshot};
+pub use explain::{PodSnapshot, RecordSummary};
 pub use kill::{KillNow, KillPodError};
 pub use pool::StartEngineError;
 
 use cells::Cells;
 use effects::Rest;
-use names::Names;
 use pool::Pool;
+use static_names::StaticNames;
 
 /// A running engine. Cheap to clone; the last clone that is dropped stops the workers where they are, as a crash would.
 ///
@@ -60,7 +63,7 @@ struct Handle {
 
 pub(crate) struct Inner {
     cells: Cells,
-    names: Names,
+    names: StaticNames,
     /// Whether `sync_known_pods` ran at least once.
     synced: AtomicBool,
     closing: AtomicBool,
@@ -72,7 +75,7 @@ pub(crate) struct Inner {
     config: EngineConfig,
     seed: u64,
     pool: Pool,
-    pub(crate) spawn: Spawn,
+    pub(crate) spawn: HookCaller,
 }
 
 /// What an engine is made of, besides the hooks. The defaults suit an embedder that brings just a [`PodSyncer`].
@@ -111,7 +114,7 @@ impl Engine {
         let seed = config.seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0));
         let inner = Arc::new(Inner {
             cells: Cells::new(seed),
-            names: Names::default(),
+            names: StaticNames::default(),
             synced: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             clock: clock.unwrap_or_else(|| Arc::new(TokioClock::new())),
@@ -122,7 +125,7 @@ impl Engine {
             config,
             seed,
             pool,
-            spawn: Spawn::of(syncer),
+            spawn: HookCaller::of(syncer),
         });
         inner.pool.begin(&inner);
         Ok(Engine { handle: Arc::new(Handle { inner }) })
@@ -204,8 +207,8 @@ impl Drop for Hold {
 }
 
 impl Inner {
-    pub(crate) fn tick(&self, now: Time, jitter: f64) -> Tick {
-        Tick { now, jitter, resync: self.config.resync, error_backoff: self.config.error_backoff }
+    pub(crate) fn tick(&self, now: Time, jitter: f64) -> StepContext {
+        StepContext { now, jitter, resync: self.config.resync, error_backoff: self.config.error_backoff }
     }
 
     /// What a worker's dice start from: its own for each pod, the same in each run with the same seed.
@@ -235,8 +238,8 @@ impl Inner {
         // Most updates are another look at the same, and most others move nothing and are not written down. A clock is not
         // read for them: the time of the last move stands in.
         let last = live.record.last_move();
-        let effects = if live.tape.is_plain(&live.record, &update) {
-            live.tape.look_again(&mut live.record, update, self.tick(last, 0.0))
+        let effects = if live.capture.is_plain(&live.record, &update) {
+            live.capture.look_again(&mut live.record, update, self.tick(last, 0.0))
         } else {
             let needs_time = self.recorder.is_some() || live.record.is_moved_by(&update);
             let now = if needs_time { self.clock.now() } else { last };
@@ -265,12 +268,12 @@ impl Inner {
             Slot::Unborn => {}
         }
         let tick = self.tick(now, 0.0);
-        let (tape, record, effects) = Tape::birth(self.recorder.as_deref(), update.take()?, observed, tick);
+        let (capture, record, effects) = EventCapture::birth(self.recorder.as_deref(), update.take()?, observed, tick);
         let queued = record.wants_name().then(|| record.full_name().cloned()).flatten();
         if let Some(name) = &queued {
             self.names.join(name, cell.uid());
         }
-        *guard = Slot::Live(Live::new(record, tape, queued));
+        *guard = Slot::Live(Live::new(record, capture, queued));
         cell.show(&guard);
         self.settle(&cell, guard, effects);
         self.start_worker(&cell, 0);
@@ -284,9 +287,9 @@ impl Inner {
     /// Steps a record, and records that. A time that was read before another thread moved the record counts as that of the
     /// move, so that a pod's history never goes back.
     #[inline]
-    pub(crate) fn drive(&self, cell: &Cell, live: &mut Live, event: Event, tick: Tick) -> Effects {
-        let tick = Tick { now: tick.now.max(live.record.last_move()), ..tick };
-        live.tape.drive(self.recorder.as_deref(), cell.uid(), &mut live.record, event, tick)
+    pub(crate) fn drive(&self, cell: &Cell, live: &mut Live, event: Event, tick: StepContext) -> Effects {
+        let tick = StepContext { now: tick.now.max(live.record.last_move()), ..tick };
+        live.capture.drive(self.recorder.as_deref(), cell.uid(), &mut live.record, event, tick)
     }
 
     /// Whether a pod's full name is free for it; always true for one that needs none.

@@ -24,7 +24,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::{BySource, Metrics};
 
-use crate::containers::perform::ContainerManager;
+use crate::container_manager::ContainerManager;
 use crate::desired::DesiredState;
 use crate::dispatcher::Dispatcher;
 use crate::explain::{Explainer, Patience};
@@ -165,7 +165,7 @@ impl Housekeeping {
         // An orphan that still stops has a status to show until it is gone.
         let needed = |uid: &PodUid| desired.pods.pod(uid).is_some() || engine.is_pod_known(uid);
         self.dispatcher.statuses.retain(needed);
-        self.dispatcher.journal.retain(needed);
+        self.dispatcher.final_statuses.retain(needed);
         self.containers.retain(needed);
     }
 

@@ -1,16 +1,18 @@
 //! The pod lifecycle engine.
 
 pub mod admission;
+pub(crate) mod codec;
 pub mod config;
+pub mod container_manager;
 pub mod containers;
 pub mod desired;
 pub mod dispatcher;
 pub mod engine;
 pub mod explain;
+pub mod final_statuses;
 pub mod housekeeping;
 pub mod ids;
 pub mod image_gc;
-pub mod journal;
 pub mod metered;
 pub mod node;
 pub mod observer;
@@ -20,6 +22,7 @@ pub mod pod_worker;
 pub mod ports;
 pub mod probes;
 pub mod recorder;
+pub mod replay;
 pub mod shutdown;
 pub mod status;
 pub mod statuses;

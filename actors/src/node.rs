@@ -9,20 +9,20 @@ use podwright_metrics::Metrics;
 use tokio::sync::{mpsc, watch};
 
 use crate::admission::AdmissionHandler;
+use crate::container_manager::{ContainerManager, ContainerPorts, ContainersConfig};
 use crate::containers::env::Allocatable;
-use crate::containers::perform::{ContainerManager, ContainerPorts, ContainersConfig};
 use crate::desired::Desired;
 use crate::dispatcher::{Dispatcher, DispatcherActor};
 use crate::engine::{Engine, EngineConfig, EngineParts, StartEngineError};
 use crate::explain::Explainer;
+use crate::final_statuses::FinalStatusStore;
 use crate::housekeeping::{Housekeeping, HousekeepingActor, PassHealth, PassState};
 use crate::image_gc::{ImageCollector, ImageGcActor, ImageGcPolicy};
-use crate::journal::Journal;
 use crate::metered::MeteredRuntime;
 use crate::observer::{ChangeSink, Observer, ObserverActor};
 use crate::ports::{
     Checkpoint, CheckpointError, Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, PodCgroups,
-    PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH, SourceKind, SourceNews,
+    PodStorage, RuntimeView, SOURCE_CHANNEL_DEPTH, SourceKind, SourceUpdate,
 };
 use crate::probes::{ProbeManager, ProbePorts, ProbeSink};
 use crate::recorder::Recorder;
@@ -64,7 +64,7 @@ pub struct NodePorts {
     /// Keeps the cgroups of pods; if absent, they have none of their own.
     pub cgroups: Option<Arc<dyn PodCgroups>>,
     /// Keeps which pods are over for good.
-    pub journal: Arc<dyn Checkpoint>,
+    pub final_statuses: Arc<dyn Checkpoint>,
     /// Takes events.
     pub events: Arc<dyn EventRecorder>,
     /// Tells the time.
@@ -86,7 +86,7 @@ pub struct Node {
     /// The statuses.
     pub statuses: Arc<Statuses>,
     /// Which pods are over for good.
-    pub journal: Arc<Journal>,
+    pub final_statuses: Arc<FinalStatusStore>,
     /// What runs.
     pub observer: Arc<Observer>,
     /// The pass.
@@ -98,7 +98,7 @@ pub struct Node {
     /// Told of a shutdown that is under way.
     pub shutdown: Arc<ShutdownProgress>,
     /// Where sources send their sets.
-    pub sets: mpsc::Sender<SourceNews>,
+    pub sets: mpsc::Sender<SourceUpdate>,
     /// Whether the runtime answers.
     pub healthy: watch::Receiver<bool>,
 }
@@ -129,7 +129,7 @@ impl Node {
             network,
             storage,
             cgroups,
-            journal,
+            final_statuses,
             events,
             clock,
             admission,
@@ -140,8 +140,8 @@ impl Node {
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
         let desired = Arc::new(Desired::new(config.sources));
         let statuses = Arc::new(Statuses::new(clock.clone(), metrics.clone()));
-        let (journal, ended) = Journal::open(journal)?;
-        let journal = Arc::new(journal);
+        let (final_statuses, ended) = FinalStatusStore::open(final_statuses)?;
+        let final_statuses = Arc::new(final_statuses);
         ended.into_iter().for_each(|(uid, status)| statuses.restore(uid, status));
         let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
         let containers = Arc::new(ContainerManager::new(
@@ -178,7 +178,7 @@ impl Node {
             probes: probes.clone(),
             desired: desired.clone(),
             statuses: statuses.clone(),
-            journal: journal.clone(),
+            final_statuses: final_statuses.clone(),
             storage: storage.clone(),
             runtime: runtime.clone(),
             cgroups: cgroups.clone(),
@@ -201,7 +201,7 @@ impl Node {
             engine: engine.clone(),
             desired: desired.clone(),
             statuses: statuses.clone(),
-            journal: journal.clone(),
+            final_statuses: final_statuses.clone(),
             view: observer.clone(),
             admission,
             events,
@@ -254,7 +254,7 @@ impl Node {
                 }
             }
         });
-        let writer = journal.clone();
+        let writer = final_statuses.clone();
         actix::spawn(async move { writer.run().await });
         DispatcherActor::new(dispatcher, received, healthy.clone()).start();
         HousekeepingActor::new(housekeeping.clone()).start();
@@ -262,7 +262,7 @@ impl Node {
             engine,
             desired,
             statuses,
-            journal,
+            final_statuses,
             observer,
             housekeeping,
             containers,

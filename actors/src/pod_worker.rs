@@ -23,16 +23,12 @@
 //! Nothing here stores an opinion of another component: whether containers of a UID may be started is known by its
 //! record alone, and everyone else asks by UID.
 
-pub(crate) mod actor;
-pub(crate) mod cell;
-mod lifecycle;
-pub mod names;
-pub(crate) mod scheduler;
-pub(crate) mod shown;
-mod state;
+pub(crate) mod lifecycle;
+pub(crate) mod published;
+pub(crate) mod state;
+pub mod static_names;
 pub mod step;
-pub(crate) mod tape;
-mod update;
+pub(crate) mod update;
 mod wait;
 
 pub use lifecycle::{Cause, Failure, Hook, KnownPod, Lifecycle, Transition};

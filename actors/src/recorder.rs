@@ -39,12 +39,11 @@
 //! number, the event and a digest of the state after it, of the objects it acts on, and of what the step asks for. Numbers are
 //! LEB128, checksums CRC-32.
 
-mod bytes;
-mod file;
-mod note;
+pub(crate) mod capture;
+pub(crate) mod file;
+pub(crate) mod note;
 mod notes;
-mod planned;
-mod replay;
+pub(crate) mod planned;
 mod ring;
 #[cfg(test)]
 mod tests;
@@ -55,23 +54,22 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::codec::Put;
 use crate::containers::Plan;
 use crate::ids::PodUid;
 use crate::pod::PodObject;
-use crate::pod_worker::step::Tick;
-use crate::pod_worker::tape::frame;
+use crate::pod_worker::step::StepContext;
 use crate::ports::PodRuntimeStatus;
 use crate::probes::ProbeSnapshot;
+use crate::recorder::capture::frame;
 use crate::time::Time;
 
 use planned::{Body, Missing};
 
-pub(crate) use bytes::{Coded, Put, Read, Reader, coded};
 pub(crate) use ring::Ring;
 
 pub use file::{FORMAT, ReadError};
 pub use note::{Note, SourceChange};
-pub use replay::{Difference, Line, Pick, Replay, replay};
 
 /// The most rings that pods are spread over.
 const RINGS: usize = 8;
@@ -142,7 +140,7 @@ impl Recorder {
     }
 
     /// The ring of a record, ready for a frame. The settings of a tick are written where they are new.
-    pub(crate) fn ring(&self, id: u32, tick: &Tick) -> Writing<'_> {
+    pub(crate) fn ring(&self, id: u32, tick: &StepContext) -> Writing<'_> {
         let mut guard = self.pods[id as usize % self.pods.len()].lock();
         let PodRing { ring, settings } = &mut *guard;
         let now = (tick.resync, tick.error_backoff);

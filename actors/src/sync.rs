@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 
-use crate::containers::activity::Task;
-use crate::containers::perform::{ContainerManager, RunningParts, SyncWork};
+use crate::container_manager::activity::Task;
+use crate::container_manager::{ContainerManager, RunningParts, SyncWork};
 use crate::containers::plan::plan;
 use crate::desired::Desired;
+use crate::final_statuses::{Ending, FinalStatusStore, is_final};
 use crate::ids::PodUid;
-use crate::journal::{Ending, Journal, is_final};
 use crate::observer::Observer;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{
@@ -46,7 +46,7 @@ pub struct NodeSyncer {
     /// Keeps the statuses.
     pub statuses: Arc<Statuses>,
     /// Keeps which pods are over for good.
-    pub journal: Arc<Journal>,
+    pub final_statuses: Arc<FinalStatusStore>,
     /// Keeps directories and volumes.
     pub storage: Arc<dyn PodStorage>,
     /// Tells what it lacks.
@@ -305,8 +305,8 @@ impl NodeSyncer {
     /// end itself.
     async fn write_down(&self, pod: &PodObject, status: &PodStatus) {
         let asked_for = !pod.phase().is_terminal() && self.desired.pod(pod.uid()).is_some();
-        if asked_for && self.journal.note(pod, Ending::Ended, status) {
-            self.journal.settled().await;
+        if asked_for && self.final_statuses.note(pod, Ending::Ended, status) {
+            self.final_statuses.settled().await;
         }
     }
 

@@ -12,7 +12,7 @@ use actix::{System, SystemRunner};
 use podwright_actors::engine::{Engine, EngineConfig, EngineParts, Threads};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::step::{Event, Outcome, Tick, birth, step};
+use podwright_actors::pod_worker::step::{Event, Outcome, StepContext, birth, step};
 use podwright_actors::pod_worker::{Record, Update};
 use podwright_actors::ports::{
     Clock, HookContext, Observed, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
@@ -93,8 +93,8 @@ fn finish(record: &mut Record, i: usize) {
     drop(black_box(step(record, Event::Done(Outcome::Continues { check_at: None }), tick(i))));
 }
 
-fn tick(i: usize) -> Tick {
-    Tick {
+fn tick(i: usize) -> StepContext {
+    StepContext {
         now: Time::from_secs(1_000 + i as u64),
         jitter: 0.25,
         resync: Duration::from_secs(60),

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus};
 use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
-use podwright_actors::containers::perform::ContainersConfig;
+use podwright_actors::container_manager::ContainersConfig;
 use podwright_actors::engine::EngineConfig;
 use podwright_actors::ids::PodUid;
 use podwright_actors::image_gc::ImageGcPolicy;
@@ -145,7 +145,7 @@ impl Bed {
             runtime: Arc::new(Watched { runtime: runtime.clone(), marks: marks.clone() }),
             network: Arc::new(runtime.network()),
             storage: Arc::new(NoStorage(marks.clone())),
-            journal: Arc::new(FileCheckpoint::new(dir.path().join("journal"))),
+            final_statuses: Arc::new(FileCheckpoint::new(dir.path().join("journal"))),
             events: Arc::new(NoEvents),
             clock,
             admission: vec![Arc::new(capacity) as Arc<dyn AdmissionHandler>],

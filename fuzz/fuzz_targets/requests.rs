@@ -12,10 +12,10 @@ use axum::Router;
 use axum::body::{Body, HttpBody};
 use libfuzzer_sys::Corpus;
 use podwright::actors::admission::NodeCapacity;
-use podwright::actors::containers::perform::ContainersConfig;
+use podwright::actors::container_manager::ContainersConfig;
 use podwright::actors::engine::EngineConfig;
 use podwright::actors::image_gc::ImageGcPolicy;
-use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceNews, SourceProblem, TokioClock};
+use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceUpdate, SourceProblem, TokioClock};
 use podwright::actors::recorder::Recorder;
 use podwright::actors::status::NodeFacts;
 use podwright::adapters::network::Network;
@@ -121,7 +121,7 @@ async fn view(root: &Path) -> View {
         runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap()),
         network: Arc::new(Network::new().unwrap()),
         storage: Arc::new(FileStorage::new(root, Default::default())),
-        journal: Arc::new(NoCheckpoint),
+        final_statuses: Arc::new(NoCheckpoint),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 })],
@@ -129,10 +129,10 @@ async fn view(root: &Path) -> View {
         recorder: Some(Arc::new(Recorder::new(64 << 10))),
     };
     let node = Arc::new(Node::start(config, ports).unwrap());
-    let (sets, mut read) = tokio::sync::mpsc::channel::<SourceNews>(1);
+    let (sets, mut read) = tokio::sync::mpsc::channel::<SourceUpdate>(1);
     let source = FileSource::new([manifest], SourceContext::new("n1", clock.clone()));
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
-    let Some(SourceNews::Set(mut set)) = read.recv().await else { panic!("no set") };
+    let Some(SourceUpdate::Set(mut set)) = read.recv().await else { panic!("no set") };
     let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
     set.problems.push(SourceProblem { what, message, pods: vec![] });
     node.sets.send(set.into()).await.unwrap();

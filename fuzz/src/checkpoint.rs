@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use podwright::actors::journal::Journal;
+use podwright::actors::final_statuses::FinalStatusStore;
 use podwright::actors::ports::Checkpoint;
 use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright::adapters::record::{seal_line, unseal_line};
@@ -44,10 +44,10 @@ pub fn check(bytes: &[u8]) {
         assert!(good.skip(header).eq(loaded.iter().map(String::as_str)), "in their order");
         assert!(store.load().unwrap() == loaded, "what was mended stays so");
 
-        let (journal, statuses) = Journal::open(Arc::new(store)).unwrap();
+        let (final_statuses, statuses) = FinalStatusStore::open(Arc::new(store)).unwrap();
         assert!(statuses.len() <= loaded.len());
-        assert!(statuses.iter().all(|(uid, _)| journal.ending(uid).is_some()));
-        journal.retain(|_| false);
-        assert!(statuses.iter().all(|(uid, _)| journal.ending(uid).is_none()));
+        assert!(statuses.iter().all(|(uid, _)| final_statuses.ending(uid).is_some()));
+        final_statuses.retain(|_| false);
+        assert!(statuses.iter().all(|(uid, _)| final_statuses.ending(uid).is_none()));
     });
 }

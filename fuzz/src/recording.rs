@@ -1,6 +1,6 @@
 //! Recordings of the flight recorder: files that come from anywhere.
 
-use podwright::actors::recorder::{Pick, Replay, replay};
+use podwright::actors::replay::{Pick, Replay, replay};
 
 /// As they are; and again with checksums that match, without which nearly all that is changed would stop at one.
 pub fn check(bytes: &[u8]) {

@@ -94,7 +94,7 @@ impl FileCheckpoint {
         };
         tracing::error!(
             path = %self.path.display(), good = good.len(), kept,
-            "the journal is damaged, and the agent goes on with its good lines: pods that were refused or have ended may \
+            "the journal of final statuses is damaged, and the agent goes on with its good lines: pods that were refused or have ended may \
              run again, and one that came back since may be held for what it was; take away the manifests of those"
         );
     }

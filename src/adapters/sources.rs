@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::{Clock, SourceNews};
+use podwright_actors::ports::{Clock, SourceUpdate};
 
 pub use files::FileSource;
 pub use scan::{contents, list};
@@ -95,20 +95,21 @@ impl FromStr for Origin {
 /// Lets news through: what differs from what was said before.
 #[derive(Debug, Default)]
 struct Outlet {
-    last: Option<SourceNews>,
+    last: Option<SourceUpdate>,
 }
 
 impl Outlet {
     /// What is said, if it is news.
-    fn news(&mut self, said: SourceNews) -> Option<SourceNews> {
-        let same = |last: &SourceNews| match (last, &said) {
-            (SourceNews::Set(last), SourceNews::Set(set)) => {
+    fn news(&mut self, said: SourceUpdate) -> Option<SourceUpdate> {
+        let same = |last: &SourceUpdate| match (last, &said) {
+            (SourceUpdate::Set(last), SourceUpdate::Set(set)) => {
                 last.problems == set.problems
                     && last.pods.len() == set.pods.len()
                     && last.pods.iter().zip(&set.pods).all(|(a, b)| Arc::ptr_eq(a, b))
             }
-            (SourceNews::NotYet { problems: last, .. }, SourceNews::NotYet { problems, .. }) => last == problems,
-            (SourceNews::Set(_), SourceNews::NotYet { .. }) | (SourceNews::NotYet { .. }, SourceNews::Set(_)) => false,
+            (SourceUpdate::NotYet { problems: last, .. }, SourceUpdate::NotYet { problems, .. }) => last == problems,
+            (SourceUpdate::Set(_), SourceUpdate::NotYet { .. })
+            | (SourceUpdate::NotYet { .. }, SourceUpdate::Set(_)) => false,
         };
         if self.last.as_ref().is_some_and(same) {
             return None;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::actors::ids::FullName;
 use crate::actors::pod_worker::Lifecycle;
-use crate::actors::recorder::{self, Difference, Line, Pick, ReadError, Replay};
+use crate::actors::recorder::ReadError;
+use crate::actors::replay::{Difference, Line, Pick, Replay, replay as run_again};
 use crate::actors::text::plain;
 use crate::actors::time::Time;
 use serde_json::{Value, json};
@@ -52,7 +53,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<Told, ReplayError> {
     let file = || args.file.clone();
     let bytes = read(&args.file, MOST)?;
     let pick = args.pod.as_deref().map_or(Pick::Nobody, pick);
-    let run = recorder::replay(&bytes, &pick).map_err(|why| ReplayError::Recording { file: file(), why })?;
+    let run = run_again(&bytes, &pick).map_err(|why| ReplayError::Recording { file: file(), why })?;
     if let (Some(wanted), true) = (&args.pod, run.timeline.iter().all(|line| line.uid.is_none())) {
         return Err(ReplayError::NoPod { file: file(), wanted: wanted.clone(), near: near(&pick, &run) });
     }
@@ -69,7 +70,7 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, ReplayError> {
     let mut file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     (&mut file).take(BEGINNING).read_to_end(&mut bytes).map_err(failed)?;
-    if !matches!(recorder::replay(&bytes, &Pick::Nobody), Err(ReadError::Foreign)) {
+    if !matches!(run_again(&bytes, &Pick::Nobody), Err(ReadError::Foreign)) {
         // One more than may be, to see that there is more.
         file.take(most + 1 - BEGINNING.min(most)).read_to_end(&mut bytes).map_err(failed)?;
     }

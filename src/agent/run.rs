@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actors::admission::AdmissionHandler;
-use crate::actors::containers::perform::ContainersConfig;
+use crate::actors::container_manager::ContainersConfig;
 use crate::actors::engine::EngineConfig;
 use crate::actors::node::{Node, NodeConfig, NodePorts, StartNodeError};
 use crate::actors::ports::{Clock, SourceKind, SystemClock};
@@ -145,7 +145,7 @@ impl Origins {
     fn deliver(
         self,
         cx: &SourceContext,
-        to: &mpsc::Sender<crate::actors::ports::SourceNews>,
+        to: &mpsc::Sender<crate::actors::ports::SourceUpdate>,
         stop: &CancellationToken,
     ) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
@@ -280,7 +280,7 @@ async fn node(
         network,
         storage: Arc::new(storage.clone()),
         cgroups,
-        journal: Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))),
+        final_statuses: Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))),
         events: events.clone(),
         clock: clock.clone(),
         admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],

@@ -1,8 +1,8 @@
 //! The agent as people run it: the real binary, real manifests, real processes, asked by its admin endpoints.
 
 mod bad_input;
+mod final_statuses;
 pub(crate) mod harness;
-mod journal;
 mod life;
 pub(crate) mod logs;
 mod page;

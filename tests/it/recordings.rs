@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use podwright_actors::recorder::{Pick, replay};
+use podwright_actors::replay::{Pick, replay};
 
 #[test]
 fn every_recording_leads_to_the_states_it_led_to_before() {

@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use podwright::adapters::sources::{FileSource, SourceContext, UrlSource};
 use podwright_actors::config::mux::{Change, SourceConfig};
-use podwright_actors::ports::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceNews, SourceSet, TokioClock};
+use podwright_actors::ports::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet, SourceUpdate, TokioClock};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 /// A source that runs and the sets that it sends.
 struct Running {
-    sets: mpsc::Receiver<SourceNews>,
+    sets: mpsc::Receiver<SourceUpdate>,
     stop: CancellationToken,
 }
 
@@ -37,7 +37,7 @@ impl Running {
     }
 
     fn start<F: Future<Output = ()> + Send + 'static>(
-        run: impl FnOnce(mpsc::Sender<SourceNews>, CancellationToken) -> F,
+        run: impl FnOnce(mpsc::Sender<SourceUpdate>, CancellationToken) -> F,
     ) -> Running {
         let (out, sets) = mpsc::channel(SOURCE_CHANNEL_DEPTH);
         let stop = CancellationToken::new();
@@ -45,13 +45,13 @@ impl Running {
         Running { sets, stop }
     }
 
-    async fn news(&mut self) -> SourceNews {
+    async fn news(&mut self) -> SourceUpdate {
         timeout(Duration::from_secs(20), self.sets.recv()).await.expect("something is said in time").unwrap()
     }
 
     async fn next(&mut self) -> SourceSet {
         match self.news().await {
-            SourceNews::Set(set) => set,
+            SourceUpdate::Set(set) => set,
             not_yet => panic!("no set: {not_yet:?}"),
         }
     }
@@ -356,7 +356,7 @@ async fn the_first_set_waits_until_every_url_answered() {
         Server::start(StatusCode::SERVICE_UNAVAILABLE, "").await,
     );
     let mut source = Running::urls(&[up.url.clone(), down.url.clone()], OFTEN);
-    let SourceNews::NotYet { source: SourceKind::Http, problems } = source.news().await else { panic!("a set") };
+    let SourceUpdate::NotYet { source: SourceKind::Http, problems } = source.news().await else { panic!("a set") };
     let told: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
     assert_eq!(told, ["answered 503 Service Unavailable; it is asked again every 0 s"], "and why");
     down.asked_again().await;

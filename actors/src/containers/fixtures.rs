@@ -14,19 +14,19 @@ use crate::time::Time;
 
 use super::definition::Definition;
 
-pub(super) const IMAGE: &str = "busybox";
+pub(crate) const IMAGE: &str = "busybox";
 
-pub(super) fn named(name: &str) -> Container {
+pub(crate) fn named(name: &str) -> Container {
     Container { name: name.into(), image: Some(IMAGE.into()), ..Container::default() }
 }
 
 /// A container with a restart policy of its own; among the init containers, `Always` makes a sidecar.
-pub(super) fn with_policy(name: &str, policy: &str) -> Container {
+pub(crate) fn with_policy(name: &str, policy: &str) -> Container {
     Container { restart_policy: Some(policy.into()), ..named(name) }
 }
 
 /// A sidecar with both probes that matter to it.
-pub(super) fn sidecar(name: &str) -> Container {
+pub(crate) fn sidecar(name: &str) -> Container {
     Container {
         startup_probe: Some(Probe::default()),
         liveness_probe: Some(Probe::default()),
@@ -34,14 +34,14 @@ pub(super) fn sidecar(name: &str) -> Container {
     }
 }
 
-pub(super) fn with_rule(container: Container, codes: &[i32], action: &str) -> Container {
+pub(crate) fn with_rule(container: Container, codes: &[i32], action: &str) -> Container {
     let exit_codes = ContainerRestartRuleOnExitCodes { operator: "In".into(), values: Some(codes.to_vec()) };
     let rule = ContainerRestartRule { action: action.into(), exit_codes: Some(exit_codes) };
     Container { restart_policy_rules: Some(vec![rule]), ..container }
 }
 
 /// A pod with a restart policy; `edit` has the last word.
-pub(super) fn pod_with(
+pub(crate) fn pod_with(
     policy: &str,
     init: Vec<Container>,
     regular: Vec<Container>,
@@ -67,36 +67,36 @@ pub(super) fn pod_with(
     PodObject::new(pod).unwrap()
 }
 
-pub(super) fn pod(policy: &str, init: Vec<Container>, regular: Vec<Container>) -> Arc<PodObject> {
+pub(crate) fn pod(policy: &str, init: Vec<Container>, regular: Vec<Container>) -> Arc<PodObject> {
     pod_with(policy, init, regular, |_| {})
 }
 
 /// The usual pod: regular containers `a`, `b` and `c`.
-pub(super) fn three(policy: &str) -> Arc<PodObject> {
+pub(crate) fn three(policy: &str) -> Arc<PodObject> {
     pod(policy, Vec::new(), vec![named("a"), named("b"), named("c")])
 }
 
-pub(super) fn spec_mut(pod: &mut Pod) -> &mut PodSpec {
+pub(crate) fn spec_mut(pod: &mut Pod) -> &mut PodSpec {
     pod.spec.as_mut().unwrap()
 }
 
-pub(super) fn ephemeral(name: &str) -> EphemeralContainer {
+pub(crate) fn ephemeral(name: &str) -> EphemeralContainer {
     EphemeralContainer { name: name.into(), image: Some(IMAGE.into()), ..EphemeralContainer::default() }
 }
 
 /// What a run is doing, in the short form of the tables.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Is {
+pub(crate) enum Is {
     Created,
     Running,
     Exited(i32),
     Unknown,
 }
 
-pub(super) use Is::*;
+pub(crate) use Is::*;
 
 /// The newest run of a container; its id is its name.
-pub(super) fn run(name: &str, is: Is) -> ContainerStatus {
+pub(crate) fn run(name: &str, is: Is) -> ContainerStatus {
     let container = named(name);
     let (state, exit_code) = match is {
         Created => (ContainerState::Created, 0),
@@ -124,7 +124,7 @@ pub(super) fn run(name: &str, is: Is) -> ContainerStatus {
     }
 }
 
-pub(super) fn sandbox(attempt: u32, state: SandboxState) -> SandboxStatus {
+pub(crate) fn sandbox(attempt: u32, state: SandboxState) -> SandboxStatus {
     SandboxStatus {
         id: format!("s{attempt}").as_str().into(),
         attempt,
@@ -136,7 +136,7 @@ pub(super) fn sandbox(attempt: u32, state: SandboxState) -> SandboxStatus {
 }
 
 /// A pod in one good sandbox.
-pub(super) fn status(runs: &[(&str, Is)]) -> PodRuntimeStatus {
+pub(crate) fn status(runs: &[(&str, Is)]) -> PodRuntimeStatus {
     PodRuntimeStatus {
         sandboxes: vec![sandbox(0, SandboxState::Ready)],
         containers: runs.iter().map(|(name, is)| run(name, *is)).collect(),
@@ -144,11 +144,11 @@ pub(super) fn status(runs: &[(&str, Is)]) -> PodRuntimeStatus {
 }
 
 /// A pod whose sandbox has ended.
-pub(super) fn lost(runs: &[(&str, Is)]) -> PodRuntimeStatus {
+pub(crate) fn lost(runs: &[(&str, Is)]) -> PodRuntimeStatus {
     PodRuntimeStatus { sandboxes: vec![sandbox(0, SandboxState::NotReady)], ..status(runs) }
 }
 
-pub(super) fn probes(of: &[(&str, Option<ProbeResult>, Option<ProbeResult>)]) -> ProbeSnapshot {
+pub(crate) fn probes(of: &[(&str, Option<ProbeResult>, Option<ProbeResult>)]) -> ProbeSnapshot {
     of.iter()
         .map(|(id, startup, liveness)| {
             ((*id).into(), ContainerProbes { startup: *startup, liveness: *liveness, readiness: None })

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Dispatcher, Judged, Verdicts};
 use crate::desired::Desired;
-use crate::ports::{SOURCE_CHANNEL_DEPTH, SourceNews};
+use crate::ports::{SOURCE_CHANNEL_DEPTH, SourceUpdate};
 
 /// How long until pods are judged again after an admission handler panicked, as with a hook that failed (upstream
 /// `backOffPeriod`).
@@ -22,14 +22,18 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Reads the sources. Ends when all of them have.
 pub struct DispatcherActor {
     dispatcher: Arc<Dispatcher>,
-    sets: Option<mpsc::Receiver<SourceNews>>,
+    sets: Option<mpsc::Receiver<SourceUpdate>>,
     healthy: watch::Receiver<bool>,
     metrics: ActorMetrics,
 }
 
 impl DispatcherActor {
     /// Acts on `sets` while `healthy` is true, and holds them back else.
-    pub fn new(dispatcher: Arc<Dispatcher>, sets: mpsc::Receiver<SourceNews>, healthy: watch::Receiver<bool>) -> Self {
+    pub fn new(
+        dispatcher: Arc<Dispatcher>,
+        sets: mpsc::Receiver<SourceUpdate>,
+        healthy: watch::Receiver<bool>,
+    ) -> Self {
         let metrics = dispatcher.metrics.actors.of("dispatcher");
         DispatcherActor { dispatcher, sets: Some(sets), healthy, metrics }
     }
@@ -82,14 +86,14 @@ impl Actor for DispatcherActor {
 
 /// What to do next.
 enum Turn {
-    News(SourceNews),
+    News(SourceUpdate),
     JudgeAgain,
 }
 
 /// What sources said that was not acted on yet, in its order: each word may tell of a pod that the next one lacks.
 struct Held {
-    news: VecDeque<SourceNews>,
-    sets: mpsc::Receiver<SourceNews>,
+    news: VecDeque<SourceUpdate>,
+    sets: mpsc::Receiver<SourceUpdate>,
     ended: bool,
     healthy: watch::Receiver<bool>,
 }

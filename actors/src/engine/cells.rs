@@ -15,8 +15,8 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::RwLock;
 
+use crate::engine::cell::Cell;
 use crate::ids::PodUid;
-use crate::pod_worker::cell::Cell;
 
 /// More than cores that could meet in one; a power of two.
 const SHARDS: usize = 128;

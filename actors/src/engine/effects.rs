@@ -11,8 +11,8 @@ use podwright_metrics::OperationType;
 use tokio_util::sync::CancellationToken;
 
 use super::Inner;
+use crate::engine::cell::{Cell, Slot};
 use crate::ids::PodUid;
-use crate::pod_worker::cell::{Cell, Slot};
 use crate::pod_worker::step::{Effects, NameMove, Worked};
 use crate::pod_worker::{Notifier, UpdateKind};
 use crate::time::Time;

@@ -1,8 +1,8 @@
 //! Why a pod is where it is.
 
 use super::{Engine, Inner};
+use crate::engine::cell::Cell;
 use crate::ids::{FullName, PodUid};
-use crate::pod_worker::cell::Cell;
 use crate::pod_worker::{Failure, Lifecycle, Record, Transition, Wait, WaitFor};
 use crate::time::{Grace, Time};
 
@@ -37,7 +37,7 @@ pub struct PodSnapshot {
 
 /// The least that can be asked of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct RecordSummary {
     /// Where it stands.
     pub lifecycle: Lifecycle,
     /// Since when.
@@ -54,8 +54,8 @@ impl Engine {
     }
 
     /// Where one pod stands, since when, and whether its worker has nothing to do but to look again.
-    pub fn glance(&self, uid: &PodUid) -> Option<Glance> {
-        self.inner().find(uid)?.ask(|record| Glance {
+    pub fn summary(&self, uid: &PodUid) -> Option<RecordSummary> {
+        self.inner().find(uid)?.ask(|record| RecordSummary {
             lifecycle: record.lifecycle(),
             since: record.last_move(),
             rests: record.wait().what == WaitFor::Resync,

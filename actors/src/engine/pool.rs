@@ -10,8 +10,8 @@ use actix::{Arbiter, ArbiterHandle, System};
 
 use super::Inner;
 use super::config::Threads;
-use crate::pod_worker::cell::Cell;
-use crate::pod_worker::scheduler::{Receiver, RunQueue};
+use crate::engine::cell::Cell;
+use crate::engine::scheduler::{Receiver, RunQueue};
 
 /// The engine's threads cannot be started.
 #[derive(Debug, thiserror::Error)]

@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Engine;
+use crate::engine::cell::Live;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::Lifecycle;
-use crate::pod_worker::cell::Live;
-use crate::pod_worker::shown::Shown;
+use crate::pod_worker::published::Published;
 
 impl Engine {
     /// What the pod's record shows; nothing if it has none.
-    fn shown(&self, uid: &PodUid) -> Shown {
-        self.inner().cells.with(uid, |cell| cell.shown()).unwrap_or(Shown::NONE)
+    fn shown(&self, uid: &PodUid) -> Published {
+        self.inner().cells.with(uid, |cell| cell.shown()).unwrap_or(Published::NONE)
     }
 
     /// Whether the pod got so far; `None` if it has no record.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use crate::pod_worker::cell::Slot;
+use crate::engine::cell::Slot;
 use crate::recorder::Recorder;
 
 impl Engine {
@@ -12,7 +12,7 @@ impl Engine {
         self.inner().recorder.as_ref()
     }
 
-    /// The recording up to now, as the bytes of a file that [`replay`](crate::recorder::replay()) reads; `None` if nothing is
+    /// The recording up to now, as the bytes of a file that [`replay`](crate::replay()) reads; `None` if nothing is
     /// recorded.
     ///
     /// Of a node with more pods than one for each 1,280 bytes of memory, some are told of only as far as events of theirs were
@@ -23,7 +23,7 @@ impl Engine {
         // What was only counted is in the cells. Told of so many pods as leave most of the memory to what happened.
         for cell in inner.cells.all().iter().take(recorder.most_settled()) {
             if let Slot::Live(live) = &mut *cell.lock() {
-                live.tape.settle(recorder, cell.uid(), &live.record, &inner.tick(inner.clock.now(), 0.0));
+                live.capture.settle(recorder, cell.uid(), &live.record, &inner.tick(inner.clock.now(), 0.0));
             }
         }
         Some(recorder.save(inner.clock.now()))

@@ -1,7 +1,7 @@
 //! What a hook that runs waits for, from what it does now.
 
-use crate::containers::activity::{Activity, Task};
-use crate::containers::governor::{Standing, StartKind};
+use crate::container_manager::activity::{Activity, Task};
+use crate::container_manager::governor::{Standing, StartKind};
 
 use super::facts::PodFacts;
 use super::wait::{LifecycleHook, On, Subject, Wait, What};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 
+use crate::container_manager::activity::Activity;
+use crate::container_manager::governor::Standing;
 use crate::containers::StartError;
-use crate::containers::activity::Activity;
-use crate::containers::governor::Standing;
 use crate::containers::image_backoff::PullFailure;
 use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;

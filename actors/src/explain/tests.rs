@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::chain::chain;
 use super::*;
-use crate::containers::activity::{Activity, Task};
+use crate::container_manager::activity::{Activity, Task};
 use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
 use crate::ids::{FullName, PodUid};

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use podwright_metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
-use crate::containers::perform::{ContainerManager, RunningParts};
+use crate::container_manager::{ContainerManager, RunningParts};
 use crate::engine::Engine;
 use crate::ids::PodUid;
 use crate::ports::{ContainerRuntime, ContainerState};

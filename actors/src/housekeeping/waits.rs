@@ -49,7 +49,7 @@ impl Housekeeping {
     fn rests(&self, uid: &PodUid, limit: Duration) -> bool {
         let phase = || self.dispatcher.statuses.phase(uid);
         // Without a record a pod was refused, or it waits to be heard of.
-        let Some(glance) = self.dispatcher.engine.glance(uid) else { return phase().is_some_and(Phase::is_terminal) };
+        let Some(glance) = self.dispatcher.engine.summary(uid) else { return phase().is_some_and(Phase::is_terminal) };
         let ready = || self.dispatcher.statuses.get(uid).is_some_and(|status| is_ready(&status));
         glance.lifecycle == Lifecycle::Finished
             || self.clock.now().since(glance.since) < limit

@@ -114,7 +114,7 @@ pub struct Transition {
 
 /// The moves of one life, oldest first, in place: a record makes no allocation for them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct History {
+pub(crate) struct History {
     at: [Time; History::MOST],
     causes: [Cause; History::MOST],
     count: u8,
@@ -124,11 +124,11 @@ impl History {
     /// One for each state, since none is entered twice.
     const MOST: usize = 5;
 
-    pub(super) fn begin(at: Time, cause: Cause) -> Self {
+    pub(crate) fn begin(at: Time, cause: Cause) -> Self {
         History { at: [at; History::MOST], causes: [cause; History::MOST], count: 1 }
     }
 
-    pub(super) fn push(&mut self, at: Time, cause: Cause) {
+    pub(crate) fn push(&mut self, at: Time, cause: Cause) {
         let place = usize::from(self.count);
         if let (Some(time), Some(why)) = (self.at.get_mut(place), self.causes.get_mut(place)) {
             *time = at;
@@ -138,17 +138,17 @@ impl History {
     }
 
     /// When the first move was made: every record begins with one.
-    pub(super) fn start(&self) -> Time {
+    pub(crate) fn start(&self) -> Time {
         self.at[0]
     }
 
     /// When the last move was made.
-    pub(super) fn end(&self) -> Time {
+    pub(crate) fn end(&self) -> Time {
         let last = usize::from(self.count).saturating_sub(1);
         self.at.get(last).copied().unwrap_or(self.at[0])
     }
 
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Transition> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Transition> {
         let moves = self.at.iter().zip(&self.causes).take(usize::from(self.count));
         moves.map(|(at, cause)| Transition { at: *at, to: cause.leads_to(), cause: *cause })
     }

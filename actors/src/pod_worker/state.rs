@@ -13,21 +13,21 @@ use crate::time::{Grace, Time};
 /// What the engine knows of one UID.
 #[derive(Debug)]
 pub struct Record {
-    pub(super) state: State,
+    pub(crate) state: State,
     /// The newest update that was not taken yet. Replaced whole by the next one.
-    pub(super) pending: Option<Pending>,
+    pub(crate) pending: Option<Pending>,
     /// The hook that runs now.
-    pub(super) running: Option<RunningHook>,
+    pub(crate) running: Option<RunningHook>,
     /// When to act although nobody asks.
-    pub(super) due: Option<Time>,
+    pub(crate) due: Option<Time>,
     /// What the last hook call failed with; gone after a success.
-    pub(super) failure: Option<Box<Failure>>,
-    pub(super) history: History,
+    pub(crate) failure: Option<Box<Failure>>,
+    pub(crate) history: History,
 }
 
 /// Where a pod stands on this node; each variant carries only what is true in it. It only moves forward.
 #[derive(Debug)]
-pub(super) enum State {
+pub(crate) enum State {
     /// Not yet allowed to start.
     Waiting(Waiting),
     /// Expected to run.
@@ -41,37 +41,37 @@ pub(super) enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     /// Since when a pod of the same full name stands before it; `None` until it asked for its turn.
-    pub(super) blocked_since: Option<Time>,
+    pub(crate) blocked_since: Option<Time>,
     /// Whether it was told to wait, with the update that is pending now.
-    pub(super) refused: bool,
+    pub(crate) refused: bool,
 }
 
 impl Waiting {
-    pub(super) const NEW: Waiting = Waiting { blocked_since: None, refused: false };
+    pub(crate) const NEW: Waiting = Waiting { blocked_since: None, refused: false };
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Started {
-    pub(super) config: Config,
+pub(crate) struct Started {
+    pub(crate) config: Config,
 }
 
 #[derive(Debug)]
-pub(super) struct Terminating {
-    pub(super) stop: Stop,
-    pub(super) flags: Flags,
-    pub(super) grace: Grace,
+pub(crate) struct Terminating {
+    pub(crate) stop: Stop,
+    pub(crate) flags: Flags,
+    pub(crate) grace: Grace,
     /// Whether somebody asked for that grace.
-    pub(super) forced: bool,
-    pub(super) notifiers: Vec<Notifier>,
+    pub(crate) forced: bool,
+    pub(crate) notifiers: Vec<Notifier>,
     /// Of all that were given, the last.
-    pub(super) status_fn: Option<Editor>,
+    pub(crate) status_fn: Option<Editor>,
 }
 
 /// A [`StatusFn`] that can be printed.
 #[derive(Clone)]
-pub(super) struct Editor(pub(super) StatusFn);
+pub(crate) struct Editor(pub(crate) StatusFn);
 
 impl fmt::Debug for Editor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,7 +81,7 @@ impl fmt::Debug for Editor {
 
 /// How far a stop has come, and what is known of the pod then.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(crate) enum Stop {
     /// Requested before the worker took its first update; nothing was started by this worker.
     Unstarted {
         /// A runtime-only kill came for the UID: there may be containers of an earlier run.
@@ -98,17 +98,17 @@ pub(super) enum Stop {
 }
 
 #[derive(Debug)]
-pub(super) struct Terminated {
+pub(crate) struct Terminated {
     /// `None` until the worker took the first update of a pod that was born terminated.
-    pub(super) config: Option<Config>,
-    pub(super) flags: Flags,
+    pub(crate) config: Option<Config>,
+    pub(crate) flags: Flags,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Finished {
-    pub(super) full_name: FullName,
-    pub(super) is_static: bool,
-    pub(super) flags: Flags,
+pub(crate) struct Finished {
+    pub(crate) full_name: FullName,
+    pub(crate) is_static: bool,
+    pub(crate) flags: Flags,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,22 +123,22 @@ pub(crate) struct Flags {
 
 /// An update that waits to be taken.
 #[derive(Clone, Debug)]
-pub(super) struct Pending {
-    pub(super) kind: UpdateKind,
-    pub(super) target: Target,
-    pub(super) start_time: Option<Time>,
+pub(crate) struct Pending {
+    pub(crate) kind: UpdateKind,
+    pub(crate) target: Target,
+    pub(crate) start_time: Option<Time>,
     /// When the first of the updates that were not taken yet was accepted.
-    pub(super) since: Time,
+    pub(crate) since: Time,
 }
 
 /// A hook call under way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RunningHook {
-    pub(super) hook: Hook,
-    pub(super) since: Time,
+pub(crate) struct RunningHook {
+    pub(crate) hook: Hook,
+    pub(crate) since: Time,
     /// Kind and start time of the update behind it, for the duration metric.
-    pub(super) kind: UpdateKind,
-    pub(super) start_time: Option<Time>,
+    pub(crate) kind: UpdateKind,
+    pub(crate) start_time: Option<Time>,
 }
 
 impl Record {
@@ -162,7 +162,7 @@ impl Record {
         }
     }
 
-    pub(super) fn flags_mut(&mut self) -> Option<&mut Flags> {
+    pub(crate) fn flags_mut(&mut self) -> Option<&mut Flags> {
         match &mut self.state {
             State::Waiting(_) | State::Sync(_) => None,
             State::Terminating(t) => Some(&mut t.flags),
@@ -173,7 +173,7 @@ impl Record {
 
     /// The spec that the worker acts on. Visible only for pods that were allowed to start, or are stopped as if they
     /// had been.
-    pub(super) fn active(&self) -> Option<&Config> {
+    pub(crate) fn active(&self) -> Option<&Config> {
         match &self.state {
             State::Sync(started) => Some(&started.config),
             State::Terminating(t) => match &t.stop {
@@ -186,7 +186,7 @@ impl Record {
     }
 
     /// What the worker acts on, as something it can be asked to act on again.
-    pub(super) fn active_target(&self) -> Option<Target> {
+    pub(crate) fn active_target(&self) -> Option<Target> {
         match &self.state {
             State::Terminating(t) => match &t.stop {
                 Stop::Runtime { running } => Some(Target::Runtime(running.clone())),
@@ -199,7 +199,7 @@ impl Record {
         }
     }
 
-    pub(super) fn pending_config(&self) -> Option<&Config> {
+    pub(crate) fn pending_config(&self) -> Option<&Config> {
         match &self.pending.as_ref()?.target {
             Target::Config(config) => Some(config),
             Target::Runtime(_) => None,
@@ -207,7 +207,7 @@ impl Record {
     }
 
     /// The pod as it is known, by what the worker acts on or else by what waits to be taken.
-    pub(super) fn config(&self) -> Option<&Config> {
+    pub(crate) fn config(&self) -> Option<&Config> {
         self.active().or_else(|| self.pending_config())
     }
 

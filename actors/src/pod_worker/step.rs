@@ -76,7 +76,7 @@ pub enum Outcome {
 
 /// What moves with every event: the time, one roll of the dice, and the settings.
 #[derive(Clone, Copy, Debug)]
-pub struct Tick {
+pub struct StepContext {
     /// Now.
     pub now: Time,
     /// What a delay is multiplied with, less one: 0 to 0.5, so that pods do not act in step.
@@ -87,7 +87,7 @@ pub struct Tick {
     pub error_backoff: Duration,
 }
 
-impl Tick {
+impl StepContext {
     /// When a delay is over, stretched by the jitter.
     ///
     /// The jitter is rounded to a time that many pods have in common: a multiple of at most a 64th of the delay, or of 1 ms.
@@ -207,7 +207,7 @@ impl HookCall {
 // Where it is called the event is known, so the choice is made there; each kind of move stays a function of its own, because
 // all of them in one would have the small ones pay for the stack and the registers of the large ones.
 #[inline]
-pub fn step(record: &mut Record, event: Event, tick: Tick) -> Effects {
+pub fn step(record: &mut Record, event: Event, tick: StepContext) -> Effects {
     match event {
         Event::Update(update) => update::update(record, update, tick),
         Event::Take { may_start, observed } => take::take(record, may_start, observed, tick),

@@ -5,15 +5,15 @@ mod model;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::step::{Effects, Event, HookCall, Outcome, Tick, birth, step};
+use super::step::{Effects, Event, HookCall, Outcome, StepContext, birth, step};
 use super::{KillOptions, Lifecycle, Update, UpdateKind};
 use crate::ports::{Blame, Observed, SyncKind, SyncRetry};
 use crate::testing::pod;
 use crate::time::Time;
 
-fn tick(now: Time) -> Tick {
+fn tick(now: Time) -> StepContext {
     let (resync, error_backoff) = (Duration::from_secs(60), Duration::from_secs(10));
-    Tick { now, jitter: 0.0, resync, error_backoff }
+    StepContext { now, jitter: 0.0, resync, error_backoff }
 }
 
 fn take(now: Time, record: &mut super::Record) -> Effects {
@@ -68,7 +68,7 @@ fn a_herd_is_tried_again_in_groups() {
         let failed =
             Event::Done(Outcome::Failed { error: "no".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing });
         let jitter = place as f64 / PODS as f64 / 2.0;
-        let _effects = step(&mut record, failed, Tick { jitter, ..tick(now) });
+        let _effects = step(&mut record, failed, StepContext { jitter, ..tick(now) });
         let due = record.due().unwrap();
         assert!((10.0..=15.0).contains(&due.since(now).as_secs_f64()), "{jitter}: {due}");
         groups.insert(due);

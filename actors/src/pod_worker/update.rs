@@ -30,15 +30,15 @@ pub enum UpdateKind {
 /// made without a spec.
 #[derive(Debug)]
 pub struct Update {
-    pub(super) kind: UpdateKind,
-    pub(super) target: Target,
-    pub(super) start_time: Option<Time>,
-    pub(super) options: Option<Box<KillOptions>>,
+    pub(crate) kind: UpdateKind,
+    pub(crate) target: Target,
+    pub(crate) start_time: Option<Time>,
+    pub(crate) options: Option<Box<KillOptions>>,
 }
 
 /// Whom an update is about.
 #[derive(Clone, Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// A pod of which the spec is known.
     Config(Config),
     /// A pod that only the runtime knows.
@@ -47,9 +47,9 @@ pub(super) enum Target {
 
 /// A spec, and its mirror if it is a static pod that has one.
 #[derive(Clone, Debug)]
-pub(super) struct Config {
-    pub(super) pod: Arc<PodObject>,
-    pub(super) mirror: Option<Arc<PodObject>>,
+pub(crate) struct Config {
+    pub(crate) pod: Arc<PodObject>,
+    pub(crate) mirror: Option<Arc<PodObject>>,
 }
 
 impl Update {

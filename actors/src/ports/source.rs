@@ -39,7 +39,7 @@ impl fmt::Display for SourceKind {
 
 /// What a source says.
 #[derive(Clone, Debug)]
-pub enum SourceNews {
+pub enum SourceUpdate {
     /// What it wants.
     Set(SourceSet),
     /// It cannot say yet what it wants. Of no meaning once it has said so.
@@ -51,9 +51,9 @@ pub enum SourceNews {
     },
 }
 
-impl From<SourceSet> for SourceNews {
+impl From<SourceSet> for SourceUpdate {
     fn from(set: SourceSet) -> Self {
-        SourceNews::Set(set)
+        SourceUpdate::Set(set)
     }
 }
 

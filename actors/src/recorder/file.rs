@@ -3,8 +3,8 @@
 use crate::text::plain;
 use crate::time::Time;
 
-use super::bytes::{Put, Reader, Unreadable};
 use super::ring::{LENGTH, Saved};
+use crate::codec::{Put, Reader, Unreadable};
 
 /// The version of the format that this build writes and reads.
 pub const FORMAT: u16 = 2;
@@ -69,7 +69,7 @@ impl From<Unreadable> for ReadError {
     }
 }
 
-pub(super) fn write(now: Time, rings: &[Saved]) -> Vec<u8> {
+pub(crate) fn write(now: Time, rings: &[Saved]) -> Vec<u8> {
     let mut header = Vec::new();
     header.text(concat!("podwright ", env!("CARGO_PKG_VERSION")));
     header.number(now.as_nanos());
@@ -99,16 +99,16 @@ pub(super) fn write(now: Time, rings: &[Saved]) -> Vec<u8> {
 
 /// A file whose checksums match.
 #[derive(Debug)]
-pub(super) struct File<'a> {
-    pub(super) build: String,
-    pub(super) saved_at: Time,
-    pub(super) dropped: u64,
+pub(crate) struct File<'a> {
+    pub(crate) build: String,
+    pub(crate) saved_at: Time,
+    pub(crate) dropped: u64,
     /// By ring, oldest segment first.
-    pub(super) rings: Vec<Vec<Reader<'a>>>,
+    pub(crate) rings: Vec<Vec<Reader<'a>>>,
 }
 
 /// Finds the segments and checks what can be checked without reading them.
-pub(super) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
+pub(crate) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
     let mut reader = Reader::new(bytes, 0);
     if reader.raw(MAGIC.len(), "").is_ok_and(|magic| magic != MAGIC) || bytes.len() < MAGIC.len() {
         return Err(ReadError::Foreign);
@@ -190,7 +190,7 @@ fn cut_off<T>(read: Result<T, Unreadable>) -> Result<T, ReadError> {
 }
 
 /// The next frame of a segment: its kind and what follows.
-pub(super) fn frame<'a>(segment: &mut Reader<'a>) -> Result<(u8, Reader<'a>), ReadError> {
+pub(crate) fn frame<'a>(segment: &mut Reader<'a>) -> Result<(u8, Reader<'a>), ReadError> {
     let mut length = [0; 8];
     length[..LENGTH].copy_from_slice(segment.raw(LENGTH, "the length of a frame")?);
     let length = u64::from_le_bytes(length) as usize;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::ids::{FullName, PodUid};
 use crate::probes::{ProbeKind, ProbeResult};
 
-use super::bytes::{Put, Read, Reader, coded};
+use crate::codec::{Put, Read, Reader, coded};
 
 /// Kinds of frames of notes.
 const AGENT_STARTED: u8 = 32;
@@ -14,7 +14,7 @@ const PASS: u8 = 34;
 const SOURCE: u8 = 35;
 const PROBE: u8 = 36;
 /// A plan and what it was made from.
-pub(super) const PLAN: u8 = 40;
+pub(crate) const PLAN: u8 = 40;
 
 coded!(SourceChange: Added, Updated, Deleted, Reconciled, Removed);
 coded!(ProbeKind: Startup, Liveness, Readiness);
@@ -89,7 +89,7 @@ pub enum SourceChange {
 
 impl Note {
     /// The kind of its frame.
-    pub(super) fn kind(&self) -> u8 {
+    pub(crate) fn kind(&self) -> u8 {
         match self {
             Note::AgentStarted { .. } => AGENT_STARTED,
             Note::AgentStops { .. } => AGENT_STOPS,
@@ -99,7 +99,7 @@ impl Note {
         }
     }
 
-    pub(super) fn put(&self, bytes: &mut Vec<u8>) {
+    pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
         match self {
             Note::AgentStarted { build, node } => {
                 bytes.text(build);
@@ -128,7 +128,7 @@ impl Note {
     }
 
     /// Reads a note; `None` if the kind is not one of a note.
-    pub(super) fn read(kind: u8, reader: &mut Reader<'_>) -> Read<Option<Self>> {
+    pub(crate) fn read(kind: u8, reader: &mut Reader<'_>) -> Read<Option<Self>> {
         let owned = |text: &str| text.to_owned();
         Ok(Some(match kind {
             AGENT_STARTED => Note::AgentStarted {
@@ -163,7 +163,7 @@ impl Note {
     }
 
     /// The pod it is about, if it is about one.
-    pub(super) fn uid(&self) -> Option<&PodUid> {
+    pub(crate) fn uid(&self) -> Option<&PodUid> {
         match self {
             Note::Source { uid, .. } | Note::Probe { uid, .. } => Some(uid),
             Note::AgentStarted { .. } | Note::AgentStops { .. } | Note::Pass { .. } => None,
@@ -171,7 +171,7 @@ impl Note {
     }
 
     /// For people.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match self {
             Note::AgentStarted { build, node } => format!("agent {build} starts on {node}"),
             Note::AgentStops { why } => format!("agent is asked to stop: {why}"),

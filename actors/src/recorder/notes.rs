@@ -7,10 +7,10 @@ use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::time::Time;
 
-use super::bytes::Put;
 use super::note::{Note, PLAN};
 use super::planned::{Body, Kept, Missing, Planned};
 use super::ring::{Ring, Saved};
+use crate::codec::Put;
 
 /// The ring, and which plans it has.
 #[derive(Debug)]

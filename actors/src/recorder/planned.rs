@@ -11,43 +11,43 @@ use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxSta
 use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
 use crate::time::Time;
 
-use super::bytes::{Coded, Put, Read, Reader, coded};
+use crate::codec::{Coded, Put, Read, Reader, coded};
 
 coded!(ContainerState: Created, Running, Exited, Unknown);
 
 /// The plan that was written last for a pod.
 #[derive(Debug)]
-pub(super) struct Planned {
-    pub(super) object: Weak<PodObject>,
+pub(crate) struct Planned {
+    pub(crate) object: Weak<PodObject>,
     /// Nothing for an object that is too large to be written.
-    pub(super) kept: Option<Kept>,
+    pub(crate) kept: Option<Kept>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     /// The segment that has the object.
-    pub(super) segment: u32,
+    pub(crate) segment: u32,
     /// Of what the runtime and the probes said and of the plan.
-    pub(super) hash: u64,
+    pub(crate) hash: u64,
 }
 
 /// A plan with what it was made from besides the pod.
-pub(super) struct Body {
-    pub(super) bytes: Vec<u8>,
-    pub(super) hash: u64,
+pub(crate) struct Body {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) hash: u64,
 }
 
 /// What is still missing for a plan to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Missing {
+pub(crate) enum Missing {
     Nothing,
     /// The pod as JSON.
     Object,
 }
 
 impl Body {
-    pub(super) fn new(seen: &PodRuntimeStatus, probes: &ProbeSnapshot, plan: &Plan) -> Self {
+    pub(crate) fn new(seen: &PodRuntimeStatus, probes: &ProbeSnapshot, plan: &Plan) -> Self {
         let mut bytes = Vec::new();
         put_status(&mut bytes, seen);
         put_probes(&mut bytes, probes);
@@ -58,18 +58,18 @@ impl Body {
 }
 
 /// A plan that was written, and its inputs.
-pub(super) struct Recorded {
-    pub(super) uid: PodUid,
+pub(crate) struct Recorded {
+    pub(crate) uid: PodUid,
     /// The pod, where it was written with this plan; else it is the one that came with an earlier one.
-    pub(super) pod: Option<Arc<PodObject>>,
-    pub(super) seen: PodRuntimeStatus,
-    pub(super) probes: ProbeSnapshot,
+    pub(crate) pod: Option<Arc<PodObject>>,
+    pub(crate) seen: PodRuntimeStatus,
+    pub(crate) probes: ProbeSnapshot,
     /// In the form of [`canonical`].
-    pub(super) plan: String,
+    pub(crate) plan: String,
 }
 
 impl Recorded {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Read<Self> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Read<Self> {
         let uid = reader.uid("a UID")?;
         let json = reader.long_text("a pod")?;
         let pod = match json {
@@ -86,7 +86,7 @@ impl Recorded {
 }
 
 /// A plan in a form that stays the same from one version to the next: a replay compares it.
-pub(super) fn canonical(plan: &Plan) -> String {
+pub(crate) fn canonical(plan: &Plan) -> String {
     let kills = |kills: &[Kill]| {
         let each = |kill: &Kill| format!("{}={}", kill.id, reason(kill.reason));
         kills.iter().map(each).collect::<Vec<_>>().join(",")
@@ -127,7 +127,7 @@ fn reason(reason: KillReason) -> &'static str {
 }
 
 /// A plan for people, with the reasons that are to be seen in what it was made from.
-pub(super) fn describe(plan: &Plan, pod: &PodObject, seen: &PodRuntimeStatus) -> String {
+pub(crate) fn describe(plan: &Plan, pod: &PodObject, seen: &PodRuntimeStatus) -> String {
     let mut parts = Vec::new();
     let kill = |kill: &Kill| format!("stop container {}: {}", kill.name, reason(kill.reason).replace('-', " "));
     let start = |names: &mut dyn Iterator<Item = &str>, parts: &mut Vec<String>| {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use crate::time::Time;
 
-use super::bytes::Put;
+use crate::codec::Put;
 
 /// In so many parts a ring is dropped.
 const SEGMENTS: usize = 8;
 /// A segment has so much room beyond its share, in bytes, that its buffer seldom grows.
 const SPARE: usize = 4 * 1024;
 /// The length of a frame stands before it in so many bytes.
-pub(super) const LENGTH: usize = 3;
+pub(crate) const LENGTH: usize = 3;
 
 /// Frames of one ring, oldest first.
 #[derive(Debug)]
@@ -31,15 +31,15 @@ pub(crate) struct Ring {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segment {
     /// Counts up from one.
-    pub(super) number: u32,
-    pub(super) frames: u32,
-    pub(super) bytes: Vec<u8>,
+    pub(crate) number: u32,
+    pub(crate) frames: u32,
+    pub(crate) bytes: Vec<u8>,
     /// The time of the last frame, which the next one's is told from.
     last: Time,
 }
 
 impl Ring {
-    pub(super) fn new(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         let open = Segment { number: 1, bytes: Vec::with_capacity(size / SEGMENTS + SPARE), ..Segment::default() };
         Ring { size, sealed: VecDeque::new(), sealed_bytes: 0, open, dropped: 0 }
     }
@@ -56,7 +56,7 @@ impl Ring {
 
     /// Begins another segment if the present one is full; answers with whether the one that the next frame goes into has
     /// none yet.
-    pub(super) fn turn(&mut self) -> bool {
+    pub(crate) fn turn(&mut self) -> bool {
         let share = self.share();
         if self.open.bytes.len() >= share {
             let mut spare = None;
@@ -102,7 +102,7 @@ impl Ring {
 
     /// How many bytes an object may have that is written in one frame: it must not take the place of all else, and the
     /// length of its frame must be told in [`LENGTH`] bytes.
-    pub(super) fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.share().min(1 << (8 * LENGTH - 1))
     }
 
@@ -112,13 +112,13 @@ impl Ring {
     }
 
     /// What is kept now: the sealed segments are shared, the open one is copied.
-    pub(super) fn saved(&self) -> Saved {
+    pub(crate) fn saved(&self) -> Saved {
         let open = (self.open.frames > 0).then(|| Arc::new(self.open.clone()));
         Saved { segments: self.sealed.iter().cloned().chain(open).collect(), dropped: self.dropped }
     }
 
     #[cfg(test)]
-    pub(super) fn kept(&self) -> usize {
+    pub(crate) fn kept(&self) -> usize {
         self.sealed_bytes + self.open.bytes.len()
     }
 }
@@ -157,7 +157,7 @@ impl Drop for Frame<'_> {
 
 /// A ring as it stood at one instant.
 #[derive(Debug)]
-pub(super) struct Saved {
-    pub(super) segments: Vec<Arc<Segment>>,
-    pub(super) dropped: u64,
+pub(crate) struct Saved {
+    pub(crate) segments: Vec<Arc<Segment>>,
+    pub(crate) dropped: u64,
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use podwright_metrics::Metrics;
 
-use crate::containers::perform::SandboxHooks;
-use crate::containers::start_counter::StartCounter;
+use crate::container_manager::SandboxHooks;
+use crate::container_manager::start_counter::StartCounter;
 use crate::ids::SandboxId;
 use crate::pod::{ContainerKind, PodObject};
 use crate::statuses::{Statuses, container_type};

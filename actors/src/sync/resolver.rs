@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::config::fields::FieldFacts;
+use crate::container_manager::{ContainerResolver, ResolveRequest, ResolvedContainer};
 use crate::containers::env::{Allocatable, resolve};
-use crate::containers::perform::{ContainerResolver, ResolveRequest, ResolvedContainer};
 
 /// Resolves without an API server.
 #[derive(Clone, Debug)]

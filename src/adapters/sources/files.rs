@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::{SourceNews, SourceSet};
+use podwright_actors::ports::{SourceSet, SourceUpdate};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
@@ -35,12 +35,12 @@ impl FileSource {
     }
 
     /// Sends sets until it is stopped or nobody takes them.
-    pub async fn run(self, out: mpsc::Sender<SourceNews>, stop: CancellationToken) {
+    pub async fn run(self, out: mpsc::Sender<SourceUpdate>, stop: CancellationToken) {
         // Whoever stops the source does not wait for a file system that hangs.
         stop.run_until_cancelled(self.deliver(out)).await;
     }
 
-    async fn deliver(self, out: mpsc::Sender<SourceNews>) {
+    async fn deliver(self, out: mpsc::Sender<SourceUpdate>) {
         let changed = Arc::new(Notify::new());
         let mut reader =
             Reader { watch: Watch::new(&self.roots, changed.clone()), scan: Scan::new(self.roots, self.cx.clone()) };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::ports::{SourceKind, SourceNews};
+use podwright_actors::ports::{SourceKind, SourceUpdate};
 use reqwest::{Client, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
@@ -49,11 +49,11 @@ impl UrlSource {
     ///
     /// The first set waits until every URL has answered once: before that nobody can say that a pod is not wanted. Why one
     /// has not is told.
-    pub async fn run(self, out: mpsc::Sender<SourceNews>, stop: CancellationToken) {
+    pub async fn run(self, out: mpsc::Sender<SourceUpdate>, stop: CancellationToken) {
         stop.run_until_cancelled(self.deliver(out)).await;
     }
 
-    async fn deliver(mut self, out: mpsc::Sender<SourceNews>) {
+    async fn deliver(mut self, out: mpsc::Sender<SourceUpdate>) {
         let mut places = Places::default();
         let mut outlet = Outlet::default();
         loop {
@@ -74,8 +74,8 @@ impl UrlSource {
             let order = self.urls.iter().map(|target| target.what.as_str());
             let set = places.set(SourceKind::Http, order, vec![]);
             let said = match places.places.values().all(super::place::Place::was_read) {
-                true => SourceNews::Set(set),
-                false => SourceNews::NotYet { source: set.source, problems: set.problems },
+                true => SourceUpdate::Set(set),
+                false => SourceUpdate::NotYet { source: set.source, problems: set.problems },
             };
             if let Some(news) = outlet.news(said)
                 && out.send(news).await.is_err()

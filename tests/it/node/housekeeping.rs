@@ -7,7 +7,7 @@ use podwright_actors::engine::KillNow;
 use podwright_actors::housekeeping::PassError;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{RuntimeError, SourceKind};
-use podwright_actors::recorder::{Pick, replay};
+use podwright_actors::replay::{Pick, replay};
 
 use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::{PodBuilder, pod};

@@ -24,7 +24,7 @@ pub(super) use samples::{Samples, noticed};
 pub(super) type Verdict = Result<(), String>;
 
 /// What is known when a call begins.
-pub(super) struct Moment<'a> {
+pub(super) struct TurnClock<'a> {
     pub(super) now: Time,
     pub(super) life: u32,
     pub(super) uid: &'a PodUid,
@@ -58,7 +58,7 @@ pub(super) fn is_over(snapshot: &PodSnapshot) -> bool {
 }
 
 /// Judges a call that begins.
-pub(super) fn call(moment: &Moment<'_>) -> Verdict {
+pub(super) fn call(moment: &TurnClock<'_>) -> Verdict {
     alone(moment)?;
     match moment.op {
         Op::RunSandbox | Op::Pull | Op::Create | Op::Start => starts::start(moment),
@@ -70,7 +70,7 @@ pub(super) fn call(moment: &Moment<'_>) -> Verdict {
 }
 
 /// I3: what the hooks of one pod do never overlaps.
-fn alone(moment: &Moment<'_>) -> Verdict {
+fn alone(moment: &TurnClock<'_>) -> Verdict {
     let stray = moment.look.is_none_or(|look| is_over(&look.snapshot));
     let stops = STOPS.contains(&moment.op);
     if !OF_HOOKS.contains(&moment.op) && (!stops || stray) {
@@ -86,7 +86,7 @@ fn alone(moment: &Moment<'_>) -> Verdict {
     Ok(())
 }
 
-impl Moment<'_> {
+impl TurnClock<'_> {
     fn kind_of(&self, name: &str) -> Option<Kind> {
         self.plan?.containers.iter().find(|container| container.name == name).map(|container| container.kind)
     }

@@ -24,7 +24,7 @@ const SAVE: Duration = Duration::from_millis(20);
 pub(super) struct Disk {
     world: Arc<World>,
     directories: Mutex<BTreeSet<PodUid>>,
-    journal: Mutex<Vec<String>>,
+    final_statuses: Mutex<Vec<String>>,
     /// Nobody was cut short since the journal was saved as a whole.
     whole: AtomicBool,
 }
@@ -37,12 +37,12 @@ impl Failed for StorageError {
 
 impl Disk {
     pub(super) fn new(world: Arc<World>) -> Self {
-        Disk { world, directories: Mutex::default(), journal: Mutex::default(), whole: AtomicBool::new(false) }
+        Disk { world, directories: Mutex::default(), final_statuses: Mutex::default(), whole: AtomicBool::new(false) }
     }
 
     /// Whether it is written down that a pod is over.
     pub(super) fn has_end_of(&self, uid: &PodUid) -> bool {
-        has_end_of(&self.journal.lock(), &uid.to_string())
+        has_end_of(&self.final_statuses.lock(), &uid.to_string())
     }
 
     pub(super) fn directories(&self) -> Vec<PodUid> {
@@ -53,14 +53,14 @@ impl Disk {
 impl Checkpoint for Disk {
     fn load(&self) -> Result<Vec<String>, CheckpointError> {
         self.whole.store(false, Ordering::Relaxed);
-        Ok(self.journal.lock().clone())
+        Ok(self.final_statuses.lock().clone())
     }
 
     /// All at once, after a while in which an agent may go down.
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         async move {
             tokio::time::sleep(SAVE).await;
-            *self.journal.lock() = records.iter().map(|record| record.to_string()).collect();
+            *self.final_statuses.lock() = records.iter().map(|record| record.to_string()).collect();
             self.whole.store(true, Ordering::Relaxed);
             Ok(())
         }
@@ -83,7 +83,7 @@ impl Checkpoint for Disk {
                         return Err(CheckpointError { path: "/journal".into(), error: "simulated".into() });
                     }
                     Some(Fault::Panic) => resume_unwind(Box::new("simulated")),
-                    _ => self.journal.lock().extend(half.iter().map(|record| record.to_string())),
+                    _ => self.final_statuses.lock().extend(half.iter().map(|record| record.to_string())),
                 }
             }
             match fault {

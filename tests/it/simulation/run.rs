@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
-use podwright_actors::containers::perform::ContainersConfig;
+use podwright_actors::container_manager::ContainersConfig;
 use podwright_actors::engine::{EngineConfig, KillNow, Threads};
 use podwright_actors::ids::PodUid;
 use podwright_actors::image_gc::ImageGcPolicy;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ContainerRuntime, EventRecorder, PodEvent, SandboxState, SourceKind};
-use podwright_actors::recorder::{Pick, Recorder, replay};
+use podwright_actors::recorder::Recorder;
+use podwright_actors::replay::{Pick, replay};
 use podwright_actors::shutdown::{ShutdownConfig, ShutdownGate, groups, pods, stop_all};
 use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
@@ -163,7 +164,7 @@ impl Course {
             runtime: Arc::new(Faulty::new(world.clone())),
             network: Arc::new(FaultyNetwork::new(world.clone())),
             storage: self.disk.clone(),
-            journal: self.disk.clone(),
+            final_statuses: self.disk.clone(),
             events: Arc::new(Events(world.clone())),
             clock: world.clock.clone(),
             admission,

@@ -18,7 +18,7 @@ use podwright_actors::ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatu
 use podwright_actors::statuses::Statuses;
 use podwright_actors::time::Time;
 
-use super::checks::{self, Moment};
+use super::checks::{self, TurnClock};
 use super::clock::SimClock;
 use super::rng::Rng;
 use super::runs::Runs;
@@ -287,7 +287,7 @@ impl World {
         let mut state = self.state.lock();
         let state = &mut *state;
         if judged {
-            let moment = Moment {
+            let moment = TurnClock {
                 now,
                 life: state.life,
                 uid,

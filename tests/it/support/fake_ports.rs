@@ -24,14 +24,14 @@ pub(crate) fn has_end_of(records: &[String], uid: &str) -> bool {
 
 /// What a node keeps over its end, in memory; it may be made to fail.
 #[derive(Default)]
-pub(crate) struct FakeJournal {
+pub(crate) struct FakeFinalStatuses {
     records: Mutex<Vec<String>>,
     broken: AtomicBool,
     writes: AtomicUsize,
     slow: AtomicU64,
 }
 
-impl FakeJournal {
+impl FakeFinalStatuses {
     /// What is kept now.
     pub(crate) fn records(&self) -> Vec<String> {
         self.records.lock().clone()
@@ -79,7 +79,7 @@ impl FakeJournal {
     }
 }
 
-impl Checkpoint for FakeJournal {
+impl Checkpoint for FakeFinalStatuses {
     fn load(&self) -> Result<Vec<String>, CheckpointError> {
         Ok(self.records())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
-use podwright_actors::containers::perform::ContainersConfig;
+use podwright_actors::container_manager::ContainersConfig;
 use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::image_gc::ImageGcPolicy;
 use podwright_actors::node::{Node, NodeConfig, NodePorts};
@@ -23,7 +23,7 @@ use podwright_metrics::{Format, Metrics};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::fake_cgroups::FakeCgroups;
-use super::fake_ports::{Events, FakeJournal, FakeStorage, NoNetwork};
+use super::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
 use super::pods::PodBuilder;
 
@@ -41,7 +41,7 @@ pub(crate) struct TestNode {
     pub(crate) node: Node,
     pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
-    pub(crate) journal: Arc<FakeJournal>,
+    pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Metrics,
     pub(crate) clock: TokioClock,
@@ -57,7 +57,7 @@ pub(crate) struct Setup {
     pub(crate) storage: Arc<FakeStorage>,
     /// If pods have cgroups of their own.
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
-    pub(crate) journal: Arc<FakeJournal>,
+    pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     pub(crate) cpu_millis: i64,
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
@@ -82,7 +82,7 @@ impl Setup {
             runtime: Arc::new(FakeRuntime::new(clock, with_events)),
             storage: Arc::default(),
             cgroups: None,
-            journal: Arc::default(),
+            final_statuses: Arc::default(),
             cpu_millis: 4000,
             resync: Duration::from_secs(60),
             sources: vec![SourceKind::File, SourceKind::Api],
@@ -93,7 +93,7 @@ impl Setup {
     }
 
     pub(crate) fn start(self) -> TestNode {
-        let Setup { runtime, storage, cgroups, journal, cpu_millis, resync, sources, clock, judge, over } = self;
+        let Setup { runtime, storage, cgroups, final_statuses, cpu_millis, resync, sources, clock, judge, over } = self;
         let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
         let (below, network) = over.unwrap_or_else(fakes);
         let (events, gate, metrics) = (Arc::new(Events::default()), Arc::new(ShutdownGate::default()), Metrics::new());
@@ -122,7 +122,7 @@ impl Setup {
             runtime: below,
             network,
             storage: storage.clone(),
-            journal: journal.clone(),
+            final_statuses: final_statuses.clone(),
             events: events.clone(),
             clock: Arc::new(clock),
             admission,
@@ -130,7 +130,7 @@ impl Setup {
         };
         let node = Node::start(config, ports).unwrap();
         let wanted = Mutex::default();
-        TestNode { node, runtime, storage, journal, events, metrics, clock, gate, begin: Instant::now(), wanted }
+        TestNode { node, runtime, storage, final_statuses, events, metrics, clock, gate, begin: Instant::now(), wanted }
     }
 }
 

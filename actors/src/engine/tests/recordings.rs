@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 
 use super::*;
-use crate::recorder::{Pick, Recorder, replay};
+use crate::recorder::Recorder;
+use crate::replay::{Pick, replay};
 use crate::testing::pod;
 
 const PODS: usize = 12;

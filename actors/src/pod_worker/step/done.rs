@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::known::replay;
 use super::update::{effective_grace, finish};
-use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, Tick, Worked};
+use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Failure, Hook};
 use crate::pod_worker::state::{Flags, Record, RunningHook, State, Stop, Terminated, Terminating, Waiting};
 use crate::pod_worker::update::UpdateKind;
@@ -12,7 +12,7 @@ use crate::ports::{Blame, SyncRetry};
 use crate::time::Time;
 
 #[inline(never)]
-pub(super) fn done(record: &mut Record, outcome: Outcome, tick: Tick) -> Effects {
+pub(super) fn done(record: &mut Record, outcome: Outcome, tick: StepContext) -> Effects {
     let Some(running) = record.running.take() else {
         return Effects::default();
     };
@@ -66,7 +66,7 @@ fn measured(running: RunningHook, kind: Option<UpdateKind>) -> Option<Worked> {
     running.start_time.map(|start_time| Worked { kind, start_time })
 }
 
-fn delay(retry: SyncRetry, tick: Tick) -> Duration {
+fn delay(retry: SyncRetry, tick: StepContext) -> Duration {
     match retry {
         SyncRetry::NetworkNotReady => NETWORK_BACKOFF,
         SyncRetry::At(until) => until.since(tick.now).min(tick.resync),
@@ -145,7 +145,7 @@ fn again(record: &mut Record, now: Time) {
 
 /// The due time passed: a re-check, a retry, or another try for the full name.
 #[inline(never)]
-pub(super) fn due(record: &mut Record, tick: Tick) -> Effects {
+pub(super) fn due(record: &mut Record, tick: StepContext) -> Effects {
     if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) {
         return Effects::default();
     }

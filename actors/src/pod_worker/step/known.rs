@@ -1,17 +1,17 @@
 //! Housekeeping asks whether the pod is still wanted (rules of `sync_known_pods`).
 
 use super::update::{effective_grace, terminate};
-use super::{Effects, Known, NameMove, Tick};
+use super::{Effects, Known, NameMove, StepContext};
 use crate::pod_worker::lifecycle::{Cause, Lifecycle};
-use crate::pod_worker::shown::Shown;
+use crate::pod_worker::published::Published;
 use crate::pod_worker::state::{Flags, Pending, Record, State, Stop};
 use crate::pod_worker::update::{Target, UpdateKind};
 use crate::time::Time;
 
 #[inline(never)]
-pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
+pub(super) fn known(record: &mut Record, desired: bool, tick: StepContext) -> Effects {
     if desired {
-        return match Known::of_wanted(Shown::of(record), record.last_move()) {
+        return match Known::of_wanted(Published::of(record), record.last_move()) {
             Some(known) => Effects { known: Some(known), ..Effects::default() },
             None => forget(record),
         };
@@ -38,7 +38,7 @@ pub(super) fn known(record: &mut Record, desired: bool, tick: Tick) -> Effects {
         replay(record, tick.now);
     }
     effects.wake = record.pending.is_some();
-    effects.known = Some(answer(record.lifecycle(), Shown::of(record), record.last_move(), true));
+    effects.known = Some(answer(record.lifecycle(), Published::of(record), record.last_move(), true));
     effects
 }
 
@@ -87,7 +87,7 @@ pub(super) fn replay(record: &mut Record, now: Time) {
 impl Known {
     /// The answer for a pod that a source wants and of which nothing more is to be done; `None` if its record has to take
     /// the event.
-    pub(crate) fn of_wanted(shown: Shown, since: Time) -> Option<Known> {
+    pub(crate) fn of_wanted(shown: Published, since: Time) -> Option<Known> {
         match shown.lifecycle()? {
             Lifecycle::Finished if shown.restart_requested() => None,
             lifecycle => Some(answer(lifecycle, shown, since, false)),
@@ -95,7 +95,7 @@ impl Known {
     }
 }
 
-fn answer(lifecycle: Lifecycle, shown: Shown, since: Time, orphan: bool) -> Known {
+fn answer(lifecycle: Lifecycle, shown: Published, since: Time, orphan: bool) -> Known {
     let lifecycle = match lifecycle {
         Lifecycle::Waiting | Lifecycle::Sync => Lifecycle::Sync,
         Lifecycle::Terminating => Lifecycle::Terminating,

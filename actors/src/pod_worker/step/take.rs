@@ -2,7 +2,7 @@
 //! in one step.
 
 use super::update::{finish, keep_mirror};
-use super::{ERROR_BACKOFF, Effects, HookCall, Tick, Worked};
+use super::{ERROR_BACKOFF, Effects, HookCall, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Hook};
 use crate::pod_worker::state::{Pending, Record, Started, State, Stop, Waiting};
 use crate::pod_worker::update::{Config, Target};
@@ -23,7 +23,7 @@ impl Record {
 }
 
 #[inline(never)]
-pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tick: Tick) -> Effects {
+pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tick: StepContext) -> Effects {
     if record.running.is_some() {
         return Effects::default();
     }

@@ -1,6 +1,6 @@
 //! An update comes (rules U1 to U16).
 
-use super::{Effects, NameMove, Tick};
+use super::{Effects, NameMove, StepContext};
 use crate::pod::PodObject;
 use crate::pod_worker::lifecycle::{Cause, History};
 use crate::pod_worker::state::{
@@ -14,7 +14,7 @@ use crate::time::{Grace, Time};
 ///
 /// A pod that is first seen in a terminal phase and of which nothing runs is born terminated: only cleanup is left, and
 /// it stays out of admission (U3b). That needs an observation; "not looked yet" is not "nothing runs" (W14).
-pub fn birth(update: Update, observed: Observed, tick: Tick) -> (Record, Effects) {
+pub fn birth(update: Update, observed: Observed, tick: StepContext) -> (Record, Effects) {
     let ended = match &update.target {
         Target::Config(config) => config.pod.phase().is_terminal() && observed == Observed::Stopped,
         Target::Runtime(_) => false,
@@ -50,7 +50,7 @@ impl Record {
 }
 
 #[inline(never)]
-pub(super) fn update(record: &mut Record, update: Update, tick: Tick) -> Effects {
+pub(super) fn update(record: &mut Record, update: Update, tick: StepContext) -> Effects {
     if record.is_termination_requested() && update.kind == UpdateKind::Create {
         return restart_later(record, update); // U5
     }
@@ -79,7 +79,7 @@ fn drop_update(update: Update) -> Effects {
     Effects { completed: update.options.and_then(|o| o.completed).into_iter().collect(), ..Effects::default() }
 }
 
-fn accept(record: &mut Record, update: Update, tick: Tick) -> Effects {
+fn accept(record: &mut Record, update: Update, tick: StepContext) -> Effects {
     let Update { kind, target, start_time, options } = update;
     let runtime_only = matches!(target, Target::Runtime(_));
     if runtime_only && matches!(record.state, State::Terminated(_)) {

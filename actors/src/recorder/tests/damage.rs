@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use crate::codec::Put;
 use crate::ids::PodUid;
-use crate::pod_worker::tape::frame;
-use crate::recorder::{Note, Pick, Put, ReadError, Recorder, Ring, SourceChange, replay};
+use crate::recorder::capture::frame;
+use crate::recorder::{Note, ReadError, Recorder, Ring, SourceChange};
+use crate::replay::{Pick, replay};
 use crate::testing::pod;
 use crate::time::Time;
 
@@ -16,11 +18,11 @@ const NOW: Time = Time::from_secs(1_000);
 /// A recording with every kind of frame, and where its parts begin.
 fn file() -> Vec<u8> {
     use crate::containers::plan;
-    use crate::pod_worker::step::{Event, Outcome, Tick};
-    use crate::pod_worker::tape::Tape;
+    use crate::pod_worker::step::{Event, Outcome, StepContext};
     use crate::pod_worker::{KillOptions, Update};
     use crate::ports::{Blame, Observed, PodRuntimeStatus, SyncRetry};
     use crate::probes::{ProbeKind, ProbeResult, ProbeSnapshot};
+    use crate::recorder::capture::EventCapture;
 
     let recorder = Recorder::with_rings(64 * 1024, 2);
     let object = pod("a").static_pod().build();
@@ -28,17 +30,17 @@ fn file() -> Vec<u8> {
     let mut now = Time::from_secs(1_000);
     let mut tick = || {
         now = now + Duration::from_secs(1);
-        Tick { now, jitter: 0.25, resync: Duration::from_secs(60), error_backoff: Duration::from_secs(10) }
+        StepContext { now, jitter: 0.25, resync: Duration::from_secs(60), error_backoff: Duration::from_secs(10) }
     };
-    let (mut tape, mut record, _effects) =
-        Tape::birth(Some(&recorder), Update::create(object.clone()), Observed::Never, tick());
+    let (mut capture, mut record, _effects) =
+        EventCapture::birth(Some(&recorder), Update::create(object.clone()), Observed::Never, tick());
     let take = || Event::Take { may_start: true, observed: Observed::Running };
     let well = || Event::Done(Outcome::Continues { check_at: None });
     let failed = Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing };
     let again = || Event::Update(Update::sync(object.clone()));
     let kill = Update::kill(object.clone()).with_options(KillOptions { evict: true, ..KillOptions::default() });
     for event in [take(), well(), again(), take(), well(), again(), take(), Event::Done(failed), Event::Update(kill)] {
-        let _effects = tape.drive(Some(&recorder), &uid, &mut record, event, tick());
+        let _effects = capture.drive(Some(&recorder), &uid, &mut record, event, tick());
     }
     let (seen, probes) = (PodRuntimeStatus::default(), ProbeSnapshot::new());
     recorder.planned(now, &object, &seen, &probes, &plan(&object, &seen, &probes));

@@ -7,11 +7,12 @@ use proptest::prelude::*;
 
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
-use crate::pod_worker::step::{Event, Outcome, Tick};
-use crate::pod_worker::tape::Tape;
+use crate::pod_worker::step::{Event, Outcome, StepContext};
 use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Record, Update};
 use crate::ports::{Blame, Observed, RunningPod, SyncRetry};
-use crate::recorder::{Pick, Recorder, Replay, replay};
+use crate::recorder::Recorder;
+use crate::recorder::capture::EventCapture;
+use crate::replay::{Pick, Replay, replay};
 use crate::testing::pod;
 use crate::time::{Grace, Time};
 
@@ -76,7 +77,7 @@ struct World {
 struct Life {
     uid: PodUid,
     object: Arc<PodObject>,
-    record: Option<(Tape, Record)>,
+    record: Option<(EventCapture, Record)>,
 }
 
 impl World {
@@ -94,11 +95,11 @@ impl World {
         World { recorder, holds_all: size / rings > 4_000, now: 1_700_000_000_000_000_000, pods }
     }
 
-    fn tick(&mut self, place: usize) -> Tick {
+    fn tick(&mut self, place: usize) -> StepContext {
         self.now += 1_234_567;
         let jitter = [0.0, 0.25, 0.1234, 0.5, 0.0][place];
         let (resync, error_backoff) = (Duration::from_secs(60), Duration::from_secs(10));
-        Tick { now: Time::from_nanos(self.now), jitter, resync, error_backoff }
+        StepContext { now: Time::from_nanos(self.now), jitter, resync, error_backoff }
     }
 
     fn apply(&mut self, place: usize, op: &Op) {
@@ -173,17 +174,17 @@ impl World {
         if self.pods[place].record.is_some() {
             return self.drive(place, Event::Update(update));
         }
-        let tick = Tick { jitter: 0.0, ..self.tick(place) };
+        let tick = StepContext { jitter: 0.0, ..self.tick(place) };
         let observed = if place == 4 { Observed::Stopped } else { Observed::Never };
-        let (tape, record, _effects) = Tape::birth(Some(&self.recorder), update, observed, tick);
-        self.pods[place].record = Some((tape, record));
+        let (capture, record, _effects) = EventCapture::birth(Some(&self.recorder), update, observed, tick);
+        self.pods[place].record = Some((capture, record));
     }
 
     fn drive(&mut self, place: usize, event: Event) {
         let tick = self.tick(place);
         let life = &mut self.pods[place];
-        let Some((tape, record)) = &mut life.record else { return };
-        let effects = tape.drive(Some(&self.recorder), &life.uid, record, event, tick);
+        let Some((capture, record)) = &mut life.record else { return };
+        let effects = capture.drive(Some(&self.recorder), &life.uid, record, event, tick);
         if effects.forget {
             life.record = None;
         }
@@ -193,8 +194,8 @@ impl World {
         for place in 0..PODS {
             let tick = self.tick(place);
             let life = &mut self.pods[place];
-            if let Some((tape, record)) = &mut life.record {
-                tape.settle(&self.recorder, &life.uid, record, &tick);
+            if let Some((capture, record)) = &mut life.record {
+                capture.settle(&self.recorder, &life.uid, record, &tick);
             }
         }
         self.recorder.save(Time::from_nanos(self.now))
@@ -355,7 +356,7 @@ fn the_first_difference_is_told() {
     world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
     // The record is changed behind the recorder's back.
     let (_, record) = world.pods[0].record.as_mut().unwrap();
-    let tick = Tick {
+    let tick = StepContext {
         now: Time::from_nanos(world.now),
         jitter: 0.0,
         resync: Duration::from_secs(60),

@@ -4,7 +4,8 @@ use crate::containers::{Plan, plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxState, SandboxStatus};
 use crate::probes::{ContainerProbes, ProbeResult, ProbeSnapshot};
-use crate::recorder::{Pick, Recorder, replay};
+use crate::recorder::Recorder;
+use crate::replay::{Pick, replay};
 use crate::testing::pod;
 use crate::time::Time;
 

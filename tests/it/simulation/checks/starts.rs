@@ -5,12 +5,12 @@ use std::time::Duration;
 use podwright_actors::pod_worker::{Cause, Lifecycle, WaitFor};
 use podwright_actors::time::Time;
 
-use super::{Moment, Verdict};
+use super::{TurnClock, Verdict};
 use crate::simulation::runs::Run;
 use crate::simulation::scenario::{Kind, Op};
 use crate::simulation::world::About;
 
-pub(super) fn start(moment: &Moment<'_>) -> Verdict {
+pub(super) fn start(moment: &TurnClock<'_>) -> Verdict {
     let Some(look) = moment.look else { return Err("the engine does not know the pod".into()) };
     // I1. What was made just before is still started, as long as the terminate hook was not called.
     let lifecycle = look.snapshot.lifecycle;
@@ -38,7 +38,7 @@ pub(super) fn start(moment: &Moment<'_>) -> Verdict {
 }
 
 /// I8: of the static pods of one full name at most one was started and is not finished.
-fn one_of_a_name(moment: &Moment<'_>) -> Verdict {
+fn one_of_a_name(moment: &TurnClock<'_>) -> Verdict {
     let own = moment.rivals.iter().find(|rival| rival.uid == *moment.uid);
     let Some(own) = own.filter(|own| own.is_static) else { return Ok(()) };
     let rival = moment.rivals.iter().find(|rival| {
@@ -53,7 +53,7 @@ fn one_of_a_name(moment: &Moment<'_>) -> Verdict {
 }
 
 /// Init containers end well one after the other, sidecars have started, before what comes after them is made.
-fn in_order(moment: &Moment<'_>, name: &str, sandbox: &str) -> Verdict {
+fn in_order(moment: &TurnClock<'_>, name: &str, sandbox: &str) -> Verdict {
     let Some(plan) = moment.plan else { return Ok(()) };
     let inits: Vec<_> = plan.containers.iter().filter(|container| container.kind != Kind::Regular).collect();
     let before = match inits.iter().position(|container| container.name == name) {
@@ -75,7 +75,7 @@ fn in_order(moment: &Moment<'_>, name: &str, sandbox: &str) -> Verdict {
 }
 
 /// Restarts come after 0, 10, 20, ... 300 s. What the agent could see of this life is counted, so it may wait longer.
-fn backoff(moment: &Moment<'_>, own: &[&Run], name: &str, sandbox: &str) -> Verdict {
+fn backoff(moment: &TurnClock<'_>, own: &[&Run], name: &str, sandbox: &str) -> Verdict {
     let Some(plan) = moment.plan else { return Ok(()) };
     // A restart of all containers takes the others' history away.
     let all = plan.containers.iter().any(|c| c.rule.is_some_and(|(_, action)| action == "RestartAllContainers"));

@@ -5,12 +5,12 @@ use std::time::Duration;
 use podwright_actors::pod_worker::{Cause, Hook, Lifecycle, WaitFor};
 use podwright_actors::ports::SandboxState;
 
-use super::{Moment, Verdict, is_over};
+use super::{TurnClock, Verdict, is_over};
 use crate::simulation::runs::Run;
 use crate::simulation::scenario::{ContainerPlan, Kind, PodPlan};
 use crate::simulation::world::{About, Look};
 
-pub(super) fn stop(moment: &Moment<'_>) -> Verdict {
+pub(super) fn stop(moment: &TurnClock<'_>) -> Verdict {
     let About::Stop { name, id, grace } = moment.about else { return Ok(()) };
     let (Some(look), Some(run)) = (moment.look, moment.runs.iter().find(|run| run.id == *id)) else { return Ok(()) };
     if is_over(&look.snapshot) || !run.runs() {
@@ -33,7 +33,7 @@ pub(super) fn stop(moment: &Moment<'_>) -> Verdict {
 }
 
 /// Containers are stopped before their sandbox is.
-pub(super) fn sandbox(moment: &Moment<'_>) -> Verdict {
+pub(super) fn sandbox(moment: &TurnClock<'_>) -> Verdict {
     let (About::Sandbox(id), Some(look)) = (moment.about, moment.look) else { return Ok(()) };
     let WaitFor::HookCall(_) = look.snapshot.wait.what else { return Ok(()) };
     let begun = look.snapshot.wait.since;
@@ -45,7 +45,7 @@ pub(super) fn sandbox(moment: &Moment<'_>) -> Verdict {
 }
 
 /// A pod that ended by itself has no regular container that runs.
-fn ended_by_itself(moment: &Moment<'_>, look: &Look, name: &str) -> Verdict {
+fn ended_by_itself(moment: &TurnClock<'_>, look: &Look, name: &str) -> Verdict {
     let completed = look.snapshot.transitions.iter().any(|transition| transition.cause == Cause::Completed);
     let deadline = moment.plan.is_some_and(|plan| plan.deadline.is_some());
     if completed && !deadline && moment.kind_of(name) == Some(Kind::Regular) {
@@ -55,7 +55,7 @@ fn ended_by_itself(moment: &Moment<'_>, look: &Look, name: &str) -> Verdict {
 }
 
 /// A sidecar is stopped after the regular containers and the sidecars behind it, or when the grace is used up.
-fn in_turn(moment: &Moment<'_>, look: &Look, name: &str, decided: Duration) -> Verdict {
+fn in_turn(moment: &TurnClock<'_>, look: &Look, name: &str, decided: Duration) -> Verdict {
     let (Some(plan), WaitFor::HookCall(Hook::Terminating)) = (moment.plan, &look.snapshot.wait.what) else {
         return Ok(());
     };
@@ -84,7 +84,7 @@ fn in_turn(moment: &Moment<'_>, look: &Look, name: &str, decided: Duration) -> V
 }
 
 /// Nothing that runs well is stopped in a pod that is to run.
-fn has_reason(moment: &Moment<'_>, look: &Look, run: &Run) -> Verdict {
+fn has_reason(moment: &TurnClock<'_>, look: &Look, run: &Run) -> Verdict {
     let (Some(plan), Some(active)) = (moment.plan, &look.active) else { return Ok(()) };
     let name = run.name.as_str();
     let Some(container) = plan.containers.iter().find(|container| container.name == name) else { return Ok(()) };
@@ -107,7 +107,7 @@ fn restarts_all(plan: &PodPlan) -> bool {
 
 /// Whether a regular container runs that nobody asked to stop, and that no probe may have stopped together with the
 /// sidecars: without a grace nobody waits for it.
-fn regular_stays(moment: &Moment<'_>, plan: &PodPlan) -> bool {
+fn regular_stays(moment: &TurnClock<'_>, plan: &PodPlan) -> bool {
     let stays = |name: &str| moment.runs.iter().any(|run| run.name.as_str() == name && run.runs() && !run.replaced);
     let probed = |container: &ContainerPlan| {
         plan.grace == Some(0) && container.probes.iter().any(|probe| probe.field != "readinessProbe")
@@ -116,7 +116,7 @@ fn regular_stays(moment: &Moment<'_>, plan: &PodPlan) -> bool {
 }
 
 /// Probes and hooks reach into no pod that is over.
-pub(super) fn command(moment: &Moment<'_>) -> Verdict {
+pub(super) fn command(moment: &TurnClock<'_>) -> Verdict {
     match (moment.about, moment.look) {
         (About::Command { command, .. }, Some(look)) if command == "probe" && is_over(&look.snapshot) => {
             Err(format!("although the pod is {}", look.snapshot.lifecycle.as_str()))

@@ -21,7 +21,7 @@ impl Lives {
             Hook::Terminated => is_stopped_for_good,
             Hook::TerminatingRuntime => false,
         };
-        self.may(Also::Journal) && is_asked_for && is_over && !pod.told
+        self.may(Also::FinalStatusStore) && is_asked_for && is_over && !pod.told
     }
 }
 

@@ -16,7 +16,7 @@ use crate::pod_worker::lifecycle::{Cause, Failure, History, Hook, Lifecycle};
 use crate::pod_worker::state::{
     Editor, Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting,
 };
-use crate::pod_worker::step::Tick;
+use crate::pod_worker::step::StepContext;
 use crate::pod_worker::update::{Completed, Config, Notifier, Target, UpdateKind};
 use crate::ports::{Blame, RunningPod, StatusFn};
 use crate::testing::pod;
@@ -139,8 +139,8 @@ const NOW: Time = Time::from_secs(1_000);
 const LATER: Time = Time::from_secs(2_000);
 
 /// Every step happens now, except that due times have always come.
-pub(super) fn tick(is_due: bool) -> Tick {
-    Tick {
+pub(super) fn tick(is_due: bool) -> StepContext {
+    StepContext {
         now: if is_due { LATER } else { NOW },
         jitter: 0.0,
         resync: Duration::from_secs(60),

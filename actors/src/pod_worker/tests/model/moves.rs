@@ -6,8 +6,8 @@ use super::laws::{Law, Said, Seen};
 use super::mutation::Mutation;
 use super::world::{Action, Call, End, Entry, Faults, Kill, Life, List, Pass, Pod, Real, Uid, World};
 use crate::pod_worker::lifecycle::Hook;
-use crate::pod_worker::names::NameQueue;
 use crate::pod_worker::state::Record;
+use crate::pod_worker::static_names::StaticNameQueue;
 use crate::pod_worker::step::{Effects, Event, HookCall, NameMove, Outcome, birth, step};
 use crate::pod_worker::update::{KillOptions, Update, UpdateKind};
 use crate::ports::{Blame, Observed, SyncRetry};
@@ -46,7 +46,7 @@ impl Machine {
     pub(super) fn start(&self, pods: usize, left: Faults) -> World {
         World {
             pods: vec![Pod::new(); pods],
-            queue: NameQueue::default(),
+            queue: StaticNameQueue::default(),
             pass: Pass::Idle,
             ready: true,
             left,

@@ -3,10 +3,10 @@
 use super::moves::Machine;
 use super::mutation::Mutation;
 use crate::ids::PodUid;
-use crate::pod_worker::names::NameQueue;
+use crate::pod_worker::static_names::StaticNameQueue;
 
 impl Machine {
-    pub(super) fn claim(&self, queue: &mut NameQueue, uid: &PodUid) -> bool {
+    pub(super) fn claim(&self, queue: &mut StaticNameQueue, uid: &PodUid) -> bool {
         if self.mutates(Mutation::GivesTheNameTwice)
             && let Some(started) = queue.started().filter(|started| *started != uid).cloned()
         {
@@ -15,7 +15,7 @@ impl Machine {
         queue.claim(uid)
     }
 
-    pub(super) fn leave(&self, queue: &mut NameQueue, uid: &PodUid) -> Option<PodUid> {
+    pub(super) fn leave(&self, queue: &mut StaticNameQueue, uid: &PodUid) -> Option<PodUid> {
         let started = queue.started().cloned();
         if self.mutates(Mutation::FreesTheNameOfAnother)
             && let Some(started) = &started

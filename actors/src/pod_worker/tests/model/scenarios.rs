@@ -35,7 +35,7 @@ pub(super) enum Also {
     Failure,
     Rejection,
     /// The ends of pods are written down and told of.
-    Journal,
+    FinalStatusStore,
     /// The second pod is what an edit makes of the first: it is wanted once the first is not, and stays so.
     Edit,
 }
@@ -95,7 +95,7 @@ pub(super) const QUICK: &[Scenario] = &[
     Scenario {
         name: "the end of an API pod and a crash",
         kills: &[Kill::Evict],
-        also: &[Also::PassAtOnce, Also::Failure, Also::Exit, Also::Journal],
+        also: &[Also::PassAtOnce, Also::Failure, Also::Exit, Also::FinalStatusStore],
         faults: Faults { crashes: 1, ..NO_FAULTS },
         states: 16_675,
         ..API_POD
@@ -151,7 +151,7 @@ pub(super) const DEEP: &[Scenario] = &[
         name: "the end of an API pod, deletions, a crash and views that lag",
         changes: &[Form::Deleting],
         kills: &[Kill::Evict],
-        also: &[Also::Pass, Also::Lag, Also::Failure, Also::Exit, Also::Journal],
+        also: &[Also::Pass, Also::Lag, Also::Failure, Also::Exit, Also::FinalStatusStore],
         faults: Faults { crashes: 1, ..NO_FAULTS },
         states: 531_144,
         ..API_POD
@@ -159,7 +159,7 @@ pub(super) const DEEP: &[Scenario] = &[
     Scenario {
         name: "the end of a static pod and a crash",
         kills: &[Kill::Plain],
-        also: &[Also::Pass, Also::Lag, Also::Failure, Also::Exit, Also::Journal],
+        also: &[Also::Pass, Also::Lag, Also::Failure, Also::Exit, Also::FinalStatusStore],
         faults: Faults { crashes: 1, ..NO_FAULTS },
         states: 94_858,
         ..STATIC_POD
@@ -210,7 +210,7 @@ pub(super) const NAMES_AGAIN: Scenario =
 
 pub(super) const ENDS: Scenario = Scenario {
     name: "ends",
-    also: &[Also::Exit, Also::Journal],
+    also: &[Also::Exit, Also::FinalStatusStore],
     faults: Faults { crashes: 1, ..NO_FAULTS },
     ..API_POD
 };

@@ -5,7 +5,7 @@ use std::fmt;
 use super::frozen::{Form, Frozen};
 use super::laws::Broken;
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
-use crate::pod_worker::names::NameQueue;
+use crate::pod_worker::static_names::StaticNameQueue;
 use crate::ports::Observed;
 
 /// The two pods.
@@ -39,7 +39,7 @@ impl fmt::Debug for Uid {
 pub(super) struct World {
     pub(super) pods: Vec<Pod>,
     /// The queue of the full name that all of them have. Empty if they are no static pods.
-    pub(super) queue: NameQueue,
+    pub(super) queue: StaticNameQueue,
     pub(super) pass: Pass,
     /// Whether every source delivered.
     pub(super) ready: bool,

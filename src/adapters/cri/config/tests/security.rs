@@ -93,7 +93,7 @@ fn who_must_not_be_root_is_not() {
         let error = context(&facts(), user.clone(), of_pod.clone(), own.clone()).err();
         match (error.map(RuntimeError::from), expected) {
             (None, None) => {}
-            // Shown as `CreateContainerConfigError`.
+            // Published as `CreateContainerConfigError`.
             (Some(RuntimeError::Config(text)), Some(part)) => assert!(text.contains(part), "{text}"),
             other => panic!("{user:?} {of_pod} {own}: {other:?}"),
         }

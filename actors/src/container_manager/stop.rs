@@ -1,0 +1,336 @@
+//! Stopping containers and sandboxes.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, join_all};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::container_manager::activity::Task;
+use crate::containers::definition::Definition;
+use crate::containers::plan::{Kill, KillReason};
+use crate::containers::stop::{SHORTEST_STOP, grace, waits_for};
+use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
+use crate::pod::PodObject;
+use crate::ports::{ContainerState, PodEvent, PodRuntimeStatus, RuntimeError, RuntimePod, SyncError};
+use crate::time::Grace;
+
+use super::hooks::{Hook, HookError};
+use super::{ContainerError, ContainerManager, joined, unless_cancelled};
+
+/// The parts of a pod that may have to be stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunningParts {
+    /// Every container that has not exited.
+    pub containers: Vec<RunningContainer>,
+    /// Every sandbox, whatever its state: one that ended may still hold a network.
+    pub sandboxes: Vec<SandboxId>,
+    /// The addresses of the newest sandbox, for hooks.
+    pub ips: Vec<IpAddr>,
+}
+
+/// A container that has not exited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningContainer {
+    /// Its id.
+    pub id: ContainerId,
+    /// Its name in the pod.
+    pub name: ContainerName,
+    /// Whether it is known to run; only then its pre-stop hook makes sense.
+    pub running: bool,
+}
+
+impl From<&PodRuntimeStatus> for RunningParts {
+    fn from(status: &PodRuntimeStatus) -> Self {
+        let live = status.containers.iter().filter(|run| run.state != ContainerState::Exited);
+        RunningParts {
+            containers: live.map(|run| RunningContainer::new(&run.id, &run.name, run.state)).collect(),
+            sandboxes: status.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect(),
+            ips: status.sandboxes.first().map(|sandbox| sandbox.ips.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<&RuntimePod> for RunningParts {
+    fn from(pod: &RuntimePod) -> Self {
+        let live = pod.containers.iter().filter(|run| run.state != ContainerState::Exited);
+        RunningParts {
+            containers: live.map(|run| RunningContainer::new(&run.id, &run.name, run.state)).collect(),
+            sandboxes: pod.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect(),
+            ips: Vec::new(),
+        }
+    }
+}
+
+impl RunningContainer {
+    fn new(id: &ContainerId, name: &ContainerName, state: ContainerState) -> Self {
+        RunningContainer { id: id.clone(), name: name.clone(), running: state == ContainerState::Running }
+    }
+}
+
+/// Whose containers are stopped, and how.
+#[derive(Clone, Copy)]
+pub(super) struct StopContext<'a> {
+    pub(super) uid: &'a PodUid,
+    /// `None` if no spec is known: then there are no hooks, no order and no events.
+    pub(super) pod: Option<&'a Arc<PodObject>>,
+    pub(super) ips: &'a [IpAddr],
+    /// Replaces every other grace.
+    pub(super) over: Option<Duration>,
+}
+
+impl ContainerManager {
+    /// Stops all containers of a pod at once, sidecars after the regular ones and in reverse order, then its sandboxes.
+    /// Without a spec (`pod` is `None`) there are no hooks and no order.
+    ///
+    /// May be called again after a cancellation, with a shorter grace: what is already stopping gets the shorter one, and
+    /// a pre-stop hook that is under way goes on and is not run anew.
+    ///
+    /// # Errors
+    /// [`SyncError::Cancelled`] soon after `cancel` fired; else what could not be stopped. A container whose stop failed
+    /// does not hold back the sidecars that wait for it (W22).
+    pub async fn kill_pod(
+        &self,
+        cancel: &CancellationToken,
+        uid: &PodUid,
+        pod: Option<&Arc<PodObject>>,
+        running: &RunningParts,
+        over: Option<Grace>,
+    ) -> Result<(), SyncError> {
+        let over = over.map(Grace::duration);
+        let cx = StopContext { uid, pod, ips: &running.ips, over };
+        unless_cancelled(cancel, self.stop_all(cx, running, &[])).await
+    }
+
+    /// Stops everything. `kills` tells which containers stop for a reason of their own.
+    pub(super) async fn stop_all(
+        &self,
+        cx: StopContext<'_>,
+        running: &RunningParts,
+        kills: &[Kill],
+    ) -> Result<(), SyncError> {
+        let stopped: Vec<_> = running.containers.iter().map(|c| (&c.name, CancellationToken::new())).collect();
+        let stops = running.containers.iter().zip(&stopped).map(|(container, (_, done))| {
+            let before = cx.pod.map(|pod| waits_for(pod, container.name.as_str())).unwrap_or_default();
+            let before: Vec<_> = stopped
+                .iter()
+                .filter(|(name, _)| before.contains(&name.as_str()))
+                .map(|(_, done)| done.clone())
+                .collect();
+            let reason = kills.iter().find(|kill| kill.id == container.id).map(|kill| kill.reason);
+            async move {
+                // Dropped whether the stop succeeds or fails, so that nobody waits for what will not happen.
+                let _done = done.clone().drop_guard();
+                self.stop_one(cx, container, reason.unwrap_or(KillReason::PodStops), before).await
+            }
+        });
+        let mut errors: Vec<_> = join_all(stops).await.into_iter().filter_map(Result::err).collect();
+        let sandboxes = running.sandboxes.iter().map(|sandbox| async move {
+            let _doing = self.activities.begin(cx.uid, Task::StopSandbox);
+            match self.ports.runtime.stop_sandbox(sandbox).await {
+                Ok(()) | Err(RuntimeError::NotFound(_)) => Ok(()),
+                Err(error) => Err(ContainerError::StopSandbox { sandbox: sandbox.clone(), error }),
+            }
+        });
+        errors.extend(join_all(sandboxes).await.into_iter().filter_map(Result::err));
+        joined(errors.into_iter().map(SyncError::from).collect()).map_or(Ok(()), Err)
+    }
+
+    /// Stops single containers, at once and in no order.
+    pub(super) async fn stop_some(&self, cx: StopContext<'_>, kills: &[Kill]) -> Result<(), SyncError> {
+        let containers: Vec<_> = kills
+            .iter()
+            .map(|kill| RunningContainer {
+                id: kill.id.clone(),
+                name: kill.name.clone(),
+                running: kill.reason != KillReason::StateUnknown,
+            })
+            .collect();
+        let stops = kills.iter().zip(&containers).map(|(kill, c)| self.stop_one(cx, c, kill.reason, Vec::new()));
+        let errors = join_all(stops).await.into_iter().filter_map(Result::err).map(SyncError::from).collect();
+        joined(errors).map_or(Ok(()), Err)
+    }
+
+    /// Stops one container: pre-stop hook, its turn, then the runtime, all within its grace. Cancel safe: when the container
+    /// is stopped again, the hook goes on where it was, and what went by counts: the time of the kill only comes nearer (I5).
+    async fn stop_one(
+        &self,
+        cx: StopContext<'_>,
+        container: &RunningContainer,
+        reason: KillReason,
+        before: Vec<CancellationToken>,
+    ) -> Result<(), ContainerError> {
+        let definition = cx.pod.and_then(|pod| Definition::find(pod, container.name.as_str()));
+        let grace = grace(cx.pod.map(|pod| &**pod), definition.as_ref(), reason, cx.over);
+        let (time, first) = self.stops.begin(cx.uid, &container.id, grace);
+        let killed_at = self.ports.clock.now() + time.left();
+        let doing = |task| self.activities.begin_with(cx.uid, task, Some(container.name.clone()), Some(killed_at));
+        if first && let Some(pod) = cx.pod {
+            self.ports.events.record(pod, PodEvent::normal("Killing", killing(&container.name, reason)));
+        }
+        if !time.left().is_zero()
+            && container.running
+            && let Some(pod) = cx.pod
+            && let Some(hook) = self.pre_stop(cx, pod, definition.as_ref(), container, time.left())
+        {
+            let _doing = doing(Task::PreStop);
+            self.await_pre_stop(pod, container, hook, time).await;
+        }
+        // Whoever has no time left does not wait for its turn.
+        if !before.is_empty() {
+            let _doing = doing(Task::AwaitOthers);
+            let turn = join_all(before.iter().map(CancellationToken::cancelled));
+            let _ = timeout(time.left(), turn).await;
+        }
+        let left = time.left().max(SHORTEST_STOP);
+        let until = Some(self.ports.clock.now() + left);
+        let task = Task::StopContainer;
+        let _doing = self.activities.begin_with(cx.uid, task, Some(container.name.clone()), until);
+        match self.ports.runtime.stop_container(&container.id, left).await {
+            Ok(()) | Err(RuntimeError::NotFound(_)) => {
+                self.stops.forget(cx.uid, &container.id);
+                Ok(())
+            }
+            Err(error) => {
+                self.stops.failed(cx.uid, &container.id);
+                Err(ContainerError::StopContainer { container: container.name.clone(), error })
+            }
+        }
+    }
+
+    fn pre_stop(
+        &self,
+        cx: StopContext<'_>,
+        pod: &Arc<PodObject>,
+        definition: Option<&Definition<'_>>,
+        container: &RunningContainer,
+        limit: Duration,
+    ) -> Option<HookRun> {
+        let handler = definition?.lifecycle?.pre_stop.as_ref()?;
+        let hook = || Hook {
+            ports: self.ports.clone(),
+            pod: Arc::clone(pod),
+            container: container.name.clone(),
+            id: container.id.clone(),
+            ips: cx.ips.to_vec(),
+            handler: handler.clone(),
+            limit,
+        };
+        Some(self.stops.pre_stop(cx.uid, &container.id, hook))
+    }
+
+    async fn await_pre_stop(&self, pod: &Arc<PodObject>, container: &RunningContainer, hook: HookRun, time: StopTime) {
+        let over_before = hook.peek().is_some();
+        let error = match timeout(time.left(), hook).await {
+            Ok(Ok(())) => return,
+            // Told when it happened.
+            Ok(Err(_)) if over_before => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("not done within the grace period of {} s", time.within.as_secs()),
+        };
+        let message = format!("pre-stop hook of container {} failed: {error}", container.name);
+        self.ports.events.record(pod, PodEvent::warning("FailedPreStopHook", message));
+    }
+}
+
+/// A panic of a port becomes the hook's failure: kept in the shared future it would come again with every call, and the
+/// container would never be stopped.
+async fn guarded(hook: Hook) -> Result<(), HookError> {
+    AssertUnwindSafe(hook.run()).catch_unwind().await.unwrap_or(Err(HookError::Panicked))
+}
+
+/// A pre-stop hook that may outlive the call that began it.
+type HookRun = Shared<BoxFuture<'static, Result<(), HookError>>>;
+
+/// Which stops were begun, so that a second call goes on instead of starting over. An entry lives until its container
+/// has stopped or its pod is forgotten.
+#[derive(Default)]
+pub(super) struct StopMemory {
+    pods: Mutex<HashMap<PodUid, HashMap<ContainerId, Begun>>>,
+}
+
+/// A stop that was begun.
+#[derive(Default)]
+struct Begun {
+    /// None after a try that failed.
+    time: Option<StopTime>,
+    hook: Option<HookRun>,
+}
+
+/// The time that one stop has, over all calls for it.
+#[derive(Clone, Copy, Debug)]
+struct StopTime {
+    since: Instant,
+    within: Duration,
+}
+
+impl StopTime {
+    fn left(self) -> Duration {
+        self.within.saturating_sub(self.since.elapsed())
+    }
+}
+
+impl StopMemory {
+    /// The time for a stop with this grace from now on, and whether this is the first call for the container. A call before
+    /// gave it a time already: of the two ends the earlier one counts.
+    fn begin(&self, uid: &PodUid, id: &ContainerId, grace: Duration) -> (StopTime, bool) {
+        let mut pods = self.pods.lock();
+        let mut first = false;
+        let begun = pods.entry(uid.clone()).or_default().entry(id.clone()).or_insert_with(|| {
+            first = true;
+            Begun::default()
+        });
+        let time = begun.time.get_or_insert_with(|| StopTime { since: Instant::now(), within: grace });
+        time.within = time.within.min(time.since.elapsed().saturating_add(grace));
+        (*time, first)
+    }
+
+    /// The runtime may not have asked the container at all, so the next try has its grace anew: what it has to write to disk
+    /// is not lost to an outage.
+    fn failed(&self, uid: &PodUid, id: &ContainerId) {
+        let mut pods = self.pods.lock();
+        if let Some(begun) = pods.get_mut(uid).and_then(|pod| pod.get_mut(id)) {
+            begun.time = None;
+        }
+    }
+
+    /// The hook that was begun, or a new one.
+    fn pre_stop(&self, uid: &PodUid, id: &ContainerId, hook: impl FnOnce() -> Hook) -> HookRun {
+        let mut pods = self.pods.lock();
+        let begun = pods.entry(uid.clone()).or_default().entry(id.clone()).or_default();
+        begun.hook.get_or_insert_with(|| guarded(hook()).boxed().shared()).clone()
+    }
+
+    fn forget(&self, uid: &PodUid, id: &ContainerId) {
+        let mut pods = self.pods.lock();
+        if let Some(pod) = pods.get_mut(uid) {
+            pod.remove(id);
+            if pod.is_empty() {
+                pods.remove(uid);
+            }
+        }
+    }
+
+    pub(super) fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+        self.pods.lock().retain(|uid, _| keep(uid));
+    }
+}
+
+fn killing(container: &ContainerName, reason: KillReason) -> String {
+    match reason {
+        KillReason::PodStops => format!("Stopping container {container}"),
+        KillReason::HashChanged => format!("Container {container} is replaced: its definition changed"),
+        KillReason::LivenessFailed => format!("Container {container} failed its liveness probe"),
+        KillReason::StartupFailed => format!("Container {container} failed its startup probe"),
+        KillReason::StateUnknown => format!("Container {container} is in an unknown state and is stopped first"),
+        KillReason::PostStartFailed => format!("Container {container} is stopped: its post-start hook failed"),
+        KillReason::Outlived => format!("Container {container} runs twice: its older run is stopped"),
+        KillReason::RestartAll => format!("Container {container} is restarted with all containers of the pod"),
+    }
+}

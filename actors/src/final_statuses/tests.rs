@@ -1,0 +1,255 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::*;
+use crate::testing::pod;
+
+/// Takes a second for each write, or nothing.
+#[derive(Default)]
+struct Slow {
+    kept: Mutex<Vec<String>>,
+    /// How many records each write had, and whether they were all.
+    writes: Mutex<Vec<(bool, usize)>>,
+    broken: AtomicBool,
+    cannot_append: AtomicBool,
+    stuck: AtomicBool,
+}
+
+impl Slow {
+    async fn write(&self, all: bool, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
+        sleep(Duration::from_secs(1)).await;
+        if self.stuck.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        assert!(records.iter().all(|record| !record.contains('\n')));
+        let mut kept = self.kept.lock();
+        if all {
+            kept.clear();
+        } else if self.cannot_append.load(Ordering::Relaxed) {
+            kept.extend(records.first().map(|record| record.to_string()));
+        }
+        if self.broken.load(Ordering::Relaxed) || !all && self.cannot_append.load(Ordering::Relaxed) {
+            return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
+        }
+        self.writes.lock().push((all, records.len()));
+        kept.extend(records.iter().map(|record| record.to_string()));
+        Ok(())
+    }
+}
+
+impl Checkpoint for Slow {
+    fn load(&self) -> Result<Vec<String>, CheckpointError> {
+        Ok(self.kept.lock().clone())
+    }
+
+    fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.write(true, records).boxed()
+    }
+
+    fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        self.write(false, records).boxed()
+    }
+}
+
+fn open(store: &Arc<Slow>) -> (Arc<FinalStatusStore>, Vec<(PodUid, PodStatus)>) {
+    let (final_statuses, statuses) = FinalStatusStore::open(store.clone()).unwrap();
+    let final_statuses = Arc::new(final_statuses);
+    let writer = final_statuses.clone();
+    tokio::spawn(async move { writer.run().await });
+    (final_statuses, statuses)
+}
+
+fn failed(reason: &str) -> PodStatus {
+    let (reason, message) = (Some(reason.into()), Some("line\nbreak".into()));
+    PodStatus { phase: Some("Failed".into()), reason, message, ..PodStatus::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_noted_is_found_by_the_next_agent_until_it_is_not_needed() {
+    let store = Arc::new(Slow::default());
+    let (final_statuses, statuses) = open(&store);
+    assert!(statuses.is_empty());
+    assert!(final_statuses.note(&pod("a").build(), Ending::Rejected, &failed("OutOfcpu")));
+    assert!(final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")));
+    assert_eq!(final_statuses.ending(&"a".into()), Some(Ending::Rejected), "it counts before it is on disk");
+    final_statuses.settled().await;
+    assert!(!final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")), "nothing new");
+
+    let (final_statuses, statuses) = open(&store);
+    assert_eq!(statuses, [("a".into(), failed("OutOfcpu")), ("b".into(), failed("Evicted"))]);
+    assert_eq!(
+        ["a", "b", "c"].map(|uid| final_statuses.ending(&uid.into())),
+        [Some(Ending::Rejected), Some(Ending::Ended), None]
+    );
+    final_statuses.retain(|uid| uid.to_string() == "b");
+    final_statuses.settled().await;
+    assert_eq!(open(&store).1.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_the_disk_works_goes_there_together() {
+    let store = Arc::new(Slow::default());
+    let (final_statuses, _) = open(&store);
+    let begin = Instant::now();
+    let ends = (0..1000).map(|n| {
+        let final_statuses = final_statuses.clone();
+        async move {
+            if n > 0 {
+                sleep(Duration::from_millis(500)).await;
+            }
+            final_statuses.note(&pod(&format!("p{n}")).build(), Ending::Ended, &failed("x"));
+            final_statuses.settled().await;
+        }
+    });
+    futures_util::future::join_all(ends).await;
+    assert_eq!(*store.writes.lock(), [(true, 1), (false, 999)]);
+    assert_eq!(begin.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_change_costs_does_not_grow_with_what_is_kept() {
+    let store = Arc::new(Slow::default());
+    let (final_statuses, _) = open(&store);
+    let note = async |n: u32| {
+        final_statuses.note(&pod(&format!("p{n}")).build(), Ending::Ended, &failed("x"));
+        final_statuses.settled().await;
+    };
+    for n in 0..500 {
+        note(n).await;
+    }
+    // Each comes, and goes again at once.
+    for n in 500..1500 {
+        note(n).await;
+        final_statuses.retain(|uid| uid.to_string() != format!("p{n}"));
+        final_statuses.settled().await;
+    }
+    assert_eq!(open(&store).1.len(), 500);
+    let writes = store.writes.lock().clone();
+    let written: usize = writes.iter().map(|(_, records)| records).sum();
+    assert!(written < 3 * 2500, "{written} lines for 2,500 changes");
+    let largest = writes.iter().filter(|(all, _)| !all).map(|(_, records)| *records).max();
+    assert_eq!(largest, Some(1));
+    assert!(store.kept.lock().len() <= 2 * 500 + SPARE, "it does not grow with time");
+
+    final_statuses.retain(|_| false);
+    final_statuses.settled().await;
+    assert_eq!(store.kept.lock().len(), 0, "nothing is said of each of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_that_cannot_be_appended_are_saved_with_all_others() {
+    let store = Arc::new(Slow::default());
+    let (final_statuses, _) = open(&store);
+    for (name, cannot) in [("a", false), ("b", false), ("c", true), ("d", false)] {
+        store.cannot_append.store(cannot, Ordering::Relaxed);
+        final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
+        final_statuses.settled().await;
+        assert!(open(&store).1.iter().any(|(uid, _)| *uid == name.into()), "{name} is on disk once it is told");
+    }
+    assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 3), (false, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_agent_before_wrote_is_not_appended_to() {
+    let store = Arc::new(Slow::default());
+    let (final_statuses, _) = open(&store);
+    for name in ["a", "b"] {
+        final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
+        final_statuses.settled().await;
+    }
+    let (final_statuses, _) = open(&store);
+    final_statuses.retain(|uid| *uid == "a".into());
+    final_statuses.settled().await;
+    assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 1)]);
+    assert_eq!(open(&store).1, [("a".into(), failed("x"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
+    let store = Arc::new(Slow::default());
+    store.broken.store(true, Ordering::Relaxed);
+    let (final_statuses, _) = open(&store);
+    let begin = Instant::now();
+    for name in ["a", "b"] {
+        final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
+        final_statuses.settled().await;
+    }
+    assert!(begin.elapsed() < Duration::from_secs(2));
+    store.broken.store(false, Ordering::Relaxed);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(store.load().unwrap().len(), 2);
+
+    store.stuck.store(true, Ordering::Relaxed);
+    final_statuses.note(&pod("c").build(), Ending::Ended, &failed("x"));
+    let begin = Instant::now();
+    final_statuses.settled().await;
+    assert_eq!(begin.elapsed(), PATIENCE);
+    // However long that goes on, no more is remembered than what counts.
+    for n in 0..2000 {
+        final_statuses.note(&pod("c").build(), Ending::Ended, &failed(&n.to_string()));
+        if let Unwritten::Lines(lines) = &final_statuses.state.lock().unwritten {
+            assert!(lines.len() <= 2 * 3 + SPARE);
+        }
+    }
+}
+
+#[test]
+fn the_last_line_of_a_pod_counts() {
+    let over = |uid: &str, reason: &str| {
+        format!(r#"{{"ending":"Ended","uid":"{uid}","pod":"n/p","status":{{"phase":"Failed","reason":"{reason}"}}}}"#)
+    };
+    let forgotten = |uid: &str| format!(r#"{{"ending":"Forgotten","uid":"{uid}"}}"#);
+    let store = Slow::default();
+    *store.kept.lock() = vec![
+        over("a", "1"),
+        over("b", "1"),
+        over("c", "1"),
+        over("a", "2"),
+        forgotten("b"),
+        forgotten("c"),
+        over("c", "2"),
+        forgotten("d"),
+    ];
+    let (_, statuses) = FinalStatusStore::open(Arc::new(store)).unwrap();
+    let reasons: Vec<_> =
+        statuses.iter().map(|(uid, status)| (uid.to_string(), status.reason.clone().unwrap())).collect();
+    assert_eq!(reasons, [("a", "2"), ("c", "2")].map(|(uid, reason)| (uid.to_owned(), reason.to_owned())));
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_costs_no_other() {
+    let good = |uid: &str| format!(r#"{{"uid":"{uid}","pod":"n/p","ending":"Ended","status":{{"phase":"Failed"}}}}"#);
+    let store = Slow::default();
+    *store.kept.lock() = vec![good("a"), r#"{"uid":"b","ending":"Vanished"}"#.into(), "x".into(), good("c")];
+    let (final_statuses, statuses) = FinalStatusStore::open(Arc::new(store)).unwrap();
+    assert_eq!(statuses.len(), 2);
+    assert_eq!(final_statuses.ending(&"b".into()), None);
+}
+
+#[test]
+fn an_end_is_final_unless_only_the_node_went_down_and_nobody_makes_the_pod_anew() {
+    let end = |phase: &str, reason: &str| {
+        let reason = (!reason.is_empty()).then(|| reason.to_owned());
+        PodStatus { phase: Some(phase.into()), reason, ..PodStatus::default() }
+    };
+    for (is_static, policy, phase, reason, is) in [
+        (false, "Always", "Running", "", false),
+        (false, "Always", "Failed", STOPPED, true),
+        (false, "Always", "Failed", REFUSED, true),
+        (true, "Never", "Succeeded", "", true),
+        (true, "Always", "Failed", "Evicted", true),
+        (true, "Always", "Failed", "OutOfcpu", true),
+        (true, "Always", "Failed", STOPPED, false),
+        (true, "OnFailure", "Failed", STOPPED, false),
+        (true, "OnFailure", "Succeeded", STOPPED, true),
+        (true, "Never", "Failed", STOPPED, true),
+        (true, "Never", "Failed", REFUSED, false),
+    ] {
+        let pod = pod("p").spec(|spec| spec.restart_policy = Some(policy.into()));
+        let pod = if is_static { pod.static_pod() } else { pod };
+        assert_eq!(is_final(&pod.build(), &end(phase, reason)), is, "{is_static} {policy} {phase} {reason}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Pods that are over for good, and the agents that come later (W13).
+
+use std::sync::Arc;
+
+use podwright_actors::ids::FullName;
+use podwright_actors::pod_worker::Lifecycle;
+use podwright_actors::ports::SourceKind;
+
+use crate::support::fake_ports::FakeFinalStatuses;
+use crate::support::fake_runtime::Script;
+use crate::support::pods::{PodBuilder, pod};
+use crate::support::test_node::{Setup, TestNode};
+
+/// The next agent, for which all containers are gone.
+fn next(final_statuses: &Arc<FakeFinalStatuses>) -> TestNode {
+    Setup { final_statuses: final_statuses.clone(), ..Setup::again(true) }.start()
+}
+
+async fn deliver(node: &TestNode, pods: &[PodBuilder]) {
+    node.deliver(pods).await;
+    node.wait(5.0).await;
+}
+
+#[actix::test]
+async fn a_rejection_outlives_the_agent_and_is_told_once_it_is_on_disk() {
+    let node = TestNode::start().await;
+    node.final_statuses.slow(3000);
+    let pods = [pod("a").cpu("3").of_file(), pod("b").cpu("3").of_file()];
+    let (files, none) = (pods.iter().map(PodBuilder::build).collect(), Vec::new());
+    node.deliver_set(SourceKind::File, files, none).await;
+    // Until then nobody knows, and nobody starts it.
+    let mut early = 0;
+    while !node.final_statuses.has("b") {
+        assert_eq!(node.phase("b"), "");
+        node.node.housekeeping.pass().await.unwrap();
+        assert_eq!(node.lifecycle("b"), None);
+        early += 1;
+        node.wait(0.5).await;
+    }
+    assert!(early > 3);
+    node.settled().await;
+    let told = node.status("b");
+    assert_eq!((told.phase.as_deref(), told.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));
+
+    // There is room now.
+    let later = next(&node.final_statuses);
+    deliver(&later, &pods[1..]).await;
+    assert_eq!(later.status("b"), told);
+    assert_eq!((later.runtime.calls_of("b"), later.lifecycle("b")), (vec![], None));
+    assert_eq!(later.events.count("b", "OutOfcpu"), 0, "it was told of");
+    later.wait(120.0).await;
+    assert_eq!(later.runtime.calls_of("b"), [""; 0]);
+    assert_eq!(later.pod_counts(), ["desired_pods{true} 1"]);
+}
+
+#[actix::test]
+async fn a_pod_that_ended_is_not_run_again_though_nothing_is_left_of_it() {
+    let node = TestNode::start().await;
+    node.runtime.script("done", Script::ends(1.0, 0));
+    node.runtime.script("failed", Script::ends(1.0, 3));
+    let pods = [
+        pod("a").policy("Never").containers(&["done"]).of_file(),
+        pod("b").policy("OnFailure").containers(&["done"]).of_file(),
+        pod("c").policy("Never").containers(&["failed"]),
+        pod("d").of_file(),
+    ];
+    deliver(&node, &pods).await;
+    let ended = ["a", "b", "c"].map(|uid| node.status(uid));
+    assert_eq!(["a", "b", "c"].map(|uid| node.final_statuses.has(uid)), [true; 3]);
+    assert!(!node.final_statuses.has("d"), "it runs");
+    let writes = node.final_statuses.writes();
+    node.wait(300.0).await;
+    assert_eq!(node.final_statuses.writes(), writes, "nothing is written for pods that run or are done");
+
+    let later = next(&node.final_statuses);
+    deliver(&later, &pods).await;
+    for (uid, status) in ["a", "b", "c"].iter().zip(&ended) {
+        let starts = later.runtime.calls_of(uid).into_iter().filter(|call| call.contains("start")).count();
+        assert_eq!(starts, 0, "{uid} {:?}", later.runtime.calls_of(uid));
+        assert_eq!(later.lifecycle(uid), Some(Lifecycle::Finished), "its volumes were looked after");
+        let now = later.status(uid);
+        assert_eq!((&now.phase, &now.container_statuses), (&status.phase, &status.container_statuses), "{uid}");
+    }
+    assert_eq!(later.runtime.running("d"), ["main"]);
+    // And so for ever, whatever becomes of the object.
+    deliver(&later, &[pods[0].clone().label("2"), pods[1].clone()]).await;
+    later.wait(120.0).await;
+    assert_eq!(later.phase("a"), "Succeeded");
+    assert_eq!(later.runtime.running("a"), [""; 0]);
+}
+
+#[actix::test]
+async fn an_end_that_was_written_down_before_its_containers_stopped_is_brought_about() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::stubborn());
+    let a = pod("a").of_file().spec("activeDeadlineSeconds", 2);
+    deliver(&node, std::slice::from_ref(&a)).await;
+    assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "DeadlineExceeded".into()));
+    assert!(node.final_statuses.has("a"));
+    assert_eq!(node.runtime.running("a"), ["main"], "it takes its time");
+
+    let setup = Setup { final_statuses: node.final_statuses.clone(), ..Setup::again(true) };
+    setup.runtime.plant("a", FullName::new("test", "a"), "main");
+    let later = setup.start();
+    deliver(&later, &[pod("a").of_file()]).await;
+    later.wait(40.0).await;
+    assert_eq!(later.runtime.running("a"), [""; 0]);
+    assert_eq!(later.reason("a"), "DeadlineExceeded");
+}
+
+#[actix::test]
+async fn what_nobody_wants_any_more_is_forgotten() {
+    let node = TestNode::start().await;
+    node.runtime.script("done", Script::ends(1.0, 0));
+    let done = pod("a").policy("Never").containers(&["done"]).of_file();
+    let pods = [done.clone(), pod("b").cpu("9").of_file(), pod("c").of_file()];
+    deliver(&node, &pods).await;
+    assert_eq!(["a", "b", "c"].map(|uid| node.final_statuses.has(uid)), [true, true, false]);
+
+    // Not before every source has spoken.
+    let later = Setup { final_statuses: node.final_statuses.clone(), ..Setup::again(true) }.start();
+    later.deliver_set(SourceKind::File, vec![done.build()], Vec::new()).await;
+    later.wait(10.0).await;
+    assert!(later.final_statuses.has("b"));
+    later.deliver_set(SourceKind::Api, Vec::new(), Vec::new()).await;
+    later.wait(10.0).await;
+    assert_eq!(["a", "b"].map(|uid| later.final_statuses.has(uid)), [true, false]);
+    deliver(&later, &[]).await;
+    assert!(!later.final_statuses.has("a"));
+    // From then on it is a pod like any other.
+    later.runtime.script("done", Script::ends(1.0, 0));
+    deliver(&later, std::slice::from_ref(&done)).await;
+    assert_eq!(later.phase("a"), "Succeeded");
+    assert!(later.runtime.calls_of("a").iter().any(|call| call.contains("start")));
+}
+
+#[actix::test]
+async fn a_journal_that_cannot_be_written_holds_up_no_pod() {
+    let node = TestNode::start().await;
+    node.final_statuses.broken(true);
+    node.runtime.script("done", Script::ends(1.0, 0));
+    let pods = [pod("a").policy("Never").containers(&["done"]).of_file(), pod("b").cpu("9").of_file()];
+    deliver(&node, &pods).await;
+    assert_eq!((node.phase("a"), node.phase("b")), ("Succeeded".into(), "Failed".into()));
+    assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
+    node.final_statuses.broken(false);
+    node.wait(10.0).await;
+    assert_eq!(node.final_statuses.records().len(), 2);
+}
+
+#[actix::test]
+async fn a_static_pod_that_a_shutdown_stopped_runs_again_and_one_that_was_to_run_once_does_not() {
+    use podwright_actors::shutdown::{ShutdownConfig, groups, stop_all};
+    let node = TestNode::start().await;
+    let pods = [pod("a").of_file(), pod("b").policy("Never").of_file()];
+    deliver(&node, &pods).await;
+    let config = ShutdownConfig { total: std::time::Duration::from_secs(60), critical: std::time::Duration::ZERO };
+    let all = groups(config, pods.iter().map(PodBuilder::build).collect()).unwrap();
+    stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &all).await;
+    assert_eq!((node.reason("a"), node.reason("b")), ("Terminated".into(), "Terminated".into()));
+
+    let later = next(&node.final_statuses);
+    deliver(&later, &pods).await;
+    assert_eq!((later.phase("a"), later.phase("b")), ("Running".into(), "Failed".into()));
+}
+
+#[actix::test]
+async fn an_entry_that_makes_no_sense_is_left_out() {
+    let setup = Setup::new(true);
+    setup.final_statuses.plant("what?");
+    let node = setup.start();
+    deliver(&node, &[pod("a")]).await;
+    assert_eq!(node.phase("a"), "Running");
+}
