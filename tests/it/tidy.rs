@@ -1,4 +1,8 @@
-//! The direction of the arrows between rooms, and the purity of the cores, read from the sources.
+//! What holds for the text of the repository: which room uses which, which words a room avoids, which rules and files the
+//! documents name.
+
+mod layers;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,154 +31,19 @@ fn sources(folder: &str) -> Vec<PathBuf> {
     found
 }
 
+/// A path as it is printed: relative to the repository.
+fn in_repository(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().display().to_string()
+}
+
+/// True if a file holds tests or what only tests use.
 fn is_test(path: &Path) -> bool {
     let text = path.to_str().unwrap();
-    ["tests", "fixtures", "fakes", "testing", "model"].iter().any(|word| {
+    ["tests", "fixtures", "fakes", "testing", "fake_runtime", "model"].iter().any(|word| {
         text.contains(&format!("/{word}/"))
             || text.ends_with(&format!("/{word}.rs"))
             || text.contains(&format!("/{word}_"))
     })
-}
-
-/// The code of a file, less its comments and what follows `#[cfg(test)]`.
-fn code(path: &Path) -> String {
-    let text = fs::read_to_string(path).unwrap();
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
-}
-
-/// Fails with every place where a file of `files` says a forbidden word.
-fn forbid(files: &[PathBuf], words: &[&str], why: &str) {
-    let mut places = Vec::new();
-    for path in files.iter().filter(|path| !is_test(path)) {
-        for (number, line) in code(path).lines().enumerate() {
-            if let Some(word) = words.iter().find(|word| line.contains(**word)) {
-                places.push(format!(
-                    "{}: {word} in code line {}",
-                    path.strip_prefix(root()).unwrap().display(),
-                    number + 1
-                ));
-            }
-        }
-    }
-    assert!(places.is_empty(), "{why}:\n{}", places.join("\n"));
-}
-
-#[test]
-fn metrics_know_no_pod_and_no_actor() {
-    forbid(
-        &sources("metrics/src"),
-        &["podwright_actors", "k8s_openapi", "actix", "tokio"],
-        "metrics are counted, not decided",
-    );
-}
-
-#[test]
-fn actors_open_no_socket_and_no_file() {
-    let io = [
-        "std::fs",
-        "tokio::fs",
-        "tokio::net",
-        "std::net::Tcp",
-        "std::net::Udp",
-        "std::os::",
-        "std::process",
-        "tokio::process",
-        "tokio::signal",
-        "rustix",
-        "reqwest",
-        "hyper",
-        "axum",
-        "println!",
-        "eprintln!",
-    ];
-    forbid(&sources("actors/src"), &io, "input and output belong to the adapters");
-}
-
-#[test]
-fn cores_are_pure() {
-    let cores = [
-        "actors/src/pod_worker/published.rs",
-        "actors/src/pod_worker/state.rs",
-        "actors/src/pod_worker/step.rs",
-        "actors/src/pod_worker/step",
-        "actors/src/pod_worker/static_names.rs",
-        "actors/src/recorder/capture.rs",
-        "actors/src/recorder/capture",
-        "actors/src/pod_worker/wait.rs",
-        "actors/src/config",
-        "actors/src/explain.rs",
-        "actors/src/explain/activities.rs",
-        "actors/src/explain/chain.rs",
-        "actors/src/explain/containers.rs",
-        "actors/src/explain/facts.rs",
-        "actors/src/explain/patience.rs",
-        "actors/src/explain/text.rs",
-        "actors/src/explain/wait.rs",
-        "actors/src/containers/plan.rs",
-        "actors/src/containers/plan",
-        "actors/src/containers/backoff.rs",
-        "actors/src/containers/image_backoff.rs",
-        "actors/src/container_manager/governor/state.rs",
-        "actors/src/containers/stop.rs",
-        "actors/src/containers/restart.rs",
-        "actors/src/containers/env.rs",
-        "actors/src/containers/env",
-        "actors/src/status",
-        "actors/src/probes/step.rs",
-        "actors/src/probes/settings.rs",
-        "actors/src/housekeeping/garbage/plan.rs",
-        "actors/src/housekeeping/plan.rs",
-        "actors/src/image_gc/plan.rs",
-        "actors/src/codec.rs",
-        "actors/src/recorder/file.rs",
-        "actors/src/recorder/note.rs",
-        "actors/src/recorder/planned.rs",
-        "actors/src/replay.rs",
-        "actors/src/replay",
-        "actors/src/recorder/ring.rs",
-        "actors/src/observer/diff.rs",
-        "actors/src/pod_manager.rs",
-        "actors/src/admission.rs",
-        "actors/src/text.rs",
-        "actors/src/time.rs",
-        "actors/src/ids.rs",
-        "src/adapters/cri/access.rs",
-        "src/adapters/cri/config",
-        "src/adapters/cri/config.rs",
-        "src/adapters/cri/credentials",
-        "src/adapters/cri/image_name.rs",
-        "src/adapters/cri/layout.rs",
-        "src/adapters/cri/read.rs",
-        "src/adapters/log/names.rs",
-        "src/adapters/log/printer.rs",
-        "src/agent/admin/logs/choice.rs",
-        "src/adapters/simulated/behaviour.rs",
-        "src/adapters/simulated/behaviour",
-        "src/adapters/simulated/draw.rs",
-        "src/adapters/simulated/table.rs",
-        "src/adapters/simulated/table",
-    ];
-    let files: Vec<PathBuf> = cores
-        .iter()
-        .flat_map(|core| if core.ends_with(".rs") { vec![root().join(core)] } else { sources(core) })
-        .collect();
-    for file in &files {
-        assert!(file.exists(), "{} moved: mend this list", file.display());
-    }
-    let impure =
-        ["actix", "tokio", "tracing", "Instant::now", "SystemTime", "dyn Clock", "thread_rng", "async fn", ".await"];
-    forbid(&files, &impure, "a core decides by its arguments alone");
-}
-
-#[test]
-fn only_the_binary_uses_anyhow() {
-    let library: Vec<PathBuf> = ["actors/src", "metrics/src", "src"]
-        .iter()
-        .flat_map(|folder| sources(folder))
-        .filter(|path| !path.ends_with("src/agent.rs"))
-        .collect();
-    forbid(&library, &["anyhow"], "a library says what failed by its own types");
 }
 
 #[test]
