@@ -1,5 +1,7 @@
 //! The rim: what implements the engine's ports with real I/O, each behind a cargo feature.
 
+#[cfg(any(feature = "cri", feature = "process"))]
+mod changed_pods;
 #[cfg(feature = "agent")]
 pub mod checkpoint;
 #[cfg(feature = "cri")]
@@ -12,8 +14,6 @@ pub mod manifest;
 mod mounts;
 #[cfg(feature = "agent")]
 pub mod network;
-#[cfg(any(feature = "cri", feature = "process"))]
-mod news;
 #[cfg(feature = "process")]
 pub mod process;
 /// How the adapters write what they must find again. No part of the API.

@@ -9,7 +9,7 @@
 //! `rotation` keeps them small, `reader` reads them as the one log that they are.
 
 #[cfg(feature = "agent")]
-mod names;
+mod file_names;
 #[cfg(feature = "agent")]
 mod printer;
 #[cfg(feature = "agent")]

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Pod;
 use podwright_actors::config::validate::{self, Problem};
 use podwright_actors::text::plain;
 
-pub use tree::Place;
+pub use tree::Position;
 
-use tree::{Node, Value};
+use tree::{Value, YamlNode};
 
 /// The largest manifest that is read (upstream `maxConfigLength`, 1.36).
 pub const MAX_BYTES: usize = 10 << 20;
@@ -37,7 +37,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub struct Fault {
     /// Where, if the parser can tell.
-    pub at: Option<Place>,
+    pub at: Option<Position>,
     /// The name of the pod, if it has one.
     pub pod: Option<String>,
     /// What is wrong with which field, and what to do.
@@ -61,7 +61,7 @@ impl fmt::Display for Fault {
 /// A pod is used only if it has no field that the API does not know, no value of a wrong type, and passes
 /// [`validate`](validate::validate) and [`validate_static`](validate::validate_static).
 pub fn read(bytes: &[u8]) -> Manifest {
-    let mut reader = Reader::default();
+    let mut reader = ManifestBuilder::default();
     if bytes.len() > MAX_BYTES {
         reader.refuse(None, format!("has {} bytes: split it into manifests of at most 10 MiB", bytes.len()));
         return reader.finish();
@@ -69,15 +69,15 @@ pub fn read(bytes: &[u8]) -> Manifest {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
-            let at = Place::behind(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]));
+            let at = Position::behind(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]));
             reader.refuse(Some(at), "not valid UTF-8: save it in that encoding".into());
             return reader.finish();
         }
     };
-    match serde_saphyr::from_multiple_with_options::<Node>(text, options()) {
+    match serde_saphyr::from_multiple_with_options::<YamlNode>(text, options()) {
         Err(error) => {
             let error = error.without_snippet();
-            reader.refuse(error.location().and_then(Place::of), brief(error));
+            reader.refuse(error.location().and_then(Position::of), brief(error));
         }
         Ok(documents) if documents.is_empty() => {
             reader.refuse(None, "holds no pod: write one, or remove the manifest to stop its pods".into());
@@ -115,29 +115,29 @@ fn brief(error: &serde_saphyr::Error) -> String {
 
 /// What was read so far.
 #[derive(Debug, Default)]
-struct Reader {
+struct ManifestBuilder {
     manifest: Manifest,
     /// How many faults there are beyond those that are told.
-    untold: usize,
+    unreported: usize,
 }
 
-impl Reader {
+impl ManifestBuilder {
     fn finish(mut self) -> Manifest {
-        if self.untold > 0 {
-            let message = format!("and {} faults more: mend these first", self.untold);
+        if self.unreported > 0 {
+            let message = format!("and {} faults more: mend these first", self.unreported);
             self.manifest.faults.push(Fault { at: None, pod: None, message });
         }
         self.manifest
     }
 
-    fn refuse(&mut self, at: Option<Place>, message: String) {
+    fn refuse(&mut self, at: Option<Position>, message: String) {
         self.add(|| Fault { at, pod: None, message });
     }
 
     /// One fault more, made only if it is told: to find the place of each in a long text takes long.
     fn add(&mut self, fault: impl FnOnce() -> Fault) {
         if self.manifest.faults.len() >= MAX_FAULTS {
-            self.untold += 1;
+            self.unreported += 1;
             return;
         }
         let Fault { at, pod, message } = fault();
@@ -146,7 +146,7 @@ impl Reader {
         self.manifest.faults.push(Fault { at, pod, message });
     }
 
-    fn document(&mut self, document: &Node) {
+    fn document(&mut self, document: &YamlNode) {
         let Value::Map(entries) = &document.value else {
             return self.refuse(document.at, "is not an object: start with apiVersion: v1 and kind: Pod".into());
         };
@@ -179,7 +179,7 @@ impl Reader {
     }
 
     /// An item of a list. In a `PodList` items need not say what they are.
-    fn item(&mut self, item: &Node) {
+    fn item(&mut self, item: &YamlNode) {
         let kind = item.field("kind").and_then(|entry| entry.node.text()).unwrap_or("Pod");
         if !matches!(item.value, Value::Map(_)) || kind != "Pod" {
             return self.refuse(item.at, format!("an item of kind {kind:?} cannot run here: list only pods"));
@@ -187,15 +187,15 @@ impl Reader {
         self.pod(item);
     }
 
-    fn pod(&mut self, node: &Node) {
+    fn pod(&mut self, node: &YamlNode) {
         let name =
             node.field("metadata").and_then(|entry| entry.node.field("name")).and_then(|entry| entry.node.text());
         let fault = |at, message| Fault { at, pod: name.map(str::to_owned), message };
         let pod = match typed::typed::<Pod>(node) {
             Ok(pod) => pod,
-            Err(misfits) => {
-                let said = |misfit: typed::Misfit| fault(misfit.at, format!("{}: {}", misfit.path, misfit.message));
-                return misfits.into_iter().for_each(|misfit| self.add(|| said(misfit)));
+            Err(faults) => {
+                let said = |found: typed::TypeFault| fault(found.at, format!("{}: {}", found.path, found.message));
+                return faults.into_iter().for_each(|found| self.add(|| said(found)));
             }
         };
         let mut problems = validate::validate(&pod);

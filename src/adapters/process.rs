@@ -38,17 +38,17 @@
 //! **Network.** All pods share the node's.
 
 mod cgroup;
+mod container;
 mod create;
-mod entry;
 mod exec;
 mod files;
-mod inner;
 mod load;
 mod procfs;
 #[doc(hidden)]
 pub mod record;
 mod rootfs;
 mod runtime;
+mod shared;
 mod shim;
 mod start;
 mod stop;

@@ -5,7 +5,7 @@
 //! problem (W27). Nothing a place holds affects the other places.
 
 mod files;
-mod place;
+mod manifest_cache;
 mod scan;
 mod url;
 mod watch;
@@ -94,13 +94,13 @@ impl FromStr for Origin {
 
 /// Lets news through: what differs from what was said before.
 #[derive(Debug, Default)]
-struct Outlet {
+struct ChangeFilter {
     last: Option<SourceUpdate>,
 }
 
-impl Outlet {
+impl ChangeFilter {
     /// What is said, if it is news.
-    fn news(&mut self, said: SourceUpdate) -> Option<SourceUpdate> {
+    fn if_changed(&mut self, said: SourceUpdate) -> Option<SourceUpdate> {
         let same = |last: &SourceUpdate| match (last, &said) {
             (SourceUpdate::Set(last), SourceUpdate::Set(set)) => {
                 last.problems == set.problems

@@ -20,13 +20,10 @@
 //! The directory also says that the pod is this agent's: logs that are kept apart may lie among those of others, and are
 //! touched only as long as their pod has one. So it is made before them and removed after them.
 
+mod calls;
 mod empty_dir;
-mod group;
-mod host_path;
-mod locks;
-mod logs;
+mod fs_group;
 mod payload;
-mod progress;
 mod remove;
 mod volume;
 
@@ -47,10 +44,8 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
 use super::POD_DIR;
+use calls::{CallProgress, PodLocks, Progress};
 use empty_dir::Memory;
-use locks::Locks;
-pub use logs::PodLogs;
-use progress::{Progress, Step};
 
 /// Others may go through to a path that they know, and see nothing on the way.
 const PASSABLE: u32 = 0o751;
@@ -60,8 +55,17 @@ const PASSABLE: u32 = 0o751;
 pub struct FileStorage {
     disk: Arc<Disk>,
     /// Calls for one pod run one after another, also when the caller of one has gone: what it began ends first.
-    locks: Locks,
+    locks: PodLocks,
     progress: Progress,
+}
+
+/// Where pods log when their logs are not in their own directories, in the layout of a kubelet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLogs {
+    /// The directory with one log directory `NAMESPACE_NAME_UID` per pod.
+    pub pods: PathBuf,
+    /// The directory with one link `NAME_NAMESPACE_CONTAINER-ID.log` per log.
+    pub links: PathBuf,
 }
 
 #[derive(Clone, Debug)]
@@ -87,7 +91,7 @@ impl FileStorage {
                 allocatable,
                 memory: Memory::default(),
             }),
-            locks: Locks::default(),
+            locks: PodLocks::default(),
             progress: Progress::default(),
         }
     }
@@ -132,7 +136,7 @@ impl FileStorage {
     fn run<'a, T: Send + 'static>(
         &'a self,
         uid: &'a PodUid,
-        work: impl FnOnce(&Disk, &Path, &Step) -> Result<T, StorageError> + Send + 'a + 'static,
+        work: impl FnOnce(&Disk, &Path, &CallProgress) -> Result<T, StorageError> + Send + 'a + 'static,
     ) -> BoxFuture<'a, Result<T, StorageError>> {
         let disk = self.disk.clone();
         async move {
@@ -170,7 +174,7 @@ impl PodStorage for FileStorage {
             step.at(dir);
             remove::empty_volumes(dir)?;
             // As long as its directory is there they are known to be ours.
-            disk.logs.as_ref().map_or(Ok(()), |logs| logs.remove(&of))?;
+            disk.logs.as_ref().map_or(Ok(()), |logs| remove::logs(logs, &of))?;
             remove::pod(dir)
         })
     }
@@ -208,7 +212,7 @@ impl Disk {
         Ok(self.pods.join(component(&uid.to_string())?))
     }
 
-    fn set_up(&self, dir: &Path, pod: &PodObject, step: &Step) -> Result<VolumeMounts, StorageError> {
+    fn set_up(&self, dir: &Path, pod: &PodObject, step: &CallProgress) -> Result<VolumeMounts, StorageError> {
         make_dir(&self.pods, PASSABLE)?;
         make_dir(dir, if !self.mounted && names_a_user(pod) { PASSABLE } else { POD_DIR })?;
         make_dir(&dir.join("volumes"), PASSABLE)?;

@@ -12,7 +12,7 @@ use super::client::Client;
 use super::config::labels;
 use super::inner::Inner;
 use super::v1;
-use crate::adapters::news::News;
+use crate::adapters::changed_pods::ChangedPods;
 
 /// How long until the runtime is asked again, at first and at the most: whoever needs it now finds out by his own calls.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub(super) struct Events {
     /// What was read of the runtime before is forgotten when another may answer.
     pub(super) inner: Arc<Inner>,
     pub(super) name: RuntimeName,
-    pub(super) news: Arc<News>,
+    pub(super) news: Arc<ChangedPods>,
     /// Whether the present stream brings every event, and has shown that it brings some: there are runtimes that open one and
     /// stay silent.
     pub(super) flowing: Arc<AtomicBool>,

@@ -35,8 +35,8 @@ use super::registry_config::RegistryConfig;
 use super::stop::Stops;
 use super::users::Users;
 use super::{CriConfig, OpenError, files, read, v1};
+use crate::adapters::changed_pods::ChangedPods;
 use crate::adapters::log::{OpenLog, WritesLogs};
-use crate::adapters::news::News;
 
 /// How much of a command's output is kept ([`ExecOutput`]).
 const MAX_OUTPUT: usize = 10 << 10;
@@ -51,7 +51,7 @@ pub struct CriRuntime {
     containers: Flights<(SandboxId, ContainerName), Made>,
     stops: Stops,
     images: Images,
-    news: Arc<News>,
+    news: Arc<ChangedPods>,
     flowing: Arc<AtomicBool>,
     conditions: Arc<Conditions>,
     _tasks: [AbortOnDropHandle<()>; 2],
@@ -95,7 +95,7 @@ impl CriRuntime {
             // What is wrong with it is told now and not at the first pull.
             handle.spawn_blocking(move || node.look());
         }
-        let (news, flowing) = (Arc::new(News::default()), Arc::new(AtomicBool::new(false)));
+        let (news, flowing) = (Arc::new(ChangedPods::default()), Arc::new(AtomicBool::new(false)));
         let events = Events {
             client: client.clone(),
             inner: Arc::clone(&inner),

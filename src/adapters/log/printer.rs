@@ -14,7 +14,7 @@ const HELD: usize = 64 << 10;
 
 /// What is to be printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct PrintOptions {
     /// Only lines that were begun then or later.
     pub(super) since: Option<Timestamp>,
     /// Each with its time before it.
@@ -26,7 +26,7 @@ pub(super) struct Wish {
 /// Prints lines.
 #[derive(Debug, Default)]
 pub(super) struct Printer {
-    wish: Wish,
+    options: PrintOptions,
     /// A record whose end was not read yet.
     record: Vec<u8>,
     /// What the bytes up to the next end of a record are.
@@ -55,8 +55,8 @@ struct Line {
 }
 
 impl Printer {
-    pub(super) fn new(wish: Wish) -> Self {
-        Printer { wish, ..Printer::default() }
+    pub(super) fn new(options: PrintOptions) -> Self {
+        Printer { options, ..Printer::default() }
     }
 
     /// Takes more of the log, and appends what is to be printed.
@@ -135,8 +135,8 @@ impl Printer {
     }
 
     fn begin(&mut self, time: &[u8], stream: &'static str, out: &mut Vec<u8>) -> Line {
-        let printed = self.wish.skip == 0 && self.is_late_enough(time);
-        if printed && self.wish.timestamps {
+        let printed = self.options.skip == 0 && self.is_late_enough(time);
+        if printed && self.options.timestamps {
             out.extend_from_slice(time);
             out.push(b' ');
         }
@@ -146,12 +146,12 @@ impl Printer {
     }
 
     fn is_late_enough(&mut self, time: &[u8]) -> bool {
-        let Some(since) = self.wish.since else { return true };
+        let Some(since) = self.options.since else { return true };
         let time = std::str::from_utf8(time).ok().and_then(|time| time.parse::<Timestamp>().ok());
         let late = time.is_some_and(|time| time >= since);
         if late {
             // What comes after it is later still.
-            self.wish.since = None;
+            self.options.since = None;
         }
         late
     }
@@ -160,7 +160,7 @@ impl Printer {
         if self.line.take().is_some_and(|line| line.printed) {
             out.push(b'\n');
         }
-        self.wish.skip = self.wish.skip.saturating_sub(1);
+        self.options.skip = self.options.skip.saturating_sub(1);
         let held = std::mem::take(&mut self.held);
         for record in held.split(|byte| *byte == b'\n') {
             self.parsed(record, out);
@@ -189,16 +189,16 @@ mod tests {
     use super::*;
 
     /// What is printed of a log, however it is read.
-    fn printed(wish: Wish, log: &[u8]) -> String {
-        let whole = in_chunks(wish, log, log.len().max(1));
+    fn printed(options: PrintOptions, log: &[u8]) -> String {
+        let whole = in_chunks(options, log, log.len().max(1));
         for size in [1, 7, 4096] {
-            assert_eq!(in_chunks(wish, log, size), whole, "in chunks of {size}");
+            assert_eq!(in_chunks(options, log, size), whole, "in chunks of {size}");
         }
         String::from_utf8(whole).unwrap()
     }
 
-    fn in_chunks(wish: Wish, log: &[u8], size: usize) -> Vec<u8> {
-        let (mut printer, mut out) = (Printer::new(wish), Vec::new());
+    fn in_chunks(options: PrintOptions, log: &[u8], size: usize) -> Vec<u8> {
+        let (mut printer, mut out) = (Printer::new(options), Vec::new());
         log.chunks(size).for_each(|chunk| printer.feed(chunk, &mut out));
         printer.finish(&mut out);
         out
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn pieces_are_joined_and_other_records_left_out() {
-        let all = Wish::default();
+        let all = PrintOptions::default();
         let rows: [(&[&str], &str); 7] = [
             (&["stdout F a", "stderr F b", "stdout F "], "a\nb\n\n"),
             (&["stdout P a", "stdout P b", "stdout F c"], "abc\n"),
@@ -232,28 +232,34 @@ mod tests {
     fn lines_are_chosen_by_time_and_number_and_shown_with_their_time() {
         let log = log(&["stdout F a", "stdout P b", "stdout F c", "stderr F d"]);
         let at = |text: &str| Some(text.parse().unwrap());
-        for (wish, text) in [
-            (Wish { since: at("2026-01-01T00:00:01Z"), ..Wish::default() }, "bc\nd\n"),
+        for (options, text) in [
+            (PrintOptions { since: at("2026-01-01T00:00:01Z"), ..PrintOptions::default() }, "bc\nd\n"),
             // A line is as old as its beginning.
-            (Wish { since: at("2026-01-01T00:00:02Z"), ..Wish::default() }, "d\n"),
-            (Wish { since: at("2027-01-01T00:00:00Z"), ..Wish::default() }, ""),
-            (Wish { skip: 1, ..Wish::default() }, "bc\nd\n"),
-            (Wish { skip: 2, ..Wish::default() }, "d\n"),
-            (Wish { skip: 9, ..Wish::default() }, ""),
-            (Wish { skip: 1, timestamps: true, since: None }, "2026-01-01T00:00:01.5Z bc\n2026-01-01T00:00:03.5Z d\n"),
+            (PrintOptions { since: at("2026-01-01T00:00:02Z"), ..PrintOptions::default() }, "d\n"),
+            (PrintOptions { since: at("2027-01-01T00:00:00Z"), ..PrintOptions::default() }, ""),
+            (PrintOptions { skip: 1, ..PrintOptions::default() }, "bc\nd\n"),
+            (PrintOptions { skip: 2, ..PrintOptions::default() }, "d\n"),
+            (PrintOptions { skip: 9, ..PrintOptions::default() }, ""),
+            (
+                PrintOptions { skip: 1, timestamps: true, since: None },
+                "2026-01-01T00:00:01.5Z bc\n2026-01-01T00:00:03.5Z d\n",
+            ),
         ] {
-            assert_eq!(printed(wish, &log), text, "{wish:?}");
+            assert_eq!(printed(options, &log), text, "{options:?}");
         }
         let local = b"2026-01-01T02:00:00+02:00 stdout F a\n";
-        assert_eq!(printed(Wish { since: at("2026-01-01T00:00:00Z"), ..Wish::default() }, local), "a\n");
+        assert_eq!(
+            printed(PrintOptions { since: at("2026-01-01T00:00:00Z"), ..PrintOptions::default() }, local),
+            "a\n"
+        );
     }
 
     #[test]
     fn a_record_without_end_is_handled_in_parts_and_keeps_little_memory() {
         let long = "x".repeat(5 * LONGEST + 17);
         let log = format!("T stdout F {long}\nT stdout P {long}\nT stderr F b\nT stdout F c\n");
-        assert_eq!(printed(Wish::default(), log.as_bytes()), format!("{long}\n{long}c\nb\n"));
-        let (mut printer, mut out) = (Printer::new(Wish::default()), Vec::new());
+        assert_eq!(printed(PrintOptions::default(), log.as_bytes()), format!("{long}\n{long}c\nb\n"));
+        let (mut printer, mut out) = (Printer::new(PrintOptions::default()), Vec::new());
         for junk in [&b"T stdout P "[..], b""] {
             for _ in 0..100 {
                 printer.feed(junk, &mut out);
@@ -268,7 +274,7 @@ mod tests {
     fn a_line_that_does_not_end_holds_up_the_other_stream_only_so_long() {
         let other = format!("T stderr F {}\n", "z".repeat(1000)).repeat(200);
         let log = format!("T stdout P a\n{other}T stdout F b\n");
-        let text = printed(Wish::default(), log.as_bytes());
+        let text = printed(PrintOptions::default(), log.as_bytes());
         assert!(text.starts_with("a\nz") && text.ends_with("z\nb\n"));
         assert_eq!(text.lines().count(), 202);
     }

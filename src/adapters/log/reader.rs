@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use rustix::fs::OFlags;
 
-use super::names::{self, Rotated};
-use super::printer::{Printer, Wish};
+use super::file_names::{self, RotatedFile};
+use super::printer::{PrintOptions, Printer};
 use super::rotation::list;
 
 /// Bytes that are read at a time.
@@ -22,7 +22,7 @@ const TRIES: usize = 10;
 
 /// What is wanted of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ask {
+pub struct ReadOptions {
     /// Only the last so many lines.
     pub tail: Option<u64>,
     /// Only lines that were begun then or later.
@@ -36,12 +36,12 @@ pub struct Reader {
     dir: PathBuf,
     current: String,
     printer: Printer,
-    place: Place,
+    position: Position,
     buffer: Vec<u8>,
 }
 
 /// Where it is read.
-enum Place {
+enum Position {
     /// What was moved away then.
     Rotated(DateTime, Box<dyn Read + Send>),
     /// What is, or was when it was opened, the newest file.
@@ -56,7 +56,7 @@ enum Place {
 
 /// What a look brought.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum LogRead {
     /// Text, which may be empty.
     Text(Vec<u8>),
     /// All that was written so far was read.
@@ -68,17 +68,17 @@ impl Reader {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is none; whatever else the system says.
-    pub fn open(dir: PathBuf, run: u32, ask: Ask) -> io::Result<Self> {
+    pub fn open(dir: PathBuf, run: u32, options: ReadOptions) -> io::Result<Self> {
         let mut reader = Reader {
-            current: names::current(run),
+            current: file_names::current(run),
             dir,
             printer: Printer::default(),
-            place: Place::Rotated(DateTime::MIN, Box::new(io::empty())),
+            position: Position::Rotated(DateTime::MIN, Box::new(io::empty())),
             buffer: vec![0; CHUNK],
         };
         let (older, after, file) = reader.newest()?;
         let mut skip = 0;
-        let first = match (ask.tail, ask.since) {
+        let first = match (options.tail, options.since) {
             (Some(lines), _) => {
                 let (first, excess) = reader.last_lines(&older, &file, lines)?;
                 skip = excess;
@@ -87,23 +87,23 @@ impl Reader {
             (None, Some(since)) => older.iter().position(|old| reader.written_since(old, since)).unwrap_or(older.len()),
             (None, None) => 0,
         };
-        reader.printer = Printer::new(Wish { since: ask.since, timestamps: ask.timestamps, skip });
-        reader.place = match older.get(first) {
-            Some(old) => Place::Rotated(old.at, reader.rotated(old.at)?),
-            None => Place::Current { file, after, left: false },
+        reader.printer = Printer::new(PrintOptions { since: options.since, timestamps: options.timestamps, skip });
+        reader.position = match older.get(first) {
+            Some(old) => Position::Rotated(old.at, reader.rotated(old.at)?),
+            None => Position::Current { file, after, left: false },
         };
         Ok(reader)
     }
 
-    /// Reads on. After [`Next::End`] there may be more later.
+    /// Reads on. After [`LogRead::End`] there may be more later.
     ///
     /// # Errors
     /// The system's.
-    pub fn read(&mut self) -> io::Result<Next> {
+    pub fn read(&mut self) -> io::Result<LogRead> {
         loop {
-            let read = match &mut self.place {
-                Place::Rotated(_, source) => source.read(&mut self.buffer),
-                Place::Current { file, .. } => file.read(&mut self.buffer),
+            let read = match &mut self.position {
+                Position::Rotated(_, source) => source.read(&mut self.buffer),
+                Position::Current { file, .. } => file.read(&mut self.buffer),
             };
             let count = match read {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -112,10 +112,10 @@ impl Reader {
             if count > 0 {
                 let mut text = Vec::new();
                 self.printer.feed(&self.buffer[..count], &mut text);
-                return Ok(Next::Text(text));
+                return Ok(LogRead::Text(text));
             }
             if !self.go_on()? {
-                return Ok(Next::End);
+                return Ok(LogRead::End);
             }
         }
     }
@@ -129,9 +129,9 @@ impl Reader {
 
     /// At the end of a file: opens the one after it. False if there is none.
     fn go_on(&mut self) -> io::Result<bool> {
-        let at = match &mut self.place {
-            Place::Rotated(at, _) => *at,
-            Place::Current { file, after, left } => {
+        let at = match &mut self.position {
+            Position::Rotated(at, _) => *at,
+            Position::Current { file, after, left } => {
                 let path = self.dir.join(&self.current);
                 let ours = file.metadata()?;
                 match path.symlink_metadata() {
@@ -144,7 +144,7 @@ impl Reader {
                     *left = true;
                     return Ok(false);
                 }
-                let older = names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str));
+                let older = file_names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str));
                 match older.iter().find(|old| Some(old.at) > *after) {
                     // This is what it is called now.
                     Some(old) => old.at,
@@ -154,14 +154,14 @@ impl Reader {
         };
         for _ in 0..TRIES {
             let (older, after, file) = self.newest()?;
-            self.place = match older.iter().find(|old| old.at > at) {
+            self.position = match older.iter().find(|old| old.at > at) {
                 Some(old) => match self.rotated(old.at) {
-                    Ok(source) => Place::Rotated(old.at, source),
+                    Ok(source) => Position::Rotated(old.at, source),
                     // It was compressed or removed this instant.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 },
-                None => Place::Current { file, after, left: false },
+                None => Position::Current { file, after, left: false },
             };
             return Ok(true);
         }
@@ -170,9 +170,10 @@ impl Reader {
 
     /// The files that were moved away, the time of the last of them, and the one that is written to: none was moved between
     /// the looks. A log that is being moved away, and that nobody writes to yet, is the newest of the others.
-    fn newest(&self) -> io::Result<(Vec<Rotated>, Option<DateTime>, File)> {
+    fn newest(&self) -> io::Result<(Vec<RotatedFile>, Option<DateTime>, File)> {
         let path = self.dir.join(&self.current);
-        let older = || Ok::<_, io::Error>(names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str)));
+        let older =
+            || Ok::<_, io::Error>(file_names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str)));
         let mut before = older()?;
         let mut missing = io::Error::from(ErrorKind::NotFound);
         for _ in 0..TRIES {
@@ -200,7 +201,7 @@ impl Reader {
 
     /// Opens a file that was moved away, compressed or not.
     fn rotated(&self, at: DateTime) -> io::Result<Box<dyn Read + Send>> {
-        let name = |compressed| self.dir.join(Rotated { at, compressed }.name(&self.current));
+        let name = |compressed| self.dir.join(RotatedFile { at, compressed }.name(&self.current));
         match open(&name(false)) {
             Ok(file) => Ok(Box::new(file)),
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -210,13 +211,13 @@ impl Reader {
         }
     }
 
-    fn written_since(&self, old: &Rotated, since: Timestamp) -> bool {
+    fn written_since(&self, old: &RotatedFile, since: Timestamp) -> bool {
         let modified = self.dir.join(old.name(&self.current)).metadata().and_then(|meta| meta.modified());
         modified.map_or(true, |modified| modified >= SystemTime::from(since))
     }
 
     /// In which file the last `lines` lines begin, and how many lines of it are before them.
-    fn last_lines(&self, older: &[Rotated], mut newest: &File, lines: u64) -> io::Result<(usize, u64)> {
+    fn last_lines(&self, older: &[RotatedFile], mut newest: &File, lines: u64) -> io::Result<(usize, u64)> {
         let mut count = count_lines(newest)?;
         newest.rewind()?;
         let mut first = older.len();

@@ -23,10 +23,10 @@ use podwright_actors::ports::RuntimeError;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
-use super::names::{self, Piece};
+use super::file_names::{self, LogFile};
 use super::{OpenLog, WritesLogs};
 
-/// How often logs are looked at (upstream `containerLogMonitorInterval`).
+/// How often logs are inspection at (upstream `containerLogMonitorInterval`).
 const INTERVAL: Duration = Duration::from_secs(10);
 /// How long a container may take to go on in a new file.
 const REOPENED_WITHIN: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub struct Limits {
 
 /// What to do with the files of one log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct RotationPlan {
     /// Files to remove.
     pub(super) remove: Vec<String>,
     /// Files to compress, and what they are called then.
@@ -55,14 +55,14 @@ pub(super) struct Plan {
 
 /// Decides by the names of the files in a directory. Without a time nothing is rotated, and only what an earlier agent did not
 /// finish is removed. Two files never get the same name, and a clock that went back does not change their order.
-pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Option<DateTime>) -> Plan {
-    let rotated = names::rotated(current, files.iter().map(String::as_str));
-    let mut plan = Plan::default();
+pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Option<DateTime>) -> RotationPlan {
+    let rotated = file_names::rotated(current, files.iter().map(String::as_str));
+    let mut plan = RotationPlan::default();
     for file in files {
-        let leftover = match names::piece(current, file) {
-            Some(Piece::Temporary) => true,
-            Some(Piece::Rotated(found)) => !rotated.contains(&found),
-            Some(Piece::Current) | None => false,
+        let leftover = match file_names::log_file(current, file) {
+            Some(LogFile::Temporary) => true,
+            Some(LogFile::Rotated(found)) => !rotated.contains(&found),
+            Some(LogFile::Current) | None => false,
         };
         if leftover {
             plan.remove.push(file.clone());
@@ -74,12 +74,12 @@ pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Optio
     let (old, kept) = rotated.split_at(excess);
     plan.remove.extend(old.iter().map(|rotated| rotated.name(current)));
     for rotated in kept.iter().filter(|rotated| !rotated.compressed) {
-        let compressed = names::Rotated { compressed: true, ..rotated.clone() };
+        let compressed = file_names::RotatedFile { compressed: true, ..rotated.clone() };
         plan.compress.push((rotated.name(current), compressed.name(current)));
     }
     let after = rotated.last().and_then(|last| last.at.checked_add(1.second()).ok());
     let at = after.map_or(now, |after| after.max(now));
-    plan.rotate = Some(names::Rotated { at, compressed: false }.name(current));
+    plan.rotate = Some(file_names::RotatedFile { at, compressed: false }.name(current));
     plan
 }
 
@@ -129,20 +129,20 @@ impl RotateError {
 }
 
 /// Which file, and in what way.
-type Failing = (PathBuf, Discriminant<RotateError>);
+type FailureKey = (PathBuf, Discriminant<RotateError>);
 
 /// Rotates the logs of a runtime's containers, one after the other.
 pub struct Rotator {
     logs: Arc<dyn WritesLogs>,
     limits: Limits,
     /// What went wrong in the last round, and what was told of it.
-    failing: HashMap<Failing, Option<String>>,
+    failing: HashMap<FailureKey, Option<String>>,
     /// The next round is the first of this agent.
     first: bool,
 }
 
 impl Rotator {
-    /// None was looked at yet.
+    /// None was inspection at yet.
     pub fn new(logs: Arc<dyn WritesLogs>, limits: Limits) -> Self {
         Rotator { logs, limits, failing: HashMap::new(), first: true }
     }
@@ -160,12 +160,12 @@ impl Rotator {
                 Ok(logs) => logs,
                 Err(error) => {
                     // Whoever lists pods tells of a runtime that is away.
-                    tracing::debug!(%error, "logs were not looked at");
+                    tracing::debug!(%error, "logs were not inspection at");
                     continue;
                 }
             };
             let errors = self.round(&logs).await;
-            for error in self.news(errors) {
+            for error in self.unreported(errors) {
                 tracing::warn!(error, "log was not rotated; it is tried again");
             }
         }
@@ -189,7 +189,7 @@ impl Rotator {
 
     /// What of a round's errors to tell, once. A container that does not go on may have ended in that very moment: that
     /// is worth a word if it is still there in the next round.
-    pub(super) fn news(&mut self, errors: Vec<RotateError>) -> Vec<String> {
+    pub(super) fn unreported(&mut self, errors: Vec<RotateError>) -> Vec<String> {
         let before = std::mem::take(&mut self.failing);
         let mut news = Vec::new();
         for error in errors {
@@ -210,13 +210,13 @@ impl Rotator {
     /// What goes wrong with older files stands in nobody's way; it goes to `errors`.
     async fn one(&self, log: &OpenLog, tidy: bool, errors: &mut Vec<RotateError>) -> Result<(), RotateError> {
         let (path, limits) = (log.path.clone(), self.limits);
-        let looked = tokio::task::spawn_blocking(move || look(&path, limits, tidy)).await;
-        let looked = looked.unwrap_or_else(|error| Err(failed(&log.path)(io::Error::other(error))))?;
-        let moved = match looked {
-            Looked::Fine => return Ok(()),
+        let inspection = tokio::task::spawn_blocking(move || inspect(&path, limits, tidy)).await;
+        let inspection = inspection.unwrap_or_else(|error| Err(failed(&log.path)(io::Error::other(error))))?;
+        let moved = match inspection {
+            Inspection::Fine => return Ok(()),
             // An earlier agent went down after it had moved the log away.
-            Looked::Missing => None,
-            Looked::Moved { to, failed } => {
+            Inspection::Missing => None,
+            Inspection::Moved { to, failed } => {
                 errors.extend(failed);
                 Some(to)
             }
@@ -247,7 +247,7 @@ impl Rotator {
 }
 
 /// What a look at a log came to.
-enum Looked {
+enum Inspection {
     /// Nothing is to be done.
     Fine,
     /// It is not there.
@@ -266,18 +266,18 @@ fn is_small(path: &Path, limits: Limits) -> bool {
 }
 
 /// Looks at a log, and moves it away if it is full. Blocks.
-fn look(path: &Path, limits: Limits, tidy: bool) -> Result<Looked, RotateError> {
+fn inspect(path: &Path, limits: Limits, tidy: bool) -> Result<Inspection, RotateError> {
     let size = match fs::symlink_metadata(path) {
         Ok(meta) => meta.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Looked::Missing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Inspection::Missing),
         Err(error) => return Err(failed(path)(error)),
     };
     let full = size > limits.max_size;
     let (Some(dir), Some(current)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-        return Ok(Looked::Fine);
+        return Ok(Inspection::Fine);
     };
     if !full && !tidy {
-        return Ok(Looked::Fine);
+        return Ok(Inspection::Fine);
     }
     let files = list(dir).map_err(failed(dir))?;
     let now = full.then(|| Timestamp::now().to_zoned(TimeZone::UTC).datetime());
@@ -296,10 +296,10 @@ fn look(path: &Path, limits: Limits, tidy: bool) -> Result<Looked, RotateError> 
         failures.extend(compress(&file, &dir.join(to)).err().map(failed(&file)));
     }
     match plan.rotate.map(|name| dir.join(name)) {
-        None => failures.into_iter().next().map_or(Ok(Looked::Fine), Err),
+        None => failures.into_iter().next().map_or(Ok(Inspection::Fine), Err),
         Some(to) => {
             renameat_with(CWD, path, CWD, &to, RenameFlags::NOREPLACE).map_err(|error| failed(path)(error.into()))?;
-            Ok(Looked::Moved { to, failed: failures })
+            Ok(Inspection::Moved { to, failed: failures })
         }
     }
 }
@@ -313,7 +313,7 @@ pub(super) fn list(dir: &Path) -> io::Result<Vec<String>> {
 /// Writes what a file holds compressed, for whom could read the file, and removes it.
 fn compress(file: &Path, to: &Path) -> io::Result<()> {
     let name = to.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let temporary = to.with_file_name(names::temporary(name));
+    let temporary = to.with_file_name(file_names::temporary(name));
     let written = write_compressed(file, &temporary);
     if let Err(error) = written {
         // It would only take the room that is missing.

@@ -7,35 +7,35 @@ use serde_saphyr::{Location, Spanned};
 
 /// Line and column, both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: u64,
     /// The column, in characters.
     pub column: u64,
 }
 
-impl Place {
+impl Position {
     /// `None` for a place the parser does not know.
-    pub(super) fn of(location: Location) -> Option<Place> {
-        (location.line() > 0).then(|| Place { line: location.line(), column: location.column() })
+    pub(super) fn of(location: Location) -> Option<Position> {
+        (location.line() > 0).then(|| Position { line: location.line(), column: location.column() })
     }
 
     /// The place that follows a text.
-    pub(super) fn behind(text: &str) -> Place {
+    pub(super) fn behind(text: &str) -> Position {
         let last = text.rsplit('\n').next().unwrap_or_default();
-        Place { line: 1 + text.matches('\n').count() as u64, column: 1 + last.chars().count() as u64 }
+        Position { line: 1 + text.matches('\n').count() as u64, column: 1 + last.chars().count() as u64 }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) at: Option<Place>,
+pub(super) struct YamlNode {
+    pub(super) at: Option<Position>,
     pub(super) value: Value,
 }
 
@@ -47,21 +47,21 @@ pub(super) enum Value {
     Uint(u64),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<MapEntry>),
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct MapEntry {
     pub(super) key: String,
     /// Of the key.
-    pub(super) at: Option<Place>,
-    pub(super) node: Node,
+    pub(super) at: Option<Position>,
+    pub(super) node: YamlNode,
 }
 
-impl Node {
+impl YamlNode {
     /// The value of a field, if this is a map that has it.
-    pub(super) fn field(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn field(&self, key: &str) -> Option<&MapEntry> {
         match &self.value {
             Value::Map(entries) => entries.iter().find(|entry| entry.key == key),
             _ => None,
@@ -78,7 +78,7 @@ impl Node {
 
     /// Where the field of a path such as `spec.containers[0].name` or `metadata.labels[KEY]` stands; as near to it as the
     /// document goes.
-    pub(super) fn locate(&self, path: &str) -> Option<Place> {
+    pub(super) fn locate(&self, path: &str) -> Option<Position> {
         let mut node = self;
         let mut at = self.at;
         for step in steps(path) {
@@ -123,10 +123,10 @@ fn steps(path: &str) -> impl Iterator<Item = Step<'_>> {
     })
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Value>::deserialize(deserializer)?;
-        Ok(Node { at: Place::of(spanned.referenced), value: spanned.value })
+        Ok(YamlNode { at: Position::of(spanned.referenced), value: spanned.value })
     }
 }
 
@@ -191,8 +191,8 @@ impl<'de> Visitor<'de> for Untyped {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Vec::new();
-        while let Some((key, node)) = entries.next_entry::<Spanned<String>, Node>()? {
-            map.push(Entry { key: key.value, at: Place::of(key.referenced), node });
+        while let Some((key, node)) = entries.next_entry::<Spanned<String>, YamlNode>()? {
+            map.push(MapEntry { key: key.value, at: Position::of(key.referenced), node });
         }
         Ok(Value::Map(map))
     }

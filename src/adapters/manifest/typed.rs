@@ -8,29 +8,29 @@ use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-use super::Place;
-use super::tree::{Entry, Node, Value};
+use super::Position;
+use super::tree::{MapEntry, Value, YamlNode};
 
 /// A value that does not fit its type.
 #[derive(Clone, Debug)]
-pub(super) struct Misfit {
-    pub(super) at: Option<Place>,
+pub(super) struct TypeFault {
+    pub(super) at: Option<Position>,
     pub(super) path: String,
     pub(super) message: String,
 }
 
 /// The value, or else everything in it that does not fit. Fields that the type does not have are collected; a value of the
 /// wrong type ends the search.
-pub(super) fn typed<T: DeserializeOwned>(node: &Node) -> Result<T, Vec<Misfit>> {
+pub(super) fn typed<T: DeserializeOwned>(node: &YamlNode) -> Result<T, Vec<TypeFault>> {
     let unknown = RefCell::new(Vec::new());
     let result = T::deserialize(Typed { node, path: Path::Root, unknown: &unknown, field: None });
-    let mut misfits = unknown.into_inner();
+    let mut faults = unknown.into_inner();
     match result {
-        Ok(value) if misfits.is_empty() => Ok(value),
-        Ok(_) => Err(misfits),
+        Ok(value) if faults.is_empty() => Ok(value),
+        Ok(_) => Err(faults),
         Err(error) => {
-            misfits.push(Misfit { at: error.at, path: error.path.unwrap_or_default(), message: error.message });
-            Err(misfits)
+            faults.push(TypeFault { at: error.at, path: error.path.unwrap_or_default(), message: error.message });
+            Err(faults)
         }
     }
 }
@@ -58,16 +58,16 @@ impl fmt::Display for Path<'_> {
 /// A field of a struct: the key as written and the names that the struct has.
 #[derive(Clone, Copy)]
 struct Field<'a> {
-    at: Option<Place>,
+    at: Option<Position>,
     known: &'static [&'static str],
     key: &'a str,
 }
 
 #[derive(Clone, Copy)]
 struct Typed<'a, 'p> {
-    node: &'a Node,
+    node: &'a YamlNode,
     path: Path<'p>,
-    unknown: &'p RefCell<Vec<Misfit>>,
+    unknown: &'p RefCell<Vec<TypeFault>>,
     field: Option<Field<'a>>,
 }
 
@@ -107,16 +107,16 @@ impl<'a> Typed<'a, '_> {
 
     fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
         let Value::List(items) = &self.node.value else { return Err(self.must_be("a list")) };
-        visitor.visit_seq(Items { of: &self, items, next: 0 }).map_err(|error| self.place(error))
+        visitor.visit_seq(ListItems { of: &self, items, next: 0 }).map_err(|error| self.place(error))
     }
 
     fn map<V: Visitor<'a>>(self, visitor: V, known: Option<&'static [&'static str]>) -> Result<V::Value, Located> {
         let Value::Map(entries) = &self.node.value else { return Err(self.must_be("a map of fields")) };
-        visitor.visit_map(Entries { of: &self, entries, known, value: None }).map_err(|error| self.place(error))
+        visitor.visit_map(MapEntries { of: &self, entries, known, value: None }).map_err(|error| self.place(error))
     }
 }
 
-fn describe(node: &Node) -> String {
+fn describe(node: &YamlNode) -> String {
     match &node.value {
         Value::Null => "empty".into(),
         Value::Bool(value) => format!("the truth value {value}"),
@@ -209,7 +209,7 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
         if let Some(field) = self.field {
             let message = unknown_field(field.key, field.known);
-            self.unknown.borrow_mut().push(Misfit { at: field.at, path: self.path.to_string(), message });
+            self.unknown.borrow_mut().push(TypeFault { at: field.at, path: self.path.to_string(), message });
         }
         visitor.visit_unit()
     }
@@ -235,13 +235,13 @@ pub(super) fn unknown_field(key: &str, known: &[&str]) -> String {
     }
 }
 
-struct Items<'a, 'p> {
+struct ListItems<'a, 'p> {
     of: &'p Typed<'a, 'p>,
-    items: &'a [Node],
+    items: &'a [YamlNode],
     next: usize,
 }
 
-impl<'a> SeqAccess<'a> for Items<'a, '_> {
+impl<'a> SeqAccess<'a> for ListItems<'a, '_> {
     type Error = Located;
 
     fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Located> {
@@ -252,14 +252,14 @@ impl<'a> SeqAccess<'a> for Items<'a, '_> {
     }
 }
 
-struct Entries<'a, 'p> {
+struct MapEntries<'a, 'p> {
     of: &'p Typed<'a, 'p>,
-    entries: &'a [Entry],
+    entries: &'a [MapEntry],
     known: Option<&'static [&'static str]>,
-    value: Option<&'a Entry>,
+    value: Option<&'a MapEntry>,
 }
 
-impl<'a> MapAccess<'a> for Entries<'a, '_> {
+impl<'a> MapAccess<'a> for MapEntries<'a, '_> {
     type Error = Located;
 
     fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Located> {
@@ -285,7 +285,7 @@ impl<'a> MapAccess<'a> for Entries<'a, '_> {
 /// An error and, once known, where it stands.
 #[derive(Debug)]
 pub(super) struct Located {
-    at: Option<Place>,
+    at: Option<Position>,
     path: Option<String>,
     message: String,
 }

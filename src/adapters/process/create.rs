@@ -14,7 +14,7 @@ use super::rootfs::{self, Link};
 use super::{CONTAINER_ENV, ROOTFS_ENV, TERMINATION_LOG_ENV};
 
 /// What the node offers.
-pub(super) struct Node<'a> {
+pub(super) struct PlanContext<'a> {
     pub(super) layout: &'a Layout,
     pub(super) shim: &'a [String],
     /// Where cgroups can be made.
@@ -28,7 +28,7 @@ pub(super) struct Node<'a> {
 
 /// A container to be.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ContainerPlan {
     pub(super) record: ContainerRecord,
     pub(super) run: RunRecord,
     pub(super) links: Vec<Link>,
@@ -38,9 +38,14 @@ pub(super) struct Plan {
 ///
 /// # Errors
 /// [`RuntimeError::Config`] for what this runtime cannot do, with the remedy.
-pub(super) fn plan(config: &ContainerConfig, node: &Node<'_>, id: &str, created_at: u64) -> Result<Plan, RuntimeError> {
+pub(super) fn plan(
+    config: &ContainerConfig,
+    context: &PlanContext<'_>,
+    id: &str,
+    created_at: u64,
+) -> Result<ContainerPlan, RuntimeError> {
     let (pod, name) = (&*config.pod, config.name.as_str());
-    let wishes = Wishes::of(pod, config.kind, name)
+    let fields = SpecFields::of(pod, config.kind, name)
         .ok_or_else(|| RuntimeError::Config(format!("pod {} has no container {name:?}", pod.full_name())))?;
     let command: Vec<String> = config.command.iter().chain(&config.args).cloned().collect();
     if command.is_empty() {
@@ -59,30 +64,30 @@ pub(super) fn plan(config: &ContainerConfig, node: &Node<'_>, id: &str, created_
             return Err(RuntimeError::Config(format!("{part:?} cannot be part of a path: use another UID or name")));
         }
     }
-    let root = node.layout.rootfs(&uid, name, id);
+    let root = context.layout.rootfs(&uid, name, id);
     let links = rootfs::links(name, &config.mounts)?;
     let termination_log =
-        wishes.message_path.and_then(rootfs::relative).unwrap_or_else(|| "dev/termination-log".into());
+        fields.message_path.and_then(rootfs::relative).unwrap_or_else(|| "dev/termination-log".into());
     let limit = |resource: &str| {
-        let quantity = wishes.resources?.limits.as_ref()?.get(resource)?;
+        let quantity = fields.resources?.limits.as_ref()?.get(resource)?;
         Amount::of(quantity).ok().filter(|amount| !amount.is_negative())
     };
     let run = RunRecord {
         id: id.into(),
-        shim: node.shim.to_vec(),
+        shim: context.shim.to_vec(),
         env: environment(config, id, &root, &root.join(&termination_log)),
         command,
-        cwd: rootfs::working_dir(&root, wishes.working_dir, &links),
-        user: user(pod, name, wishes.security, node)?,
-        log: node.layout.log(&uid, name, config.restart_count),
-        stop_signal: stop_signal(name, wishes.lifecycle)?.as_raw(),
-        cgroup: node.cgroups.map(|base| Cgroup {
+        cwd: rootfs::working_dir(&root, fields.working_dir, &links),
+        user: user(pod, name, fields.security, context)?,
+        log: context.layout.log(&uid, name, config.restart_count),
+        stop_signal: stop_signal(name, fields.lifecycle)?.as_raw(),
+        cgroup: context.cgroups.map(|base| Cgroup {
             path: base.join(id),
             memory: limit("memory").map(|bytes| bytes.units().unsigned_abs()),
             cpu: limit("cpu").map(|cores| cores.millis().unsigned_abs()),
         }),
-        message_from_log: wishes.message_policy == Some("FallbackToLogsOnError"),
-        open_files: node.open_files,
+        message_from_log: fields.message_policy == Some("FallbackToLogsOnError"),
+        open_files: context.open_files,
         rootfs: root,
         termination_log,
     };
@@ -96,14 +101,14 @@ pub(super) fn plan(config: &ContainerConfig, node: &Node<'_>, id: &str, created_
         restart_count: config.restart_count,
         created_at,
         spec_hash: config.spec_hash,
-        image: wishes.image.unwrap_or_default().into(),
+        image: fields.image.unwrap_or_default().into(),
         image_id: config.image_id.clone(),
     };
-    Ok(Plan { record, run, links })
+    Ok(ContainerPlan { record, run, links })
 }
 
 /// The fields that count, from whichever list the container stands in.
-struct Wishes<'a> {
+struct SpecFields<'a> {
     image: Option<&'a str>,
     working_dir: Option<&'a str>,
     security: Option<&'a SecurityContext>,
@@ -113,9 +118,9 @@ struct Wishes<'a> {
     resources: Option<&'a ResourceRequirements>,
 }
 
-macro_rules! wishes {
+macro_rules! spec_fields {
     ($container:expr) => {
-        Wishes {
+        SpecFields {
             image: $container.image.as_deref(),
             working_dir: $container.working_dir.as_deref(),
             security: $container.security_context.as_ref(),
@@ -127,12 +132,14 @@ macro_rules! wishes {
     };
 }
 
-impl<'a> Wishes<'a> {
+impl<'a> SpecFields<'a> {
     fn of(pod: &'a PodObject, kind: ContainerKind, name: &str) -> Option<Self> {
         match kind {
-            ContainerKind::Init => pod.init_containers().iter().find(|c| c.name == name).map(|c| wishes!(c)),
-            ContainerKind::Regular => pod.containers().iter().find(|c| c.name == name).map(|c| wishes!(c)),
-            ContainerKind::Ephemeral => pod.ephemeral_containers().iter().find(|c| c.name == name).map(|c| wishes!(c)),
+            ContainerKind::Init => pod.init_containers().iter().find(|c| c.name == name).map(|c| spec_fields!(c)),
+            ContainerKind::Regular => pod.containers().iter().find(|c| c.name == name).map(|c| spec_fields!(c)),
+            ContainerKind::Ephemeral => {
+                pod.ephemeral_containers().iter().find(|c| c.name == name).map(|c| spec_fields!(c))
+            }
         }
     }
 }
@@ -168,12 +175,13 @@ fn user(
     pod: &PodObject,
     name: &str,
     security: Option<&SecurityContext>,
-    node: &Node<'_>,
+    context: &PlanContext<'_>,
 ) -> Result<Option<User>, RuntimeError> {
     let of_pod = pod.spec().security_context.as_ref();
     let id = |value: Option<i64>| value.and_then(|id| u32::try_from(id).ok());
-    let uid = id(security.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user))).unwrap_or(node.user);
-    let gid = id(security.and_then(|s| s.run_as_group).or(of_pod.and_then(|s| s.run_as_group))).unwrap_or(node.group);
+    let uid = id(security.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user))).unwrap_or(context.user);
+    let gid =
+        id(security.and_then(|s| s.run_as_group).or(of_pod.and_then(|s| s.run_as_group))).unwrap_or(context.group);
     let non_root = security.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));
     if non_root == Some(true) && uid == 0 {
         return Err(RuntimeError::Config(format!(
@@ -185,17 +193,17 @@ fn user(
         .flat_map(|s| s.supplemental_groups.iter().flatten().copied().chain(s.fs_group))
         .filter_map(|gid| u32::try_from(gid).ok())
         .collect();
-    if node.user == 0 {
-        let same = uid == 0 && gid == node.group && groups.is_empty();
+    if context.user == 0 {
+        let same = uid == 0 && gid == context.group && groups.is_empty();
         return Ok((!same).then_some(User { uid, gid, groups }));
     }
-    if (uid, gid) == (node.user, node.group) {
+    if (uid, gid) == (context.user, context.group) {
         return Ok(None);
     }
     Err(RuntimeError::Config(format!(
         "container {name} is to run as user {uid} and group {gid}, but the agent runs as {} and {} and may not change \
          that: drop `runAsUser` and `runAsGroup`, or run the agent as root",
-        node.user, node.group
+        context.user, context.group
     )))
 }
 
@@ -231,7 +239,7 @@ const SIGNALS: [(&str, Signal); 16] = [
 ];
 
 /// What `remove` must know of a container.
-pub(super) fn places(layout: &Layout, record: &ContainerRecord) -> (PathBuf, PathBuf) {
+pub(super) fn rootfs_and_log(layout: &Layout, record: &ContainerRecord) -> (PathBuf, PathBuf) {
     let rootfs = layout.rootfs(&record.uid, &record.container, &record.id);
     (rootfs, layout.log(&record.uid, &record.container, record.restart_count))
 }

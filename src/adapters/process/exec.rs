@@ -12,10 +12,10 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};
 use tracing::warn;
 
-use super::entry::{Entry, Run};
+use super::container::{Container, RunState};
 use super::files::ContainerFiles;
-use super::inner::Inner;
 use super::record::{self, RunRecord};
+use super::shared::ProcessRuntimeState;
 use super::{CONTAINER_ENV, procfs, shim};
 
 /// Set, beside the container's mark, for what an exec runs: the container's id, a colon, a number.
@@ -24,24 +24,24 @@ pub(super) const EXEC_ENV: &str = "PODWRIGHT_EXEC_OF";
 /// Runs a command in the environment of a running container. It is a child of the agent in a session of its own, which is
 /// killed when the time is over, when the container ends, and when the future is dropped.
 pub(super) async fn exec(
-    inner: Arc<Inner>,
-    entry: Arc<Entry>,
+    shared: Arc<ProcessRuntimeState>,
+    container: Arc<Container>,
     command: Vec<String>,
     limit: Duration,
 ) -> Result<ExecOutput, RuntimeError> {
-    let not_running = || RuntimeError::Failed(format!("container {} does not run", entry.id));
-    if !matches!(*entry.run.lock(), Run::Running { .. }) {
+    let not_running = || RuntimeError::Failed(format!("container {} does not run", container.id));
+    if !matches!(*container.run.lock(), RunState::Running { .. }) {
         return Err(not_running());
     }
-    let mark = format!("{}:{}", entry.id, inner.next_exec());
-    let (files, with_mark) = (entry.files.clone(), mark.clone());
+    let mark = format!("{}:{}", container.id, shared.next_exec());
+    let (files, with_mark) = (container.files.clone(), mark.clone());
     let failed = |error: io::Error| RuntimeError::Failed(format!("cannot run the command: {error}"));
-    let prepared = inner.blocking(move || prepare(&files, &command, &with_mark)).await.map_err(failed)?;
+    let prepared = shared.blocking(move || prepare(&files, &command, &with_mark)).await.map_err(failed)?;
     let Prepared { mut command, output, failure } = prepared;
     let child = command.spawn().map_err(failed)?;
     // It holds the writing ends of the pipes.
     drop(command);
-    let mut running = Running::new(child, mark, Arc::clone(&inner));
+    let mut running = Running::new(child, mark, Arc::clone(&shared));
     let output = Receiver::from_owned_fd(output.into()).map_err(failed)?;
     let mut failure = Receiver::from_owned_fd(failure.into()).map_err(failed)?;
     let run = async {
@@ -53,7 +53,7 @@ pub(super) async fn exec(
     tokio::select! {
         done = run => done.map_err(failed),
         () = tokio::time::sleep(limit) => Err(RuntimeError::Timeout { call: "exec", after: limit }),
-        () = entry.ended() => Err(not_running()),
+        () = container.ended() => Err(not_running()),
     }
 }
 
@@ -92,14 +92,14 @@ struct Running {
     child: Child,
     pid: Option<Pid>,
     mark: String,
-    inner: Arc<Inner>,
+    shared: Arc<ProcessRuntimeState>,
     done: bool,
 }
 
 impl Running {
-    fn new(child: Child, mark: String, inner: Arc<Inner>) -> Self {
+    fn new(child: Child, mark: String, shared: Arc<ProcessRuntimeState>) -> Self {
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        Running { child, pid, mark, inner, done: false }
+        Running { child, pid, mark, shared, done: false }
     }
 
     async fn finish(&mut self, pipe: &Receiver) -> std::io::Result<ExecOutput> {
@@ -136,9 +136,9 @@ impl Drop for Running {
             let _ = kill_process_group(pid, Signal::KILL);
         }
         let mark = std::mem::take(&mut self.mark);
-        let inner = Arc::clone(&self.inner);
-        self.inner.spawn(async move {
-            if let Err(error) = inner.blocking(move || procfs::kill_marked(EXEC_ENV, &mark)).await {
+        let shared = Arc::clone(&self.shared);
+        self.shared.spawn(async move {
+            if let Err(error) = shared.blocking(move || procfs::kill_marked(EXEC_ENV, &mark)).await {
                 warn!(%error, "processes of a command that was cut short remain");
             }
         });

@@ -11,33 +11,33 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::entry::{Entry, Run, Shim};
+use super::container::{Container, RunState, Shim};
 use super::exec::EXEC_ENV;
 use super::files::{ContainerFiles, Layout, STATE, remove_file};
-use super::inner::Inner;
 use super::procfs;
 use super::record::{self, ContainerRecord, Durability, ExitRecord, SandboxRecord, ShimRecord, StartedRecord};
+use super::shared::ProcessRuntimeState;
 use super::start;
 use crate::adapters::tree;
 
 /// Fills the table from the disk and watches what runs.
-pub(super) async fn load(inner: &Arc<Inner>) -> Result<(), (PathBuf, io::Error)> {
-    let (layout, boot_id) = (inner.layout.clone(), inner.boot_id.clone());
-    let (sandboxes, containers) = inner.blocking(move || read(&layout, &boot_id)).await?;
+pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathBuf, io::Error)> {
+    let (layout, boot_id) = (shared.layout.clone(), shared.boot_id.clone());
+    let (sandboxes, containers) = shared.blocking(move || read(&layout, &boot_id)).await?;
     for sandbox in sandboxes {
-        inner.table.put_sandbox(sandbox);
+        shared.table.put_sandbox(sandbox);
     }
     let ids: HashSet<String> = containers.iter().map(|(record, ..)| record.id.clone()).collect();
-    inner.blocking(move || end_execs(&ids)).await;
+    shared.blocking(move || end_execs(&ids)).await;
     for (record, files, found) in containers {
-        let entry = Entry::new(record, files, Run::Starting);
+        let container = Container::new(record, files, RunState::Starting);
         match found {
-            Found::Created => entry.set(Run::Created),
-            Found::Ended(started, exit) => entry.set(Run::Exited { started, exit: Box::new(exit) }),
-            Found::Alive => adopt(inner, &entry).await,
+            Found::Created => container.set(RunState::Created),
+            Found::Ended(started, exit) => container.set(RunState::Exited { started, exit: Box::new(exit) }),
+            Found::Alive => adopt(shared, &container).await,
         }
-        inner.table.mark(&entry.uid);
-        inner.table.put_container(entry);
+        shared.table.mark_changed(&container.uid);
+        shared.table.put_container(container);
     }
     Ok(())
 }
@@ -138,14 +138,14 @@ fn find(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: bool) -> io
 }
 
 /// Takes over a container whose shim held its lock a moment ago.
-async fn adopt(inner: &Arc<Inner>, entry: &Arc<Entry>) {
+async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
     let limit = Instant::now() + DECIDED_WITHIN;
     let shim = loop {
         // The pid is the shim's if the lock is held still after we have a handle to the process.
-        let shim = record::read::<ShimRecord>(&entry.files.shim()).and_then(|shim| {
-            Shim::open(shim.pid).map_err(|error| record::ReadError::Io { path: entry.files.shim(), error })
+        let shim = record::read::<ShimRecord>(&container.files.shim()).and_then(|shim| {
+            Shim::open(shim.pid).map_err(|error| record::ReadError::Io { path: container.files.shim(), error })
         });
-        if let Ok(None) = entry.files.try_lock()
+        if let Ok(None) = container.files.try_lock()
             && Instant::now() < limit
         {
             match shim {
@@ -155,28 +155,28 @@ async fn adopt(inner: &Arc<Inner>, entry: &Arc<Entry>) {
             }
             continue;
         }
-        let (files, id) = (entry.files.clone(), entry.id.clone());
-        let (started, exit) = inner.blocking(move || start::conclude(&files, id.as_str())).await;
-        entry.set(Run::Exited { started, exit: Box::new(exit) });
+        let (files, id) = (container.files.clone(), container.id.clone());
+        let (started, exit) = shared.blocking(move || start::conclude(&files, id.as_str())).await;
+        container.set(RunState::Exited { started, exit: Box::new(exit) });
         return;
     };
     // Whether it runs must be known before anybody asks: a container seen as created would be started a second time.
     let started = loop {
-        match record::read::<StartedRecord>(&entry.files.started()) {
+        match record::read::<StartedRecord>(&container.files.started()) {
             Ok(started) => break started,
-            Err(_) if matches!(entry.files.try_lock(), Ok(None)) => {
+            Err(_) if matches!(container.files.try_lock(), Ok(None)) => {
                 if Instant::now() >= limit {
                     shim.kill();
                 }
                 sleep(LOOK_AGAIN).await;
             }
-            Err(_) => return start::watch(inner, entry, shim).await,
+            Err(_) => return start::watch(shared, container, shim).await,
         }
     };
-    info!(container.id = %entry.id, pod.uid = %entry.uid, container.name = %entry.name, "container adopted");
-    entry.set(Run::Running { started, shim: shim.clone() });
-    let (inner_too, entry) = (Arc::clone(inner), Arc::clone(entry));
-    inner.spawn(async move { start::watch(&inner_too, &entry, shim).await });
+    info!(container.id = %container.id, pod.uid = %container.uid, container.name = %container.name, "container adopted");
+    container.set(RunState::Running { started, shim: shim.clone() });
+    let (shared_too, container) = (Arc::clone(shared), Arc::clone(container));
+    shared.spawn(async move { start::watch(&shared_too, &container, shim).await });
 }
 
 /// Ends the commands that an earlier agent ran beside our containers, and would have ended itself.

@@ -18,9 +18,9 @@ use podwright_actors::ports::{
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::entry::Entry;
+use super::container::Container;
 use super::files::{Layout, Request, make_dir, try_lock};
-use super::inner::{Inner, failed};
+use super::shared::{ProcessRuntimeState, failed};
 use super::{OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
 use crate::adapters::log::{OpenLog, WritesLogs};
 
@@ -28,7 +28,7 @@ use crate::adapters::log::{OpenLog, WritesLogs};
 /// one that is opened on the same root takes over.
 #[derive(Debug)]
 pub struct ProcessRuntime {
-    inner: Arc<Inner>,
+    shared: Arc<ProcessRuntimeState>,
     /// Released before the tasks have ended, which do nothing any more by then.
     _lock: File,
 }
@@ -57,9 +57,9 @@ impl ProcessRuntime {
         let boot_id = procfs::boot_id().map_err(io("/proc/sys/kernel/random/boot_id".into()))?;
         let cgroups = config.cgroups.then(cgroup::detect).flatten();
         debug!(?cgroups, "process runtime opens");
-        let inner = Inner::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files);
-        let runtime = ProcessRuntime { inner, _lock: lock };
-        load::load(&runtime.inner).await.map_err(|(path, error)| OpenError::Io { path, error })?;
+        let shared = ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files);
+        let runtime = ProcessRuntime { shared, _lock: lock };
+        load::load(&runtime.shared).await.map_err(|(path, error)| OpenError::Io { path, error })?;
         Ok(runtime)
     }
 
@@ -68,14 +68,14 @@ impl ProcessRuntime {
     /// # Errors
     /// [`RuntimeError::NotFound`] if there is no such container, [`RuntimeError::Failed`] if it does not run.
     pub fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
-        let entry = self.inner.container(id)?;
-        entry.files.request(Request::Reopen).map_err(failed("cannot reopen the log"))
+        let container = self.shared.container(id)?;
+        container.files.request(Request::Reopen).map_err(failed("cannot reopen the log"))
     }
 
     /// Where a container logs.
     pub fn log_path(&self, id: &ContainerId) -> Option<PathBuf> {
-        let entry = self.inner.table.container(id)?;
-        Some(create::places(&self.inner.layout, &entry.record).1)
+        let container = self.shared.table.container(id)?;
+        Some(create::rootfs_and_log(&self.shared.layout, &container.record).1)
     }
 }
 
@@ -94,29 +94,29 @@ async fn hold(layout: &Layout, root: PathBuf) -> Result<File, OpenError> {
 
 impl Drop for ProcessRuntime {
     fn drop(&mut self) {
-        self.inner.close();
+        self.shared.close();
     }
 }
 
 impl ContainerRuntime for ProcessRuntime {
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
-        async { Ok(self.inner.table.list(&self.inner.boot_id)) }.boxed()
+        async { Ok(self.shared.table.list(&self.shared.boot_id)) }.boxed()
     }
 
     fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
-        async { Ok(self.inner.table.status(uid, &self.inner.boot_id)) }.boxed()
+        async { Ok(self.shared.table.status(uid, &self.shared.boot_id)) }.boxed()
     }
 
     fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
-        self.call(|inner| inner.run_sandbox(config))
+        self.call(|shared| shared.run_sandbox(config))
     }
 
     fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
-        self.call(|inner| inner.stop_sandbox(id.clone()))
+        self.call(|shared| shared.stop_sandbox(id.clone()))
     }
 
     fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
-        self.call(|inner| inner.remove_sandbox(id.clone()))
+        self.call(|shared| shared.remove_sandbox(id.clone()))
     }
 
     /// Always there: the image is not run.
@@ -131,26 +131,26 @@ impl ContainerRuntime for ProcessRuntime {
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
-        self.call(|inner| inner.create_container(config))
+        self.call(|shared| shared.create_container(config))
     }
 
     fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
-        match self.inner.container(id) {
-            Ok(entry) => self.call(|inner| start::start(inner, entry)),
+        match self.shared.container(id) {
+            Ok(container) => self.call(|shared| start::start(shared, container)),
             Err(error) => async { Err(error) }.boxed(),
         }
     }
 
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
-        match self.inner.table.container(id) {
-            Some(entry) => self.call(move |inner| async move { stop::stop(&inner, entry, grace).await }),
+        match self.shared.table.container(id) {
+            Some(container) => self.call(move |shared| async move { stop::stop(&shared, container, grace).await }),
             None => async { Ok(()) }.boxed(),
         }
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {
-        match self.inner.table.container(id) {
-            Some(entry) => self.call(move |inner| inner.remove_container(entry, keep_log)),
+        match self.shared.table.container(id) {
+            Some(container) => self.call(move |shared| shared.remove_container(container, keep_log)),
             None => async { Ok(()) }.boxed(),
         }
     }
@@ -161,19 +161,19 @@ impl ContainerRuntime for ProcessRuntime {
         command: &'a [String],
         timeout: Duration,
     ) -> RuntimeFuture<'a, ExecOutput> {
-        let entry = self.inner.container(id);
+        let container = self.shared.container(id);
         async move {
-            let (inner, command) = (Arc::clone(&self.inner), command.to_vec());
-            let task = self.inner.spawn(exec::exec(inner, entry?, command, timeout));
+            let (shared, command) = (Arc::clone(&self.shared), command.to_vec());
+            let task = self.shared.spawn(exec::exec(shared, container?, command, timeout));
             // A caller that gives up ends the command.
             let _abort = AbortOnDrop(task.abort_handle());
-            self.inner.finish(task).await
+            self.shared.finish(task).await
         }
         .boxed()
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {
-        self.inner.table.next_dirty().boxed()
+        self.shared.table.next_changed().boxed()
     }
 
     fn has_events(&self) -> bool {
@@ -183,14 +183,14 @@ impl ContainerRuntime for ProcessRuntime {
 
 impl ProcessRuntime {
     /// Does a call's work on our runtime, where it goes on if the caller drops it.
-    fn call<'a, T, F>(&'a self, work: impl FnOnce(Arc<Inner>) -> F + Send + 'a) -> RuntimeFuture<'a, T>
+    fn call<'a, T, F>(&'a self, work: impl FnOnce(Arc<ProcessRuntimeState>) -> F + Send + 'a) -> RuntimeFuture<'a, T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, RuntimeError>> + Send + 'static,
     {
         async move {
-            let task = self.inner.spawn(work(Arc::clone(&self.inner)));
-            self.inner.finish(task).await
+            let task = self.shared.spawn(work(Arc::clone(&self.shared)));
+            self.shared.finish(task).await
         }
         .boxed()
     }
@@ -198,11 +198,11 @@ impl ProcessRuntime {
 
 impl WritesLogs for ProcessRuntime {
     fn open_logs(&self) -> RuntimeFuture<'_, Vec<OpenLog>> {
-        let log = |entry: &Arc<Entry>| OpenLog {
-            container: entry.id.clone(),
-            path: create::places(&self.inner.layout, &entry.record).1,
+        let log = |container: &Arc<Container>| OpenLog {
+            container: container.id.clone(),
+            path: create::rootfs_and_log(&self.shared.layout, &container.record).1,
         };
-        let logs = self.inner.table.running().iter().map(log).collect();
+        let logs = self.shared.table.running().iter().map(log).collect();
         async { Ok(logs) }.boxed()
     }
 

@@ -14,31 +14,37 @@ use tokio::net::unix::pipe::Receiver;
 use tracing::{error, warn};
 
 use super::CONTAINER_ENV;
-use super::entry::{Entry, Run, Shim};
+use super::container::{Container, RunState, Shim};
 use super::files::ContainerFiles;
-use super::inner::Inner;
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, ReadError, RunRecord, StartedRecord};
+use super::shared::ProcessRuntimeState;
 use super::shim;
 
 /// Starts a created container; returns once its command was executed, or could not be.
-pub(super) async fn start(inner: Arc<Inner>, entry: Arc<Entry>) -> Result<(), RuntimeError> {
+pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Container>) -> Result<(), RuntimeError> {
     {
-        if !inner.is_ready(&entry.sandbox) {
-            return Err(RuntimeError::Failed(format!("sandbox {} is stopped: nothing starts in it", entry.sandbox)));
+        if !shared.is_ready(&container.sandbox) {
+            return Err(RuntimeError::Failed(format!(
+                "sandbox {} is stopped: nothing starts in it",
+                container.sandbox
+            )));
         }
-        let mut run = entry.run.lock();
-        if !matches!(*run, Run::Created) {
+        let mut run = container.run.lock();
+        if !matches!(*run, RunState::Created) {
             let state = run.state();
-            return Err(RuntimeError::Failed(format!("container {} is {state}: only a created one starts", entry.id)));
+            return Err(RuntimeError::Failed(format!(
+                "container {} is {state}: only a created one starts",
+                container.id
+            )));
         }
-        *run = Run::Starting;
+        *run = RunState::Starting;
     }
-    let files = entry.files.clone();
-    let (shim, decided) = match inner.blocking(move || launch(&files)).await {
+    let files = container.files.clone();
+    let (shim, decided) = match shared.blocking(move || launch(&files)).await {
         Ok(launched) => launched,
         Err(error) => {
-            entry.set(Run::Created);
+            container.set(RunState::Created);
             return Err(RuntimeError::Failed(format!("cannot start a shim: {error}")));
         }
     };
@@ -46,20 +52,20 @@ pub(super) async fn start(inner: Arc<Inner>, entry: Arc<Entry>) -> Result<(), Ru
     let mut rest = Vec::new();
     let read = async { Receiver::from_owned_fd(decided)?.read_to_end(&mut rest).await };
     if let Err(error) = read.await {
-        warn!(%error, container.id = %entry.id, "cannot hear from the shim, waiting for its end");
+        warn!(%error, container.id = %container.id, "cannot hear from the shim, waiting for its end");
     }
-    match record::read::<StartedRecord>(&entry.files.started()) {
+    match record::read::<StartedRecord>(&container.files.started()) {
         Ok(started) => {
-            entry.set(Run::Running { started, shim: shim.clone() });
-            inner.table.mark(&entry.uid);
-            let watcher = Arc::clone(&inner);
-            inner.spawn(async move { watch(&watcher, &entry, shim).await });
+            container.set(RunState::Running { started, shim: shim.clone() });
+            shared.table.mark_changed(&container.uid);
+            let watcher = Arc::clone(&shared);
+            shared.spawn(async move { watch(&watcher, &container, shim).await });
             Ok(())
         }
         Err(_) => {
-            watch(&inner, &entry, shim).await;
-            let message = match &*entry.run.lock() {
-                Run::Exited { exit, .. } => exit.message.clone(),
+            watch(&shared, &container, shim).await;
+            let message = match &*container.run.lock() {
+                RunState::Exited { exit, .. } => exit.message.clone(),
                 _ => "the start failed".into(),
             };
             Err(RuntimeError::Config(message))
@@ -101,21 +107,21 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
 }
 
 /// Waits for the end of a shim and takes note of how its container ended.
-pub(super) async fn watch(inner: &Arc<Inner>, entry: &Arc<Entry>, shim: Shim) {
+pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, shim: Shim) {
     if let Err(error) = ended(&shim).await {
         // It cannot be said to have ended, and a container that may run must not be reported as ended.
-        error!(%error, container.id = %entry.id, "cannot watch the shim, killing it");
+        error!(%error, container.id = %container.id, "cannot watch the shim, killing it");
         shim.kill();
     }
     shim.reap();
-    let files = entry.files.clone();
-    let id = entry.id.clone();
-    let (started, exit) = inner.blocking(move || conclude(&files, id.as_str())).await;
+    let files = container.files.clone();
+    let id = container.id.clone();
+    let (started, exit) = shared.blocking(move || conclude(&files, id.as_str())).await;
     if exit.reason == "ContainerStatusUnknown" {
-        warn!(container.id = %entry.id, pod.uid = %entry.uid, message = exit.message, "container was lost");
+        warn!(container.id = %container.id, pod.uid = %container.uid, message = exit.message, "container was lost");
     }
-    entry.set(Run::Exited { started, exit: Box::new(exit) });
-    inner.table.mark(&entry.uid);
+    container.set(RunState::Exited { started, exit: Box::new(exit) });
+    shared.table.mark_changed(&container.uid);
 }
 
 /// Waits for the end of the process.

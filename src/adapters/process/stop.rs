@@ -7,17 +7,21 @@ use podwright_actors::ports::RuntimeError;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
-use super::entry::{Entry, Run, Shim};
+use super::container::{Container, RunState, Shim};
 use super::files::Request;
-use super::inner::Inner;
 use super::record::{self, Durability, ExitRecord};
+use super::shared::ProcessRuntimeState;
 
 /// Asks a container to stop, kills it after `grace`, and returns when it has ended. The request stays in force when the
 /// future is dropped; a later one with a shorter grace shortens it.
-pub(super) async fn stop(inner: &Arc<Inner>, entry: Arc<Entry>, grace: Duration) -> Result<(), RuntimeError> {
+pub(super) async fn stop(
+    shared: &Arc<ProcessRuntimeState>,
+    container: Arc<Container>,
+    grace: Duration,
+) -> Result<(), RuntimeError> {
     let deadline = Instant::now() + grace.min(LONGEST);
     let first = {
-        let mut stop = entry.stop.lock();
+        let mut stop = container.stop.lock();
         let first = stop.is_none();
         if stop.is_none_or(|known| deadline < known) {
             *stop = Some(deadline);
@@ -25,54 +29,54 @@ pub(super) async fn stop(inner: &Arc<Inner>, entry: Arc<Entry>, grace: Duration)
         first
     };
     if first {
-        let (inner_too, entry) = (Arc::clone(inner), Arc::clone(&entry));
-        inner.spawn(async move { carry_out(&inner_too, &entry).await });
+        let (shared_too, container) = (Arc::clone(shared), Arc::clone(&container));
+        shared.spawn(async move { carry_out(&shared_too, &container).await });
     } else {
-        entry.changed.notify_waiters();
+        container.changed.notify_waiters();
     }
     tokio::select! {
-        () = entry.ended() => Ok(()),
-        () = inner.closed() => Err(inner.gone()),
+        () = container.ended() => Ok(()),
+        () = shared.closed() => Err(shared.gone()),
     }
 }
 
-async fn carry_out(inner: &Arc<Inner>, entry: &Arc<Entry>) {
-    let Some(shim) = running(inner, entry).await else { return };
-    request(entry, Request::Term);
+async fn carry_out(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
+    let Some(shim) = running(shared, container).await else { return };
+    request(container, Request::Term);
     // The deadline may move while we wait.
     loop {
-        let deadline = (*entry.stop.lock()).unwrap_or_else(Instant::now);
-        let mut changed = std::pin::pin!(entry.changed.notified());
+        let deadline = (*container.stop.lock()).unwrap_or_else(Instant::now);
+        let mut changed = std::pin::pin!(container.changed.notified());
         changed.as_mut().enable();
-        if entry.stop.lock().is_some_and(|now| now != deadline) {
+        if container.stop.lock().is_some_and(|now| now != deadline) {
             continue;
         }
-        if matches!(*entry.run.lock(), Run::Exited { .. }) {
+        if matches!(*container.run.lock(), RunState::Exited { .. }) {
             return;
         }
         if timeout_at(deadline, changed).await.is_err() {
             break;
         }
     }
-    request(entry, Request::Kill);
-    if timeout(SHIM_ANSWERS_WITHIN, entry.ended()).await.is_err() {
+    request(container, Request::Kill);
+    if timeout(SHIM_ANSWERS_WITHIN, container.ended()).await.is_err() {
         // Its end makes us look for what is left of the container and kill it.
-        warn!(container.id = %entry.id, "the shim does not end its container, killing the shim");
+        warn!(container.id = %container.id, "the shim does not end its container, killing the shim");
         shim.kill();
     }
 }
 
 /// Waits out a start, and says which shim to ask; `None` if there is nothing to stop any more. A container that was only
 /// created ends here and now, so that it can never start.
-async fn running(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Option<Shim> {
-    let settled = |run: &Run| match run {
-        Run::Starting => None,
-        Run::Created => Some(None),
-        Run::Running { shim, .. } => Some(Some(shim.clone())),
-        Run::Exited { .. } => Some(None),
+async fn running(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) -> Option<Shim> {
+    let settled = |run: &RunState| match run {
+        RunState::Starting => None,
+        RunState::Created => Some(None),
+        RunState::Running { shim, .. } => Some(Some(shim.clone())),
+        RunState::Exited { .. } => Some(None),
     };
     loop {
-        let shim = entry.wait_for(settled).await;
+        let shim = container.wait_for(settled).await;
         if shim.is_some() {
             return shim;
         }
@@ -84,28 +88,28 @@ async fn running(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Option<Shim> {
             finished_at: record::now().as_nanos(),
         };
         {
-            let mut run = entry.run.lock();
+            let mut run = container.run.lock();
             match *run {
-                Run::Created => *run = Run::Exited { started: None, exit: Box::new(exit.clone()) },
-                Run::Exited { .. } => return None,
+                RunState::Created => *run = RunState::Exited { started: None, exit: Box::new(exit.clone()) },
+                RunState::Exited { .. } => return None,
                 // A start came in between.
-                Run::Starting | Run::Running { .. } => continue,
+                RunState::Starting | RunState::Running { .. } => continue,
             }
         }
-        let path = entry.files.exit();
-        if let Err(error) = inner.blocking(move || record::write(&path, &exit, Durability::Disk)).await {
-            warn!(%error, container.id = %entry.id, "cannot write down that the container was stopped");
+        let path = container.files.exit();
+        if let Err(error) = shared.blocking(move || record::write(&path, &exit, Durability::Disk)).await {
+            warn!(%error, container.id = %container.id, "cannot write down that the container was stopped");
         }
-        entry.changed.notify_waiters();
-        inner.table.mark(&entry.uid);
+        container.changed.notify_waiters();
+        shared.table.mark_changed(&container.uid);
         return None;
     }
 }
 
-fn request(entry: &Entry, request: Request) {
-    if let Err(error) = entry.files.request(request) {
+fn request(container: &Container, request: Request) {
+    if let Err(error) = container.files.request(request) {
         // No shim listens: it is about to be noticed as ended.
-        tracing::debug!(%error, container.id = %entry.id, ?request, "the shim takes no request");
+        tracing::debug!(%error, container.id = %container.id, ?request, "the shim takes no request");
     }
 }
 

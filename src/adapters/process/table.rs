@@ -10,23 +10,23 @@ use podwright_actors::ports::{
 };
 use podwright_actors::time::Time;
 
-use crate::adapters::news::News;
+use crate::adapters::changed_pods::ChangedPods;
 
-use super::entry::Entry;
+use super::container::Container;
 use super::record::SandboxRecord;
 
 /// The authority on what exists; the disk is its memory over restarts.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct PodTable {
     maps: Mutex<Maps>,
-    news: News,
+    changed: ChangedPods,
 }
 
 #[derive(Debug, Default)]
 struct Maps {
     pods: HashMap<PodUid, Pod>,
     sandboxes: HashMap<SandboxId, PodUid>,
-    containers: HashMap<ContainerId, Arc<Entry>>,
+    containers: HashMap<ContainerId, Arc<Container>>,
     /// Creation times are distinct and grow, so that "newest" is never a tie.
     last_created: u64,
 }
@@ -35,10 +35,10 @@ struct Maps {
 struct Pod {
     full_name: FullName,
     sandboxes: Vec<SandboxRecord>,
-    containers: Vec<Arc<Entry>>,
+    containers: Vec<Arc<Container>>,
 }
 
-impl Table {
+impl PodTable {
     /// A creation time later than every one before.
     pub(super) fn creation_time(&self, now: Time) -> u64 {
         let mut maps = self.maps.lock();
@@ -59,22 +59,22 @@ impl Table {
         }
     }
 
-    pub(super) fn put_container(&self, entry: Arc<Entry>) {
+    pub(super) fn put_container(&self, container: Arc<Container>) {
         let maps = &mut *self.maps.lock();
-        maps.last_created = maps.last_created.max(entry.record.created_at);
-        maps.containers.insert(entry.id.clone(), Arc::clone(&entry));
-        let (namespace, name) = (entry.record.namespace.clone(), entry.record.name.clone());
-        maps.pod(entry.uid.clone(), &namespace, &name).containers.push(entry);
+        maps.last_created = maps.last_created.max(container.record.created_at);
+        maps.containers.insert(container.id.clone(), Arc::clone(&container));
+        let (namespace, name) = (container.record.namespace.clone(), container.record.name.clone());
+        maps.pod(container.uid.clone(), &namespace, &name).containers.push(container);
     }
 
-    pub(super) fn container(&self, id: &ContainerId) -> Option<Arc<Entry>> {
+    pub(super) fn container(&self, id: &ContainerId) -> Option<Arc<Container>> {
         self.maps.lock().containers.get(id).cloned()
     }
 
     /// The containers that run.
-    pub(super) fn running(&self) -> Vec<Arc<Entry>> {
+    pub(super) fn running(&self) -> Vec<Arc<Container>> {
         let maps = self.maps.lock();
-        maps.containers.values().filter(|entry| entry.state() == ContainerState::Running).cloned().collect()
+        maps.containers.values().filter(|container| container.state() == ContainerState::Running).cloned().collect()
     }
 
     pub(super) fn sandbox(&self, id: &SandboxId) -> Option<SandboxRecord> {
@@ -83,19 +83,19 @@ impl Table {
         pod.sandboxes.iter().find(|sandbox| sandbox.id == id.as_str()).cloned()
     }
 
-    pub(super) fn containers_of(&self, id: &SandboxId) -> Vec<Arc<Entry>> {
+    pub(super) fn containers_of(&self, id: &SandboxId) -> Vec<Arc<Container>> {
         let maps = self.maps.lock();
         let pod = maps.sandboxes.get(id).and_then(|uid| maps.pods.get(uid));
-        pod.into_iter().flat_map(|pod| &pod.containers).filter(|entry| entry.sandbox == *id).cloned().collect()
+        pod.into_iter().flat_map(|pod| &pod.containers).filter(|container| container.sandbox == *id).cloned().collect()
     }
 
-    pub(super) fn remove_container(&self, entry: &Entry) {
+    pub(super) fn remove_container(&self, container: &Container) {
         let maps = &mut *self.maps.lock();
-        maps.containers.remove(&entry.id);
-        if let Some(pod) = maps.pods.get_mut(&entry.uid) {
-            pod.containers.retain(|known| known.id != entry.id);
+        maps.containers.remove(&container.id);
+        if let Some(pod) = maps.pods.get_mut(&container.uid) {
+            pod.containers.retain(|known| known.id != container.id);
         }
-        maps.forget_if_empty(&entry.uid);
+        maps.forget_if_empty(&container.uid);
     }
 
     pub(super) fn remove_sandbox(&self, id: &SandboxId) {
@@ -121,7 +121,7 @@ impl Table {
                     created_at: Time::from_nanos(sandbox.created_at),
                 })
                 .collect(),
-            containers: pod.containers.iter().map(|entry| entry.listing()).collect(),
+            containers: pod.containers.iter().map(|container| container.listing()).collect(),
         };
         self.maps.lock().pods.iter().map(list).collect()
     }
@@ -131,7 +131,7 @@ impl Table {
         let Some(pod) = maps.pods.get(uid) else { return PodRuntimeStatus::default() };
         let mut status = PodRuntimeStatus {
             sandboxes: pod.sandboxes.iter().map(|sandbox| sandbox_status(sandbox, boot_id)).collect(),
-            containers: pod.containers.iter().map(|entry| entry.status()).collect(),
+            containers: pod.containers.iter().map(|container| container.status()).collect(),
         };
         status.sandboxes.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.created_at));
         status.containers.sort_by_key(|container| std::cmp::Reverse(container.created_at));
@@ -139,13 +139,13 @@ impl Table {
     }
 
     /// Remembers that a pod changed. Any number of changes before the next look are one.
-    pub(super) fn mark(&self, uid: &PodUid) {
-        self.news.mark(uid);
+    pub(super) fn mark_changed(&self, uid: &PodUid) {
+        self.changed.mark(uid);
     }
 
     /// The pod that changed longest ago. Cancel safe.
-    pub(super) async fn next_dirty(&self) -> PodUid {
-        self.news.next().await
+    pub(super) async fn next_changed(&self) -> PodUid {
+        self.changed.next().await
     }
 }
 

@@ -85,7 +85,7 @@ const END_KEYS: [&str; 3] = ["run-for", "exits", "exit-code"];
 
 /// Whose behaviour is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Named<'a> {
+pub(super) struct NamedContainer<'a> {
     /// Its name; empty for the pod as a whole.
     pub(super) name: &'a str,
     /// Whether it is an init container and no sidecar.
@@ -195,7 +195,7 @@ impl Behaviour {
     pub(super) fn of_container(
         &self,
         annotations: Option<&BTreeMap<String, String>>,
-        container: Named<'_>,
+        container: NamedContainer<'_>,
         all: &[&str],
     ) -> Result<Option<Behaviour>, BadAnnotation> {
         let ours = || {
@@ -217,7 +217,7 @@ impl Behaviour {
         &mut self,
         key: &str,
         value: &str,
-        container: Named<'_>,
+        container: NamedContainer<'_>,
         all: &[&str],
     ) -> Result<(), AnnotationProblem> {
         if !known(key) {
@@ -266,7 +266,7 @@ mod tests {
 
     fn of(annotations: &[(&str, &str)], container: &str) -> Result<Option<Behaviour>, BadAnnotation> {
         let annotations = annotations.iter().map(|(key, value)| (format!("{ANNOTATION_PREFIX}{key}"), (*value).into()));
-        let named = Named { name: container, is_init: container == "setup" };
+        let named = NamedContainer { name: container, is_init: container == "setup" };
         Behaviour::default().of_container(Some(&annotations.collect()), named, &ALL)
     }
 

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use podwright_actors::ports::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
 
 use super::draw::Choice;
-use super::runtime::Inner;
+use super::runtime::SimulatedRuntimeState;
 use super::table::pod_at;
 
 /// Answers in the name of the pods of a [`SimulatedRuntime`](super::SimulatedRuntime): with success, unless nothing
@@ -18,20 +18,20 @@ use super::table::pod_at;
 /// called.
 #[derive(Clone, Debug)]
 pub struct SimulatedNetwork {
-    inner: Arc<Inner>,
+    shared: Arc<SimulatedRuntimeState>,
 }
 
 impl SimulatedNetwork {
-    pub(super) fn new(inner: Arc<Inner>) -> Self {
-        SimulatedNetwork { inner }
+    pub(super) fn new(shared: Arc<SimulatedRuntimeState>) -> Self {
+        SimulatedNetwork { shared }
     }
 
     fn call(&self, host: &str) -> Result<(), NetworkError> {
         let Some(number) = host.parse::<Ipv4Addr>().ok().and_then(pod_at) else { return Ok(()) };
-        let Some((uid, behaviour, call)) = self.inner.with(|table, _| table.call(number)) else {
+        let Some((uid, behaviour, call)) = self.shared.with(|table, _| table.call(number)) else {
             return Err(NetworkError::Failed(format!("connection refused: nothing runs at {host}")));
         };
-        let draw = self.inner.draws(&uid, "").of(Choice::NetworkFailure, call);
+        let draw = self.shared.draws(&uid, "").of(Choice::NetworkFailure, call);
         if behaviour.network_failures.befalls(call, draw) {
             return Err(NetworkError::Failed("connection refused: simulated failure".into()));
         }

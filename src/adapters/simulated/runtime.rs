@@ -19,31 +19,31 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::SimulatedConfig;
-use super::behaviour::{BadAnnotation, Behaviour, Named, RunFor, StopLatency};
+use super::behaviour::{BadAnnotation, Behaviour, NamedContainer, RunFor, StopLatency};
 use super::draw::{Choice, Draws};
 use super::network::SimulatedNetwork;
-use super::table::{End, How, Key, NewContainer, NewSandbox, Run, RunState, Table};
+use super::table::{EndCause, Key, NewContainer, NewSandbox, PodTable, RunEnd, RunPhase, RunSnapshot};
 
 /// The simulated runtime; see the [module](super). Clones share their pods.
 #[derive(Clone, Debug)]
 pub struct SimulatedRuntime {
-    pub(super) inner: Arc<Inner>,
+    pub(super) shared: Arc<SimulatedRuntimeState>,
 }
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct SimulatedRuntimeState {
     config: SimulatedConfig,
     defaults: Arc<Behaviour>,
     /// Of init containers that are no sidecars.
     init_defaults: Arc<Behaviour>,
-    state: Mutex<State>,
+    state: Mutex<LockedState>,
     /// A pod changed, or the next end comes sooner than was known.
-    news: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    table: Table,
+struct LockedState {
+    table: PodTable,
     /// Who waits for the end of a run that was asked to stop.
     waiters: HashMap<Key, Arc<Notify>>,
 }
@@ -53,39 +53,40 @@ impl SimulatedRuntime {
     pub fn new(config: SimulatedConfig) -> Self {
         let defaults = Arc::new(config.defaults.clone());
         let init_defaults = Arc::new(config.defaults.of_init());
-        let inner = Inner { config, defaults, init_defaults, state: Mutex::default(), news: Notify::new() };
-        SimulatedRuntime { inner: Arc::new(inner) }
+        let shared =
+            SimulatedRuntimeState { config, defaults, init_defaults, state: Mutex::default(), changed: Notify::new() };
+        SimulatedRuntime { shared: Arc::new(shared) }
     }
 
     /// Ends a running container now, as if it had ended by itself with this code. False if the pod has no such container
     /// that runs.
     pub fn exit(&self, pod: &PodUid, container: &str, code: u8) -> bool {
-        self.inner.with(|table, now| {
+        self.shared.with(|table, now| {
             let running = table.running(pod, container);
-            running.is_some_and(|key| table.stop(key, now, End { at: now, how: How::ByItself(code) }).is_some())
+            running.is_some_and(|key| table.stop(key, now, RunEnd { at: now, how: EndCause::ByItself(code) }).is_some())
         })
     }
 
     /// The network in which the pods of this runtime answer the calls of probes and hooks.
     pub fn network(&self) -> SimulatedNetwork {
-        SimulatedNetwork::new(self.inner.clone())
+        SimulatedNetwork::new(self.shared.clone())
     }
 }
 
-impl Inner {
+impl SimulatedRuntimeState {
     /// Works on the table as it stands now, and tells whoever has to know what became of that.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Table, Time) -> T) -> T {
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut PodTable, Time) -> T) -> T {
         self.locked(|state, now| work(&mut state.table, now))
     }
 
-    fn locked<T>(&self, work: impl FnOnce(&mut State, Time) -> T) -> T {
+    fn locked<T>(&self, work: impl FnOnce(&mut LockedState, Time) -> T) -> T {
         let mut state = self.state.lock();
         let state = &mut *state;
         let due_before = state.table.next_due();
         let now = self.config.clock.now();
-        state.table.settle(now);
+        state.table.end_due_runs(now);
         let answer = work(state, now);
-        state.table.settle(now);
+        state.table.end_due_runs(now);
         for key in state.table.take_ended() {
             if let Some(waiter) = state.waiters.remove(&key) {
                 waiter.notify_waiters();
@@ -96,7 +97,7 @@ impl Inner {
             (now, _) => now.is_some(),
         };
         if sooner || state.table.has_changed() {
-            self.news.notify_one();
+            self.changed.notify_one();
         }
         answer
     }
@@ -111,7 +112,7 @@ impl Inner {
         let all: Vec<&str> = names.chain(ephemeral).collect();
         let is_init = pod.init_containers().iter().any(|init| init.name == container && !is_sidecar(init));
         let defaults = if is_init { &self.init_defaults } else { &self.defaults };
-        let named = Named { name: container, is_init };
+        let named = NamedContainer { name: container, is_init };
         let own = defaults.of_container(pod.metadata().annotations.as_ref(), named, &all)?;
         Ok(own.map_or_else(|| defaults.clone(), Arc::new))
     }
@@ -193,7 +194,7 @@ impl Inner {
 
     async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let (key, run) = self.find(id)?;
-        if run.state != RunState::Created {
+        if run.state != RunPhase::Created {
             return Err(RuntimeError::Failed(format!("container {id} was started before")));
         }
         let (attempt, behaviour) = (run.restart_count, &run.behaviour);
@@ -208,8 +209,8 @@ impl Inner {
             RunFor::Time(time) if ends => Some(time.draw(draws.of(Choice::RunFor, attempt))),
             RunFor::Time(_) | RunFor::Forever => None,
         };
-        let how = How::ByItself(behaviour.exit_code);
-        let started = self.with(|table, now| table.start(key, now, after.map(|after| End { at: now + after, how })));
+        let how = EndCause::ByItself(behaviour.exit_code);
+        let started = self.with(|table, now| table.start(key, now, after.map(|after| RunEnd { at: now + after, how })));
         if started {
             Ok(())
         } else {
@@ -229,11 +230,11 @@ impl Inner {
         });
         loop {
             let waiting = self.locked(|state, now| match state.table.run(key)?.state {
-                RunState::Running(Some(end)) => {
+                RunPhase::Running(Some(end)) => {
                     let waiter = state.waiters.entry(key).or_default();
                     Some((end.since(now), waiter.clone().notified_owned()))
                 }
-                RunState::Created | RunState::Running(None) | RunState::Ended => None,
+                RunPhase::Created | RunPhase::Running(None) | RunPhase::Ended => None,
             });
             let Some((left, changed)) = waiting else { return };
             // Either way it is looked at again.
@@ -241,21 +242,21 @@ impl Inner {
         }
     }
 
-    /// How a run ends that is asked to stop now.
-    fn asked(&self, run: &Run, now: Time, grace: Duration) -> End {
-        let killed = End { at: now + grace, how: How::Killed };
+    /// EndCause a run ends that is asked to stop now.
+    fn asked(&self, run: &RunSnapshot, now: Time, grace: Duration) -> RunEnd {
+        let killed = RunEnd { at: now + grace, how: EndCause::Killed };
         match run.behaviour.stop_latency {
             StopLatency::Never => killed,
             StopLatency::After(latency) => {
                 let draw = self.draws(&run.uid, run.name.as_str()).of(Choice::StopLatency, run.restart_count);
-                killed.min(End { at: now + latency.draw(draw), how: How::Asked })
+                killed.min(RunEnd { at: now + latency.draw(draw), how: EndCause::Asked })
             }
         }
     }
 }
 
-impl Inner {
-    fn find(&self, id: &ContainerId) -> Result<(Key, Run), RuntimeError> {
+impl SimulatedRuntimeState {
+    fn find(&self, id: &ContainerId) -> Result<(Key, RunSnapshot), RuntimeError> {
         let key = Key::parse(id.as_str());
         let found = key.and_then(|key| Some((key, self.with(|table, _| table.run(key))?)));
         found.ok_or_else(|| RuntimeError::NotFound(format!("container {id}")))
@@ -264,10 +265,10 @@ impl Inner {
     fn exec(&self, id: &ContainerId) -> Result<ExecOutput, RuntimeError> {
         let (_, run) = self.find(id)?;
         match run.state {
-            RunState::Running(_) => {
+            RunPhase::Running(_) => {
                 Ok(ExecOutput { exit_code: run.behaviour.exec_exit_code.into(), output: b"simulated".to_vec() })
             }
-            RunState::Created | RunState::Ended => {
+            RunPhase::Created | RunPhase::Ended => {
                 Err(RuntimeError::Failed(format!("container {id} does not run: no command can be run in it")))
             }
         }
@@ -283,9 +284,9 @@ impl Inner {
             // News since that look left a permit.
             match next {
                 Some(left) => {
-                    let _elapsed = tokio::time::timeout(left, self.news.notified()).await;
+                    let _elapsed = tokio::time::timeout(left, self.changed.notified()).await;
                 }
-                None => self.news.notified().await,
+                None => self.changed.notified().await,
             }
         }
     }
@@ -300,21 +301,21 @@ async fn wait(time: Duration) {
 
 impl ContainerRuntime for SimulatedRuntime {
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
-        async { Ok(self.inner.with(|table, _| table.list())) }.boxed()
+        async { Ok(self.shared.with(|table, _| table.list())) }.boxed()
     }
 
     fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
-        async { Ok(self.inner.with(|table, _| table.status(uid))) }.boxed()
+        async { Ok(self.shared.with(|table, _| table.status(uid))) }.boxed()
     }
 
     fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
-        self.inner.run_sandbox(config).boxed()
+        self.shared.run_sandbox(config).boxed()
     }
 
     fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
         async {
             if let Some(key) = Key::parse(id.as_str()) {
-                self.inner.with(|table, now| table.stop_sandbox(key, now));
+                self.shared.with(|table, now| table.stop_sandbox(key, now));
             }
             Ok(())
         }
@@ -324,7 +325,7 @@ impl ContainerRuntime for SimulatedRuntime {
     fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
         async {
             if let Some(key) = Key::parse(id.as_str()) {
-                self.inner.with(|table, now| table.remove_sandbox(key, now));
+                self.shared.with(|table, now| table.remove_sandbox(key, now));
             }
             Ok(())
         }
@@ -340,20 +341,20 @@ impl ContainerRuntime for SimulatedRuntime {
         pull_policy: Option<&'a str>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
-        self.inner.ensure_image(pod, image, pull_policy, cancel).boxed()
+        self.shared.ensure_image(pod, image, pull_policy, cancel).boxed()
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
-        async { self.inner.create_container(config) }.boxed()
+        async { self.shared.create_container(config) }.boxed()
     }
 
     fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
-        self.inner.start_container(id).boxed()
+        self.shared.start_container(id).boxed()
     }
 
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
         async move {
-            self.inner.stop_container(id, grace).await;
+            self.shared.stop_container(id, grace).await;
             Ok(())
         }
         .boxed()
@@ -362,7 +363,7 @@ impl ContainerRuntime for SimulatedRuntime {
     /// There are no logs.
     fn remove_container<'a>(&'a self, id: &'a ContainerId, _: bool) -> RuntimeFuture<'a, ()> {
         async move {
-            let remove = |key| self.inner.with(|table, _| table.remove_container(key));
+            let remove = |key| self.shared.with(|table, _| table.remove_container(key));
             let gone = Key::parse(id.as_str()).is_none_or(remove);
             if gone { Ok(()) } else { Err(RuntimeError::Failed(format!("container {id} runs: stop it first"))) }
         }
@@ -371,11 +372,11 @@ impl ContainerRuntime for SimulatedRuntime {
 
     /// Nothing is run: every command ends at once, as the behaviour says.
     fn exec<'a>(&'a self, id: &'a ContainerId, _: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
-        async { self.inner.exec(id) }.boxed()
+        async { self.shared.exec(id) }.boxed()
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {
-        self.inner.next_event().boxed()
+        self.shared.next_event().boxed()
     }
 
     fn has_events(&self) -> bool {

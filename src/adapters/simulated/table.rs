@@ -1,7 +1,7 @@
 //! What a simulated runtime holds. Time comes in with each call; nothing here waits.
 
 mod attempts;
-mod life;
+mod run;
 mod view;
 
 use std::cmp;
@@ -15,16 +15,16 @@ use podwright_actors::time::Time;
 use super::behaviour::Behaviour;
 
 use attempts::Attempts;
-use life::Life;
+use run::RunState;
 
-pub(super) use life::{End, How};
+pub(super) use run::{EndCause, RunEnd};
 pub(super) use view::pod_at;
 
 /// All pods, and when the next container ends.
 ///
 /// A pod has a number, which its ids and its address are made of: ids need no table of their own.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct PodTable {
     pods: Vec<Option<Pod>>,
     free: Vec<u32>,
     by_uid: HashMap<PodUid, u32>,
@@ -56,7 +56,7 @@ struct Pod {
     sandboxes: Vec<Sandbox>,
     /// Oldest first.
     containers: Vec<Container>,
-    /// How often its address was called.
+    /// EndCause often its address was called.
     calls: u32,
     /// Whether it is among the changed ones.
     changed: bool,
@@ -82,7 +82,7 @@ struct Container {
     restart_count: u32,
     spec_hash: u64,
     created_at: Time,
-    life: Life,
+    run_state: RunState,
     behaviour: Arc<Behaviour>,
 }
 
@@ -106,34 +106,34 @@ pub(super) struct NewContainer<'a> {
 }
 
 /// What decides how a container goes on.
-pub(super) struct Run {
+pub(super) struct RunSnapshot {
     pub(super) uid: PodUid,
     pub(super) name: ContainerName,
     pub(super) restart_count: u32,
     pub(super) behaviour: Arc<Behaviour>,
-    pub(super) state: RunState,
+    pub(super) state: RunPhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RunState {
+pub(super) enum RunPhase {
     Created,
     /// With the end that is due next.
     Running(Option<Time>),
     Ended,
 }
 
-impl Table {
+impl PodTable {
     /// Ends what has to have ended by now.
-    pub(super) fn settle(&mut self, now: Time) {
+    pub(super) fn end_due_runs(&mut self, now: Time) {
         while let Some((at, key)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, key));
-            if let Some(Life::Running { since, end: Some(end) }) = self.container(key).map(|c| c.life) {
+            if let Some(RunState::Running { since, end: Some(end) }) = self.container(key).map(|c| c.run_state) {
                 self.end(key, Some(since), end);
             }
         }
     }
 
-    /// When [`settle`](Table::settle) will have something to do.
+    /// When [`end_due_runs`](PodTable::end_due_runs) will have something to do.
     pub(super) fn next_due(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
@@ -205,9 +205,9 @@ impl Table {
         sandbox.ready = false;
         let inside: Vec<u64> = pod.containers.iter().filter(|c| c.sandbox == sandbox.id).map(|c| c.serial).collect();
         for serial in inside {
-            self.stop(Key { pod: key.pod, serial }, now, End { at: now, how: How::Killed });
+            self.stop(Key { pod: key.pod, serial }, now, RunEnd { at: now, how: EndCause::Killed });
         }
-        self.settle(now);
+        self.end_due_runs(now);
     }
 
     /// Removes a sandbox and its containers, stopping them first.
@@ -248,7 +248,7 @@ impl Table {
             restart_count,
             spec_hash,
             created_at,
-            life: Life::Created,
+            run_state: RunState::Created,
             behaviour,
         });
         Some(id)
@@ -260,18 +260,18 @@ impl Table {
     }
 
     /// What there is to know of a container before it is told to do something.
-    pub(super) fn run(&mut self, key: Key) -> Option<Run> {
+    pub(super) fn run(&mut self, key: Key) -> Option<RunSnapshot> {
         let pod = self.pod(key.pod)?;
         let container = pod.containers.iter().find(|container| container.serial == key.serial)?;
-        Some(Run {
+        Some(RunSnapshot {
             uid: pod.uid.clone(),
             name: container.name.clone(),
             restart_count: container.restart_count,
             behaviour: Arc::clone(&container.behaviour),
-            state: match container.life {
-                Life::Created => RunState::Created,
-                Life::Running { end, .. } => RunState::Running(end.map(|end| end.at)),
-                Life::Ended { .. } => RunState::Ended,
+            state: match container.run_state {
+                RunState::Created => RunPhase::Created,
+                RunState::Running { end, .. } => RunPhase::Running(end.map(|end| end.at)),
+                RunState::Ended { .. } => RunPhase::Ended,
             },
         })
     }
@@ -280,46 +280,48 @@ impl Table {
     pub(super) fn running(&mut self, uid: &PodUid, name: &str) -> Option<Key> {
         let number = *self.by_uid.get(uid)?;
         let mut containers = self.pod(number)?.containers.iter();
-        let runs =
-            |container: &&Container| container.name.as_str() == name && matches!(container.life, Life::Running { .. });
+        let runs = |container: &&Container| {
+            container.name.as_str() == name && matches!(container.run_state, RunState::Running { .. })
+        };
         Some(Key { pod: number, serial: containers.find(runs)?.serial })
     }
 
     /// Starts a container that was created and not stopped meanwhile; answers whether there was one.
-    pub(super) fn start(&mut self, key: Key, now: Time, end: Option<End>) -> bool {
-        let Some(container) = self.container(key).filter(|container| matches!(container.life, Life::Created)) else {
+    pub(super) fn start(&mut self, key: Key, now: Time, end: Option<RunEnd>) -> bool {
+        let Some(container) = self.container(key).filter(|container| matches!(container.run_state, RunState::Created))
+        else {
             return false;
         };
-        container.life = Life::Running { since: now, end };
+        container.run_state = RunState::Running { since: now, end };
         self.due.extend(end.map(|end| (end.at, key)));
         true
     }
 
     /// Ends a container that could not be started.
     pub(super) fn fail_start(&mut self, key: Key, now: Time) {
-        if self.container(key).is_some_and(|container| matches!(container.life, Life::Created)) {
-            self.end(key, None, End { at: now, how: How::FailedToStart });
+        if self.container(key).is_some_and(|container| matches!(container.run_state, RunState::Created)) {
+            self.end(key, None, RunEnd { at: now, how: EndCause::FailedToStart });
         }
     }
 
     /// Makes a run end so, unless it ends sooner anyway; a container that was not started never will be. Answers when it
     /// will have ended, if it has not.
-    pub(super) fn stop(&mut self, key: Key, now: Time, wanted: End) -> Option<Time> {
-        match self.container(key)?.life {
-            Life::Created => {
-                self.end(key, None, End { at: now, how: How::NeverStarted });
+    pub(super) fn stop(&mut self, key: Key, now: Time, wanted: RunEnd) -> Option<Time> {
+        match self.container(key)?.run_state {
+            RunState::Created => {
+                self.end(key, None, RunEnd { at: now, how: EndCause::NeverStarted });
                 None
             }
-            Life::Running { since, end: planned } => {
+            RunState::Running { since, end: planned } => {
                 let end = planned.map_or(wanted, |planned| cmp::min(planned, wanted));
                 self.due.extend((Some(end) != planned).then_some((end.at, key)));
                 if let Some(planned) = planned.filter(|planned| planned.at != end.at) {
                     self.due.remove(&(planned.at, key));
                 }
-                self.container(key)?.life = Life::Running { since, end: Some(end) };
+                self.container(key)?.run_state = RunState::Running { since, end: Some(end) };
                 Some(end.at)
             }
-            Life::Ended { .. } => None,
+            RunState::Ended { .. } => None,
         }
     }
 
@@ -327,7 +329,7 @@ impl Table {
     pub(super) fn remove_container(&mut self, key: Key) -> bool {
         let Some(pod) = self.pod(key.pod) else { return true };
         let Some(at) = pod.containers.iter().position(|container| container.serial == key.serial) else { return true };
-        if matches!(pod.containers[at].life, Life::Running { .. }) {
+        if matches!(pod.containers[at].run_state, RunState::Running { .. }) {
             return false;
         }
         let gone = pod.containers.remove(at);
@@ -340,16 +342,16 @@ impl Table {
     /// there.
     pub(super) fn call(&mut self, number: u32) -> Option<(PodUid, Arc<Behaviour>, u32)> {
         let pod = self.pod(number)?;
-        if !pod.containers.iter().any(|container| matches!(container.life, Life::Running { .. })) {
+        if !pod.containers.iter().any(|container| matches!(container.run_state, RunState::Running { .. })) {
             return None;
         }
         pod.calls = pod.calls.wrapping_add(1);
         Some((pod.uid.clone(), Arc::clone(&pod.behaviour), pod.calls - 1))
     }
 
-    fn end(&mut self, key: Key, since: Option<Time>, end: End) {
+    fn end(&mut self, key: Key, since: Option<Time>, end: RunEnd) {
         let Some(container) = self.container(key) else { return };
-        container.life = Life::Ended { since, end };
+        container.run_state = RunState::Ended { since, end };
         self.ended.push(key);
         let Some(pod) = self.pod(key.pod) else { return };
         if !std::mem::replace(&mut pod.changed, true) {

@@ -13,7 +13,7 @@ use tracing::error;
 
 use super::scan::Scan;
 use super::watch::Watch;
-use super::{Outlet, SourceContext};
+use super::{ChangeFilter, SourceContext};
 
 /// After a change, how long it must be quiet before the files are read: an editor writes in several steps.
 const QUIET: Duration = Duration::from_millis(100);
@@ -42,34 +42,36 @@ impl FileSource {
 
     async fn deliver(self, out: mpsc::Sender<SourceUpdate>) {
         let changed = Arc::new(Notify::new());
-        let mut reader =
-            Reader { watch: Watch::new(&self.roots, changed.clone()), scan: Scan::new(self.roots, self.cx.clone()) };
-        let mut outlet = Outlet::default();
+        let mut reader = WatchedScan {
+            watch: Watch::new(&self.roots, changed.clone()),
+            scan: Scan::new(self.roots, self.cx.clone()),
+        };
+        let mut filter = ChangeFilter::default();
         loop {
             let read;
             (reader, read) = match reader.read().await {
                 Ok(done) => done,
                 Err(error) => return error!(%error, "reading manifests panicked, their source ends"),
             };
-            if let Some(news) = outlet.news(read.into())
+            if let Some(news) = filter.if_changed(read.into())
                 && out.send(news).await.is_err()
             {
                 return;
             }
             tokio::select! {
-                () = changed.notified() => settle(&changed).await,
+                () = changed.notified() => wait_until_quiet(&changed).await,
                 () = tokio::time::sleep(self.cx.check_frequency) => {}
             }
         }
     }
 }
 
-struct Reader {
+struct WatchedScan {
     watch: Watch,
     scan: Scan,
 }
 
-impl Reader {
+impl WatchedScan {
     async fn read(mut self) -> Result<(Self, SourceSet), JoinError> {
         spawn_blocking(move || {
             self.watch.refresh();
@@ -81,7 +83,7 @@ impl Reader {
 }
 
 /// Waits until nothing changed for a while.
-async fn settle(changed: &Notify) {
+async fn wait_until_quiet(changed: &Notify) {
     let latest = Instant::now() + PATIENCE;
     loop {
         let quiet = (Instant::now() + QUIET).min(latest);

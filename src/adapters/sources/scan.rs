@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 use podwright_actors::ports::{SourceKind, SourceProblem, SourceSet};
 
 use super::SourceContext;
-use super::place::Places;
+use super::manifest_cache::ManifestCache;
 use crate::adapters::manifest::MAX_BYTES;
 
 /// The files below a number of paths and what they held when they were last read.
 #[derive(Debug)]
 pub(super) struct Scan {
     roots: Vec<PathBuf>,
-    places: Places,
+    cache: ManifestCache,
     cx: SourceContext,
 }
 
 impl Scan {
     pub(super) fn new(roots: Vec<PathBuf>, cx: SourceContext) -> Self {
-        Scan { roots, places: Places::default(), cx }
+        Scan { roots, cache: ManifestCache::default(), cx }
     }
 
     /// Reads everything anew.
@@ -40,9 +40,9 @@ impl Scan {
                             "cannot be listed ({}); its last pods stay: let this user read it",
                             reason(&error)
                         ),
-                        pods: self.places.names(below),
+                        pods: self.cache.names(below),
                     });
-                    present.extend(self.places.places.keys().filter(below).map(|path| (path.into(), false)));
+                    present.extend(self.cache.manifests.keys().filter(below).map(|path| (path.into(), false)));
                 }
             }
         }
@@ -56,23 +56,23 @@ impl Scan {
                 order.push(what);
             }
         }
-        self.places.places.retain(|what, _| there.contains(what));
-        self.places.set(SourceKind::File, order.iter().map(String::as_str), problems)
+        self.cache.manifests.retain(|what, _| there.contains(what));
+        self.cache.set(SourceKind::File, order.iter().map(String::as_str), problems)
     }
 
     /// Reads one file; false if it is gone.
     fn read(&mut self, path: &Path, what: &str) -> bool {
         match contents(path) {
             Ok(bytes) => {
-                let place = self.places.places.entry(what.to_owned()).or_default();
-                place.read(bytes, SourceKind::File, what, &self.cx);
+                let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
+                manifest.read(bytes, SourceKind::File, what, &self.cx);
                 true
             }
             Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => false,
             Err(error) => {
-                let place = self.places.places.entry(what.to_owned()).or_default();
-                let stays = if place.was_read() { "; its last pods stay" } else { "" };
-                place.fail(format!("cannot be read ({}){stays}: mend or remove it", reason(&error)));
+                let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
+                let stays = if manifest.was_read() { "; its last pods stay" } else { "" };
+                manifest.fail(format!("cannot be read ({}){stays}: mend or remove it", reason(&error)));
                 true
             }
         }

@@ -10,8 +10,8 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::place::Places;
-use super::{Outlet, SourceContext};
+use super::manifest_cache::ManifestCache;
+use super::{ChangeFilter, SourceContext};
 use crate::adapters::manifest::MAX_BYTES;
 
 /// How long one request may take, body included (upstream `NewSourceURL`, 1.36).
@@ -54,30 +54,30 @@ impl UrlSource {
     }
 
     async fn deliver(mut self, out: mpsc::Sender<SourceUpdate>) {
-        let mut places = Places::default();
-        let mut outlet = Outlet::default();
+        let mut cache = ManifestCache::default();
+        let mut filter = ChangeFilter::default();
         loop {
             let urls = std::mem::take(&mut self.urls);
             let fetched = futures_util::future::join_all(urls.into_iter().map(Target::fetch)).await;
             for (target, answer) in fetched {
-                let place = places.places.entry(target.what.clone()).or_default();
+                let manifest = cache.manifests.entry(target.what.clone()).or_default();
                 match answer {
-                    Ok(bytes) => place.read(bytes, SourceKind::Http, &target.what, &self.cx),
+                    Ok(bytes) => manifest.read(bytes, SourceKind::Http, &target.what, &self.cx),
                     Err(error) => {
                         let every = self.cx.check_frequency.as_secs();
-                        let stays = if place.was_read() { "its last pods stay, and " } else { "" };
-                        place.fail(format!("{error}; {stays}it is asked again every {every} s"));
+                        let stays = if manifest.was_read() { "its last pods stay, and " } else { "" };
+                        manifest.fail(format!("{error}; {stays}it is asked again every {every} s"));
                     }
                 }
                 self.urls.push(target);
             }
             let order = self.urls.iter().map(|target| target.what.as_str());
-            let set = places.set(SourceKind::Http, order, vec![]);
-            let said = match places.places.values().all(super::place::Place::was_read) {
+            let set = cache.set(SourceKind::Http, order, vec![]);
+            let said = match cache.manifests.values().all(super::manifest_cache::CachedManifest::was_read) {
                 true => SourceUpdate::Set(set),
                 false => SourceUpdate::NotYet { source: set.source, problems: set.problems },
             };
-            if let Some(news) = outlet.news(said)
+            if let Some(news) = filter.if_changed(said)
                 && out.send(news).await.is_err()
             {
                 return;

@@ -15,8 +15,7 @@ use podwright_actors::status::pod_bounds;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
-use super::group::Group;
-use super::volume::mode_of_volume;
+use super::fs_group::{FsGroup, volume_mode};
 use crate::adapters::mounts;
 
 /// The kind of file system that keeps its files in memory.
@@ -51,14 +50,14 @@ impl Memory {
     ///
     /// # Errors
     /// As the system says. That mounting is not allowed is no error: the directory does.
-    pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<Group>) -> io::Result<()> {
+    pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<FsGroup>) -> io::Result<()> {
         let is_used = || io::Result::Ok(mounts::right_at(path)?.is_some() || holds_something(fs::read_dir(path))?);
         if self.refused.load(Ordering::Relaxed) || is_used()? {
             return Ok(());
         }
         let size = limit.map(|bytes| format!("size={bytes}"));
         let owner = group.map(|group| format!("gid={}", group.id()));
-        let mode = format!("mode={:o}", mode_of_volume(group));
+        let mode = format!("mode={:o}", volume_mode(group));
         let mount = |options: &[&str]| {
             let of_volume = [Some(mode.as_str()), owner.as_deref(), size.as_deref()];
             let options = options.iter().copied().chain(of_volume.into_iter().flatten()).collect::<Vec<_>>().join(",");

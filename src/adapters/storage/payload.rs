@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::group::Group;
+use super::fs_group::FsGroup;
 use crate::adapters::tree;
 
 const DATA: &str = "..data";
@@ -26,13 +26,13 @@ const OURS: &[u8] = b"..";
 /// The files that a volume is to show.
 #[derive(Debug)]
 pub(super) struct Payload {
-    group: Option<Group>,
+    group: Option<FsGroup>,
     files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
 }
 
 impl Payload {
     /// No files; those that are added will belong to that group.
-    pub(super) fn of(group: Option<Group>) -> Self {
+    pub(super) fn of(group: Option<FsGroup>) -> Self {
         Payload { group, files: BTreeMap::new() }
     }
 
@@ -49,7 +49,7 @@ impl Payload {
         {
             return Err(format!("path {path:?} leaves the volume: use a relative path without '..'"));
         }
-        let mode = self.group.map_or(mode, |group| group.of_file(mode));
+        let mode = self.group.map_or(mode, |group| group.file_mode(mode));
         self.files.insert(file, (content.into(), mode));
         Ok(())
     }

@@ -6,16 +6,17 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use podwright_actors::ids::PodUid;
 use podwright_actors::ports::StorageError;
 
+use super::calls::CallProgress;
 use super::empty_dir::TMPFS;
-use super::progress::Step;
 use super::volume::{EMPTY_DIR, PLUGINS};
-use super::{entries, io_error, is_dir, of_volume};
+use super::{PodLogs, entries, io_error, is_dir, of_volume};
 use crate::adapters::mounts::{self, UnmountError};
 
 /// Removes the volumes that are made here, with their content. Others stay: their content is not the node's to remove.
-pub(super) fn volumes(dir: &Path, step: &Step) -> Result<(), StorageError> {
+pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageError> {
     sub_paths(dir, step)?;
     for plugin in PLUGINS {
         for volume in entries(&dir.join("volumes").join(plugin))? {
@@ -39,7 +40,7 @@ fn memory(volume: &Path) -> Result<(), StorageError> {
 }
 
 /// Unmounts what containers saw of volumes by a `subPath`, and removes the places.
-fn sub_paths(dir: &Path, step: &Step) -> Result<(), StorageError> {
+fn sub_paths(dir: &Path, step: &CallProgress) -> Result<(), StorageError> {
     let places = dir.join(mounts::SUB_PATHS);
     for mounted in mounts::below(&places).map_err(|error| io_error(&places, &error))? {
         step.at(&mounted.at);
@@ -80,6 +81,26 @@ pub(super) fn empty_volumes(dir: &Path) -> Result<(), StorageError> {
 /// Removes the directory of a pod with all that is left in it.
 pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
     if is_dir(dir) { tree(dir) } else { Ok(()) }
+}
+
+/// Removes the log directory of a pod of this agent, and every link to a log in it, broken links included.
+pub(super) fn logs(logs: &PodLogs, uid: &PodUid) -> Result<(), StorageError> {
+    let suffix = format!("_{uid}");
+    // The UID may hold underscores; the namespace and the name before it cannot.
+    let is_of_pod = |name: &str| name.strip_suffix(&suffix).is_some_and(|rest| rest.split('_').count() == 2);
+    let is_below = |path: &Path| {
+        let dir = path.strip_prefix(&logs.pods).ok().and_then(|below| below.iter().next()?.to_str());
+        dir.is_some_and(is_of_pod)
+    };
+    for link in entries(&logs.links)? {
+        if fs::read_link(&link).is_ok_and(|target| is_below(&target)) {
+            fs::remove_file(&link).map_err(|error| io_error(&link, &error))?;
+        }
+    }
+    for dir in entries(&logs.pods)?.into_iter().filter(|path| is_below(path) && is_dir(path)) {
+        tree(&dir)?;
+    }
+    Ok(())
 }
 
 /// Removes a directory that is empty or not there.

@@ -1,17 +1,19 @@
 //! The volumes of a pod: which of them are made here, and how.
 
-use std::fs;
+use std::fs::{self, DirBuilder, FileType, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, Volume};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, Volume};
 use podwright_actors::config::fields::{self, FieldFacts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::StorageError;
 
-use super::group::Group;
+use super::calls::CallProgress;
+use super::fs_group::{FsGroup, volume_mode};
 use super::payload::Payload;
-use super::progress::Step;
-use super::{Disk, PASSABLE, component, empty_dir, host_path, io_error, is_dir, make_dir};
+use super::{Disk, PASSABLE, component, empty_dir, io_error, is_dir, make_dir};
 
 pub(super) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
@@ -26,7 +28,7 @@ impl Disk {
         dir: &Path,
         pod: &PodObject,
         volume: &Volume,
-        step: &Step,
+        step: &CallProgress,
     ) -> Result<PathBuf, StorageError> {
         let name = component(&volume.name)?;
         let at = |plugin: &str| {
@@ -36,7 +38,7 @@ impl Disk {
         };
         if let Some(host_path) = &volume.host_path {
             step.at(Path::new(&host_path.path));
-            return host_path::set_up(&volume.name, host_path);
+            return set_up_host_path(&volume.name, host_path);
         }
         if let Some(source) = &volume.downward_api {
             let items = source.items.as_deref().unwrap_or_default();
@@ -55,7 +57,7 @@ impl Disk {
             self.downward(&path, pod, volume, &items, mode)?;
             return Ok(path);
         }
-        let group = Group::of(pod);
+        let group = FsGroup::of(pod);
         let kind = kind(volume);
         if !matches!(kind.as_deref(), None | Some("emptyDir")) {
             return Err(StorageError::Unsupported {
@@ -80,7 +82,7 @@ impl Disk {
         items: &[DownwardAPIVolumeFile],
         default_mode: Option<i32>,
     ) -> Result<(), StorageError> {
-        let group = Group::of(pod);
+        let group = FsGroup::of(pod);
         let mut payload = Payload::of(group);
         for item in items {
             let refused = |reason: String| StorageError::Volume { volume: volume.name.clone(), reason };
@@ -110,7 +112,7 @@ impl Disk {
         pod: &PodObject,
         volume: &Volume,
         source: &EmptyDirVolumeSource,
-        group: Option<Group>,
+        group: Option<FsGroup>,
     ) -> Result<(), StorageError> {
         match source.medium.as_deref().unwrap_or_default() {
             "" => Ok(()),
@@ -135,26 +137,58 @@ fn kind(volume: &Volume) -> Option<String> {
     }
 }
 
-/// The mode of a new volume: who may write is for the containers to agree on. What they make in it is of the pod's group, if
-/// that has one.
-pub(super) fn mode_of_volume(group: Option<Group>) -> u32 {
-    group.map_or(0o777, |group| group.of_dir(0o777))
-}
-
 /// Makes the directory of a volume. One that is there is the containers', mode and group too. So it has its name only once it
 /// is whole.
-fn make_volume(path: &Path, group: Option<Group>) -> Result<(), StorageError> {
+fn make_volume(path: &Path, group: Option<FsGroup>) -> Result<(), StorageError> {
     if is_dir(path) {
         return Ok(());
     }
     path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
     // No volume can have a dot in its name.
     let new = path.with_extension("new");
-    make_dir(&new, mode_of_volume(group))?;
+    make_dir(&new, volume_mode(group))?;
     if let Some(group) = group {
         group.own(&new).map_err(|error| io_error(&new, &error))?;
         // Whoever is not root loses the group's bit with a change of the group.
-        make_dir(&new, mode_of_volume(Some(group)))?;
+        make_dir(&new, volume_mode(Some(group)))?;
     }
     fs::rename(&new, path).map_err(|error| io_error(path, &error))
+}
+
+/// Checks, and for the types that say so makes, the path (core/v1 `HostPathType`).
+fn set_up_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, StorageError> {
+    let path = Path::new(&source.path);
+    let kind = source.type_.as_deref().unwrap_or_default();
+    let named = match kind {
+        "" => format!("hostPath {}", path.display()),
+        kind => format!("hostPath {} of type {kind}", path.display()),
+    };
+    let refused = |reason: String| StorageError::Volume { volume: volume.to_owned(), reason };
+    let meta = match fs::metadata(path) {
+        Ok(meta) => Some(meta),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) if kind.is_empty() => None,
+        Err(error) => return Err(refused(format!("{named} cannot be checked: {error}"))),
+    };
+    let made = |result: io::Result<()>| result.map_err(|error| refused(format!("{named} cannot be made: {error}")));
+    let is = |what: &str, check: fn(&FileType) -> bool, meta: Option<&Metadata>| match meta {
+        Some(meta) if check(&meta.file_type()) => Ok(()),
+        Some(_) => Err(refused(format!("{named} is not a {what}: correct its path or type"))),
+        None => Err(refused(format!("{named} does not exist: make the {what} first"))),
+    };
+    match (kind, &meta) {
+        ("", _) => {}
+        ("DirectoryOrCreate", None) => made(DirBuilder::new().recursive(true).mode(0o755).create(path))?,
+        ("FileOrCreate", None) => {
+            let made_file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path);
+            made(made_file.map(drop))?;
+        }
+        ("DirectoryOrCreate" | "Directory", meta) => is("directory", FileType::is_dir, meta.as_ref())?,
+        ("FileOrCreate" | "File", meta) => is("file", FileType::is_file, meta.as_ref())?,
+        ("Socket", meta) => is("socket", FileType::is_socket, meta.as_ref())?,
+        ("CharDevice", meta) => is("character device", FileType::is_char_device, meta.as_ref())?,
+        ("BlockDevice", meta) => is("block device", FileType::is_block_device, meta.as_ref())?,
+        (_, _) => return Err(refused(format!("{named} cannot be had: there is no such type: correct it"))),
+    }
+    Ok(path.to_owned())
 }

@@ -25,7 +25,7 @@ use crate::actors::explain::PodFacts;
 use crate::actors::ids::{FullName, PodUid};
 use crate::actors::pod::PodObject;
 use crate::actors::text::plain;
-use crate::adapters::log::reader::{Ask, Next, Reader, runs};
+use crate::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
 use crate::agent::explain::{PROBLEM, unknown};
 use crate::agent::root::reason;
 use crate::agent::view::View;
@@ -126,7 +126,7 @@ impl Logs {
             let ago = Timestamp::now().checked_sub(Duration::from_secs(seconds));
             ago.unwrap_or(Timestamp::MIN)
         });
-        let ask = Ask { tail: query.tail_lines, since, timestamps: query.timestamps };
+        let ask = ReadOptions { tail: query.tail_lines, since, timestamps: query.timestamps };
         let there = dir.clone();
         let reader = blocking(move || Reader::open(there, run, ask)).await.map_err(|error| unreadable(&dir, &error))?;
         let until = query.follow.then_some(Until { view, uid, container, run, stopping: self.stopping });
@@ -195,17 +195,17 @@ impl Open {
                     tracing::warn!(%error, "reading a container's log ended early");
                     return Some(Err(error));
                 }
-                Ok(Next::Text(text)) => {
+                Ok(LogRead::Text(text)) => {
                     self.reader = Some(reader);
                     if !text.is_empty() {
                         return Some(Ok(text.into()));
                     }
                 }
-                Ok(Next::End) if over && (self.is_last_look || self.until.is_none()) => {
+                Ok(LogRead::End) if over && (self.is_last_look || self.until.is_none()) => {
                     let text = reader.finish();
                     return (!text.is_empty()).then(|| Ok(text.into()));
                 }
-                Ok(Next::End) => {
+                Ok(LogRead::End) => {
                     self.is_last_look = over;
                     self.reader = Some(reader);
                     sleep(LOOK).await;

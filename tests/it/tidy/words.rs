@@ -91,7 +91,7 @@ fn cores_are_pure() {
         "src/adapters/cri/image_name.rs",
         "src/adapters/cri/layout.rs",
         "src/adapters/cri/read.rs",
-        "src/adapters/log/names.rs",
+        "src/adapters/log/file_names.rs",
         "src/adapters/log/printer.rs",
         "src/agent/admin/logs/choice.rs",
         "src/adapters/simulated/behaviour.rs",

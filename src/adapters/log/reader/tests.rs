@@ -39,14 +39,14 @@ fn pack(path: &Path, text: &str) {
 /// What is there now.
 fn rest(reader: &mut Reader) -> String {
     let mut text = Vec::new();
-    while let Next::Text(more) = reader.read().unwrap() {
+    while let LogRead::Text(more) = reader.read().unwrap() {
         text.extend(more);
     }
     String::from_utf8(text).unwrap()
 }
 
-fn read(dir: &Path, ask: Ask) -> Vec<u64> {
-    let mut reader = Reader::open(dir.to_owned(), 1, ask).unwrap();
+fn read(dir: &Path, options: ReadOptions) -> Vec<u64> {
+    let mut reader = Reader::open(dir.to_owned(), 1, options).unwrap();
     let mut text = rest(&mut reader);
     text.push_str(std::str::from_utf8(&reader.finish()).unwrap());
     text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
@@ -58,21 +58,24 @@ fn all_files_of_a_run_are_one_log() {
     assert_eq!(runs(dir.path()).unwrap(), [0, 1, 11]);
     assert_eq!(runs(&dir.path().join("none")).unwrap(), [0; 0]);
     let all: Vec<u64> = (0..12).collect();
-    assert_eq!(read(dir.path(), Ask::default()), all);
+    assert_eq!(read(dir.path(), ReadOptions::default()), all);
     for tail in [0, 1, 3, 4, 8, 12, 100] {
-        let ask = Ask { tail: Some(tail), ..Ask::default() };
-        assert_eq!(read(dir.path(), ask), all[all.len().saturating_sub(tail as usize)..], "the last {tail}");
+        let options = ReadOptions { tail: Some(tail), ..ReadOptions::default() };
+        assert_eq!(read(dir.path(), options), all[all.len().saturating_sub(tail as usize)..], "the last {tail}");
     }
     for since in [0, 5, 6, 11, 12] {
         let since = Timestamp::from_second(1_800_000_000 + since).unwrap();
-        let ask = Ask { since: Some(since), ..Ask::default() };
+        let options = ReadOptions { since: Some(since), ..ReadOptions::default() };
         // By their times; when the files were written is later here.
         set_modified(dir.path(), since);
         let expected: Vec<u64> =
             all.iter().copied().filter(|n| *n as i64 >= since.as_second() - 1_800_000_000).collect();
-        assert_eq!(read(dir.path(), ask), expected, "{since}");
+        assert_eq!(read(dir.path(), options), expected, "{since}");
     }
-    assert_eq!(Reader::open(dir.path().to_owned(), 2, Ask::default()).err().unwrap().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        Reader::open(dir.path().to_owned(), 2, ReadOptions::default()).err().unwrap().kind(),
+        ErrorKind::NotFound
+    );
 }
 
 fn set_modified(dir: &Path, at: Timestamp) {
@@ -96,8 +99,11 @@ fn files_that_were_not_written_since_are_not_opened() {
             .set_modified(SystemTime::from(since) - Duration::from_secs(9))
             .unwrap();
     }
-    assert_eq!(read(dir.path(), Ask { since: Some(since), ..Ask::default() }), [9, 10, 11]);
-    assert!(Reader::open(dir.path().to_owned(), 1, Ask::default()).unwrap().read().is_err(), "all else needs them");
+    assert_eq!(read(dir.path(), ReadOptions { since: Some(since), ..ReadOptions::default() }), [9, 10, 11]);
+    assert!(
+        Reader::open(dir.path().to_owned(), 1, ReadOptions::default()).unwrap().read().is_err(),
+        "all else needs them"
+    );
 }
 
 #[test]
@@ -113,7 +119,7 @@ fn who_follows_goes_with_the_log_from_file_to_file() {
         next += 1;
     };
     write(&mut writer);
-    let mut reader = Reader::open(dir.path().to_owned(), 1, Ask::default()).unwrap();
+    let mut reader = Reader::open(dir.path().to_owned(), 1, ReadOptions::default()).unwrap();
     let looks = |reader: &mut Reader| {
         let text = [rest(reader), rest(reader), rest(reader)].concat();
         text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect::<Vec<u64>>()
@@ -142,14 +148,14 @@ fn who_follows_goes_with_the_log_from_file_to_file() {
     assert_eq!(looks(&mut reader), [4, 5, 6]);
     // A log whose next file is not there yet is read where it is.
     fs::rename(&path, moved(4)).unwrap();
-    assert_eq!(read(dir.path(), Ask { tail: Some(2), ..Ask::default() }), [5, 6]);
+    assert_eq!(read(dir.path(), ReadOptions { tail: Some(2), ..ReadOptions::default() }), [5, 6]);
 }
 
 #[test]
 fn what_is_no_file_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/etc/passwd", dir.path().join("1.log")).unwrap();
-    assert!(Reader::open(dir.path().to_owned(), 1, Ask::default()).is_err());
+    assert!(Reader::open(dir.path().to_owned(), 1, ReadOptions::default()).is_err());
     fs::create_dir(dir.path().join("2.log")).unwrap();
-    assert!(Reader::open(dir.path().to_owned(), 2, Ask::default()).is_err());
+    assert!(Reader::open(dir.path().to_owned(), 2, ReadOptions::default()).is_err());
 }

@@ -22,13 +22,13 @@ fn old_files_go_the_others_are_compressed_and_the_new_one_has_a_name_of_its_own(
     let moved = Some("0.log.20261121-203000".to_owned());
 
     let first = plan("0.log", &names(&["0.log", "1.log", "1.log.20261101-000000"]), 5, Some(now));
-    assert_eq!(first, Plan { rotate: moved.clone(), ..Plan::default() });
+    assert_eq!(first, RotationPlan { rotate: moved.clone(), ..RotationPlan::default() });
 
     // Three stay, with the one to come and the one that is written to.
     let files =
         [days(&["03", "04"]), names(&["0.log", "0.log.20261101-000000.gz", "0.log.20261102-000000.gz"])].concat();
     let next = plan("0.log", &files, 5, Some(now));
-    let expected = Plan {
+    let expected = RotationPlan {
         remove: names(&["0.log.20261101-000000.gz"]),
         compress: vec![packed("03"), packed("04")],
         rotate: moved.clone(),
@@ -188,13 +188,13 @@ async fn a_container_that_does_not_go_on_keeps_its_log_and_is_told_of() {
     assert_eq!(whole(dir.path()), "more than ten bytes\nlater\n");
 
     // Most likely it ended in that moment; if not, that is told once, and again after it went on in between.
-    assert_eq!(rotator.news(errors), [""; 0]);
+    assert_eq!(rotator.unreported(errors), [""; 0]);
     let mut told = Vec::new();
     for deaf in [true, true, false, true, true] {
         *writer.deaf.lock() = deaf;
         writer.write("more than ten bytes\n");
         let errors = rotator.round(&[writer.log()]).await;
-        told.push(rotator.news(errors).len());
+        told.push(rotator.unreported(errors).len());
     }
     assert_eq!(told, [1, 0, 0, 0, 1]);
 
@@ -205,7 +205,7 @@ async fn a_container_that_does_not_go_on_keeps_its_log_and_is_told_of() {
         writer.write("more than ten bytes\n");
         let errors = rotator.round(&[writer.log()]).await;
         assert_eq!(errors.len(), 2, "{errors:?}");
-        told.push(rotator.news(errors).len());
+        told.push(rotator.unreported(errors).len());
     }
     assert_eq!(told, [1, 0, 0, 0]);
     // Nor does a log that goes with its pod.
@@ -225,7 +225,7 @@ async fn what_cannot_be_done_names_the_path_and_harms_no_other_log() {
     let mut rotator = writer.rotator(5);
     let errors = rotator.round(&[below_a_file, writer.log()]).await;
     let told: Vec<String> = errors.iter().map(RotateError::to_string).collect();
-    assert_eq!(told, rotator.news(errors), "at once");
+    assert_eq!(told, rotator.unreported(errors), "at once");
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told[0].contains("0.log/1.log: Not a directory"), "{told:?}");
     assert!(told[1].contains("0.log.x.tmp: "), "{told:?}");

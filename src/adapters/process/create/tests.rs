@@ -39,11 +39,11 @@ fn object(spec: PodSpec) -> Arc<PodObject> {
     PodObject::new(pod).unwrap()
 }
 
-fn planned_as(user: u32, config: &ContainerConfig) -> Result<Plan, RuntimeError> {
+fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, RuntimeError> {
     let layout = Layout::new("/root".into());
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
-    plan(config, &Node { layout: &layout, shim: &shim, cgroups, user, group: user, open_files: None }, "id1", 5)
+    plan(config, &PlanContext { layout: &layout, shim: &shim, cgroups, user, group: user, open_files: None }, "id1", 5)
 }
 
 fn refusal(user: u32, config: &ContainerConfig) -> String {
@@ -53,7 +53,7 @@ fn refusal(user: u32, config: &ContainerConfig) -> String {
     }
 }
 
-fn value<'a>(plan: &'a Plan, name: &str) -> Option<&'a str> {
+fn value<'a>(plan: &'a ContainerPlan, name: &str) -> Option<&'a str> {
     plan.run.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
 }
 
@@ -109,7 +109,7 @@ fn users_are_changed_by_root_only() {
                 Some(PodSecurityContext { run_as_user: uid, run_as_non_root: non_root, ..Default::default() })
         })
     };
-    let user = |plan: Plan| plan.run.user.map(|user| user.uid);
+    let user = |plan: ContainerPlan| plan.run.user.map(|user| user.uid);
     assert_eq!(user(planned_as(0, &security(None, None)).unwrap()), None);
     assert_eq!(user(planned_as(0, &security(Some(1000), Some(true))).unwrap()), Some(1000));
     assert_eq!(user(planned_as(1000, &security(Some(1000), Some(true))).unwrap()), None);

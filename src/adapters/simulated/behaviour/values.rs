@@ -15,7 +15,7 @@ pub(super) trait Setting: Sized {
     fn read(text: &str) -> Option<Self>;
 }
 
-/// How long something takes: always the same, or between two bounds, each as likely.
+/// EndCause long something takes: always the same, or between two bounds, each as likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     least: Duration,
@@ -89,7 +89,7 @@ impl Setting for RunFor {
     }
 }
 
-/// How a container takes SIGTERM.
+/// EndCause a container takes SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopLatency {
     /// Ends after so long.

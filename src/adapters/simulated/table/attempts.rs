@@ -1,4 +1,4 @@
-//! How often pods tried what.
+//! EndCause often pods tried what.
 
 use std::collections::HashMap;
 use std::time::Duration;

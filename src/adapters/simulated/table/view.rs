@@ -8,11 +8,11 @@ use podwright_actors::ports::{
     SandboxState, SandboxStatus,
 };
 
-use super::{Container, End, How, Key, Life, Sandbox, Table};
+use super::{Container, EndCause, Key, PodTable, RunEnd, RunState, Sandbox};
 
 /// Pods live in 10.0.0.0/8, whose first and last address are nobody's.
 const NETWORK: u32 = 0x0a00_0000;
-/// How many addresses there are.
+/// EndCause many addresses there are.
 pub(super) const ADDRESSES: u32 = (1 << 24) - 2;
 
 impl Key {
@@ -37,7 +37,7 @@ fn address(number: u32) -> IpAddr {
     Ipv4Addr::from_bits(NETWORK + 1 + number).into()
 }
 
-impl Table {
+impl PodTable {
     pub(in super::super) fn list(&self) -> Vec<RuntimePod> {
         let pods = self.pods.iter().flatten();
         pods.map(|pod| RuntimePod {
@@ -99,20 +99,20 @@ impl Sandbox {
 
 impl Container {
     fn state(&self) -> ContainerState {
-        match self.life {
-            Life::Created => ContainerState::Created,
-            Life::Running { .. } => ContainerState::Running,
-            Life::Ended { .. } => ContainerState::Exited,
+        match self.run_state {
+            RunState::Created => ContainerState::Created,
+            RunState::Running { .. } => ContainerState::Running,
+            RunState::Ended { .. } => ContainerState::Exited,
         }
     }
 
     fn status(&self) -> ContainerStatus {
-        let (started_at, end) = match self.life {
-            Life::Created => (None, None),
-            Life::Running { since, .. } => (Some(since), None),
-            Life::Ended { since, end } => (since, Some(end)),
+        let (started_at, end) = match self.run_state {
+            RunState::Created => (None, None),
+            RunState::Running { since, .. } => (Some(since), None),
+            RunState::Ended { since, end } => (since, Some(end)),
         };
-        let (reason, message) = end.map_or(("", ""), End::words);
+        let (reason, message) = end.map_or(("", ""), RunEnd::words);
         ContainerStatus {
             id: self.id.clone(),
             sandbox: self.sandbox.clone(),
@@ -123,7 +123,7 @@ impl Container {
             started_at,
             finished_at: end.map(|end| end.at),
             exit_code: end.map_or(0, |end| end.how.exit_code()),
-            signal: end.filter(|end| end.how == How::Killed).map(|_| 9),
+            signal: end.filter(|end| end.how == EndCause::Killed).map(|_| 9),
             reason: reason.to_owned(),
             message: message.to_owned(),
             spec_hash: self.spec_hash,

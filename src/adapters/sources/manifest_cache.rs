@@ -16,7 +16,7 @@ use crate::adapters::manifest::{self, Manifest};
 const MAX_NAME: usize = 253;
 
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct CachedManifest {
     /// What was read last, to know an unchanged text without parsing it.
     bytes: Option<Vec<u8>>,
     pods: Vec<Arc<PodObject>>,
@@ -26,7 +26,7 @@ pub(super) struct Place {
     unreadable: Option<String>,
 }
 
-impl Place {
+impl CachedManifest {
     /// Takes what was read.
     ///
     /// While anything in the text is at fault, the pods that it held before and does not now stay: whether the author
@@ -92,15 +92,15 @@ impl Place {
 
 /// All places of a source, by path or URL, in an order that does not change.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    pub(super) places: BTreeMap<String, Place>,
+pub(super) struct ManifestCache {
+    pub(super) manifests: BTreeMap<String, CachedManifest>,
 }
 
-impl Places {
+impl ManifestCache {
     /// The names of the pods that some places hold.
     pub(super) fn names(&self, which: impl Fn(&&String) -> bool) -> Vec<FullName> {
-        let places = self.places.iter().filter(|(what, _)| which(what));
-        places.flat_map(|(_, place)| &place.pods).map(|pod| pod.full_name().clone()).collect()
+        let manifests = self.manifests.iter().filter(|(what, _)| which(what));
+        manifests.flat_map(|(_, manifest)| &manifest.pods).map(|pod| pod.full_name().clone()).collect()
     }
 
     /// The set that the places make up in the order of `order`, with what is wrong with each.
@@ -113,11 +113,11 @@ impl Places {
         let mut pods = Vec::new();
         let mut first: BTreeMap<String, &str> = BTreeMap::new();
         for what in order {
-            let Some(place) = self.places.get(what) else { continue };
-            let messages = place.unreadable.iter().chain(&place.faults).cloned();
-            let held = || place.pods.iter().map(|pod| pod.full_name().clone()).collect();
+            let Some(manifest) = self.manifests.get(what) else { continue };
+            let messages = manifest.unreadable.iter().chain(&manifest.faults).cloned();
+            let held = || manifest.pods.iter().map(|pod| pod.full_name().clone()).collect();
             problems.extend(messages.map(|message| SourceProblem { what: what.to_owned(), message, pods: held() }));
-            for pod in &place.pods {
+            for pod in &manifest.pods {
                 for (id, field) in
                     [(format!("pod {}", pod.full_name()), "name"), (format!("UID {}", pod.uid()), "metadata.uid")]
                 {
@@ -159,70 +159,70 @@ mod tests {
         SourceContext::new("node", Arc::new(TokioClock::new()))
     }
 
-    fn read(place: &mut Place, text: &str) {
-        place.read(text.as_bytes().to_vec(), SourceKind::File, "/pods/a.yaml", &cx());
+    fn read(manifest: &mut CachedManifest, text: &str) {
+        manifest.read(text.as_bytes().to_vec(), SourceKind::File, "/pods/a.yaml", &cx());
     }
 
-    fn held(place: &Place) -> Vec<String> {
+    fn held(manifest: &CachedManifest) -> Vec<String> {
         let image = |pod: &PodObject| pod.containers()[0].image.clone().unwrap();
-        place.pods.iter().map(|pod| format!("{} {}", pod.full_name().name(), image(pod))).collect()
+        manifest.pods.iter().map(|pod| format!("{} {}", pod.full_name().name(), image(pod))).collect()
     }
 
     // W27
     #[tokio::test]
     async fn a_text_at_fault_keeps_the_pods_it_held() {
-        let mut place = Place::default();
-        read(&mut place, &format!("{}---\n{}", pod("a", "one"), pod("b", "one")));
-        assert_eq!(held(&place), ["a-node one", "b-node one"]);
+        let mut manifest = CachedManifest::default();
+        read(&mut manifest, &format!("{}---\n{}", pod("a", "one"), pod("b", "one")));
+        assert_eq!(held(&manifest), ["a-node one", "b-node one"]);
 
         for broken in ["", "apiVersion: v1\nkind: [", "kind: Pod\n", &pod("a", "one").replace("image", "imagee")] {
-            read(&mut place, broken);
-            assert_eq!(held(&place), ["a-node one", "b-node one"], "{broken}");
-            assert_eq!(place.faults.len(), 1, "{broken}");
+            read(&mut manifest, broken);
+            assert_eq!(held(&manifest), ["a-node one", "b-node one"], "{broken}");
+            assert_eq!(manifest.faults.len(), 1, "{broken}");
         }
-        place.fail("permission denied".into());
-        assert_eq!(held(&place), ["a-node one", "b-node one"]);
+        manifest.fail("permission denied".into());
+        assert_eq!(held(&manifest), ["a-node one", "b-node one"]);
 
-        read(&mut place, &format!("{}---\nkind: Nothing\n", pod("b", "two")));
-        assert_eq!(held(&place), ["b-node two", "a-node one"], "the good part of a text counts");
-        read(&mut place, &pod("b", "two"));
-        assert_eq!(held(&place), ["b-node two"], "a text without fault drops what it does not hold");
-        assert!(place.faults.is_empty() && place.unreadable.is_none());
+        read(&mut manifest, &format!("{}---\nkind: Nothing\n", pod("b", "two")));
+        assert_eq!(held(&manifest), ["b-node two", "a-node one"], "the good part of a text counts");
+        read(&mut manifest, &pod("b", "two"));
+        assert_eq!(held(&manifest), ["b-node two"], "a text without fault drops what it does not hold");
+        assert!(manifest.faults.is_empty() && manifest.unreadable.is_none());
     }
 
     #[tokio::test]
     async fn an_unchanged_pod_stays_the_same_object() {
-        let mut place = Place::default();
-        read(&mut place, &pod("a", "one"));
-        let first = place.pods[0].clone();
-        read(&mut place, &format!("# a comment\n{}", pod("a", "one")));
-        assert!(Arc::ptr_eq(&first, &place.pods[0]));
-        read(&mut place, &pod("a", "two"));
-        assert!(!Arc::ptr_eq(&first, &place.pods[0]));
-        assert_ne!(first.uid(), place.pods[0].uid());
-        assert_eq!(first.full_name(), place.pods[0].full_name());
+        let mut manifest = CachedManifest::default();
+        read(&mut manifest, &pod("a", "one"));
+        let first = manifest.pods[0].clone();
+        read(&mut manifest, &format!("# a comment\n{}", pod("a", "one")));
+        assert!(Arc::ptr_eq(&first, &manifest.pods[0]));
+        read(&mut manifest, &pod("a", "two"));
+        assert!(!Arc::ptr_eq(&first, &manifest.pods[0]));
+        assert_ne!(first.uid(), manifest.pods[0].uid());
+        assert_eq!(first.full_name(), manifest.pods[0].full_name());
     }
 
     #[tokio::test]
     async fn a_name_that_the_nodes_name_makes_too_long_is_refused() {
-        let mut place = Place::default();
-        read(&mut place, &pod(&"a".repeat(250), "one"));
-        assert!(place.pods.is_empty());
-        assert!(place.faults[0].contains("shorten it by 2"), "{}", place.faults[0]);
+        let mut manifest = CachedManifest::default();
+        read(&mut manifest, &pod(&"a".repeat(250), "one"));
+        assert!(manifest.pods.is_empty());
+        assert!(manifest.faults[0].contains("shorten it by 2"), "{}", manifest.faults[0]);
     }
 
     #[tokio::test]
     async fn a_name_that_two_places_use_is_reported_with_both() {
-        let mut places = Places::default();
+        let mut cache = ManifestCache::default();
         for what in ["/a", "/b"] {
-            places.places.entry(what.into()).or_default().read(
+            cache.manifests.entry(what.into()).or_default().read(
                 pod("x", "one").into_bytes(),
                 SourceKind::File,
                 what,
                 &cx(),
             );
         }
-        let set = places.set(SourceKind::File, ["/a", "/b"], vec![]);
+        let set = cache.set(SourceKind::File, ["/a", "/b"], vec![]);
         assert_eq!(set.pods.len(), 2, "the engine refuses the second one and records an event");
         assert_eq!(set.problems.len(), 1);
         assert_eq!(set.problems[0].what, "/b");

@@ -9,13 +9,13 @@ use rustix::fs::{AtFlags, CWD, Gid, chownat};
 /// `fsGroup` of a pod: its volumes, and what is made in them, belong to this group (upstream `volume.SetVolumeOwnership`,
 /// kubelet 1.36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Group(u32);
+pub(super) struct FsGroup(u32);
 
-impl Group {
+impl FsGroup {
     /// The group of a pod's volumes, if it has one that this process may give files to: only root may give to any.
     pub(super) fn of(pod: &PodObject) -> Option<Self> {
         let wanted = pod.spec().security_context.as_ref()?.fs_group?;
-        let group = Group(u32::try_from(wanted).ok()?);
+        let group = FsGroup(u32::try_from(wanted).ok()?);
         let own = rustix::process::getegid().as_raw();
         (rustix::process::geteuid().is_root() || group.0 == own).then_some(group)
     }
@@ -30,12 +30,18 @@ impl Group {
     }
 
     /// The mode of a directory in which the group may write, and in which everything is the group's.
-    pub(super) const fn of_dir(self, mode: u32) -> u32 {
+    pub(super) const fn dir_mode(self, mode: u32) -> u32 {
         mode | 0o2770
     }
 
     /// The mode of a file that the node writes and the group may read.
-    pub(super) const fn of_file(self, mode: u32) -> u32 {
+    pub(super) const fn file_mode(self, mode: u32) -> u32 {
         mode | 0o440
     }
+}
+
+/// The mode of a new volume. Every user may write to it, because the containers of the pod may run as different users. A
+/// volume of a pod with an `fsGroup` hands that group on to the files that containers make in it.
+pub(super) fn volume_mode(group: Option<FsGroup>) -> u32 {
+    group.map_or(0o777, |group| group.dir_mode(0o777))
 }

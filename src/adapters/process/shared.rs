@@ -17,21 +17,21 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::create::{self, Node, Plan};
-use super::entry::{Entry, Run};
+use super::container::{Container, RunState};
+use super::create::{self, ContainerPlan, PlanContext};
 use super::files::{Layout, STATE, make_dir};
 use super::record::{self, Durability, RunRecord, SandboxRecord};
-use super::table::Table;
+use super::table::PodTable;
 use super::{load, rootfs, stop};
 use crate::adapters::log::remove_run;
 use crate::adapters::tree;
 
 /// What the tasks share.
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct ProcessRuntimeState {
     pub(super) layout: Layout,
     pub(super) boot_id: String,
-    pub(super) table: Table,
+    pub(super) table: PodTable,
     shim: Vec<String>,
     cgroups: Option<PathBuf>,
     addresses: Vec<IpAddr>,
@@ -44,7 +44,7 @@ pub(super) struct Inner {
     execs: AtomicU64,
 }
 
-impl Inner {
+impl ProcessRuntimeState {
     /// Shared state with an empty table, whose tasks run on the current tokio runtime.
     pub(super) fn new(
         layout: Layout,
@@ -54,10 +54,10 @@ impl Inner {
         addresses: Vec<IpAddr>,
         open_files: Option<u64>,
     ) -> Arc<Self> {
-        Arc::new(Inner {
+        Arc::new(ProcessRuntimeState {
             layout,
             boot_id,
-            table: Table::default(),
+            table: PodTable::default(),
             shim,
             cgroups,
             addresses,
@@ -106,7 +106,7 @@ impl Inner {
         self.execs.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn container(&self, id: &ContainerId) -> Result<Arc<Entry>, RuntimeError> {
+    pub(super) fn container(&self, id: &ContainerId) -> Result<Arc<Container>, RuntimeError> {
         self.table.container(id).ok_or_else(|| RuntimeError::NotFound(format!("container {id}")))
     }
 
@@ -136,7 +136,7 @@ impl Inner {
         self.write_sandbox(record.clone()).await?;
         let id = record.id.as_str().into();
         self.table.put_sandbox(record);
-        self.table.mark(config.pod.uid());
+        self.table.mark_changed(config.pod.uid());
         Ok(id)
     }
 
@@ -163,9 +163,10 @@ impl Inner {
             self.write_sandbox(record.clone()).await?;
             self.table.put_sandbox(record);
         }
-        let stops = self.table.containers_of(&id).into_iter().map(|entry| stop::stop(&self, entry, SANDBOX_GRACE));
+        let stops =
+            self.table.containers_of(&id).into_iter().map(|container| stop::stop(&self, container, SANDBOX_GRACE));
         join_all(stops).await.into_iter().collect::<Result<(), _>>()?;
-        self.table.mark(&uid);
+        self.table.mark_changed(&uid);
         Ok(())
     }
 
@@ -174,13 +175,13 @@ impl Inner {
         if !record.stopped && record.boot_id == self.boot_id {
             return Err(RuntimeError::Failed(format!("sandbox {id} is not stopped")));
         }
-        for entry in self.table.containers_of(&id) {
-            Arc::clone(&self).remove_container(entry, false).await?;
+        for container in self.table.containers_of(&id) {
+            Arc::clone(&self).remove_container(container, false).await?;
         }
         let dir = self.layout.sandbox(id.as_str());
         self.blocking(move || remove_whole(&dir)).await.map_err(failed("cannot remove the sandbox"))?;
         self.table.remove_sandbox(&id);
-        self.table.mark(&PodUid::new(&record.uid));
+        self.table.mark_changed(&PodUid::new(&record.uid));
         Ok(())
     }
 
@@ -193,7 +194,7 @@ impl Inner {
             return Err(not_ready());
         }
         let id = new_id().map_err(failed("cannot make an id"))?;
-        let node = Node {
+        let context = PlanContext {
             layout: &self.layout,
             shim: &self.shim,
             cgroups: self.cgroups.as_deref(),
@@ -201,7 +202,8 @@ impl Inner {
             group: rustix::process::getegid().as_raw(),
             open_files: self.open_files,
         };
-        let Plan { record, run, links } = create::plan(&config, &node, &id, self.table.creation_time(record::now()))?;
+        let ContainerPlan { record, run, links } =
+            create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
         let files = self.layout.container(&id);
         let (to_write, there) = (record.clone(), files.clone());
         let write = move || {
@@ -213,23 +215,23 @@ impl Inner {
             record::write(&there.state(), &to_write, Durability::Disk)
         };
         self.blocking(write).await.map_err(failed("cannot make the container's files"))?;
-        let entry = Entry::new(record, files, Run::Created);
-        self.table.mark(&entry.uid);
-        self.table.put_container(entry);
+        let container = Container::new(record, files, RunState::Created);
+        self.table.mark_changed(&container.uid);
+        self.table.put_container(container);
         Ok(id.into())
     }
 
     pub(super) async fn remove_container(
         self: Arc<Self>,
-        entry: Arc<Entry>,
+        container: Arc<Container>,
         keep_log: bool,
     ) -> Result<(), RuntimeError> {
-        if !matches!(*entry.run.lock(), Run::Created | Run::Exited { .. }) {
-            return Err(RuntimeError::Failed(format!("container {} runs: stop it first", entry.id)));
+        if !matches!(*container.run.lock(), RunState::Created | RunState::Exited { .. }) {
+            return Err(RuntimeError::Failed(format!("container {} runs: stop it first", container.id)));
         }
-        let (root, log) = create::places(&self.layout, &entry.record);
-        let dir = entry.files.dir().to_owned();
-        let files = entry.files.clone();
+        let (root, log) = create::rootfs_and_log(&self.layout, &container.record);
+        let dir = container.files.dir().to_owned();
+        let files = container.files.clone();
         let remove = move || {
             if let Ok(RunRecord { cgroup: Some(cgroup), .. }) = record::read::<RunRecord>(&files.run()) {
                 cgroup.remove()?;
@@ -242,8 +244,8 @@ impl Inner {
             remove_whole(&dir)
         };
         self.blocking(remove).await.map_err(failed("cannot remove the container"))?;
-        self.table.remove_container(&entry);
-        self.table.mark(&entry.uid);
+        self.table.remove_container(&container);
+        self.table.mark_changed(&container.uid);
         Ok(())
     }
 }

@@ -17,14 +17,14 @@ use super::record::{ContainerRecord, ExitRecord, StartedRecord};
 
 /// One run of a container.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct Container {
     pub(super) id: ContainerId,
     pub(super) sandbox: SandboxId,
     pub(super) uid: PodUid,
     pub(super) name: ContainerName,
     pub(super) record: ContainerRecord,
     pub(super) files: ContainerFiles,
-    pub(super) run: Mutex<Run>,
+    pub(super) run: Mutex<RunState>,
     /// When it is to be killed, once somebody asked for a stop.
     pub(super) stop: Mutex<Option<Instant>>,
     /// Fires when `run` or `stop` changed.
@@ -33,7 +33,7 @@ pub(super) struct Entry {
 
 /// Where the run stands.
 #[derive(Clone, Debug)]
-pub(super) enum Run {
+pub(super) enum RunState {
     Created,
     /// A shim was or will be spawned; the command was not executed yet, as far as is known.
     Starting,
@@ -47,19 +47,19 @@ pub(super) enum Run {
     },
 }
 
-impl Run {
+impl RunState {
     pub(super) fn state(&self) -> ContainerState {
         match self {
-            Run::Created | Run::Starting => ContainerState::Created,
-            Run::Running { .. } => ContainerState::Running,
-            Run::Exited { .. } => ContainerState::Exited,
+            RunState::Created | RunState::Starting => ContainerState::Created,
+            RunState::Running { .. } => ContainerState::Running,
+            RunState::Exited { .. } => ContainerState::Exited,
         }
     }
 }
 
-impl Entry {
-    pub(super) fn new(record: ContainerRecord, files: ContainerFiles, run: Run) -> Arc<Self> {
-        Arc::new(Entry {
+impl Container {
+    pub(super) fn new(record: ContainerRecord, files: ContainerFiles, run: RunState) -> Arc<Self> {
+        Arc::new(Container {
             id: record.id.as_str().into(),
             sandbox: record.sandbox.as_str().into(),
             uid: record.uid.as_str().into(),
@@ -76,13 +76,13 @@ impl Entry {
         self.run.lock().state()
     }
 
-    pub(super) fn set(&self, run: Run) {
+    pub(super) fn set(&self, run: RunState) {
         *self.run.lock() = run;
         self.changed.notify_waiters();
     }
 
     /// Waits until the run answers a question. Cancel safe.
-    pub(super) async fn wait_for<T>(&self, mut question: impl FnMut(&Run) -> Option<T>) -> T {
+    pub(super) async fn wait_for<T>(&self, mut question: impl FnMut(&RunState) -> Option<T>) -> T {
         loop {
             // Registered before the look, so that a change between look and wait is not missed.
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -96,7 +96,7 @@ impl Entry {
 
     /// Waits until it has ended. Cancel safe.
     pub(super) async fn ended(&self) {
-        self.wait_for(|run| matches!(run, Run::Exited { .. }).then_some(())).await;
+        self.wait_for(|run| matches!(run, RunState::Exited { .. }).then_some(())).await;
     }
 
     pub(super) fn created_at(&self) -> Time {
@@ -118,9 +118,9 @@ impl Entry {
         let run = self.run.lock().clone();
         let state = run.state();
         let (started, exit) = match run {
-            Run::Created | Run::Starting => (None, None),
-            Run::Running { started, .. } => (Some(started), None),
-            Run::Exited { started, exit } => (started, Some(*exit)),
+            RunState::Created | RunState::Starting => (None, None),
+            RunState::Running { started, .. } => (Some(started), None),
+            RunState::Exited { started, exit } => (started, Some(*exit)),
         };
         let finished_at = exit.as_ref().map(|exit| Time::from_nanos(exit.finished_at));
         let exit_code = exit.as_ref().map_or(0, |exit| exit.exit_code);

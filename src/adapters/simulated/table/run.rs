@@ -1,31 +1,31 @@
-//! How a run goes and ends.
+//! EndCause a run goes and ends.
 
 use podwright_actors::time::Time;
 
 /// Where a run stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Life {
+pub(super) enum RunState {
     Created,
     Running {
         since: Time,
         /// The end that comes first of those that are due.
-        end: Option<End>,
+        end: Option<RunEnd>,
     },
     Ended {
         since: Option<Time>,
-        end: End,
+        end: RunEnd,
     },
 }
 
 /// When and how a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) struct End {
+pub(in super::super) struct RunEnd {
     pub(in super::super) at: Time,
-    pub(in super::super) how: How,
+    pub(in super::super) how: EndCause,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum How {
+pub(in super::super) enum EndCause {
     /// By itself, with this exit code.
     ByItself(u8),
     /// Because it was asked to.
@@ -35,26 +35,26 @@ pub(in super::super) enum How {
     FailedToStart,
 }
 
-impl How {
+impl EndCause {
     pub(super) fn exit_code(self) -> i32 {
         match self {
-            How::ByItself(code) => code.into(),
-            How::Asked => 0,
-            How::Killed | How::NeverStarted => 137,
+            EndCause::ByItself(code) => code.into(),
+            EndCause::Asked => 0,
+            EndCause::Killed | EndCause::NeverStarted => 137,
             // As containerd reports a container that it could not start.
-            How::FailedToStart => 128,
+            EndCause::FailedToStart => 128,
         }
     }
 }
 
-impl End {
+impl RunEnd {
     /// Reason and message.
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self.how {
-            How::ByItself(0) | How::Asked => ("Completed", ""),
-            How::ByItself(_) | How::Killed => ("Error", ""),
-            How::NeverStarted => ("Error", "stopped before it was started"),
-            How::FailedToStart => ("StartError", "simulated failure"),
+            EndCause::ByItself(0) | EndCause::Asked => ("Completed", ""),
+            EndCause::ByItself(_) | EndCause::Killed => ("Error", ""),
+            EndCause::NeverStarted => ("Error", "stopped before it was started"),
+            EndCause::FailedToStart => ("StartError", "simulated failure"),
         }
     }
 }

@@ -16,25 +16,25 @@ pub(super) fn current(run: u32) -> String {
 
 /// What a file in the directory of a log is to that log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Piece {
+pub(super) enum LogFile {
     /// It is written to.
     Current,
     /// It was moved away then.
-    Rotated(Rotated),
+    Rotated(RotatedFile),
     /// Left of what did not come to its end.
     Temporary,
 }
 
 /// A file that was moved away.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rotated {
+pub(super) struct RotatedFile {
     /// When.
     pub(super) at: DateTime,
     /// Whether it is compressed.
     pub(super) compressed: bool,
 }
 
-impl Rotated {
+impl RotatedFile {
     /// The name of the file.
     pub(super) fn name(&self, current: &str) -> String {
         let compressed = if self.compressed { COMPRESSED } else { "" };
@@ -43,13 +43,13 @@ impl Rotated {
 }
 
 /// What `file` is to the log that is written to `current`; `None` if nothing.
-pub(super) fn piece(current: &str, file: &str) -> Option<Piece> {
+pub(super) fn log_file(current: &str, file: &str) -> Option<LogFile> {
     let rest = file.strip_prefix(current)?;
     if rest.is_empty() {
-        return Some(Piece::Current);
+        return Some(LogFile::Current);
     }
     if rest.starts_with('.') && rest.ends_with(TEMPORARY) {
-        return Some(Piece::Temporary);
+        return Some(LogFile::Temporary);
     }
     let rest = rest.strip_prefix('.')?;
     let (stamp, compressed) = match rest.strip_suffix(COMPRESSED) {
@@ -57,9 +57,9 @@ pub(super) fn piece(current: &str, file: &str) -> Option<Piece> {
         None => (rest, false),
     };
     let at = DateTime::strptime(FORMAT, stamp).ok()?;
-    let rotated = Rotated { at, compressed };
+    let rotated = RotatedFile { at, compressed };
     // Times are read more freely than they are written.
-    (rotated.name(current) == file).then_some(Piece::Rotated(rotated))
+    (rotated.name(current) == file).then_some(LogFile::Rotated(rotated))
 }
 
 /// The name under which a file is compressed that will be called `name`.
@@ -68,10 +68,10 @@ pub(super) fn temporary(name: &str) -> String {
 }
 
 /// What was moved away, oldest first. Of a file that is there both ways the compressed one counts, which is whole.
-pub(super) fn rotated<'a>(current: &str, files: impl IntoIterator<Item = &'a str>) -> Vec<Rotated> {
-    let pieces = files.into_iter().filter_map(|file| piece(current, file));
-    let mut rotated: Vec<Rotated> =
-        pieces.filter_map(|piece| if let Piece::Rotated(rotated) = piece { Some(rotated) } else { None }).collect();
+pub(super) fn rotated<'a>(current: &str, files: impl IntoIterator<Item = &'a str>) -> Vec<RotatedFile> {
+    let pieces = files.into_iter().filter_map(|file| log_file(current, file));
+    let mut rotated: Vec<RotatedFile> =
+        pieces.filter_map(|piece| if let LogFile::Rotated(rotated) = piece { Some(rotated) } else { None }).collect();
     rotated.sort_by_key(|rotated| (rotated.at, !rotated.compressed));
     rotated.dedup_by_key(|rotated| rotated.at);
     rotated
@@ -84,13 +84,13 @@ mod tests {
     #[test]
     fn a_file_is_known_by_its_name() {
         let at = jiff::civil::date(2026, 11, 21).at(20, 30, 5, 0);
-        let rotated = |compressed| Some(Piece::Rotated(Rotated { at, compressed }));
+        let rotated = |compressed| Some(LogFile::Rotated(RotatedFile { at, compressed }));
         for (file, is) in [
-            ("3.log", Some(Piece::Current)),
+            ("3.log", Some(LogFile::Current)),
             ("3.log.20261121-203005", rotated(false)),
             ("3.log.20261121-203005.gz", rotated(true)),
-            ("3.log.20261121-203005.gz.tmp", Some(Piece::Temporary)),
-            ("3.log.tmp", Some(Piece::Temporary)),
+            ("3.log.20261121-203005.gz.tmp", Some(LogFile::Temporary)),
+            ("3.log.tmp", Some(LogFile::Temporary)),
             ("3.log.20261121-203", None),
             ("3.log.20261321-203005", None),
             ("3.log.gz", None),
@@ -98,7 +98,7 @@ mod tests {
             ("13.log", None),
             ("4.log.20261121-203005", None),
         ] {
-            assert_eq!(piece("3.log", file), is, "{file}");
+            assert_eq!(log_file("3.log", file), is, "{file}");
         }
     }
 
