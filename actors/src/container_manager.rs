@@ -17,30 +17,29 @@ mod error;
 mod fake_runtime;
 pub mod governor;
 mod hooks;
+mod resolver;
 mod start;
-pub mod start_counter;
 mod stop;
 mod sync;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use podwright_metrics::Metrics;
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::{PodUid, SandboxId};
-use crate::pod::{ContainerKind, PodObject};
+use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerRuntime, Device, EventRecorder, Mount, NetworkClient, PodRuntimeStatus, PodStorage, SyncError,
-    VolumeMounts,
+    Clock, ContainerRuntime, EventRecorder, NetworkClient, PodRuntimeStatus, PodStorage, SyncError, VolumeMounts,
 };
 use crate::probes::ProbeSnapshot;
 use crate::recorder::Recorder;
+use crate::statuses::Statuses;
 use crate::time::Time;
 
 use crate::containers::backoff::CrashBackoff;
@@ -48,92 +47,33 @@ use crate::containers::image_backoff::{ImageBackoff, PullFailure};
 use crate::containers::start_error::StartErrors;
 use activity::Activities;
 use governor::StartGovernor;
-use start_counter::StartCounter;
 use stop::StopMemory;
 
 pub use error::ContainerError;
+pub use resolver::ContainerResolver;
 pub use stop::{RunningContainer, RunningParts};
 
-/// What [`ContainerManager`] works with.
-#[derive(Clone)]
+/// The ports and shared parts that [`ContainerManager`] uses.
 pub struct ContainerPorts {
     /// Runs the containers.
     pub runtime: Arc<dyn ContainerRuntime>,
-    /// Makes the network calls of hooks.
+    /// Makes the network calls of lifecycle hooks.
     pub network: Arc<dyn NetworkClient>,
-    /// Asked for restart counts that only the log directory still knows.
+    /// Reads the restart counts that only the log directory still holds.
     pub storage: Arc<dyn PodStorage>,
-    /// Told what happens.
+    /// Records the events of pods.
     pub events: Arc<dyn EventRecorder>,
     /// Tells the time.
     pub clock: Arc<dyn Clock>,
-    /// Makes command, environment and mounts of a container.
-    pub resolver: Arc<dyn ContainerResolver>,
-    /// Told when a sandbox comes.
-    pub sandboxes: Arc<dyn SandboxHooks>,
+    /// Resolves the command, environment and mounts of a container.
+    pub resolver: ContainerResolver,
+    /// Holds the pod statuses; a new sandbox sets the pod's condition there.
+    pub statuses: Arc<Statuses>,
     /// Counts starts.
-    pub counter: Arc<dyn StartCounter>,
-    /// Keeps the plans; if absent, none is kept.
+    pub metrics: Metrics,
+    /// Records the plans; `None` records nothing.
     pub recorder: Option<Arc<Recorder>>,
 }
-
-/// Makes a container's command, environment and mounts out of its spec.
-pub trait ContainerResolver: Send + Sync + 'static {
-    /// Resolves one container.
-    ///
-    /// # Errors
-    /// Why it cannot be run as its spec says, for people; seen as `CreateContainerConfigError`.
-    fn resolve(&self, wanted: &ResolveRequest<'_>) -> Result<ResolvedContainer, String>;
-}
-
-/// Which container to resolve, and what was learned about its pod.
-#[derive(Clone, Copy, Debug)]
-pub struct ResolveRequest<'a> {
-    /// The pod.
-    pub pod: &'a PodObject,
-    /// In which list the container stands.
-    pub kind: ContainerKind,
-    /// Its name.
-    pub name: &'a str,
-    /// Where the pod's volumes are.
-    pub volumes: &'a VolumeMounts,
-    /// The addresses of the pod's sandbox; none for the node's network.
-    pub pod_ips: &'a [IpAddr],
-}
-
-/// What [`ContainerResolver`] makes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ResolvedContainer {
-    /// The entry point, expanded; empty for the image's own.
-    pub command: Vec<String>,
-    /// Its arguments, expanded.
-    pub args: Vec<String>,
-    /// The environment, in order, expanded.
-    pub env: Vec<(String, String)>,
-    /// What is mounted, in spec order.
-    pub mounts: Vec<Mount>,
-    /// Devices of the node that it sees.
-    pub devices: Vec<Device>,
-    /// Names of devices in the container device interface.
-    pub cdi_devices: Vec<String>,
-}
-
-/// Called around the creation of a sandbox.
-pub trait SandboxHooks: Send + Sync + 'static {
-    /// Right before: prepares what the sandbox needs, such as resource claims. May be called again after an error.
-    fn before_create<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), SyncError>> {
-        let _ = pod;
-        Box::pin(async { Ok(()) })
-    }
-
-    /// Right after, before any container starts in it: the pod is ready to start containers.
-    fn created(&self, pod: &Arc<PodObject>, sandbox: &SandboxId) {
-        let _ = (pod, sandbox);
-    }
-}
-
-/// Nothing to do around a sandbox.
-impl SandboxHooks for () {}
 
 /// Settings of [`ContainerManager`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +92,7 @@ impl Default for ContainersConfig {
 
 /// Starts and stops the containers of all pods. One call per pod at a time; pods in parallel.
 pub struct ContainerManager {
-    ports: ContainerPorts,
+    ports: Arc<ContainerPorts>,
     backoff: Mutex<CrashBackoff>,
     images: Mutex<ImageBackoff>,
     governor: StartGovernor,
@@ -196,9 +136,9 @@ impl ContainerManager {
         ContainerManager {
             backoff: Mutex::new(backoff),
             images: Mutex::default(),
-            governor: StartGovernor::new(ports.clock.clone(), ports.counter.clone()),
+            governor: StartGovernor::new(ports.clock.clone(), ports.metrics.governor.clone()),
             activities: Activities::new(ports.clock.clone()),
-            ports,
+            ports: Arc::new(ports),
             start_errors: StartErrors::default(),
             stops: StopMemory::default(),
         }

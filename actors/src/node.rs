@@ -9,7 +9,7 @@ use podwright_metrics::Metrics;
 use tokio::sync::{mpsc, watch};
 
 use crate::admission::AdmissionHandler;
-use crate::container_manager::{ContainerManager, ContainerPorts, ContainersConfig};
+use crate::container_manager::{ContainerManager, ContainerPorts, ContainerResolver, ContainersConfig};
 use crate::containers::env::Allocatable;
 use crate::desired::Desired;
 use crate::dispatcher::{Dispatcher, DispatcherActor};
@@ -29,7 +29,7 @@ use crate::recorder::Recorder;
 use crate::shutdown::ShutdownProgress;
 use crate::status::NodeFacts;
 use crate::statuses::Statuses;
-use crate::sync::{CountStarts, NodeResolver, NodeSyncer, SandboxStatus};
+use crate::sync::NodeSyncer;
 
 /// Settings of a node.
 #[derive(Clone, Debug)]
@@ -152,12 +152,12 @@ impl Node {
                 storage: storage.clone(),
                 events: events.clone(),
                 clock: clock.clone(),
-                resolver: Arc::new(NodeResolver {
+                resolver: ContainerResolver {
                     host_ips: config.facts.host_ips.clone(),
                     allocatable: config.allocatable,
-                }),
-                sandboxes: Arc::new(SandboxStatus(statuses.clone())),
-                counter: Arc::new(CountStarts(metrics.clone())),
+                },
+                statuses: statuses.clone(),
+                metrics: metrics.clone(),
                 recorder: recorder.clone(),
             },
         ));

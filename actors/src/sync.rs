@@ -1,8 +1,5 @@
 //! The hooks that run a pod's containers: a [`PodSyncer`] over the ports of a node.
 
-mod counting;
-mod resolver;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +22,6 @@ use crate::probes::ProbeManager;
 use crate::status::{DEADLINE_EXCEEDED, NodeFacts, StatusInput, compute, deadline};
 use crate::statuses::Statuses;
 use crate::time::Grace;
-
-pub use counting::{CountStarts, SandboxStatus};
-pub use resolver::NodeResolver;
 
 /// How long volumes may take to come or go before the hook fails and is tried again (upstream
 /// `podAttachAndMountTimeout`).

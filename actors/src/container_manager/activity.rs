@@ -36,8 +36,6 @@ pub enum Task {
     MakeCgroup,
     /// Removes the pod's cgroup, and what is left in it.
     RemoveCgroup,
-    /// Makes ready what the sandbox needs, such as resource claims.
-    PrepareSandbox,
     /// Waits until the start governor lets it start.
     AwaitTurn(StartKind, Ticket),
     /// Makes a sandbox.

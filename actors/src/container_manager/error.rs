@@ -1,5 +1,6 @@
 //! What can go wrong with sandboxes and containers.
 
+use crate::containers::env::ConfigError;
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::ports::{ImageError, RuntimeError, SyncError};
 use crate::time::Time;
@@ -71,7 +72,7 @@ pub(super) enum StartFailure {
     #[error("back-off pulling image {image:?}: {last}")]
     ImageBackOff { image: String, last: String, until: Time },
     #[error("{0}")]
-    Config(String),
+    Config(ConfigError),
     #[error("{0}")]
     Create(RuntimeError),
     #[error("{error}")]

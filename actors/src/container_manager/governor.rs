@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use podwright_metrics::GovernorMetrics;
 use tokio::sync::oneshot;
 
 use crate::ports::Clock;
@@ -28,13 +29,11 @@ use crate::time::Time;
 pub use queue::{StartKind, Ticket};
 pub use state::{Event, Governor};
 
-use super::start_counter::StartCounter;
-
 /// The [`Governor`] of a node, with who waits for it.
 pub struct StartGovernor {
     inner: Mutex<Inner>,
     clock: Arc<dyn Clock>,
-    counter: Arc<dyn StartCounter>,
+    metrics: GovernorMetrics,
 }
 
 #[derive(Default)]
@@ -72,8 +71,8 @@ impl Line {
 
 impl StartGovernor {
     /// Nothing runs yet.
-    pub fn new(clock: Arc<dyn Clock>, counter: Arc<dyn StartCounter>) -> Self {
-        let governor = StartGovernor { inner: Mutex::default(), clock, counter };
+    pub fn new(clock: Arc<dyn Clock>, metrics: GovernorMetrics) -> Self {
+        let governor = StartGovernor { inner: Mutex::default(), clock, metrics };
         governor.tell(&governor.inner.lock());
         governor
     }
@@ -113,7 +112,7 @@ impl StartGovernor {
     }
 
     fn tell(&self, inner: &Inner) {
-        self.counter.starts(inner.core.waiting(), inner.core.limit());
+        self.metrics.starts(inner.core.waiting(), inner.core.limit());
     }
 }
 
@@ -159,7 +158,7 @@ impl Place<'_> {
             }
         }
         let waited: Duration = self.governor.clock.now().since(self.asked);
-        self.governor.counter.start_waited(waited);
+        self.governor.metrics.waited(waited);
     }
 
     /// The start is done.

@@ -40,7 +40,7 @@ pub(super) enum HookError {
 
 /// A hook with all that it needs to run by itself, however often its caller is cancelled.
 pub(super) struct Hook {
-    pub(super) ports: ContainerPorts,
+    pub(super) ports: Arc<ContainerPorts>,
     pub(super) pod: Arc<PodObject>,
     pub(super) container: ContainerName,
     pub(super) id: ContainerId,
@@ -85,7 +85,7 @@ impl Hook {
         if target.https && matches!(answer, Err(NetworkError::PlainHttp)) {
             answer = self.ports.network.http_get(target.without_tls(), self.limit).await;
             if answer.is_ok() {
-                self.ports.counter.hook_fell_back_to_http();
+                self.ports.metrics.containers.http_fallback();
             }
         }
         answer.map(drop).map_err(HookError::Network)
@@ -101,7 +101,7 @@ impl Hook {
         let asked = Duration::from_secs(u64::try_from(action.seconds).unwrap_or(0));
         tokio::time::sleep(asked.min(self.limit)).await;
         if asked > self.limit {
-            self.ports.counter.sleep_cut_short();
+            self.ports.metrics.containers.sleep_cut_short();
         }
     }
 

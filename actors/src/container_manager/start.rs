@@ -14,11 +14,12 @@ use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{ContainerConfig, ContainerState, ImageError, PodEvent, SyncError};
+use crate::statuses::container_type;
 
 use super::error::{RUN_CONTAINER_ERROR, StartFailure};
 use super::hooks::Hook;
 use super::stop::StopContext;
-use super::{ContainerManager, ResolveRequest, SyncWork};
+use super::{ContainerManager, SyncWork};
 
 /// A post-start hook has no limit of its own; a cancellation ends it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -66,7 +67,7 @@ impl ContainerManager {
             }
             // A container that waits was not attempted.
             if !matches!(failure, StartFailure::CrashLoop { .. }) {
-                self.ports.counter.container_failed(container.kind, reason);
+                self.ports.metrics.containers.container_start_failed(container_type(container.kind), reason);
             }
         }
         Err(failure.into_sync_error(container.container_name()))
@@ -86,7 +87,7 @@ impl ContainerManager {
         if made_before.is_none() {
             self.check_backoff(work, container)?;
         }
-        self.ports.counter.container_attempted(container.kind);
+        self.ports.metrics.containers.container_started(container_type(container.kind));
         let run = match made_before {
             Some(made) => Run::Made(made.clone()),
             None => Run::New(Box::new(self.configure(work, place, container).await?)),
@@ -166,14 +167,8 @@ impl ContainerManager {
         if work.cancel.is_cancelled() {
             return Err(StartFailure::Cancelled);
         }
-        let wanted = ResolveRequest {
-            pod: work.pod,
-            kind: container.kind,
-            name: container.name,
-            volumes: work.volumes,
-            pod_ips: place.ips,
-        };
-        let resolved = self.ports.resolver.resolve(&wanted).map_err(StartFailure::Config)?;
+        let resolver = &self.ports.resolver;
+        let resolved = resolver.resolve(work.pod, container, work.volumes, place.ips).map_err(StartFailure::Config)?;
         Ok(ContainerConfig {
             pod: Arc::clone(work.pod),
             sandbox: place.sandbox.clone(),
@@ -186,8 +181,8 @@ impl ContainerManager {
             args: resolved.args,
             env: resolved.env,
             mounts: resolved.mounts,
-            devices: resolved.devices,
-            cdi_devices: resolved.cdi_devices,
+            devices: Vec::new(),
+            cdi_devices: Vec::new(),
         })
     }
 
@@ -279,7 +274,7 @@ impl ContainerManager {
             return Ok(());
         };
         let hook = Hook {
-            ports: self.ports.clone(),
+            ports: Arc::clone(&self.ports),
             pod: Arc::clone(work.pod),
             container: container.container_name(),
             id: id.clone(),

@@ -214,7 +214,7 @@ impl ContainerManager {
     ) -> Option<HookRun> {
         let handler = definition?.lifecycle?.pre_stop.as_ref()?;
         let hook = || Hook {
-            ports: self.ports.clone(),
+            ports: Arc::clone(&self.ports),
             pod: Arc::clone(pod),
             container: container.name.clone(),
             id: container.id.clone(),

@@ -9,7 +9,7 @@ use crate::container_manager::governor::StartKind;
 use crate::containers::definition::Definition;
 use crate::containers::plan::{Changes, FirstStart, Kill, Plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
-use crate::pod::ContainerKind;
+use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
 
 use super::start::Place;
@@ -194,13 +194,9 @@ impl Run<'_> {
         let SyncWork { cancel, pod, .. } = *self.work;
         let ports = &self.manager.ports;
         let uid = pod.uid();
-        {
-            let _doing = self.manager.activities.begin(uid, Task::PrepareSandbox);
-            unless_cancelled(cancel, ports.sandboxes.before_create(pod)).await?;
-        }
         let turn = self.manager.turn(self.work, StartKind::Sandbox, None).await.ok_or(SyncError::Cancelled)?;
         let doing = self.manager.activities.begin(uid, Task::RunSandbox);
-        ports.counter.sandbox_attempted(pod);
+        ports.metrics.containers.pod_started(has_user_namespace(pod));
         self.result.acted = true;
         let config = SandboxConfig { pod: pod.clone(), attempt };
         let made = cancel.run_until_cancelled(ports.runtime.run_sandbox(config)).await;
@@ -213,7 +209,7 @@ impl Run<'_> {
                 return Ok(None);
             }
             Some(Err(error)) => {
-                ports.counter.sandbox_failed(pod);
+                ports.metrics.containers.pod_start_failed(has_user_namespace(pod));
                 let message = format!("Failed to create the pod's sandbox: {error}");
                 self.manager.tell(pod, PodEvent::warning("FailedCreatePodSandBox", message));
                 return Err(ContainerError::CreateSandbox { attempt, error }.into());
@@ -221,7 +217,7 @@ impl Run<'_> {
         };
         turn.started();
         self.result.sandbox_created = Some(sandbox.clone());
-        ports.sandboxes.created(pod, &sandbox);
+        ports.statuses.sandbox_ready(pod);
         if pod.is_host_network() {
             return Ok(Some((sandbox, Vec::new())));
         }
@@ -242,6 +238,11 @@ impl Run<'_> {
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.as_slice()).unwrap_or_default();
         StopContext { uid: self.work.pod.uid(), pod: Some(self.work.pod), ips, over }
     }
+}
+
+/// Whether the pod runs in a user namespace of its own, which the metrics count apart.
+fn has_user_namespace(pod: &PodObject) -> bool {
+    pod.spec().host_users == Some(false)
 }
 
 /// Which runs of init containers to remove.

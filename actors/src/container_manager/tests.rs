@@ -4,9 +4,10 @@ mod sync;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use podwright_metrics::Format;
 
 use super::fake_runtime::{FakeRuntime, Script};
 use super::*;
@@ -22,6 +23,8 @@ struct World {
     runtime: Arc<FakeRuntime>,
     told: Arc<Told>,
     manager: ContainerManager,
+    statuses: Arc<Statuses>,
+    metrics: Metrics,
     clock: TokioClock,
 }
 
@@ -29,21 +32,13 @@ struct World {
 #[derive(Default)]
 struct Told {
     events: Mutex<Vec<PodEvent>>,
-    counts: Mutex<Vec<String>>,
-    /// How many starts wait, and how many may run.
-    starts: Mutex<(usize, usize)>,
     network: Mutex<Vec<String>>,
     /// The headers of the calls over HTTP.
     headers: Mutex<Vec<Vec<(String, String)>>>,
     network_broken: Mutex<bool>,
     /// The servers speak no TLS.
     without_tls: Mutex<bool>,
-    sandboxes: Mutex<Vec<String>>,
-    claims_broken: Mutex<bool>,
-    config_broken: Mutex<bool>,
     restarts_by_log: Mutex<HashMap<String, u32>>,
-    sleeps_cut: AtomicU32,
-    http_fallbacks: AtomicU32,
 }
 
 impl World {
@@ -51,6 +46,8 @@ impl World {
         let clock = TokioClock::starting_at(Time::from_secs(2_000_000));
         let runtime = Arc::new(FakeRuntime::new(clock));
         let told = Arc::new(Told::default());
+        let metrics = Metrics::new();
+        let statuses = Arc::new(Statuses::new(Arc::new(clock), metrics.clone()));
         let ports = ContainerPorts {
             recorder: None,
             runtime: runtime.clone(),
@@ -58,12 +55,12 @@ impl World {
             storage: told.clone(),
             events: told.clone(),
             clock: Arc::new(clock),
-            resolver: told.clone(),
-            sandboxes: told.clone(),
-            counter: told.clone(),
+            resolver: ContainerResolver::default(),
+            statuses: statuses.clone(),
+            metrics: metrics.clone(),
         };
         let manager = ContainerManager::new(ContainersConfig::default(), ports);
-        World { runtime, told, manager, clock }
+        World { runtime, told, manager, statuses, metrics, clock }
     }
 
     async fn sync(&self, pod: &Arc<PodObject>) -> SyncContainersResult {
@@ -88,7 +85,6 @@ impl World {
             if !result.acted {
                 self.runtime.calls();
                 self.told.events.lock().clear();
-                self.told.counts.lock().clear();
                 return;
             }
         }
@@ -113,6 +109,21 @@ impl World {
         self.told.events.lock().iter().map(|event| event.reason.clone()).collect()
     }
 
+    /// The value of a metric's series, named as in the Prometheus text; 0 if it is absent.
+    fn metric(&self, series: &str) -> u64 {
+        let text = self.metrics.encode(Format::Classic);
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse().unwrap())
+    }
+
+    /// How many starts of sandboxes and of regular containers were attempted.
+    fn attempts(&self) -> (u64, u64) {
+        (
+            self.metric("kubelet_started_pods_total"),
+            self.metric("kubelet_started_containers_total{container_type=\"container\"}"),
+        )
+    }
+
     fn waiting(&self, pod: &PodObject) -> Vec<(String, &'static str)> {
         let errors = self.manager.start_errors().of(pod.uid());
         errors.into_iter().map(|(name, error)| (name.to_string(), error.reason)).collect()
@@ -130,57 +141,6 @@ impl World {
 impl EventRecorder for Told {
     fn record(&self, _: &Arc<PodObject>, event: PodEvent) {
         self.events.lock().push(event);
-    }
-}
-
-impl StartCounter for Told {
-    fn sandbox_attempted(&self, _: &PodObject) {
-        self.counts.lock().push("sandbox".into());
-    }
-
-    fn sandbox_failed(&self, _: &PodObject) {
-        self.counts.lock().push("sandbox failed".into());
-    }
-
-    fn container_attempted(&self, kind: ContainerKind) {
-        self.counts.lock().push(format!("{kind:?}"));
-    }
-
-    fn container_failed(&self, kind: ContainerKind, reason: &'static str) {
-        self.counts.lock().push(format!("{kind:?} {reason}"));
-    }
-
-    fn starts(&self, waiting: usize, limit: usize) {
-        *self.starts.lock() = (waiting, limit);
-    }
-
-    fn sleep_cut_short(&self) {
-        self.sleeps_cut.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn hook_fell_back_to_http(&self) {
-        self.http_fallbacks.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl SandboxHooks for Told {
-    fn before_create<'a>(&'a self, _: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), SyncError>> {
-        self.sandboxes.lock().push("before".into());
-        let result = if *self.claims_broken.lock() { Err(SyncError::failed("claim not ready")) } else { Ok(()) };
-        async { result }.boxed()
-    }
-
-    fn created(&self, _: &Arc<PodObject>, sandbox: &SandboxId) {
-        self.sandboxes.lock().push(format!("created {sandbox}"));
-    }
-}
-
-impl ContainerResolver for Told {
-    fn resolve(&self, wanted: &ResolveRequest<'_>) -> Result<ResolvedContainer, String> {
-        if *self.config_broken.lock() {
-            return Err("no such key".into());
-        }
-        Ok(ResolvedContainer { args: vec![format!("{:?}", wanted.pod_ips)], ..ResolvedContainer::default() })
     }
 }
 

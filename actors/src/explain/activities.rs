@@ -40,10 +40,6 @@ fn wait(pod: &PodFacts, activity: &Activity, standing: Option<Standing>) -> Wait
             let detail = "its cgroup is being removed, with what may still run in it";
             Wait::new(What::Resources, On::only(Subject::Sandbox), detail, "the cgroup is gone")
         }
-        Task::PrepareSandbox => {
-            let detail = "what its sandbox needs is being made ready";
-            Wait::new(What::Resources, On::only(Subject::Sandbox), detail, "all of it is ready")
-        }
         Task::AwaitTurn(kind, _) => {
             let what = match kind {
                 StartKind::Sandbox => "its sandbox".to_owned(),

@@ -1,5 +1,6 @@
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, ExecAction, HTTPGetAction, HTTPHeader, Lifecycle, LifecycleHandler, TCPSocketAction,
+    ConfigMapKeySelector, Container, ContainerPort, EnvVar, EnvVarSource, ExecAction, HTTPGetAction, HTTPHeader,
+    Lifecycle, LifecycleHandler, PodStatus, TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -18,6 +19,7 @@ fn one() -> Arc<PodObject> {
 async fn a_new_pod_gets_sandbox_and_containers_in_order() {
     let world = World::new();
     let pod = three("Always");
+    world.statuses.set(&pod, None, PodStatus::default(), false);
     let result = world.sync(&pod).await;
     assert!(result.error.is_none() && result.acted);
     assert_eq!(result.sandbox_created, Some("s0".into()));
@@ -25,8 +27,10 @@ async fn a_new_pod_gets_sandbox_and_containers_in_order() {
         world.runtime.calls(),
         ["0: sandbox 0", "0: create a#0", "0: start a", "0: create b#0", "0: start b", "0: create c#0", "0: start c",]
     );
-    assert_eq!(*world.told.sandboxes.lock(), ["before", "created s0"]);
-    assert_eq!(*world.told.counts.lock(), ["sandbox", "Regular", "Regular", "Regular"]);
+    let conditions = world.statuses.get(pod.uid()).and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "PodReadyToStartContainers");
+    assert_eq!(ready.map(|condition| condition.status.as_str()), Some("True"));
+    assert_eq!(world.attempts(), (1, 3));
     assert_eq!(world.reasons()[..2], ["Created", "Started"]);
     let idle = world.sync(&pod).await;
     assert!(!idle.acted && idle.error.is_none() && idle.sandbox_created.is_none());
@@ -60,7 +64,8 @@ async fn a_crash_loop_is_restarted_at_the_end_of_each_backoff() {
     assert_eq!(starts, [0, 1, 12, 33, 74, 155]);
     assert_eq!(world.runtime.status().containers[0].restart_count, 5);
     // Waiting is neither an attempt nor a failed one.
-    assert_eq!(*world.told.counts.lock(), [&["sandbox"][..], &["Regular"; 6]].concat());
+    assert_eq!(world.attempts(), (1, 6));
+    assert!(!world.metrics.encode(Format::Classic).contains("kubelet_started_containers_errors_total{"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +85,10 @@ async fn image_failures_have_their_reasons() {
         assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
         assert_eq!(world.reasons(), [event, "Failed"]);
         assert_eq!(world.told.events.lock()[1].message, format!("Error: {reason}"));
-        assert_eq!(*world.told.counts.lock(), ["sandbox", "Regular", &format!("Regular {reason}")]);
+        assert_eq!(world.attempts(), (1, 1));
+        let errors =
+            format!("kubelet_started_containers_errors_total{{code=\"{reason}\",container_type=\"container\"}}");
+        assert_eq!(world.metric(&errors), 1);
     }
 }
 
@@ -117,7 +125,7 @@ async fn a_pull_that_fails_is_tried_again_after_growing_pauses() {
 #[tokio::test(start_paused = true)]
 async fn starts_wait_for_their_turn_until_they_are_cancelled() {
     let world = World::new();
-    let limit = world.told.starts.lock().1;
+    let limit = world.metric("podwright_start_limit");
     let held: Vec<_> = (0..limit).map(|_| world.manager.governor().ask(StartKind::Sandbox)).collect();
     let cancel = CancellationToken::new();
     let (one, probes) = (one(), ProbeSnapshot::new());
@@ -128,7 +136,8 @@ async fn starts_wait_for_their_turn_until_they_are_cancelled() {
     cancel.cancel();
     let result = waiting.await;
     assert!(matches!(result.error, Some(SyncError::Cancelled)), "{result:?}");
-    assert_eq!(*world.told.starts.lock(), (0, held.len()));
+    assert_eq!(world.metric("podwright_starts_waiting"), 0);
+    assert_eq!(world.metric("podwright_start_limit"), limit);
     assert!(world.runtime.calls().is_empty());
 
     // The next one starts as soon as there is room.
@@ -151,20 +160,29 @@ async fn failures_of_each_step_have_their_reasons() {
     ];
     for (failure, reason) in table {
         let world = World::new();
-        *world.told.config_broken.lock() = failure.is_none();
+        let pod = if failure.is_some() { one() } else { unresolvable() };
         if let Some((call, error)) = failure {
             world.runtime.fail_with(call, error);
         }
-        let result = world.sync(&one()).await;
+        let result = world.sync(&pod).await;
         assert_eq!(result.error.as_ref().unwrap().retry(), SyncRetry::Backoff);
         assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
         assert_eq!(world.reasons().last().map(|reason| &**reason), Some("Failed"));
         // The next try that succeeds takes the reason away.
         world.runtime.heal();
-        *world.told.config_broken.lock() = false;
         assert!(world.sync(&one()).await.error.is_none());
         assert!(world.waiting(&one()).is_empty());
     }
+}
+
+/// The pod of [`one`], with a variable that only an API server could resolve.
+fn unresolvable() -> Arc<PodObject> {
+    let source = EnvVarSource {
+        config_map_key_ref: Some(ConfigMapKeySelector { name: "settings".into(), key: "k".into(), optional: None }),
+        ..EnvVarSource::default()
+    };
+    let variable = EnvVar { name: "V".into(), value_from: Some(source), ..EnvVar::default() };
+    pod("Always", Vec::new(), vec![Container { env: Some(vec![variable]), ..named("a") }])
 }
 
 fn with_post_start(handler: LifecycleHandler) -> Arc<PodObject> {
@@ -317,12 +335,12 @@ async fn a_hook_by_https_is_repeated_without_tls_and_without_credentials() {
     let headers = std::mem::take(&mut *world.told.headers.lock());
     assert_eq!(sent(&headers[0]), [&["authorization: secret"][..], &others].concat());
     assert_eq!(sent(&headers[1]), others);
-    assert_eq!(world.told.http_fallbacks.load(Ordering::Relaxed), 1);
+    assert_eq!(world.metric("kubelet_lifecycle_handler_http_fallbacks_total"), 1);
 
     let world = World::new();
     assert!(world.sync(&pod).await.error.is_none());
     assert_eq!(*world.told.network.lock(), ["https://10.0.0.7:8080/"]);
-    assert_eq!(world.told.http_fallbacks.load(Ordering::Relaxed), 0);
+    assert_eq!(world.metric("kubelet_lifecycle_handler_http_fallbacks_total"), 0);
 }
 
 // S98

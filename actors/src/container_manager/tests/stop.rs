@@ -55,7 +55,7 @@ async fn a_sleep_hook_is_cut_short_by_the_grace() {
     world.settled(&pod).await;
     world.kill(&pod, Some(3)).await.unwrap();
     assert_eq!(world.runtime.calls(), ["3: stop a 2", "3: stop-sandbox s0"]);
-    assert_eq!(world.told.sleeps_cut.load(Ordering::Relaxed), 1);
+    assert_eq!(world.metric("kubelet_sleep_action_terminated_early_total"), 1);
 }
 
 fn sidecars() -> Arc<PodObject> {

@@ -14,7 +14,8 @@ async fn initialization_goes_step_by_step() {
     let calls = world.runtime.calls();
     let starts: Vec<_> = calls.iter().filter(|call| call.contains("start")).map(String::as_str).collect();
     assert_eq!(starts, ["0: start i", "2: start s", "3: start a"]);
-    assert_eq!(*world.told.counts.lock(), ["sandbox", "Init", "Init", "Regular"]);
+    assert_eq!(world.attempts(), (1, 1));
+    assert_eq!(world.metric("kubelet_started_containers_total{container_type=\"init_container\"}"), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,13 +104,15 @@ async fn a_failed_sandbox_is_an_error_unless_the_pod_is_to_stop() {
     let probes = ProbeSnapshot::new();
     let result = world.sync_with(&pod, &cancel, &probes).await;
     assert!(result.error.unwrap().to_string().contains("it broke"));
-    assert_eq!(*world.told.counts.lock(), ["sandbox", "sandbox failed"]);
+    assert_eq!(world.metric("kubelet_started_pods_total"), 1);
+    assert_eq!(world.metric("kubelet_started_pods_errors_total"), 1);
     assert_eq!(world.reasons(), ["FailedCreatePodSandBox"]);
 
     cancel.cancel();
     let result = world.sync_with(&pod, &cancel, &probes).await;
     assert!(matches!(result.error, Some(SyncError::Cancelled)));
-    assert_eq!(*world.told.counts.lock(), ["sandbox", "sandbox failed"]);
+    assert_eq!(world.metric("kubelet_started_pods_total"), 1);
+    assert_eq!(world.metric("kubelet_started_pods_errors_total"), 1);
     assert_eq!(world.reasons(), ["FailedCreatePodSandBox"]);
     assert!(world.runtime.calls().iter().all(|call| call == "0: sandbox 0"));
 }
@@ -121,16 +124,6 @@ async fn a_new_sandbox_that_cannot_be_looked_at_is_told() {
     let result = world.sync(&three("Always")).await;
     assert!(result.error.unwrap().to_string().contains("it broke"));
     assert_eq!(world.reasons(), ["FailedPodSandBoxStatus"]);
-}
-
-// W19
-#[tokio::test(start_paused = true)]
-async fn what_must_precede_a_sandbox_and_fails_is_an_error() {
-    let world = World::new();
-    *world.told.claims_broken.lock() = true;
-    let result = world.sync(&three("Always")).await;
-    assert_eq!(result.error.unwrap().to_string(), "claim not ready");
-    assert!(world.runtime.calls().is_empty() && world.told.counts.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
