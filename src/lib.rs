@@ -1,5 +1,5 @@
-//! A pod lifecycle engine for node agents: one actor for each pod UID drives setup, termination and cleanup over hooks
-//! that the embedder brings.
+//! A pod lifecycle engine for node agents. One worker for each pod UID sets the pod up, stops it and cleans up after it,
+//! through hooks that the embedder implements.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -38,37 +38,43 @@
 //!
 //! # Parts
 //!
-//! - [`actors`]: who decides. The engine, housekeeping, probes, statuses; pure cores, thin actors, and the ports that they
-//!   need. [`actors::node::Node`] puts all of it together over a
+//! - [`actors`]: all decisions. The engine, housekeeping, probes and statuses are pure cores, actors that perform what the
+//!   cores decide, and the ports (traits) that they need. [`actors::node::Node`] combines them into a node agent over a
 //!   [`ContainerRuntime`](actors::ports::ContainerRuntime).
-//! - [`metrics`]: what is counted, by the names that node dashboards know.
-//! - [`adapters`]: the ports on a real machine, each behind a cargo feature: `process` (pods as process groups), `cri`
+//! - [`metrics`]: counters and histograms with the names of the kubelet.
+//! - [`adapters`]: implementations of the ports, each behind a cargo feature: `process` (pods as process groups), `cri`
 //!   (pods as containers of containerd or CRI-O), `simulated` (pods in memory), `agent` (manifests from files and URLs,
-//!   network calls of probes, and the binary `podwright`). Without features this crate is the engine and its ports.
+//!   network calls of probes, and the binary `podwright`). Without features this crate is the engine, the node and the ports.
 //!
 //! # What always holds
 //!
-//! - Arrows point one way: `metrics` knows no pod, `actors` opens no socket and no file, adapters know the ports and not
-//!   each other's insides.
-//! - [`Engine::update_pod`] and every question to the engine may be called from any thread and never wait. There is no
-//!   queue before the door and no lock that all pods share.
-//! - The hooks of one UID never overlap. A burst of updates costs one call and keeps the newest; a stop is never lost, and
-//!   a grace period only gets shorter. A hook that fails or panics is called again after a backoff.
-//! - A pod's life goes one way: waiting, sync, terminating, terminated, finished. Whether its containers may be started
-//!   is known by its record alone.
-//! - A static pod does not start while another UID of its full name is not finished.
-//! - What a pod waits for is a value that can be asked for at any moment ([`Engine::snapshot`]).
+//! - Crates and rooms use each other in one direction only: `metrics` knows no pod, `actors` opens no socket and no file,
+//!   and an adapter uses ports and shared helpers but no other adapter.
+//! - [`Engine::update_pod`] and all queries of the engine may be called from any thread and never wait. Updates pass no queue,
+//!   and no lock is shared by all pods.
+//! - The hooks of one UID never overlap. A burst of updates causes one call, with the newest update. A stop request is never
+//!   lost, and a grace period never grows. A hook that fails or panics is called again after a backoff.
+//! - A pod moves in one direction: waiting, sync, terminating, terminated, finished. Its record in the engine alone decides
+//!   whether its containers may be started.
+//! - A static pod does not start before every earlier UID of the same full name has finished.
+//! - What a pod waits for is a value that can be read at any time ([`Engine::snapshot`]).
+//!
+//! # Why hooks need not be `Send` and ports must be
+//!
+//! The future of a hook runs on the arbiter of its pod's worker and is never moved to another thread, so the futures of
+//! [`PodSyncer`] need not be `Send`. Port objects are shared by all parts of a node and used from all its threads, so the
+//! traits in [`actors::ports`] are `Send + Sync` and their futures are `Send`.
 //!
 //! # What is deliberately absent
 //!
-//! - No call to an API server on the way of a pod's life: statuses are kept, and written by whoever wants to.
-//! - No opinion that is stored twice: nobody but a pod's record remembers where the pod stands, and an actor that is lost is
-//!   rebuilt from it.
-//! - No global state: metrics, clocks and settings are handed in, so that two engines may live in one process.
-//! - No clock in what decides: time comes in with each event, and the same steps can be run again.
+//! - A call to an API server while a pod starts or stops: statuses are kept, and a writer of the embedder may send them.
+//! - State that is stored twice: only a pod's record remembers the pod's state, and a lost worker is rebuilt from it.
+//! - Global state: metrics, clocks and settings are arguments, so two engines can live in one process.
+//! - A clock in the decisions: each event carries its time, so the same steps can be run again.
 
 pub mod adapters;
-/// What the binary `podwright` is made of, here so that its request handling can be searched for faults. No part of the API.
+/// The parts of the binary `podwright`. They are in the library so that the fuzz targets can call them, and are not part of
+/// the API.
 #[cfg(feature = "agent")]
 #[doc(hidden)]
 pub mod agent;
