@@ -29,6 +29,8 @@ mod image;
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with tests, and nothing can be measured without it")]
 mod instance;
 mod report;
+#[path = "../../tests/it/support/required.rs"]
+mod required;
 #[path = "../../tests/it/cri/v1.rs"]
 mod v1;
 
@@ -41,6 +43,7 @@ use args::{Offer, Task};
 use floor::Floor;
 use instance::Instance;
 use report::Run;
+use required::{Program, found_or_skip};
 
 /// A node's usual number of pods.
 const SIZES: [usize; 1] = [100];
@@ -97,13 +100,8 @@ fn perform(task: Task) -> Result<(), Error> {
 
 /// All runs; `None` where containerd cannot be run.
 fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, Error> {
-    let instance = match Instance::turn() {
-        Ok(instance) => instance,
-        Err(missing) => {
-            eprintln!("skipped: pods are not run as containers: {missing}");
-            return Ok(None);
-        }
-    };
+    let instance = Instance::turn().map_err(|missing| format!("pods are not run as containers: {missing}"));
+    let Some(instance) = found_or_skip(Program::Containerd, instance) else { return Ok(None) };
     if !instance.runs() {
         instance.prepare();
         instance.start();

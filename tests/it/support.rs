@@ -8,4 +8,6 @@ pub(crate) mod fake_runtime;
 pub(crate) mod pods;
 #[cfg(feature = "process")]
 pub(crate) mod processes;
+#[cfg(all(feature = "agent", feature = "process"))]
+pub(crate) mod required;
 pub(crate) mod test_node;

@@ -12,6 +12,7 @@ use super::image;
 use super::instance::Instance;
 use crate::agent::harness::{Agent, Place, eventually};
 use crate::support::fake_ports::Events;
+use crate::support::required::{Program, found_or_skip};
 
 /// Below which cgroup all pods of the tests are.
 pub(super) const CGROUP_ROOT: &str = "/podwright-tests";
@@ -20,16 +21,11 @@ pub(super) const CGROUP_ROOT: &str = "/podwright-tests";
 pub(super) struct Containerd(Instance);
 
 impl Containerd {
-    /// Waits for the turn. `None`, with a line that says why, where containerd cannot be run.
+    /// Waits until no other test uses containerd. `None` if containerd cannot run and is not required: the test is skipped.
     pub(super) async fn turn() -> Option<Self> {
-        let instance = match tokio::task::spawn_blocking(Instance::turn).await.unwrap() {
-            Ok(instance) => instance,
-            Err(missing) => {
-                eprintln!("skipped: pods are not run as containers: {missing}");
-                return None;
-            }
-        };
-        let containerd = Containerd(instance);
+        let instance = tokio::task::spawn_blocking(Instance::turn).await.unwrap();
+        let missing = |missing| format!("pods are not run as containers: {missing}");
+        let containerd = Containerd(found_or_skip(Program::Containerd, instance.map_err(missing))?);
         if !containerd.0.runs() {
             containerd.0.prepare();
             containerd.start().await;

@@ -12,6 +12,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::processes::PATIENCE;
+use super::required::{Program, found_or_skip};
 
 /// Names under which Chromium is found.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -50,12 +51,10 @@ pub(crate) struct Browser {
 pub(crate) struct Key(pub(crate) &'static str, pub(crate) u32);
 
 impl Browser {
-    /// Starts one; says so and answers with nothing if none is installed.
+    /// Starts a browser. `None` if none is installed and none is required: the test is skipped.
     pub(crate) async fn start() -> Option<Self> {
-        let Some(program) = installed() else {
-            eprintln!("no browser is installed ({}): the page is not tested", NAMES.join(", "));
-            return None;
-        };
+        let missing = || format!("no browser is installed ({}): the page is not tested", NAMES.join(", "));
+        let program = found_or_skip(Program::Browser, installed().ok_or_else(missing))?;
         let profile = tempfile::tempdir().unwrap();
         let mut child = Command::new("sh")
             .args(["-c", START, "sh"])
