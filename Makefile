@@ -1,16 +1,21 @@
-# What a contributor types. Needs cargo; uses cargo-nextest, cargo-deny and valgrind where they are installed.
+# Needs cargo; uses cargo-nextest and cargo-deny where they are installed.
 
 CARGO ?= cargo
 RUN_ARGS ?= --manifests examples
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 DENY := $(shell $(CARGO) deny --version >/dev/null 2>&1 && echo yes)
 
-# The page is tested in a browser, where one is installed or may be.
-BROWSER := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+# What the tests use beyond cargo is installed where it is missing, by root on Debian. `make test INSTALL=no` installs
+# nothing. Tests without their program are skipped; PODWRIGHT_REQUIRE=containerd,browser makes them fail instead.
+INSTALL ?= yes
+export INSTALL
+HAVE_BROWSER = command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable
+HAVE_CONTAINERD = command -v containerd && command -v runc && [ -x /bin/busybox ] && { [ -d /usr/lib/cni ] || [ -d /opt/cni/bin ]; }
+HAVE_VALGRIND = command -v valgrind
 
 .PHONY: run test browser containers lint bench instructions
 
-# The pods of examples/, in a live table. State is kept in the default root directory.
+# Runs the pods of examples/ and shows them in a live table. State is kept in the default root directory.
 run:
 	$(CARGO) build --release --bin podwright
 	target/release/podwright run $(RUN_ARGS)
@@ -23,12 +28,11 @@ else
 endif
 	$(CARGO) test --workspace --doc
 	$(CARGO) test --workspace --bench '*'
+	@{ $(HAVE_BROWSER); } >/dev/null || echo "skipped: tests of the page in a browser"
+	@{ $(HAVE_CONTAINERD); } >/dev/null || echo "skipped: tests that run pods as containers"
 
 browser:
-ifeq ($(BROWSER),)
-	@{ [ "$$(id -u)" = 0 ] && apt-get update && apt-get install -y --no-install-recommends chromium; } >/dev/null 2>&1 \
-		|| echo "no browser is installed (chromium): the page is not tested"
-endif
+	@{ $(HAVE_BROWSER); } >/dev/null || .ci/install "test the page in a browser" chromium
 
 lint:
 	$(CARGO) fmt --all --check
@@ -43,22 +47,18 @@ else
 	@echo "cargo-deny is not installed: licences and advisories were not checked"
 endif
 
-# Pods are run as containers by a containerd that the tests start themselves, where it is installed or may be.
+# The tests start a containerd of their own.
 containers:
-	@{ command -v containerd && command -v runc && [ -x /bin/busybox ] && [ -d /usr/lib/cni ]; } >/dev/null \
-		|| { [ "$$(id -u)" = 0 ] && apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y \
-			--no-install-recommends containerd runc containernetworking-plugins busybox-static; } >/dev/null 2>&1 \
-		|| echo "containerd is not installed (as root: containerd runc containernetworking-plugins busybox-static): \
-	pods are not run as containers"
+	@{ $(HAVE_CONTAINERD); } >/dev/null || .ci/install "run the tests' pods as containers" \
+		containerd runc containernetworking-plugins busybox-static
 
 bench: containers
 	$(CARGO) bench --bench engine
 	$(CARGO) bench --bench node
 	$(CARGO) bench --bench containers
 
-# What the hot paths execute, beside the committed counts. As root, valgrind is installed where it is missing.
+# Compares the instructions that the hot paths execute with the committed counts.
 instructions:
-	@command -v valgrind >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-		{ apt-get install -yq valgrind || { apt-get update -q && apt-get install -yq valgrind; }; } >/dev/null 2>&1; } || true
-	@if command -v valgrind >/dev/null; then $(CARGO) bench -p podwright-actors --bench instructions; \
+	@{ $(HAVE_VALGRIND); } >/dev/null || .ci/install "count instructions" valgrind
+	@if { $(HAVE_VALGRIND); } >/dev/null; then $(CARGO) bench -p podwright-actors --bench instructions; \
 		else echo "valgrind is not installed: instructions were not counted"; fi
