@@ -150,6 +150,19 @@ impl Agent {
         eventually(says, || async { self.line(says) }).await
     }
 
+    /// Waits until so many log lines contain a text. It does not pause between two reads, so that the caller can act
+    /// right after the last of these lines.
+    pub(crate) async fn says_times(&self, says: &str, times: usize) {
+        let lines = || self.logged().lines().filter(|line| line.contains(says)).count();
+        let wait = async {
+            while lines() < times {
+                tokio::task::yield_now().await;
+            }
+        };
+        let waited = timeout(PATIENCE, wait).await;
+        assert!(waited.is_ok(), "{} of {times} lines contain {says:?}", lines());
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.child.id().expect("it runs"), signal);
     }

@@ -5,7 +5,6 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -90,7 +89,7 @@ async fn a_terminal_that_closes_stops_the_pods() {
     tty.shows("Started container main").await;
     kill(agent.id().unwrap(), Signal::HUP);
     drop(tty);
-    let ended = timeout(Duration::from_secs(20), agent.wait()).await.unwrap().unwrap();
+    let ended = timeout(PATIENCE, agent.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0));
     assert_eq!(place.processes(), Vec::<String>::new());
 }

@@ -1,7 +1,6 @@
 //! Many pods at once, and deaths among them.
 
 use std::fs;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -74,27 +73,27 @@ async fn a_hundred_pods_come_and_go_and_the_runtime_dies_among_them() {
     eventually("nothing is left of them", || async { (fs::read_dir(&pods).unwrap().count() == 0).then_some(()) }).await;
 }
 
-// The moments lie within sandboxes, creations and starts, and within stops and removals.
+// The agents die while other pods' sandboxes and containers are created and started, and while they stop and are removed.
 #[tokio::test]
-async fn an_agent_killed_in_any_phase_neither_loses_nor_duplicates() {
+async fn cri_agent_killed_in_any_phase_loses_and_duplicates_no_container() {
     const PODS: usize = 5;
     let Some(containerd) = Containerd::turn().await else { return };
-    for moment in [0, 100, 250, 600] {
+    for lines in [0, 1, 6, 11] {
         let place = Place::new();
         (0..PODS).for_each(|n| put(&place, &format!("p{n}")));
         let first = containerd.agent(&place).await;
-        // A real moment in the life of a real process; there is no event for "in the middle of anything".
-        tokio::time::sleep(Duration::from_millis(moment)).await;
+        first.says_times("pod=default/p", lines).await;
         first.crash().await;
         let second = containerd.agent(&place).await;
         for pod in all_ready(&second, PODS).await {
             let name = pod.metadata.name.as_deref().unwrap().strip_suffix("-n1").unwrap();
             let runs = runs(&place, name);
-            assert!((1..=1 + cut_off(&pod)).contains(&runs), "killed after {moment} ms, {runs} runs: {pod:?}");
+            assert!((1..=1 + cut_off(&pod)).contains(&runs), "killed after {lines} log lines, {runs} runs: {pod:?}");
         }
 
+        let before = second.logged().lines().filter(|line| line.contains("pod=default/p")).count();
         (0..PODS).for_each(|n| place.remove(&format!("p{n}.yaml")));
-        tokio::time::sleep(Duration::from_millis(moment)).await;
+        second.says_times("pod=default/p", before + lines).await;
         second.crash().await;
         nothing_is_left(&containerd, &place).await;
     }
