@@ -1,6 +1,7 @@
-//! What the engine needs from outside, each a small trait named for the need.
+//! The ports: traits for what the engine and the node need from outside.
 //!
-//! An embedder may bring just a [`PodSyncer`]; or implement [`ContainerRuntime`] and take the syncer that is built on it.
+//! An embedder can implement only [`PodSyncer`] and run its own pods. Or it implements [`ContainerRuntime`] and uses
+//! the syncer that is built on it.
 
 mod cgroups;
 mod checkpoint;
@@ -34,7 +35,7 @@ pub(crate) use storage::within;
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;
 pub use syncer::{
-    BadVolume, Blame, HookContext, NETWORK_NOT_READY, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind,
-    SyncOutcome, SyncPod, SyncRetry, TerminatingPod,
+    BadVolume, Blame, HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod,
+    SyncRetry, TerminatingPod,
 };
 pub use view::{NoRuntimeView, Observed, RuntimeView};

@@ -4,7 +4,7 @@ use crate::engine::PodSnapshot;
 use crate::housekeeping::health::PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
-use crate::ports::{Blame, NETWORK_NOT_READY, Unready};
+use crate::ports::{Blame, Unready};
 use crate::status::short_age;
 use crate::time::Time;
 
@@ -160,8 +160,8 @@ fn retry(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, hook: Hook, error:
         let on = On::new(Subject::Volume, &bad.volume);
         return because(Wait::new(What::Volume, on, detail, "the next try succeeds, or the pod is changed"));
     }
-    if let Some(problem) = error.strip_prefix(NETWORK_NOT_READY) {
-        let detail = format!("there is no network for pods: {}", problem.trim_start_matches([':', ' ']));
+    if let Blame::Network(problem) = blame {
+        let detail = format!("there is no network for pods: {problem}");
         let released_by = "the container runtime has its network, which a network plugin sets up";
         return because(Wait::new(What::Network, On::only(Subject::Runtime), detail, released_by));
     }

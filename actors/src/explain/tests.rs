@@ -120,7 +120,10 @@ fn each_thing_that_is_waited_for_has_its_kind() {
         ("a failure", waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "no".into() }), What::Retry(Hook::Sync)),
         (
             "a network",
-            waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "network is not ready: no plugin".into() }),
+            failing(
+                waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "network is not ready: no plugin".into() }),
+                Blame::Network("no plugin".into()),
+            ),
             What::Network,
         ),
         ("its end", over(true, false), What::Nothing),

@@ -1,4 +1,4 @@
-//! The cgroups in which pods run.
+//! The cgroups of pods.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,34 +10,46 @@ use crate::pod::PodObject;
 
 use super::storage::Unused;
 
-/// Makes and removes the cgroup of each pod, below which those of its containers are. Every call is idempotent and cancel safe.
+/// Makes and removes the cgroup of each pod. The cgroups of the pod's containers are inside it. Every call is
+/// idempotent and cancel safe.
 ///
-/// Where the node may not make cgroups, or another makes them, every pod's is taken to be there, and none is removed.
+/// On a node that must not make cgroups, or where another program makes them, [`exists`](PodCgroups::exists) is true
+/// for every pod and nothing is removed.
 pub trait PodCgroups: Send + Sync + 'static {
-    /// Whether the pod's cgroup is there. That it is missing is said only where it could be made: what runs in the pod is stopped
-    /// for it.
+    /// Whether the pod's cgroup exists. An implementation may answer `false` only where [`make`](PodCgroups::make) can
+    /// make the cgroup: the caller stops the pod's containers if it is missing.
+    ///
+    /// # Errors
+    /// [`CgroupError`] if the cgroup cannot be inspected.
     fn exists<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<bool, CgroupError>>;
 
-    /// Makes the pod's cgroup, with the limits that its spec asks for.
+    /// Makes the pod's cgroup, with the limits of the pod's spec.
+    ///
+    /// # Errors
+    /// [`CgroupError`] if the kernel refuses, or the limits cannot be computed.
     fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>>;
 
-    /// Removes the cgroup of a pod, whatever its class was, if `unused` says so right before; that there is none is no error.
-    /// What still runs in it is killed.
+    /// Removes the cgroup of a pod, of any QoS class, and kills the processes that still run in it. `unused` is called
+    /// right before the removal; if it returns `false`, the cgroup stays. A cgroup that does not exist is no error.
+    ///
+    /// # Errors
+    /// [`CgroupError`] if the kernel refuses.
     fn remove<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), CgroupError>>;
 }
 
-/// The cgroup of a pod is not as it should be.
+/// A pod's cgroup cannot be inspected, made or removed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CgroupError {
     /// The kernel refused.
     #[error("cgroup {path}: {error}", path = .path.display())]
     Io {
-        /// Where.
+        /// The path of the cgroup.
         path: PathBuf,
-        /// What it said.
+        /// The error of the kernel.
         error: String,
     },
-    /// How cgroups are kept is the runtime's to say, and it does not answer; or the spec cannot be read.
-    #[error("the pod's cgroup cannot be told: {0}")]
+    /// The settings of the cgroup are not known: the runtime, which decides the cgroup driver, does not answer, or the
+    /// pod's spec cannot be read.
+    #[error("cannot determine the pod's cgroup: {0}")]
     Unknown(String),
 }

@@ -1,4 +1,4 @@
-//! Keeping a few records over the end of the process.
+//! Records that outlive the process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,38 +6,46 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-/// Keeps records over crashes of the process and of the machine.
+/// Keeps records across crashes of the process and of the machine.
 ///
-/// A record has no line break. One call is made at a time.
+/// A record contains no line break. The caller makes one call at a time.
 pub trait Checkpoint: Send + Sync + 'static {
-    /// The records that are kept, in their order; none if none are. Called once, before all else. Blocks.
+    /// Reads all records in the order in which they were written; empty if there are none. The node calls this once,
+    /// before any other call. Blocks the thread.
     ///
-    /// What is damaged is put aside and told of, and does not keep the node from starting.
+    /// An implementation sets damaged data aside and logs it. Damage does not keep the node from starting.
     ///
     /// # Errors
-    /// [`CheckpointError`] if what may be there cannot be read now: it must not be replaced by what is known without it.
+    /// [`CheckpointError`] if the records may exist but cannot be read now. The node then does not start, because its
+    /// first save would replace them.
     fn load(&self) -> Result<Vec<String>, CheckpointError>;
 
-    /// Replaces all records, wholly or not at all. Once it succeeded they outlive a loss of power.
+    /// Replaces all records, atomically. The records survive a power failure once this returns `Ok`.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if nothing was replaced.
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>>;
 
-    /// Adds records behind those that [`save`](Checkpoint::save) left, at a cost that does not depend on how many these
-    /// are. Once it succeeded they outlive a loss of power. If it did not, or there was a crash, some may be there and
-    /// others not; the next call is one of `save` then.
+    /// Appends records to those of the last [`save`](Checkpoint::save). The cost does not depend on the number of
+    /// existing records. The records survive a power failure once this returns `Ok`.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] if writing failed. Some of the records may have been written; the next call is a
+    /// [`save`](Checkpoint::save). The same holds after a crash.
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>>;
 }
 
-/// Records could not be written, or read.
+/// Records cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {error}", path = .path.display())]
 pub struct CheckpointError {
-    /// Which file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the operating system.
     pub error: String,
 }
 
-/// For nodes whose host outlives no crash: nothing is kept.
+/// A checkpoint that keeps nothing, for nodes whose state need not survive a crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoCheckpoint;
 

@@ -1,20 +1,20 @@
-//! Reading the time.
+//! Clocks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::time::Time;
 
-/// Tells the time. Never goes back.
+/// Reads the time. The time never goes back.
 ///
-/// It is read while the engine holds locks, so it must answer at once, and must not ask the engine or anything that does.
+/// The engine reads the clock while it holds locks. An implementation must answer at once and must not call the engine.
 pub trait Clock: Send + Sync + 'static {
-    /// Now.
+    /// The current time, in nanoseconds since the Unix epoch.
     fn now(&self) -> Time;
 }
 
-/// The wall clock as it stood when this was made, carried on by tokio's clock: it never goes back, and it stands still
-/// while tokio's time is paused.
+/// A clock that reads the system's wall clock once and then follows tokio's clock. It never goes back, and it stands
+/// still while tokio's time is paused.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     wall: Time,
@@ -28,7 +28,7 @@ impl TokioClock {
         TokioClock::starting_at(Time::ZERO + wall)
     }
 
-    /// Starts from a given instant.
+    /// Starts from the given time.
     pub fn starting_at(wall: Time) -> Self {
         TokioClock { wall, start: tokio::time::Instant::now() }
     }
@@ -40,27 +40,28 @@ impl Default for TokioClock {
     }
 }
 
-/// The system's wall clock, for what is compared with the times of other programs. Where it jumps ahead, because it was set
-/// or the machine slept, this one follows within half a second; where it is set back, this one goes on as if nothing had
-/// happened, until the other has caught up.
+/// The system's wall clock, for times that are compared with those of other programs.
+///
+/// If the wall clock jumps ahead, because it was set or the machine slept, this clock follows within 0.5 s. If the wall
+/// clock is set back, this clock runs on unchanged until the wall clock has caught up.
 #[derive(Debug)]
 pub struct SystemClock {
     start: std::time::Instant,
-    /// Nanoseconds from the epoch to `start`, by the wall clock as it is now.
+    /// The wall-clock time of `start`, in nanoseconds since the epoch, as of the last reading.
     wall: AtomicU64,
-    /// Nanoseconds after `start` when the wall clock was last looked at.
-    looked: AtomicU64,
+    /// When the wall clock was last read, in nanoseconds after `start`.
+    read_at: AtomicU64,
 }
 
-/// How often the wall clock is looked at.
-const LOOK: Duration = Duration::from_millis(500);
-/// What is slewed or measured apart is no jump.
+/// How often the wall clock is read.
+const READ_EVERY: Duration = Duration::from_millis(500);
+/// A smaller difference is no jump: the system slews its clock, and the two clocks are not read at the same time.
 const JUMP: Duration = Duration::from_secs(1);
 
 impl SystemClock {
-    /// Starts from the system's wall clock.
+    /// Starts at the wall clock's current time.
     pub fn new() -> Self {
-        SystemClock { start: std::time::Instant::now(), wall: AtomicU64::new(wall_clock()), looked: AtomicU64::new(0) }
+        SystemClock { start: std::time::Instant::now(), wall: AtomicU64::new(wall_clock()), read_at: AtomicU64::new(0) }
     }
 }
 
@@ -73,20 +74,22 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Time {
         let elapsed = nanos(self.start.elapsed());
-        let looked = self.looked.load(Ordering::Relaxed);
-        if elapsed.saturating_sub(looked) >= nanos(LOOK) {
-            self.looked.store(elapsed, Ordering::Relaxed);
-            // Read before the other: what holds the thread up between the two looks like no jump ahead.
-            let shown = wall_clock();
-            let wall = follow(self.wall.load(Ordering::Relaxed), shown, nanos(self.start.elapsed()));
-            // Of several that look at once the one that saw most counts: time does not go back.
+        let read_at = self.read_at.load(Ordering::Relaxed);
+        if elapsed.saturating_sub(read_at) >= nanos(READ_EVERY) {
+            self.read_at.store(elapsed, Ordering::Relaxed);
+            // Read the wall clock first: a delay of the thread between the two readings must not look like a jump
+            // ahead.
+            let wall = wall_clock();
+            let wall = follow(self.wall.load(Ordering::Relaxed), wall, nanos(self.start.elapsed()));
+            // If several threads read at once, the latest time wins, so that time does not go back.
             self.wall.fetch_max(wall, Ordering::Relaxed);
         }
         Time::from_nanos(self.wall.load(Ordering::Relaxed) + elapsed)
     }
 }
 
-/// Where the epoch lies before the start, once the wall clock shows `wall` so long after it.
+/// The epoch time of the start, in nanoseconds: `wall` is the wall clock's reading `elapsed` nanoseconds after the
+/// start.
 fn follow(before: u64, wall: u64, elapsed: u64) -> u64 {
     let seen = wall.saturating_sub(elapsed);
     if seen > before.saturating_add(nanos(JUMP)) { seen } else { before }

@@ -1,48 +1,48 @@
-//! What happened to a pod or to the node, told to people.
+//! Events of pods and of the node, for people.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::pod::PodObject;
 
-/// Takes events. Never waits; may drop.
+/// Receives events. Never waits; may drop events.
 pub trait EventRecorder: Send + Sync + 'static {
-    /// Records one event of a pod.
+    /// Records an event of a pod.
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent);
 
-    /// Records one event of the node itself; unless somebody takes them, they are dropped.
+    /// Records an event of the node. The default drops it.
     fn record_of_node(&self, event: PodEvent) {
         let _ = event;
     }
 }
 
-/// Whether an event tells of trouble.
+/// The type of an event, as in `core/v1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It does not.
+    /// The event reports normal operation.
     Normal,
-    /// It does.
+    /// The event reports a problem.
     Warning,
 }
 
-/// One event, in the terms of `core/v1` events.
+/// An event, with the fields of a `core/v1` event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEvent {
-    /// Trouble or not.
+    /// Normal or warning.
     pub kind: EventType,
-    /// The reason, in upstream's spelling where the meaning is upstream's (`Killing`, `BackOff`, `Unhealthy`).
+    /// The reason. Reasons that the kubelet also has are spelled as there (`Killing`, `BackOff`, `Unhealthy`).
     pub reason: Cow<'static, str>,
-    /// What happened, in one sentence.
+    /// One sentence that says what happened.
     pub message: String,
 }
 
 impl PodEvent {
-    /// An event that tells of no trouble.
+    /// A normal event.
     pub fn normal(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         PodEvent { kind: EventType::Normal, reason: reason.into(), message: message.into() }
     }
 
-    /// An event that tells of trouble.
+    /// A warning event.
     pub fn warning(reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         PodEvent { kind: EventType::Warning, reason: reason.into(), message: message.into() }
     }

@@ -1,51 +1,57 @@
-//! The images that a node keeps, for whoever makes room among them.
+//! The images on the node, for image garbage collection.
 
 use crate::ids::ImageId;
 
 use super::RuntimeFuture;
 
-/// Lists and removes images. A runtime that has none has no such thing.
+/// Lists and removes images. Only runtimes that store images have an image store.
 pub trait ImageStore: Send + Sync + 'static {
-    /// Every image, and whether something needs it.
-    fn images(&self) -> RuntimeFuture<'_, Vec<StoredImage>>;
-
-    /// How full the file system is on which they are.
-    fn disk(&self) -> RuntimeFuture<'_, DiskUsage>;
-
-    /// Removes an image with all its names; one that is gone is removed.
+    /// Lists every image and whether it is in use.
     ///
     /// # Errors
-    /// [`RuntimeError::Failed`](super::RuntimeError::Failed) if something has come to need it since it was listed.
+    /// [`RuntimeError`](super::RuntimeError) if the runtime does not answer.
+    fn images(&self) -> RuntimeFuture<'_, Vec<StoredImage>>;
+
+    /// The usage of the file system that holds the images.
+    ///
+    /// # Errors
+    /// [`RuntimeError`](super::RuntimeError) if the file system cannot be measured.
+    fn disk(&self) -> RuntimeFuture<'_, DiskUsage>;
+
+    /// Removes an image with all its names. An image that does not exist is no error.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Failed`](super::RuntimeError::Failed) if the image is in use since it was listed.
     fn remove_image<'a>(&'a self, id: &'a ImageId) -> RuntimeFuture<'a, ()>;
 }
 
-/// One image.
+/// An image on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredImage {
-    /// Its id.
+    /// The image's id.
     pub id: ImageId,
-    /// What it takes on disk, in bytes, as far as the runtime tells.
+    /// The image's size on disk in bytes, or 0 if the runtime does not report it.
     pub size: u64,
-    /// Whether something needs it.
+    /// Whether the image is in use.
     pub need: ImageNeed,
 }
 
-/// Who needs an image.
+/// Whether an image is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ImageNeed {
-    /// Nobody.
+    /// Nothing uses the image.
     Unused,
-    /// A container, whether it runs or has ended, a sandbox, or a start that is under way.
+    /// A container (running or exited), a sandbox or a container start that is under way uses the image.
     Used,
-    /// The runtime itself: it is never removed.
+    /// The runtime itself needs the image. It is never removed.
     Pinned,
 }
 
-/// A file system.
+/// The usage of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUsage {
-    /// All of it, in bytes.
+    /// The size of the file system in bytes.
     pub capacity: u64,
-    /// What can be written still, in bytes.
+    /// The free space in bytes.
     pub available: u64,
 }

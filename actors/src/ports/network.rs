@@ -1,29 +1,38 @@
-//! Outgoing network calls that probes and lifecycle hooks make.
+//! Outgoing network calls of probes and lifecycle hooks.
 
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-/// Makes the network calls of probes and hooks. Any outcome that is not an answer is a [`NetworkError`].
+/// Makes the network calls of probes and lifecycle hooks. Dropping a future ends its call.
 pub trait NetworkClient: Send + Sync + 'static {
-    /// GETs, follows redirects on the same host (at most 10), checks no certificate; answers with the status code and the
-    /// first 10 KiB of the body.
+    /// Sends a GET request. Follows up to 10 redirects on the same host and verifies no certificate. Returns the status
+    /// code and the first 10 KiB of the body.
+    ///
+    /// # Errors
+    /// [`NetworkError`] if no complete answer arrives within `timeout`.
     fn http_get(&self, target: HttpTarget, timeout: Duration) -> BoxFuture<'_, Result<(u16, String), NetworkError>>;
 
-    /// Opens a connection and closes it.
+    /// Opens a TCP connection and closes it.
+    ///
+    /// # Errors
+    /// [`NetworkError`] if the connection is not open within `timeout`.
     fn tcp_connect(&self, target: TcpTarget, timeout: Duration) -> BoxFuture<'_, Result<(), NetworkError>>;
 
-    /// Asks `grpc.health.v1.Health/Check`; true for `SERVING`.
+    /// Calls `grpc.health.v1.Health/Check`. Returns `true` for `SERVING`.
+    ///
+    /// # Errors
+    /// [`NetworkError`] if no answer arrives within `timeout`.
     fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>>;
 }
 
-/// A call got no answer.
+/// A network call got no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
-    /// No answer in time.
+    /// The answer did not arrive in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// TLS was asked for, and the server answered in plain HTTP.
+    /// The request used TLS and the server answered in plain HTTP.
     #[error("the server speaks HTTP without TLS")]
     PlainHttp,
     /// The call failed.
@@ -31,23 +40,24 @@ pub enum NetworkError {
     Failed(String),
 }
 
-/// What to GET.
+/// The target of a GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpTarget {
-    /// Whether to speak TLS.
+    /// Whether to use TLS.
     pub https: bool,
-    /// Host name or address to connect to.
+    /// The host name or address to connect to.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// Path and query, with a leading slash.
+    /// The path and query, with a leading slash.
     pub path: String,
-    /// Headers, in order; a `Host` header replaces the one made from `host`.
+    /// The headers, in order. A `Host` header replaces the one that is made from `host`.
     pub headers: Vec<(String, String)>,
 }
 
 impl HttpTarget {
-    /// The same call without TLS. Credentials stay behind: they were meant for an encrypted line.
+    /// The same request without TLS and without its `Authorization` header, because credentials must not be sent
+    /// unencrypted.
     pub fn without_tls(mut self) -> Self {
         self.https = false;
         self.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
@@ -55,22 +65,22 @@ impl HttpTarget {
     }
 }
 
-/// Where to connect.
+/// The target of a TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpTarget {
-    /// Host name or address.
+    /// The host name or address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
 }
 
-/// Whose health to ask.
+/// The target of a gRPC health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcTarget {
-    /// Host name or address.
+    /// The host name or address.
     pub host: String,
-    /// Its port.
+    /// The port.
     pub port: u16,
-    /// The service; empty for the whole server.
+    /// The service name; empty for the server as a whole.
     pub service: String,
 }

@@ -1,17 +1,17 @@
-//! The secrets that a pod names for the pulls of its images.
+//! Image pull secrets.
 
 use std::fmt;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 
-/// Finds the secrets that `imagePullSecrets` of a pod name. Asked whenever a container with an image is started, so it
-/// should answer from a copy at hand.
+/// Finds the secrets in a pod's `imagePullSecrets`. Called at every start of a container that has an image, so an
+/// implementation should answer from a cache.
 pub trait PullSecrets: Send + Sync + 'static {
-    /// One secret.
+    /// Returns one secret.
     ///
     /// # Errors
-    /// [`PullSecretError`]: the pull goes on without it, and an event says so.
+    /// [`PullSecretError`] if there is no usable secret. The pull continues without it, and an event reports the error.
     fn pull_secret<'a>(
         &'a self,
         namespace: &'a str,
@@ -19,7 +19,7 @@ pub trait PullSecrets: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<PullSecret, PullSecretError>>;
 }
 
-/// A node whose pods come from manifests alone has no secrets.
+/// Finds no secrets, for nodes whose pods come only from manifests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoPullSecrets;
 
@@ -29,22 +29,22 @@ impl PullSecrets for NoPullSecrets {
     }
 }
 
-/// A secret for pulls.
+/// An image pull secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullSecret {
-    /// The UID of the object.
+    /// The UID of the `Secret` object.
     pub uid: String,
-    /// How its payload is written.
+    /// The format of the payload.
     pub format: PullSecretFormat,
-    /// The value of its one key.
+    /// The credentials, encoded in `format`.
     pub payload: Confidential,
 }
 
 impl PullSecret {
-    /// From the object.
+    /// Reads the credentials from a `Secret` object.
     ///
     /// # Errors
-    /// [`PullSecretError`] if it is no secret for pulls.
+    /// [`PullSecretError`] if the secret is no image pull secret.
     pub fn of(secret: &Secret) -> Result<Self, PullSecretError> {
         let of_type = secret.type_.as_deref().unwrap_or_default();
         let format = match of_type {
@@ -58,17 +58,17 @@ impl PullSecret {
     }
 }
 
-/// How logins are written in a secret.
+/// The format of the credentials in a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PullSecretFormat {
-    /// Type `kubernetes.io/dockerconfigjson`, key `.dockerconfigjson`.
+    /// The type `kubernetes.io/dockerconfigjson` with the key `.dockerconfigjson`.
     DockerConfigJson,
-    /// Type `kubernetes.io/dockercfg`, key `.dockercfg`.
+    /// The type `kubernetes.io/dockercfg` with the key `.dockercfg`.
     DockerCfg,
 }
 
 impl PullSecretFormat {
-    /// The key under which its payload stands.
+    /// The key of the payload in the secret's data.
     const fn key(self) -> &'static str {
         match self {
             PullSecretFormat::DockerConfigJson => ".dockerconfigjson",
@@ -77,29 +77,29 @@ impl PullSecretFormat {
     }
 }
 
-/// A secret cannot be had.
+/// A pull secret cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PullSecretError {
-    /// There is none of that name.
+    /// The secret does not exist.
     #[error("not found: create it in the pod's namespace, or take it out of imagePullSecrets")]
     NotFound,
-    /// It is no secret for pulls.
+    /// The secret has another type.
     #[error("its type is {0:?}: use kubernetes.io/dockerconfigjson")]
     WrongType(String),
-    /// It holds nothing of use.
-    #[error("it has no key {0:?}: add it, or make the secret anew")]
+    /// The secret lacks its key.
+    #[error("it has no key {0:?}: add the key, or create the secret again")]
     Empty(&'static str),
-    /// Whoever knows could not be asked.
+    /// The secret cannot be read now.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// Bytes that nobody is shown.
+/// Bytes that `Debug` does not print.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Confidential(Vec<u8>);
 
 impl Confidential {
-    /// The bytes, for whoever uses them.
+    /// The bytes.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }

@@ -1,4 +1,5 @@
-//! The container runtime, in the shape of the CRI: sandboxes hold containers; a pod is what shares a UID.
+//! The container runtime, modelled on the CRI: sandboxes hold containers, and all sandboxes and containers with one UID
+//! form a pod.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,35 +14,36 @@ use crate::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::time::Time;
 
-/// What a runtime call returns.
+/// The future of a runtime call.
 pub type RuntimeFuture<'a, T> = BoxFuture<'a, Result<T, RuntimeError>>;
 
 /// Runs sandboxes and containers.
 ///
-/// Calls may be made in parallel. A call that is dropped may still take effect: the next [`pod_status`] is the truth.
-/// Stops and removals of what is gone succeed.
+/// Calls run in parallel. A call whose future is dropped may still take effect; the next [`pod_status`] shows whether
+/// it did. Stopping or removing what does not exist succeeds. Every call fails with a [`RuntimeError`].
 ///
 /// [`pod_status`]: ContainerRuntime::pod_status
 pub trait ContainerRuntime: Send + Sync + 'static {
-    /// Every pod that has a sandbox or a container, whatever their state.
+    /// Lists every pod that has a sandbox or a container in any state.
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>>;
 
-    /// All that is known of one pod. A pod without sandboxes and containers has an empty status.
+    /// The status of one pod. A pod without sandboxes and containers has an empty status.
     fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus>;
 
     /// Creates and starts a sandbox.
     fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId>;
 
-    /// Stops a sandbox and all that still runs in it.
+    /// Stops a sandbox and its containers.
     fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()>;
 
     /// Removes a stopped sandbox and its containers.
     fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()>;
 
-    /// Makes the container's image present, as its pull policy says, and names what will be run. Tries at once: how long
-    /// to wait after [`ImageError::Pull`] is the caller's business. With the policy `Never` it only looks.
+    /// Makes the container's image present as the pull policy says, and returns the image's id. With the policy `Never`
+    /// this only looks the image up. Tries at once: the caller waits out the backoff after [`ImageError::Pull`].
     ///
-    /// Ends early with [`ImageError::Cancelled`] when `cancel` fires.
+    /// # Errors
+    /// [`ImageError`]; [`ImageError::Cancelled`] soon after `cancel` fires.
     fn ensure_image<'a>(
         &'a self,
         pod: &'a Arc<PodObject>,
@@ -50,26 +52,27 @@ pub trait ContainerRuntime: Send + Sync + 'static {
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>>;
 
-    /// Creates a container in a sandbox, without starting it.
+    /// Creates a container in a sandbox without starting it.
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId>;
 
     /// Starts a created container.
     fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()>;
 
-    /// Asks a container to stop, and kills it once `grace` has passed. Returns when it has stopped.
+    /// Asks a container to stop, and kills it after `grace`. Returns when the container has stopped.
     ///
-    /// A second call with a shorter grace takes effect at once, also on the first. Dropping the future leaves the
-    /// request in force.
+    /// A second call with a shorter grace period takes effect at once and also shortens the first call's. The request
+    /// stays in force if the future is dropped.
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()>;
 
-    /// Removes a container that does not run, with its log unless `keep_log`. One of which the runtime does not know whether
-    /// it runs is stopped first, with the grace of its pod as far as that is known.
+    /// Removes a container that does not run, and its log unless `keep_log`. A container in state
+    /// [`ContainerState::Unknown`] is stopped first, with its pod's grace period if that is known.
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()>;
 
-    /// Runs a command in the environment of a running container; it is killed after `timeout`.
+    /// Runs a command in a running container and kills it after `timeout`. A command that exits with an error is an
+    /// [`ExecOutput`], not an error.
     ///
     /// # Errors
-    /// [`RuntimeError::Timeout`] after `timeout`; a command that ran and failed is an [`ExecOutput`].
+    /// [`RuntimeError::Timeout`] after `timeout`.
     fn exec<'a>(
         &'a self,
         id: &'a ContainerId,
@@ -77,48 +80,50 @@ pub trait ContainerRuntime: Send + Sync + 'static {
         timeout: Duration,
     ) -> RuntimeFuture<'a, ExecOutput>;
 
-    /// The next pod in which something changed. Hints only: repeated, late and needless ones are allowed. A runtime that
-    /// has no events waits for ever here and is relisted.
+    /// Waits for the next pod that may have changed. The UIDs are hints: they may be repeated, late or wrong. In a
+    /// runtime without events this future never completes, and the node relists instead.
     ///
-    /// Cancel safe: no hint is lost when the future is dropped.
+    /// Cancel safe: dropping the future loses no hint.
     fn next_event(&self) -> BoxFuture<'_, PodUid>;
 
-    /// Whether [`next_event`](ContainerRuntime::next_event) reports every exit at present, so that relists may be rare.
+    /// Whether [`next_event`](ContainerRuntime::next_event) currently reports every container exit. The node then
+    /// relists rarely.
     fn has_events(&self) -> bool;
 
-    /// What it says it lacks now. Answers at once, by what was seen last; nothing seen yet is no lack.
+    /// The conditions that the runtime last reported as not ready. Answers at once from memory; before the first report
+    /// nothing is missing.
     fn unready(&self) -> Unready {
         Unready::default()
     }
 
-    /// Whether it counts its own calls by the names of `kubelet_runtime_operations_*`: one whose calls are made of several,
-    /// of which each counts. Then nobody else does.
+    /// Whether the runtime itself counts its calls in `kubelet_runtime_operations_*`, because one call of this trait
+    /// makes several. The node then does not count them again.
     fn counts_its_calls(&self) -> bool {
         false
     }
 }
 
-/// What a runtime that answers says it lacks, in words for people.
+/// The conditions that a runtime reports as not ready, with the runtime's messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unready {
-    /// Why starts may fail. They are tried all the same.
+    /// Why the runtime is not ready. The node starts containers nevertheless.
     pub runtime: Option<String>,
-    /// Why a pod that needs a network waits.
+    /// Why the network is not ready. Pods that need a network wait.
     pub network: Option<String>,
 }
 
-/// What container ids in statuses start with. A runtime that is asked for its name sets it before it first lists anything;
-/// clones are told with it.
+/// The runtime's name, which is the prefix of container ids in statuses. A runtime that learns its name from a call
+/// sets it before its first list. Clones share the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeName(Arc<OnceLock<String>>);
 
 impl RuntimeName {
-    /// Sets the name, unless it is known already.
+    /// Sets the name, unless it is set.
     pub fn learn(&self, name: &str) {
         self.0.get_or_init(|| name.to_owned());
     }
 
-    /// Whether it is known.
+    /// Whether the name is set.
     pub fn is_known(&self) -> bool {
         self.0.get().is_some()
     }
@@ -139,130 +144,130 @@ impl fmt::Display for RuntimeName {
 /// A call to the runtime failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeError {
-    /// The runtime cannot be reached; nothing is known of what runs.
+    /// The runtime cannot be reached, so nothing is known of its containers.
     #[error("runtime unreachable: {0}")]
     Unreachable(String),
-    /// The named thing is gone.
+    /// The sandbox, container or image does not exist.
     #[error("not found: {0}")]
     NotFound(String),
     /// The call did not end in time; it may still take effect.
     #[error("{call} did not end within {after:?}: see the log of the container runtime")]
     Timeout {
-        /// Which call.
+        /// The name of the call.
         call: &'static str,
-        /// Its limit.
+        /// The time limit of the call.
         after: Duration,
     },
-    /// The container's settings cannot be run (a command that is missing, a field that is not supported). Seen as
-    /// `CreateContainerConfigError` or, at start, `StartError`.
+    /// The container's settings are not usable (a missing command, an unsupported field). The container's reason is
+    /// `CreateContainerConfigError`, or `StartError` at the start.
     #[error("{0}")]
     Config(String),
-    /// The runtime does not know the call.
+    /// The runtime does not implement the call.
     #[error("{0}")]
     Unsupported(String),
-    /// The runtime tried and failed.
+    /// The runtime reported an error.
     #[error("{0}")]
     Failed(String),
 }
 
 impl RuntimeError {
-    /// Whether the call may have done its work all the same, or may still do it.
+    /// Whether the call's effect is unknown: it may have taken effect, or may still do so.
     pub fn is_open(&self) -> bool {
         matches!(self, RuntimeError::Timeout { .. } | RuntimeError::Unreachable(_))
     }
 }
 
-/// An image cannot be had.
+/// An image is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// `ErrImagePull`.
+    /// The pull failed (`ErrImagePull`).
     #[error("{0}")]
     Pull(String),
-    /// `ImageInspectError`: whether it is present cannot be told.
+    /// The runtime cannot tell whether the image is present (`ImageInspectError`).
     #[error("image cannot be looked up: {0}")]
     Inspect(String),
-    /// `ErrImageNeverPull`: absent, and the policy is `Never`.
+    /// The image is absent and the pull policy is `Never` (`ErrImageNeverPull`).
     #[error("image {0:?} is not present with pull policy Never")]
     NeverPull(String),
-    /// `InvalidImageName`.
+    /// The image's name is not valid (`InvalidImageName`).
     #[error("image name {0:?} is not valid")]
     InvalidName(String),
-    /// The pull was cancelled because the pod is to stop.
+    /// The pull was cancelled because the pod stops.
     #[error("pull cancelled")]
     Cancelled,
 }
 
-/// A pod as the runtime lists it: names, ids and states.
+/// A pod in the runtime's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimePod {
-    /// The UID that its sandboxes and containers carry.
+    /// The pod UID that the sandboxes and containers carry.
     pub uid: PodUid,
-    /// Name and namespace that they carry.
+    /// The pod name and namespace that the sandboxes and containers carry.
     pub full_name: FullName,
-    /// In no order.
+    /// The sandboxes, in no order.
     pub sandboxes: Vec<RuntimePodSandbox>,
-    /// In no order.
+    /// The containers, in no order.
     pub containers: Vec<RuntimePodContainer>,
 }
 
 impl RuntimePod {
-    /// Whether a container runs or a sandbox is ready. An unknown container counts as running, because it may be; one that
-    /// was made and never started does not.
+    /// Whether a container runs or a sandbox is ready. A container in state [`ContainerState::Unknown`] counts as
+    /// running, because it may run. A created container does not count.
     pub fn is_running(&self) -> bool {
         self.sandboxes.iter().any(|s| s.state == SandboxState::Ready)
             || self.containers.iter().any(|c| matches!(c.state, ContainerState::Running | ContainerState::Unknown))
     }
 }
 
-/// A sandbox in a listing.
+/// A sandbox in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimePodSandbox {
-    /// Its id.
+    /// The sandbox's id.
     pub id: SandboxId,
-    /// Its state.
+    /// The sandbox's state.
     pub state: SandboxState,
-    /// Its number: larger than those of the sandboxes before it.
+    /// The sandbox's number: larger than the numbers of the pod's earlier sandboxes.
     pub attempt: u32,
-    /// When it was made, by the runtime's clock, which may have been set since.
+    /// When the sandbox was created, by the runtime's clock, which may have been set since.
     pub created_at: Time,
 }
 
-/// A container in a listing.
+/// A container in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimePodContainer {
-    /// Its id.
+    /// The container's id.
     pub id: ContainerId,
-    /// The sandbox it is in.
+    /// The container's sandbox.
     pub sandbox: SandboxId,
-    /// Its name in the pod.
+    /// The container's name in the pod.
     pub name: ContainerName,
-    /// Its state.
+    /// The container's state.
     pub state: ContainerState,
-    /// Its number: not smaller than those of the runs before it.
+    /// The run's number: not smaller than the numbers of the container's earlier runs.
     pub attempt: u32,
-    /// When it was made, by the runtime's clock, which may have been set since.
+    /// When the container was created, by the runtime's clock, which may have been set since.
     pub created_at: Time,
 }
 
-/// Whether a sandbox can hold containers.
+/// The state of a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SandboxState {
-    /// It can.
+    /// The sandbox can hold containers.
     Ready,
-    /// It ended.
+    /// The sandbox has ended.
     NotReady,
 }
 
-/// Where a container is.
+/// The state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerState {
-    /// Made, not started.
+    /// Created and not started.
     Created,
-    /// Runs.
+    /// Running.
     Running,
     /// Ended.
     Exited,
-    /// The runtime does not know.
+    /// The runtime does not know the state.
     Unknown,
 }
 
@@ -277,12 +282,12 @@ impl fmt::Display for ContainerState {
     }
 }
 
-/// All that the runtime knows of one pod.
+/// The status of a pod in the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodRuntimeStatus {
-    /// Newest first.
+    /// The sandboxes, newest first.
     pub sandboxes: Vec<SandboxStatus>,
-    /// Every run that was not removed yet, of each container the newest first.
+    /// Every run that was not removed yet; the runs of one container newest first.
     pub containers: Vec<ContainerStatus>,
 }
 
@@ -292,7 +297,7 @@ impl PodRuntimeStatus {
         self.containers.iter().find(|c| c.name.as_str() == name)
     }
 
-    /// The newest run of a container in one sandbox.
+    /// The newest run of a container in a sandbox.
     pub fn newest_in(&self, sandbox: &SandboxId, name: &str) -> Option<&ContainerStatus> {
         self.containers.iter().find(|run| run.sandbox == *sandbox && run.name.as_str() == name)
     }
@@ -302,7 +307,7 @@ impl PodRuntimeStatus {
         self.containers.iter().filter(move |c| c.name.as_str() == name)
     }
 
-    /// Whether a container runs or a sandbox is ready (rule U3a).
+    /// Whether a container runs or a sandbox is ready (POD-U3a).
     pub fn is_running(&self) -> bool {
         self.has_running_container() || self.sandboxes.iter().any(|s| s.state == SandboxState::Ready)
     }
@@ -313,130 +318,131 @@ impl PodRuntimeStatus {
     }
 }
 
-/// One sandbox.
+/// The status of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxStatus {
-    /// Its id.
+    /// The sandbox's id.
     pub id: SandboxId,
-    /// How many sandboxes the pod had before this one.
+    /// The number of sandboxes that the pod had before this one.
     pub attempt: u32,
-    /// Its state.
+    /// The sandbox's state.
     pub state: SandboxState,
-    /// When it was made.
+    /// When the sandbox was created.
     pub created_at: Time,
-    /// Whether it shares the node's network.
+    /// Whether the sandbox uses the node's network.
     pub host_network: bool,
-    /// Its addresses; for host network those of the node, or none.
+    /// The sandbox's addresses. A sandbox on the node's network has the node's addresses or none.
     pub ips: Vec<IpAddr>,
 }
 
-/// One run of a container.
+/// The status of one run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
-    /// Its id.
+    /// The container's id.
     pub id: ContainerId,
-    /// The sandbox it is in.
+    /// The container's sandbox.
     pub sandbox: SandboxId,
-    /// Its name in the pod.
+    /// The container's name in the pod.
     pub name: ContainerName,
-    /// How often the container was started before this run.
+    /// How many runs of the container were started before this one.
     pub restart_count: u32,
-    /// Its state.
+    /// The container's state.
     pub state: ContainerState,
-    /// When it was made.
+    /// When the container was created.
     pub created_at: Time,
-    /// When it was started; `None` before.
+    /// When the container was started; `None` before.
     pub started_at: Option<Time>,
-    /// When it ended; `None` before.
+    /// When the container ended; `None` before.
     pub finished_at: Option<Time>,
-    /// Its exit code; a death by signal is 128 plus the signal. Means nothing before it ended.
+    /// The exit code; 128 plus the signal if a signal ended the container. Meaningless before the end.
     pub exit_code: i32,
-    /// The signal that ended it, if one did and the runtime tells.
+    /// The signal that ended the container, if the runtime reports one.
     pub signal: Option<i32>,
-    /// `Completed`, `Error`, `OOMKilled`, `StartError`, or what else the runtime says.
+    /// `Completed`, `Error`, `OOMKilled`, `StartError`, or another reason of the runtime.
     pub reason: String,
-    /// Why, or its termination message.
+    /// The explanation of `reason`, or the container's termination message.
     pub message: String,
-    /// [`ContainerConfig::spec_hash`] of the definition it was made from.
+    /// [`ContainerConfig::spec_hash`] of the definition that the container was created from.
     pub spec_hash: u64,
-    /// The image as the spec named it.
+    /// The image as the spec names it.
     pub image: String,
-    /// What was run in fact.
+    /// The id of the image that runs.
     pub image_id: String,
 }
 
-/// How to make a sandbox.
+/// The settings of a new sandbox.
 #[derive(Clone, Debug)]
 pub struct SandboxConfig {
-    /// Whose it is.
+    /// The pod.
     pub pod: Arc<PodObject>,
-    /// How many there were before.
+    /// The number of sandboxes that the pod had before.
     pub attempt: u32,
 }
 
-/// How to make a container.
+/// The settings of a new container.
 #[derive(Clone, Debug)]
 pub struct ContainerConfig {
-    /// Whose it is.
+    /// The pod.
     pub pod: Arc<PodObject>,
-    /// The sandbox to put it in.
+    /// The sandbox for the container.
     pub sandbox: SandboxId,
-    /// In which of the pod's lists the container stands.
+    /// The container's list in the pod's spec.
     pub kind: ContainerKind,
-    /// Its name there.
+    /// The container's name in the pod.
     pub name: ContainerName,
-    /// How often it was started before; also the name of its log file, `<restart_count>.log`.
+    /// How many runs of the container were started before. The log file of the run is `<restart_count>.log`.
     pub restart_count: u32,
-    /// What [`ContainerRuntime::ensure_image`] answered.
+    /// The image id that [`ContainerRuntime::ensure_image`] returned.
     pub image_id: String,
-    /// Hash of the definition, kept with the container, so that an agent that restarts sees whether it changed.
+    /// The hash of the container's definition. The runtime keeps it with the container, so that a restarted agent sees
+    /// whether the definition changed.
     pub spec_hash: u64,
-    /// The entry point, `$(VAR)` already expanded; empty for the image's own.
+    /// The entry point with `$(VAR)` expanded; empty for the image's own.
     pub command: Vec<String>,
-    /// Its arguments, expanded.
+    /// The arguments, expanded.
     pub args: Vec<String>,
-    /// The environment, in order, expanded.
+    /// The environment variables in order, expanded.
     pub env: Vec<(String, String)>,
-    /// What is mounted, in spec order.
+    /// The mounts, in spec order.
     pub mounts: Vec<Mount>,
-    /// Devices of the node that it sees.
+    /// The devices of the node for the container.
     pub devices: Vec<Device>,
-    /// Devices that the runtime finds by their names in the container device interface (`VENDOR/CLASS=NAME`).
+    /// The names of CDI devices (`VENDOR/CLASS=NAME`), which the runtime resolves.
     pub cdi_devices: Vec<String>,
 }
 
-/// A device of the node as a container sees it.
+/// A device of the node, as a container gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Where it is on the node.
+    /// The device's path on the node.
     pub host_path: String,
-    /// Where the container sees it.
+    /// The device's path in the container.
     pub container_path: String,
-    /// What the container may do with it: of `r`, `w` and `m` (mknod) those that are allowed.
+    /// The permissions in the container: a combination of `r`, `w` and `m` (mknod).
     pub permissions: String,
 }
 
-/// A volume as a container sees it.
+/// A volume, as a container gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// The volume's name in the pod.
     pub volume: String,
-    /// Where it is on the host, `sub_path` included.
+    /// The path on the host, including `sub_path`.
     pub host_path: PathBuf,
-    /// The part of `host_path` below the volume, relative and without `..`; empty for the whole volume. The runtime makes
-    /// what is missing of it as directories.
+    /// The part of `host_path` inside the volume, relative and without `..`; empty for the whole volume. The runtime
+    /// creates the missing directories.
     pub sub_path: PathBuf,
-    /// Where the container sees it.
+    /// The path in the container.
     pub container_path: String,
-    /// Whether writes are refused.
+    /// Whether the mount is read-only.
     pub read_only: bool,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
-    /// Its exit code; death by signal is 128 plus the signal.
+    /// The exit code; 128 plus the signal if a signal ended the command.
     pub exit_code: i32,
-    /// The beginning of what it wrote to both streams, at most 10 KiB (what a probe event may carry).
+    /// The beginning of the output on both streams, at most 10 KiB (the limit of a probe event's message).
     pub output: Vec<u8>,
 }

@@ -1,36 +1,39 @@
-//! Runtime classes: by which handler of the container runtime a pod is run.
+//! Runtime classes.
 
 use std::collections::BTreeMap;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-/// Looks runtime classes up (`node.k8s.io/v1` `RuntimeClass`).
+/// Looks up runtime classes (`node.k8s.io/v1` `RuntimeClass`).
 pub trait RuntimeClasses: Send + Sync + 'static {
-    /// The handler of a class, as the runtime names it.
+    /// The name of the class's handler in the container runtime.
+    ///
+    /// # Errors
+    /// [`RuntimeClassError`] if the class does not exist or cannot be looked up.
     fn handler<'a>(&'a self, class: &'a str) -> BoxFuture<'a, Result<String, RuntimeClassError>>;
 }
 
-/// A pod's runtime class cannot be used. The pod stays as it is until it can.
+/// A pod's runtime class cannot be used. The pod waits until it can.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuntimeClassError {
-    /// There is no class of this name.
+    /// No class has this name.
     #[error(
         "runtimeClassName: there is no runtime class {0:?}: create it (on a node without an API server, start the agent with \
          --runtime-class {0}=HANDLER), or correct the name"
     )]
     Missing(String),
-    /// The question failed.
+    /// The lookup failed.
     #[error("runtimeClassName: runtime class {class:?} cannot be looked up: {error}")]
     Failed {
-        /// Its name.
+        /// The name of the class.
         class: String,
-        /// Why not.
+        /// The error of the lookup.
         error: String,
     },
 }
 
-/// Those of a node without an API server: the handlers of the classes that it was told of, by name.
+/// The runtime classes of a node without an API server: handlers by class name.
 #[derive(Clone, Debug, Default)]
 pub struct NamedRuntimeClasses(pub BTreeMap<String, String>);
 

@@ -1,4 +1,4 @@
-//! Where pods come from: full sets of what a source wants on this node.
+//! Pod sources. Each update holds the full set of pods that a source desires on this node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::ids::FullName;
 use crate::pod::PodObject;
 
-/// How many sets a source may have sent before it waits for the engine (upstream's config channel, 1.36).
+/// The capacity of the channel from a source to the engine, in updates (the kubelet's config channel, 1.36).
 pub const SOURCE_CHANNEL_DEPTH: usize = 50;
 
-/// A kind of source; the engine keeps one state for each.
+/// A kind of pod source. The engine keeps one set of pods per kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SourceKind {
     /// Files and directories.
@@ -21,7 +21,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// The word that [`SOURCE_ANNOTATION`](crate::pod::SOURCE_ANNOTATION) uses.
+    /// The source's name in [`SOURCE_ANNOTATION`](crate::pod::SOURCE_ANNOTATION).
     pub const fn as_str(self) -> &'static str {
         match self {
             SourceKind::File => "file",
@@ -37,16 +37,16 @@ impl fmt::Display for SourceKind {
     }
 }
 
-/// What a source says.
+/// An update from a pod source.
 #[derive(Clone, Debug)]
 pub enum SourceUpdate {
-    /// What it wants.
+    /// The source's full set of pods.
     Set(SourceSet),
-    /// It cannot say yet what it wants. Of no meaning once it has said so.
+    /// The source has no full set of pods yet. Ignored once the source has sent its first set.
     NotYet {
-        /// Which source.
+        /// The source.
         source: SourceKind,
-        /// Why not.
+        /// Why the source has no set yet.
         problems: Vec<SourceProblem>,
     },
 }
@@ -57,25 +57,25 @@ impl From<SourceSet> for SourceUpdate {
     }
 }
 
-/// All pods that a source wants now. What an earlier set held and this one lacks is to be stopped.
+/// All pods that a source desires now. Pods of an earlier set that this one lacks are stopped.
 #[derive(Clone, Debug)]
 pub struct SourceSet {
-    /// Which source.
+    /// The source.
     pub source: SourceKind,
-    /// Its pods, in its order. A source hands out the same `Arc` for a pod that did not change.
+    /// The source's pods, in the source's order. A source sends the same `Arc` for an unchanged pod.
     pub pods: Vec<Arc<PodObject>>,
-    /// What the source could not use at present. Pods that a broken place held before are still among `pods`.
+    /// The files or URLs that cannot be read or used now. Their last good pods remain in `pods`.
     pub problems: Vec<SourceProblem>,
 }
 
-/// A place of a source that could not be used.
+/// A file, directory or URL that a source cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 #[error("{what}: {message}")]
 pub struct SourceProblem {
     /// The path or URL.
     pub what: String,
-    /// What is wrong there, where exactly, and what to do about it.
+    /// What is wrong, where in the file, and the remedy.
     pub message: String,
-    /// The pods that come from there and go on by what was last good.
+    /// The pods of this path or URL that keep their last good version.
     pub pods: Vec<FullName>,
 }

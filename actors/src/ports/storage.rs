@@ -1,4 +1,4 @@
-//! A pod's directory on the node and the volumes in it.
+//! A pod's directory on the node and the pod's volumes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,39 +10,53 @@ use futures_util::future::BoxFuture;
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 
-/// Where each volume of a pod is on the host, by volume name.
+/// The host path of each volume of a pod, by volume name.
 pub type VolumeMounts = BTreeMap<String, PathBuf>;
 
-/// Says whether nobody needs a pod's directory. Answers at once.
+/// Returns whether a pod's directory or cgroup is no longer needed. Answers at once.
 pub type Unused = Box<dyn FnOnce() -> bool + Send>;
 
 /// Makes and removes a pod's directory and volumes. Every call is idempotent and cancel safe.
 pub trait PodStorage: Send + Sync + 'static {
-    /// Makes the pod's directories (mode 0750) and volumes, and refreshes those whose content follows the pod object.
+    /// Makes the pod's directories (mode 0750) and volumes, and updates volumes whose content depends on the pod
+    /// object.
+    ///
+    /// # Errors
+    /// [`StorageError`] for the first volume or directory that failed.
     fn set_up<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>>;
 
-    /// Takes the pod's volumes down.
+    /// Unmounts the pod's volumes.
+    ///
+    /// # Errors
+    /// [`StorageError`] for the first volume that failed.
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Takes down what volumes are left and removes the pod's logs and its directory, if `unused` says so once nothing else is being
-    /// done for the pod: one that came back in the meantime keeps what it has.
+    /// Unmounts the pod's remaining volumes and removes the pod's logs and directory. `unused` is called after other
+    /// operations on the pod have ended; if it returns `false`, nothing is removed, because the pod is desired again.
+    ///
+    /// # Errors
+    /// [`StorageError`] for the first volume or directory that failed.
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>>;
 
-    /// Every pod that has a directory here. What others have for theirs is not looked at.
+    /// Lists every pod that has a directory here. Directories that other programs manage are not listed.
+    ///
+    /// # Errors
+    /// [`StorageError`] if the directories cannot be read.
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>>;
 
-    /// What is being worked on for a pod right now, if that can be told: what a call waits for that does not end.
+    /// The path that an operation on the pod is working on now, if known. It names the cause of an operation that
+    /// hangs.
     fn under_way(&self, uid: &PodUid) -> Option<PathBuf> {
         let _ = uid;
         None
     }
 
-    /// How often the container was started, as its log directory tells; `None` if it tells nothing.
+    /// The container's restart count by its log directory; `None` if the directory does not tell.
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>>;
 }
 
-/// Waits for a call for a pod, but no longer than `limit`: a file system that hangs, hangs for all who ask it. What the call began
-/// goes on.
+/// Waits for an operation on a pod for at most `limit`, because a file system that hangs blocks its callers. The
+/// operation goes on after the limit.
 pub(crate) async fn within<T>(
     limit: Duration,
     storage: &dyn PodStorage,
@@ -53,17 +67,17 @@ pub(crate) async fn within<T>(
     tokio::time::timeout(limit, call).await.unwrap_or_else(slow)
 }
 
-/// A volume or directory could not be handled.
+/// A volume or directory operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
-    /// This kind of volume does not exist here.
+    /// This kind of volume is not supported.
     #[error("volume {volume:?}: {kind} volumes are not supported: {remedy}")]
     Unsupported {
         /// The volume's name.
         volume: String,
         /// The kind, as the field of the spec is named.
         kind: String,
-        /// What to do instead.
+        /// What to use instead.
         remedy: String,
     },
     /// The volume cannot be used as the spec asks.
@@ -74,31 +88,31 @@ pub enum StorageError {
         /// Why not.
         reason: String,
     },
-    /// The volume cannot be taken down while somebody uses it.
+    /// The volume cannot be unmounted while it is in use.
     #[error("volume {volume:?}: {reason}")]
     Busy {
         /// The volume's name.
         volume: String,
-        /// What stays mounted, and who holds it.
+        /// What is still mounted, and which process uses it.
         reason: String,
     },
     /// The file system does not answer.
     #[error(
-        "{path} is not done after {} s: see whether the file system there answers",
+            "{path} is not done after {} s: check whether the file system there answers",
         .after.as_secs(), path = .path.as_deref().unwrap_or(Path::new("a directory")).display()
     )]
     Slow {
-        /// Where, if that is known.
+        /// The path, if known.
         path: Option<PathBuf>,
-        /// How long it was waited for.
+        /// How long the caller waited.
         after: Duration,
     },
-    /// The file system refused.
+    /// The file system reported an error.
     #[error("{path}: {error}", path = .path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         error: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The four hooks that the host of the engine supplies.
+//! The four hooks that an embedder implements.
 
 use std::fmt;
 use std::future::Future;
@@ -12,27 +12,36 @@ use crate::pod::PodObject;
 use crate::ports::StorageError;
 use crate::time::{Grace, Time};
 
-/// Brings one pod to where it should be. The engine calls the hooks of one UID strictly one after another, and those of
-/// different UIDs in parallel.
+/// Sets up, stops and cleans up pods. The engine calls the hooks of one UID strictly one after another, and the hooks
+/// of different UIDs in parallel.
 ///
-/// Each hook is reentrant: after an error it is called again, and a hook may be skipped when the node restarted in
-/// between. A hook should end soon once [`HookContext::cancelled`] resolves; one that reports success although it was
-/// cancelled counts as success. A hook that panics counts as failed.
+/// A hook must be reentrant: the engine calls it again after an error, and the engine may skip a hook if the node
+/// restarted. A hook should return soon after [`HookContext::cancelled`] resolves. A cancelled hook that returns `Ok`
+/// counts as successful. A hook that panics counts as failed.
 ///
-/// The futures run on the engine's arbiter threads and need not be `Send`; blocking in one stalls the pods of that
-/// thread.
+/// The futures run on the engine's arbiter threads and need not be `Send`. A hook that blocks its thread stalls the
+/// other pods of that thread.
 pub trait PodSyncer: Send + Sync + 'static {
-    /// Sets the pod up and keeps it running.
+    /// Sets up the pod and keeps it running.
+    ///
+    /// # Errors
+    /// [`SyncError`]; [`SyncError::retry`] determines when the engine calls the hook again.
     fn sync_pod(&self, cx: &HookContext, work: &SyncPod) -> impl Future<Output = Result<SyncOutcome, SyncError>>;
 
-    /// Stops every container of the pod; `Ok` promises that none runs and, from now on, none can.
+    /// Stops every container of the pod. `Ok` promises that no container runs and that none will start.
+    ///
+    /// # Errors
+    /// [`SyncError`]; the engine calls the hook again after a backoff.
     fn sync_terminating_pod(
         &self,
         cx: &HookContext,
         work: &TerminatingPod,
     ) -> impl Future<Output = Result<(), SyncError>>;
 
-    /// Stops what runs under a UID of which no spec is known.
+    /// Stops the containers of a UID whose spec is unknown.
+    ///
+    /// # Errors
+    /// [`SyncError`]; the engine calls the hook again after a backoff.
     fn sync_terminating_runtime_pod(
         &self,
         cx: &HookContext,
@@ -40,6 +49,9 @@ pub trait PodSyncer: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), SyncError>>;
 
     /// Cleans up after a pod whose containers have stopped.
+    ///
+    /// # Errors
+    /// [`SyncError`]; the engine calls the hook again after a backoff.
     fn sync_terminated_pod(
         &self,
         cx: &HookContext,
@@ -47,27 +59,26 @@ pub trait PodSyncer: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), SyncError>>;
 }
 
-/// What every hook call gets.
+/// The context of a hook call.
 #[derive(Clone)]
 pub struct HookContext {
-    /// The UID the call is for.
+    /// The UID of the pod.
     pub uid: PodUid,
     token: OnceLock<CancellationToken>,
     call: Option<(Arc<dyn CallTokens>, u32)>,
 }
 
-/// Where the token of a running call comes from: most calls end without asking for theirs, so it is made when it is asked
-/// for.
+/// Creates the cancellation token of a running call on demand, because most calls end without using theirs.
 pub(crate) trait CallTokens: Send + Sync {
-    /// The token of that call; one that has fired if the call is over.
+    /// The token of a call. It has fired already if the call has ended.
     fn token(&self, call: u32) -> CancellationToken;
 
-    /// Whether that token has fired, or would have.
+    /// Whether the call's token has fired, or would have fired if it existed.
     fn has_fired(&self, call: u32) -> bool;
 }
 
 impl HookContext {
-    /// A context whose call is cancelled by that token: for hooks that are called by somebody else than the engine.
+    /// A context for a call that the engine does not make; `token` cancels it.
     pub fn new(uid: PodUid, token: CancellationToken) -> Self {
         HookContext { uid, token: OnceLock::from(token), call: None }
     }
@@ -76,7 +87,8 @@ impl HookContext {
         HookContext { uid, token: OnceLock::new(), call: Some((calls, call)) }
     }
 
-    /// Fires when the call should end early: termination was requested, or the grace period became shorter.
+    /// The token that fires when the call should end early: termination was requested, or the grace period became
+    /// shorter.
     pub fn cancel(&self) -> &CancellationToken {
         self.token.get_or_init(|| match &self.call {
             Some((calls, call)) => calls.token(*call),
@@ -105,51 +117,52 @@ impl fmt::Debug for HookContext {
     }
 }
 
-/// Why setup is called.
+/// Why [`PodSyncer::sync_pod`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncKind {
     /// The pod is new.
     Create,
-    /// Its source changed it.
+    /// The pod's source changed the pod.
     Update,
-    /// A re-check.
+    /// A periodic or requested resync.
     Sync,
 }
 
-/// Arguments of [`PodSyncer::sync_pod`].
+/// The arguments of [`PodSyncer::sync_pod`].
 #[derive(Clone, Debug)]
 pub struct SyncPod {
-    /// Why.
+    /// Why the hook is called.
     pub kind: SyncKind,
     /// The pod.
     pub pod: Arc<PodObject>,
-    /// The API copy of a static pod, if known.
+    /// The mirror pod of a static pod, if known.
     pub mirror: Option<Arc<PodObject>>,
 }
 
-/// What setup found.
+/// The result of a successful [`PodSyncer::sync_pod`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncOutcome {
-    /// The pod runs, or will; setup is called again after the resync interval, or at `check_at` if that is sooner.
+    /// The pod runs or will run. The engine calls the hook again after the resync interval, or at `check_at` if that is
+    /// sooner.
     Continue {
-        /// When something falls due (an active deadline).
+        /// When the hook must be called at the latest, for example at the pod's active deadline.
         check_at: Option<Time>,
     },
-    /// The pod ended by itself: no container runs or may start again.
+    /// The pod has ended by itself: no container runs or may start again.
     Terminal,
 }
 
-/// Arguments of [`PodSyncer::sync_terminating_pod`].
+/// The arguments of [`PodSyncer::sync_terminating_pod`].
 #[derive(Clone)]
 pub struct TerminatingPod {
     /// The pod.
     pub pod: Arc<PodObject>,
-    /// The decided grace.
+    /// The grace period.
     pub grace: Grace,
-    /// Whether somebody asked for this grace. If not, it is what the pod's own fields say (natural completion, orphan),
-    /// and finer rules of a container may replace it.
+    /// Whether the termination request named this grace period. If not, it comes from the pod's own fields (natural
+    /// completion, orphan), and a container's own rules may replace it.
     pub forced: bool,
-    /// Edits the status of a pod that is killed.
+    /// Edits the pod's status.
     pub status_fn: Option<StatusFn>,
 }
 
@@ -162,45 +175,46 @@ impl fmt::Debug for TerminatingPod {
     }
 }
 
-/// Edits a pod's status when it is killed: reason, message, phase, a condition.
+/// Edits the status of a pod that is killed: its reason, message, phase or a condition.
 pub type StatusFn = Arc<dyn Fn(&mut PodStatus) + Send + Sync>;
 
-/// A pod that only the runtime knows: no spec.
+/// A runtime-only pod: it has containers and no known spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningPod {
-    /// The UID on its containers.
+    /// The UID that the containers carry.
     pub uid: PodUid,
-    /// The names on its containers.
+    /// The pod name and namespace that the containers carry.
     pub full_name: FullName,
 }
 
-/// A hook failed. It will be called again.
+/// A hook failed. The engine calls it again.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The pod needs a network that is not there yet.
+    /// The pod's network is not ready. The engine calls the hook again soon. Embedders return this variant for the same
+    /// condition.
     #[error("{NETWORK_NOT_READY}: {0}")]
     NetworkNotReady(String),
-    /// Something waits out a backoff; the next try makes sense at `until`.
+    /// Something waits out a backoff. A call before `until` would be useless.
     #[error("{what}")]
     BackOff {
         /// What waits, for people.
         what: String,
-        /// When it may be tried again.
+        /// When the backoff ends.
         until: Time,
     },
-    /// The hook ended early because it was asked to.
+    /// The hook ended early because its call was cancelled.
     #[error("cancelled")]
     Cancelled,
-    /// A container could not be started, for a reason that its status shows.
+    /// A container could not be started. The container's status shows the reason.
     #[error(transparent)]
     NotStarted(Box<dyn std::error::Error + Send + Sync>),
-    /// A volume or a directory could not be handled.
+    /// A volume or directory operation failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Anything else.
+    /// Any other error.
     #[error(transparent)]
     Failed(Box<dyn std::error::Error + Send + Sync>),
-    /// Several at once.
+    /// Several errors.
     #[error("{}", join(.0))]
     Many(Vec<SyncError>),
 }
@@ -209,43 +223,44 @@ fn join(errors: &[SyncError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// How the error of a pod begins that waits for a network; hooks of others may say so in their own errors (upstream
-/// `NetworkNotReadyErrorMsg`, kubelet 1.36).
-pub const NETWORK_NOT_READY: &str = "network is not ready";
+/// The start of the message (the kubelet's `NetworkNotReadyErrorMsg`, 1.36).
+const NETWORK_NOT_READY: &str = "network is not ready";
 
-/// When a failed hook should be called again.
+/// When the engine calls a failed hook again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncRetry {
-    /// Soon: the network is expected any moment.
+    /// Soon, because the network is expected to become ready.
     NetworkNotReady,
-    /// At the earliest of the backoffs that wait.
+    /// At this time: the earliest end of the backoffs.
     At(Time),
-    /// After the usual error backoff.
+    /// After the error backoff.
     Backoff,
 }
 
-/// What a hook failed with, as far as more is known of it than what it said.
+/// The known cause of a hook's failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// Nothing more.
+    /// The cause is not known beyond the error's text.
     Nothing,
-    /// Nothing but containers that wait out a backoff or could not be started, which their statuses tell.
+    /// Only containers that wait out a backoff or could not be started. Their statuses show the reasons.
     Containers,
+    /// The pod's network is not ready, for this reason.
+    Network(String),
     /// A volume.
     Volume(Arc<BadVolume>),
 }
 
-/// A volume that is not as the pod needs it.
+/// A volume that cannot be used as the pod needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadVolume {
-    /// Its name in the pod.
+    /// The volume's name in the pod.
     pub volume: String,
-    /// Why.
+    /// Why not.
     pub reason: String,
 }
 
 impl SyncError {
-    /// What is to blame.
+    /// The cause of the failure, if known.
     pub fn blame(&self) -> Blame {
         match self {
             SyncError::BackOff { .. } | SyncError::NotStarted(_) => Blame::Containers,
@@ -260,34 +275,29 @@ impl SyncError {
                 StorageError::Slow { path: Some(path), .. } => {
                     Blame::Volume(Arc::new(BadVolume { volume: path.display().to_string(), reason: error.to_string() }))
                 }
-                // A directory of the pod's own; the error says which.
+                // An I/O error of the pod's own directory; its text names the path.
                 StorageError::Io { .. } | StorageError::Slow { path: None, .. } => Blame::Nothing,
             },
-            SyncError::NetworkNotReady(_) | SyncError::Cancelled | SyncError::Failed(_) => Blame::Nothing,
-            SyncError::Many(errors) => match errors.iter().all(|error| error.blame() == Blame::Containers) {
-                true => Blame::Containers,
-                false => Blame::Nothing,
-            },
+            SyncError::NetworkNotReady(reason) => Blame::Network(reason.clone()),
+            SyncError::Many(errors) if errors.iter().all(|error| error.blame() == Blame::Containers) => {
+                Blame::Containers
+            }
+            SyncError::Cancelled | SyncError::Failed(_) | SyncError::Many(_) => Blame::Nothing,
         }
     }
 
-    /// Wraps any error.
+    /// Wraps any error as [`SyncError::Failed`].
     pub fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         SyncError::Failed(error.into())
     }
 
-    /// When to call again. A network that is not ready wins over a backoff, a backoff over other errors (upstream
-    /// `completeWork`, kubelet 1.36).
+    /// When to call the hook again. A network that is not ready takes precedence over a backoff, and a backoff over
+    /// other errors (the kubelet's `completeWork`, 1.36).
     pub fn retry(&self) -> SyncRetry {
         match self {
             SyncError::NetworkNotReady(_) => SyncRetry::NetworkNotReady,
             SyncError::BackOff { until, .. } => SyncRetry::At(*until),
             SyncError::Cancelled => SyncRetry::Backoff,
-            SyncError::Failed(error) | SyncError::NotStarted(error)
-                if error.to_string().contains(NETWORK_NOT_READY) =>
-            {
-                SyncRetry::NetworkNotReady
-            }
             SyncError::Failed(_) | SyncError::NotStarted(_) | SyncError::Storage(_) => SyncRetry::Backoff,
             SyncError::Many(errors) => {
                 let mut best = SyncRetry::Backoff;

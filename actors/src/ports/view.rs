@@ -1,25 +1,25 @@
-//! What was last seen of a pod in the runtime, answered at once.
+//! The last known state of a pod in the runtime, answered from memory.
 
 use crate::ids::PodUid;
 
-/// Answers from memory, never waits.
+/// Answers from memory. Never waits.
 pub trait RuntimeView: Send + Sync + 'static {
-    /// What was last seen of a pod.
+    /// The last known state of a pod.
     fn observed(&self, uid: &PodUid) -> Observed;
 }
 
-/// What was last seen of a pod. "Nothing runs" and "not looked yet" are different answers.
+/// The last known state of a pod in the runtime. "Stopped" and "not observed yet" are different answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Observed {
-    /// Nobody looked yet, or looking failed.
+    /// The pod was not observed yet, or the observation failed.
     Never,
     /// A container ran or a sandbox was ready.
     Running,
-    /// Neither.
+    /// No container ran and no sandbox was ready.
     Stopped,
 }
 
-/// For engines whose host looks at no runtime: nothing was ever observed.
+/// A view without observations, for engines whose host watches no runtime.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRuntimeView;
 

@@ -84,7 +84,6 @@ async fn an_error_may_say_when_to_try_again() {
         ("far", at(500), 20.0, 30.0),
         ("past", at(0), 0.0, 0.0),
         ("network", SyncError::Many(vec![at(10), SyncError::NetworkNotReady("cni".to_owned())]), 1.0, 1.5),
-        ("text", SyncError::failed("network is not ready: no plugin"), 1.0, 1.5),
         ("other", SyncError::failed("x"), 10.0, 15.0),
         ("cancelled", SyncError::Cancelled, 10.0, 15.0),
     ];
