@@ -1,7 +1,9 @@
 //! What holds for the text of the repository: which room uses which, which words a room avoids, which rules and files the
 //! documents name.
 
+mod docs;
 mod layers;
+mod rules;
 mod words;
 
 use std::fs;
@@ -11,8 +13,19 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file below a folder, tests aside.
+/// Every Rust file below a folder.
 fn sources(folder: &str) -> Vec<PathBuf> {
+    files(folder, ".rs")
+}
+
+/// README.md and the pages below docs/.
+fn documents() -> Vec<PathBuf> {
+    let mut found = files("docs", ".md");
+    found.push(root().join("README.md"));
+    found
+}
+
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
     while let Some(folder) = folders.pop() {
@@ -21,13 +34,13 @@ fn sources(folder: &str) -> Vec<PathBuf> {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             if path.is_dir() {
                 folders.push(path);
-            } else if name.ends_with(".rs") {
+            } else if name.ends_with(ending) {
                 found.push(path);
             }
         }
     }
     found.sort();
-    assert!(!found.is_empty(), "no sources in {folder}");
+    assert!(!found.is_empty(), "no {ending} in {folder}");
     found
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::{in_repository, is_test, root, sources};
 
 /// The rooms of `actors/src`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
-const ACTORS: &[(&str, &[&str])] = &[
+pub(super) const ACTORS: &[(&str, &[&str])] = &[
     ("values", &["text", "ids", "time", "pod"]),
     ("ports", &["ports"]),
     ("codec", &["codec"]),
@@ -39,7 +39,7 @@ const ACTORS: &[(&str, &[&str])] = &[
 const NOT_YET: &[(&str, &str)] = &[("explain", "housekeeping"), ("observer", "explain")];
 
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
-const HELPERS: &[&str] = &["log", "manifest", "mounts", "news", "record", "sub_path", "tree"];
+const HELPERS: &[&str] = &["changed_pods", "log", "manifest", "mounts", "record", "sub_path", "tree"];
 const ADAPTERS: &[&str] = &["checkpoint", "cri", "network", "process", "simulated", "sources", "storage"];
 
 /// One use of a room by another, with the first file and line of it.
