@@ -8,7 +8,7 @@
 //!                    each: pre-stop -> wait for whom it outlives -> stop
 //! ```
 //!
-//! Cancellation reaches every wait (W3): image pulls, sandbox creation, hooks and stops. A call that creates or starts a
+//! Cancellation reaches every wait (POD-W3): image pulls, sandbox creation, hooks and stops. A call that creates or starts a
 //! container is not interrupted; one that was made and not started is started by the next setup that wants it.
 
 pub mod activity;

@@ -1,5 +1,5 @@
-//! What to do with a pod's containers: pure decisions over a pod, what the runtime knows of it and what its probes say;
-//! and the room that carries them out over the ports.
+//! Pure decisions about a pod's containers, from the pod, its runtime status and its probe results. The container
+//! manager carries them out.
 
 pub mod backoff;
 pub mod definition;

@@ -94,7 +94,7 @@ impl PodSyncer for NodeSyncer {
             // What was done is seen at once, not at the next event.
             let runtime = self.read_again(cx, pod).await?;
             self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
-            again = plan(pod, &runtime, &self.probes.snapshot(pod.uid())).goes_on(&planned);
+            again = plan(pod, &runtime, &self.probes.snapshot(pod.uid())).starts_more_than(&planned);
         } else if done.error.is_some() {
             self.publish(cx, pod, mirror, &runtime, Stage::Running).await;
         }

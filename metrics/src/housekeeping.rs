@@ -286,17 +286,17 @@ impl HousekeepingMetrics {
         self.cleaned_volumes_errors.set(failed as i64);
     }
 
-    /// Sets what admission really counts: active pods and orphans still terminating (W1).
+    /// Sets what admission really counts: active pods and orphans still terminating (POD-W1).
     pub fn admission_pods(&self, pods: usize) {
         self.admission_pods.set(pods as i64);
     }
 
-    /// Containers run in pods whose containers were all stopped (W9).
+    /// Containers run in pods whose containers were all stopped (POD-W9).
     pub fn zombie_containers(&self, containers: usize) {
         self.zombie_containers.inc_by(containers as u64);
     }
 
-    /// Sets the age of the oldest stay in each phase (W10).
+    /// Sets the age of the oldest stay in each phase (POD-W10).
     pub fn oldest_phases(&self, ages: &OldestPhases) {
         let OldestPhases { waiting, sync, terminating, terminated } = ages;
         for (gauge, age) in self.oldest_phases.iter().zip([waiting, sync, terminating, terminated]) {

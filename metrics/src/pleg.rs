@@ -160,7 +160,7 @@ impl PlegMetrics {
         self.running_pods.set(pods as i64);
     }
 
-    /// Sets all four states, those without a container to zero (W17).
+    /// Sets all four states, those without a container to zero (POD-W17).
     pub fn running_containers(&self, containers: RunningContainers) {
         let RunningContainers { running, exited, created, unknown } = containers;
         for (gauge, count) in self.containers.iter().zip([running, exited, created, unknown]) {

@@ -78,7 +78,7 @@ impl PodWorkerMetrics {
     }
 
     /// A worker set its pod up for the first time. Measured by the worker, so that a create which was merged with a
-    /// later update still counts (W18).
+    /// later update still counts (POD-W18).
     pub fn started(&self, since_first_seen: Duration) {
         self.0.start_duration.observe(since_first_seen);
     }

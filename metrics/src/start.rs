@@ -51,7 +51,7 @@ impl StartMetrics {
     }
 
     /// A pod went from Pending to Running. Call it on that change and nowhere else, and only for a pod whose first
-    /// sight is known (W15).
+    /// sight is known (POD-W15).
     pub fn running(&self, since_first_seen: Duration) {
         self.start.observe(since_first_seen);
     }

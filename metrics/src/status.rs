@@ -45,7 +45,7 @@ impl StatusMetrics {
     }
 
     /// A status reached the API server. The caller forgets the time of that first change with the write, so that the
-    /// next one starts anew (W16).
+    /// next one starts anew (POD-W16).
     pub fn synced(&self, since_first_unsent_change: Duration) {
         self.sync.observe(since_first_unsent_change);
     }

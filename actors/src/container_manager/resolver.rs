@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::config::fields::FieldFacts;
 use crate::containers::definition::Definition;
-use crate::containers::env::{Allocatable, ConfigError, Resolved, resolve};
+use crate::containers::env::{Allocatable, ConfigError, ResolvedContainer, resolve};
 use crate::pod::PodObject;
 use crate::ports::VolumeMounts;
 
@@ -28,7 +28,7 @@ impl ContainerResolver {
         container: &Definition<'_>,
         volumes: &VolumeMounts,
         pod_ips: &[IpAddr],
-    ) -> Result<Resolved, ConfigError> {
+    ) -> Result<ResolvedContainer, ConfigError> {
         // A pod on the node's network has the node's addresses.
         let pod_ips = if pod.is_host_network() { self.host_ips.clone() } else { pod_ips.to_vec() };
         let facts = FieldFacts { pod_ips, host_ips: self.host_ips.clone() };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::container_manager::activity::Task;
 use crate::container_manager::governor::{self, StartKind};
-use crate::containers::backoff::Verdict;
+use crate::containers::backoff::BackoffDecision;
 use crate::containers::definition::Definition;
 use crate::containers::image_backoff::PullFailure;
 use crate::containers::plan::{Kill, KillReason};
@@ -204,8 +204,8 @@ impl ContainerManager {
     fn check_backoff(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
         let now = self.ports.clock.now();
         match self.backoff.lock().check(work.pod.uid(), container, work.status, now) {
-            Verdict::Start => Ok(()),
-            Verdict::Wait { until, delay } => {
+            BackoffDecision::Start => Ok(()),
+            BackoffDecision::Wait { until, delay } => {
                 Err(StartFailure::CrashLoop { container: container.container_name(), delay, until })
             }
         }
@@ -250,7 +250,7 @@ impl ContainerManager {
         let task = Task::PullImage(image.to_owned());
         let _doing = self.activities.begin_with(uid, task, Some(container.container_name()), None);
         let pull = self.ports.runtime.ensure_image(work.pod, image, policy, work.cancel);
-        // The token is also watched here: a runtime that looks at it late must not hold up the end of the pod (S98).
+        // The token is also watched here: a runtime that looks at it late must not hold up the end of the pod (POD-S98).
         work.cancel.run_until_cancelled(pull).await.unwrap_or(Err(ImageError::Cancelled))
     }
 

@@ -94,7 +94,7 @@ impl ContainerManager {
     ///
     /// # Errors
     /// [`SyncError::Cancelled`] soon after `cancel` fired; else what could not be stopped. A container whose stop failed
-    /// does not hold back the sidecars that wait for it (W22).
+    /// does not hold back the sidecars that wait for it (POD-W22).
     pub async fn kill_pod(
         &self,
         cancel: &CancellationToken,
@@ -158,7 +158,7 @@ impl ContainerManager {
     }
 
     /// Stops one container: pre-stop hook, its turn, then the runtime, all within its grace. Cancel safe: when the container
-    /// is stopped again, the hook goes on where it was, and what went by counts: the time of the kill only comes nearer (I5).
+    /// is stopped again, the hook goes on where it was, and what went by counts: the time of the kill only comes nearer (POD-I5).
     async fn stop_one(
         &self,
         cx: StopContext<'_>,

@@ -1,4 +1,4 @@
-//! How long a container that keeps ending waits before it is started again.
+//! Crash backoff: how long a container waits between its exit and its next start.
 
 #[cfg(test)]
 mod tests;
@@ -12,165 +12,181 @@ use crate::time::Time;
 
 use super::definition::Definition;
 
-/// The wait after the second exit; it doubles with each further one (upstream `backOffPeriod`, kubelet 1.36).
+/// The delay after the second exit; it doubles with each further exit (the kubelet's `backOffPeriod`, 1.36).
 const FIRST: Duration = Duration::from_secs(10);
-/// A container that ran for longer than this has recovered: its next exit counts as the first again.
+/// A container that ran for longer than this has recovered: its next exit counts as the first one.
 const RECOVERED: Duration = Duration::from_secs(600);
-/// How often entries that no longer matter are looked for.
+/// How often expired loops are removed.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// Whether a container may be started now.
+/// Whether a container may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Verdict {
-    /// It may; the next exit will wait longer.
+pub enum BackoffDecision {
+    /// The container may start. The next delay is longer.
     Start,
-    /// It may not.
+    /// The container must wait.
     Wait {
-        /// When it may.
+        /// When the container may start.
         until: Time,
-        /// The whole wait, from the last exit on.
+        /// The whole delay from the last exit on.
         delay: Duration,
     },
 }
 
-/// The crash backoffs of all containers. The first restart is at once, then come 10, 20, 40, 80, 160, 300, 300 s, from
-/// the exit of the last run on. An exit with code zero counts too.
+/// The crash backoffs of all containers. The first restart has no delay; the following delays are 10, 20, 40, 80, 160,
+/// 300, 300... s, counted from the exit of the last run. An exit with code 0 counts too.
 ///
-/// What lies before this table was made is read from the runs that the runtime still shows, so that a crash loop goes on
-/// where it was when the agent restarts (W34). What the machine's going down ended starts at once.
+/// After a restart of the agent, the table derives a container's delay from the runs that the runtime still lists, so
+/// that the crash loop continues at its delay (POD-W34). A container that a reboot of the machine ended starts without
+/// a delay.
 #[derive(Debug)]
 pub struct CrashBackoff {
     first: Duration,
     max: Duration,
-    born: Time,
+    created_at: Time,
     booted: Time,
-    swept: Time,
-    entries: HashMap<(PodUid, ContainerName), Entry>,
+    swept_at: Time,
+    loops: HashMap<(PodUid, ContainerName), CrashLoop>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// [`Definition::backoff_hash`]: another image or other resources start anew.
+struct CrashLoop {
+    /// [`Definition::backoff_hash`]. Another image or other resources reset the backoff.
     definition: u64,
-    /// How long the next restart waits from the exit on.
+    /// The delay between the exit and the next start.
     delay: Duration,
-    /// When it last became longer.
-    advanced: Time,
-    /// An exit whose run was removed from the runtime.
+    /// When the delay last became longer.
+    advanced_at: Time,
+    /// The exit of a run that was removed from the runtime.
     removed_exit: Option<Time>,
-    /// The number of the run that had ended by then.
+    /// The restart count of the run that had ended at `advanced_at`.
     last_run: Option<u32>,
 }
 
-impl Entry {
-    fn new(container: &Definition<'_>, delay: Duration, advanced: Time) -> Self {
-        Entry { definition: container.backoff_hash(), delay, advanced, removed_exit: None, last_run: None }
+impl CrashLoop {
+    fn new(container: &Definition<'_>, delay: Duration, advanced_at: Time) -> Self {
+        CrashLoop { definition: container.backoff_hash(), delay, advanced_at, removed_exit: None, last_run: None }
     }
 }
 
 impl CrashBackoff {
-    /// An empty table. `max` is the longest wait, held to 1..=300 s; `now` divides what this table sees from what it
-    /// has to read from the runtime. What ended a run that was started before the machine `booted` is not known.
+    /// An empty table. `max` is the longest delay, clamped to 1..=300 s. Runs that started before `now` are derived
+    /// from the runtime's list. For runs that started before `booted`, the start time of the machine, the cause of
+    /// their end is unknown.
     pub fn new(max: Duration, now: Time, booted: Time) -> Self {
         let max = max.clamp(Duration::from_secs(1), Duration::from_secs(300));
-        CrashBackoff { first: FIRST.min(max), max, born: now, booted, swept: now, entries: HashMap::new() }
+        CrashBackoff { first: FIRST.min(max), max, created_at: now, booted, swept_at: now, loops: HashMap::new() }
     }
 
-    /// Asks to start a container; [`Verdict::Start`] counts as done.
-    pub fn check(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) -> Verdict {
+    /// Decides whether a container may start. [`BackoffDecision::Start`] counts as a start.
+    pub fn check(
+        &mut self,
+        uid: &PodUid,
+        container: &Definition<'_>,
+        status: &PodRuntimeStatus,
+        now: Time,
+    ) -> BackoffDecision {
         self.sweep(now);
-        let entry = self.entry(uid, container, status);
+        let crash_loop = self.crash_loop(uid, container, status);
         let ended = newest_exited(container, status);
-        let exit = ended.map(exit_of).or(entry.and_then(|entry| entry.removed_exit));
-        let Some(mut exit) = exit else { return Verdict::Start };
-        // The runtime's clock may have been set meanwhile, and ours follows it with a delay. What was started since the last
-        // delay ended after it; of all else, what ended in the future ended before this table was made.
-        let started =
-            ended.zip(entry).filter(|(ended, entry)| entry.last_run.is_some_and(|last| ended.restart_count > last));
+        let exit = ended.map(exit_of).or(crash_loop.and_then(|crash_loop| crash_loop.removed_exit));
+        let Some(mut exit) = exit else { return BackoffDecision::Start };
+        // The runtime's clock may have been set, and ours follows with a delay. A run that started after the delay was
+        // last advanced_at also ended after it. Any other exit in the future happened before this table was made.
+        let started = ended
+            .zip(crash_loop)
+            .filter(|(ended, crash_loop)| crash_loop.last_run.is_some_and(|last| ended.restart_count > last));
         match started {
-            Some((_, entry)) => exit = exit.max(entry.advanced),
-            None if exit > now => exit = self.born,
+            Some((_, crash_loop)) => exit = exit.max(crash_loop.advanced_at),
+            None if exit > now => exit = self.created_at,
             None => {}
         }
-        // The longest run counts from the restart, which is when the delay was advanced.
-        let entry = entry.filter(|entry| exit.since(entry.advanced) <= RECOVERED);
-        let delay = entry.map_or(Duration::ZERO, |entry| entry.delay);
+        // The recovery time counts from the restart, which is when the delay was advanced_at.
+        let crash_loop = crash_loop.filter(|crash_loop| exit.since(crash_loop.advanced_at) <= RECOVERED);
+        let delay = crash_loop.map_or(Duration::ZERO, |crash_loop| crash_loop.delay);
         if now < exit + delay {
-            return Verdict::Wait { until: exit + delay, delay };
+            return BackoffDecision::Wait { until: exit + delay, delay };
         }
         let delay = (delay * 2).clamp(self.first, self.max);
         self.put(
             uid,
             container,
-            Entry { last_run: ended.map(|run| run.restart_count), ..Entry::new(container, delay, now) },
+            CrashLoop { last_run: ended.map(|run| run.restart_count), ..CrashLoop::new(container, delay, now) },
         );
-        Verdict::Start
+        BackoffDecision::Start
     }
 
-    /// Keeps the exit of a container whose runs are about to be removed: a pod that restarts all its containers over and
-    /// over is held back by the container that asks for it.
+    /// Keeps the exit of a container whose runs are about to be removed. It makes a pod that restarts all its
+    /// containers again and again wait for the backoff of the container that triggers the restarts.
     pub fn keep_exit(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) {
-        // Nothing tells later that it ended after the last delay, so it ended now at the latest.
+        // Later it cannot be known that the run ended after the delay was advanced_at, so it ended now at the latest.
         let Some(exit) = newest_exited(container, status).map(|run| exit_of(run).min(now)) else { return };
-        let entry = self.entry(uid, container, status).filter(|entry| exit.since(entry.advanced) <= RECOVERED);
-        let (delay, advanced) = entry.map_or((Duration::ZERO, now), |entry| (entry.delay, entry.advanced));
-        self.put(uid, container, Entry { removed_exit: Some(exit), ..Entry::new(container, delay, advanced) });
+        let crash_loop = self
+            .crash_loop(uid, container, status)
+            .filter(|crash_loop| exit.since(crash_loop.advanced_at) <= RECOVERED);
+        let (delay, advanced_at) =
+            crash_loop.map_or((Duration::ZERO, now), |crash_loop| (crash_loop.delay, crash_loop.advanced_at));
+        self.put(
+            uid,
+            container,
+            CrashLoop { removed_exit: Some(exit), ..CrashLoop::new(container, delay, advanced_at) },
+        );
     }
 
-    /// Forgets the pods of which `keep` says no.
+    /// Removes the pods that `keep` rejects.
     pub fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
-        self.entries.retain(|(uid, _), _| keep(uid));
+        self.loops.retain(|(uid, _), _| keep(uid));
     }
 
-    fn put(&mut self, uid: &PodUid, container: &Definition<'_>, entry: Entry) {
-        self.entries.insert((uid.clone(), container.container_name()), entry);
+    fn put(&mut self, uid: &PodUid, container: &Definition<'_>, crash_loop: CrashLoop) {
+        self.loops.insert((uid.clone(), container.container_name()), crash_loop);
     }
 
-    fn entry(&self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<Entry> {
-        match self.entries.get(&(uid.clone(), container.container_name())) {
-            Some(entry) => (entry.definition == container.backoff_hash()).then_some(*entry),
+    fn crash_loop(&self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<CrashLoop> {
+        match self.loops.get(&(uid.clone(), container.container_name())) {
+            Some(crash_loop) => (crash_loop.definition == container.backoff_hash()).then_some(*crash_loop),
             None => self.derive(container, status),
         }
     }
 
-    /// Where a crash loop was that an earlier life of the agent drove.
-    fn derive(&self, container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<Entry> {
+    /// Derives the state of a crash loop from runs that an earlier agent process started.
+    fn derive(&self, container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<CrashLoop> {
         let mut exited = status
             .runs(container.name)
             .filter(|run| run.state == ContainerState::Exited && run.spec_hash == container.spec_hash());
         let newest = exited.next()?;
         let started = started(newest);
-        if newest.restart_count == 0 || started >= self.born || started < self.booted {
+        if newest.restart_count == 0 || started >= self.created_at || started < self.booted {
             return None;
         }
-        // Had every run been short, the count alone would tell.
+        // If every run was short, the restart count determines the delay.
         let mut delay = self.after(newest.restart_count);
         let before = exited.next().filter(|run| run.restart_count + 1 == newest.restart_count);
         if let Some((before, ended)) = before.and_then(|run| Some((run, run.finished_at?))) {
             delay = if ended.since(self::started(before)) > RECOVERED {
                 self.first
             } else {
-                // The last wait cannot have been longer than the pause that the runs show.
+                // The delay before the last run cannot have been longer than the pause between the runs.
                 let waited = started.since(ended);
                 let steps = (1..=newest.restart_count).take_while(|n| self.after(*n) <= waited * 2).last().unwrap_or(1);
                 delay.min(self.after(steps))
             };
         }
-        Some(Entry::new(container, delay, started))
+        Some(CrashLoop::new(container, delay, started))
     }
 
-    /// The delay once it was advanced `times` times.
+    /// The delay after `times` advances.
     fn after(&self, times: u32) -> Duration {
         let doublings = times.saturating_sub(1).min(10);
         (self.first * 2u32.pow(doublings)).min(self.max)
     }
 
     fn sweep(&mut self, now: Time) {
-        if now.since(self.swept) >= SWEEP {
-            self.swept = now;
-            // A late exit may still be waiting out its delay.
-            self.entries.retain(|_, entry| now.since(entry.advanced) <= RECOVERED + entry.delay);
+        if now.since(self.swept_at) >= SWEEP {
+            self.swept_at = now;
+            // A long delay may still be running.
+            self.loops.retain(|_, crash_loop| now.since(crash_loop.advanced_at) <= RECOVERED + crash_loop.delay);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A container of a spec, whichever of the three lists it stands in.
+//! A container of a pod's spec, from any of its three lists.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, EphemeralContainer, Lifecycle, Probe, ResourceRequirements,
@@ -7,33 +7,33 @@ use k8s_openapi::api::core::v1::{
 use crate::ids::ContainerName;
 use crate::pod::{ContainerKind, PodObject, is_sidecar};
 
-/// What starting and stopping need to know of a container of a spec.
+/// The fields of a container that starting and stopping need.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition<'a> {
-    /// In which list it stands.
+    /// The container's list.
     pub kind: ContainerKind,
-    /// Its name.
+    /// The container's name.
     pub name: &'a str,
-    /// Its image, as the spec names it.
+    /// The image, as the spec names it.
     pub image: &'a str,
-    /// When to pull the image.
+    /// The image pull policy.
     pub pull_policy: Option<&'a str>,
-    /// Its hooks.
+    /// The lifecycle hooks.
     pub lifecycle: Option<&'a Lifecycle>,
-    /// Its ports, for hooks that name one.
+    /// The ports, for hooks that name a port.
     pub ports: &'a [ContainerPort],
-    /// What it asks for.
+    /// The resource requests and limits.
     pub resources: Option<&'a ResourceRequirements>,
-    /// Its liveness probe.
+    /// The liveness probe.
     pub liveness: Option<&'a Probe>,
-    /// Its startup probe.
+    /// The startup probe.
     pub startup: Option<&'a Probe>,
-    /// Whether it is an init container that runs beside the regular ones.
+    /// Whether the container is a sidecar: an init container with restart policy `Always`.
     pub sidecar: bool,
 }
 
 impl<'a> Definition<'a> {
-    /// The container of a pod that has this name.
+    /// Finds a container of a pod by name.
     pub fn find(pod: &'a PodObject, name: &str) -> Option<Self> {
         Definition::all(pod).find(|definition| definition.name == name)
     }
@@ -77,7 +77,7 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// Its name as an identity.
+    /// The container's name as an identity.
     pub fn container_name(&self) -> ContainerName {
         ContainerName::from(self.name)
     }
@@ -87,18 +87,18 @@ impl<'a> Definition<'a> {
         fnv1a([self.name.as_bytes(), self.image.as_bytes()])
     }
 
-    /// Like [`spec_hash`], with the resources: a crash backoff starts anew when they change. Never leaves this process.
+    /// Like [`spec_hash`], with the resources, because new resources reset the crash backoff. The hash is never stored.
     pub fn backoff_hash(&self) -> u64 {
         let resources = format!("{:?}", self.resources);
         fnv1a([self.name.as_bytes(), self.image.as_bytes(), resources.as_bytes()])
     }
 }
 
-/// What must not change while a container runs: its name and image (upstream `HashContainer`, kubelet 1.36). A running
-/// container whose hash differs is replaced.
+/// Hashes the fields that must not change while a container runs: its name and image (the kubelet's `HashContainer`,
+/// 1.36). A running container whose hash differs is replaced.
 ///
-/// The hash is stored with the container and must be the same in every release, so the algorithm is fixed: 64-bit
-/// FNV-1a over both texts, each ended by a byte that UTF-8 never holds.
+/// The runtime stores the hash with the container, and it must be equal in every release. The algorithm is therefore
+/// fixed: 64-bit FNV-1a over both texts, each ended by a byte that is not valid UTF-8.
 pub fn spec_hash(container: &Container) -> u64 {
     Definition::new(ContainerKind::Regular, container).spec_hash()
 }
@@ -122,14 +122,14 @@ mod tests {
         Container { name: name.into(), image: Some(image.into()), ..Container::default() }
     }
 
-    // The number is kept beside running containers: a change of the algorithm would restart all of them.
+    // The hash is stored with running containers. Another algorithm would restart all of them.
     #[test]
-    fn the_hash_is_the_same_in_every_release() {
+    fn the_spec_hash_is_the_same_in_every_release() {
         assert_eq!(spec_hash(&container("a", "busybox:1.36")), 0x4f24_ca8f_6330_a444);
     }
 
     #[test]
-    fn only_name_and_image_count() {
+    fn only_name_and_image_change_the_spec_hash() {
         let plain = container("a", "i");
         let more = Container { command: Some(vec!["sh".into()]), ..plain.clone() };
         assert_eq!(spec_hash(&plain), spec_hash(&more));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn other_resources_are_another_backoff() {
+    fn changed_resources_change_the_backoff_hash() {
         let plain = container("a", "i");
         let limits = [("cpu".to_owned(), Quantity("1".to_owned()))].into();
         let limited = ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() };

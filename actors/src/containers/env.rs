@@ -1,4 +1,4 @@
-//! What a container is run with: its command, environment and mounts, out of its spec.
+//! Resolves a container's command, environment and mounts from its spec.
 
 mod expand;
 #[cfg(test)]
@@ -12,50 +12,50 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-pub use expand::{Missing, expand, expand_all};
+pub use expand::{UnsetVariable, expand, expand_all};
 
 use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{Mount, VolumeMounts};
 
-/// What a container is run with.
+/// The resolved settings of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resolved {
-    /// The entry point, `$(VAR)` expanded; empty for the image's own.
+pub struct ResolvedContainer {
+    /// The entry point with `$(VAR)` expanded; empty for the image's own.
     pub command: Vec<String>,
-    /// Its arguments, expanded.
+    /// The arguments, expanded.
     pub args: Vec<String>,
-    /// The environment: each name once, where it was first set, with the value it was last set to.
+    /// The environment. Each name occurs once, at the position where it was first set, with its last value.
     pub env: Vec<(String, String)>,
-    /// What is mounted, in spec order.
+    /// The mounts, in spec order.
     pub mounts: Vec<Mount>,
 }
 
-/// What a node can give to pods, by resource: stands in for the limits that a container does not set.
+/// The resources that a node offers to pods, by name. They replace limits that a container does not set.
 pub type Allocatable = BTreeMap<String, Quantity>;
 
-/// A container cannot be run as its spec says. Seen as `CreateContainerConfigError`; it stays so until the spec changes.
+/// A container cannot run as its spec says. Its reason is `CreateContainerConfigError` until the spec changes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The pod has no such container.
     #[error("the pod has no container {0:?}")]
     NoContainer(String),
-    /// A secret or config map would have to be read.
+    /// The container needs a secret or config map, which needs an API server.
     #[error(
         "{place} refers to {object}, which needs an API server: set the value itself, or make the reference optional"
     )]
     NeedsApiServer {
         /// The variable, or `envFrom`.
         place: String,
-        /// Kind and name of the object.
+        /// The kind and name of the object.
         object: String,
     },
-    /// A variable's source cannot be used.
+    /// The source of a variable cannot be used.
     #[error("variable {variable:?}: {reason}")]
     Variable {
         /// The variable's name.
         variable: String,
-        /// Why not, and what can be done.
+        /// Why not, and the remedy.
         reason: String,
     },
     /// A mount cannot be made.
@@ -65,23 +65,23 @@ pub enum ConfigError {
         volume: String,
         /// The mount path.
         path: String,
-        /// Why not, and what can be done.
+        /// Why not, and the remedy.
         reason: String,
     },
 }
 
 /// Resolves one container of a pod.
 ///
-/// Variables are set in order, those of `envFrom` first. A plain value may refer to variables that were set before it;
-/// command, arguments and `subPathExpr` may refer to all (upstream `makeEnvironmentVariables`, kubelet 1.36). Service
-/// variables and `HOSTNAME` are not made here.
+/// Variables are set in order, those of `envFrom` first. A plain value may refer to variables that were set before it.
+/// The command, the arguments and `subPathExpr` may refer to all variables (the kubelet's `makeEnvironmentVariables`,
+/// 1.36). Service variables and `HOSTNAME` are not set here.
 ///
-/// Whether a `subPath` leads out of its volume by a link can be told only when it is mounted, by the runtime.
+/// A link inside the volume can lead a `subPath` out of the volume. Only the runtime can detect that, at the mount.
 ///
-/// `allocatable` is what the node can give to pods: a `resourceFieldRef` to a limit that is not set has that value.
+/// `allocatable` gives the value of a `resourceFieldRef` to a limit that is not set.
 ///
 /// # Errors
-/// [`ConfigError`] for the first thing that cannot be had.
+/// [`ConfigError`] for the first setting that cannot be resolved.
 pub fn resolve(
     pod: &PodObject,
     kind: ContainerKind,
@@ -89,8 +89,8 @@ pub fn resolve(
     volumes: &VolumeMounts,
     facts: &FieldFacts,
     allocatable: &Allocatable,
-) -> Result<Resolved, ConfigError> {
-    let spec = Spec::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
+) -> Result<ResolvedContainer, ConfigError> {
+    let spec = ContainerFields::find(pod, kind, name).ok_or_else(|| ConfigError::NoContainer(name.to_owned()))?;
     for from in spec.env_from {
         environment_from(from)?;
     }
@@ -107,16 +107,20 @@ pub fn resolve(
     }
     let expanded =
         |texts: &[String]| texts.iter().map(|text| expand(text, |name| env.get(name))).collect::<Vec<String>>();
-    Ok(Resolved {
+    Ok(ResolvedContainer {
         command: expanded(spec.command),
         args: expanded(spec.args),
-        mounts: spec.mounts.iter().map(|wanted| mount(pod, wanted, volumes, &env)).collect::<Result<_, _>>()?,
+        mounts: spec
+            .mounts
+            .iter()
+            .map(|volume_mount| mount(pod, volume_mount, volumes, &env))
+            .collect::<Result<_, _>>()?,
         env: env.list,
     })
 }
 
-/// The fields that matter here, which regular and ephemeral containers share.
-struct Spec<'a> {
+/// The fields of a regular or ephemeral container that are resolved here.
+struct ContainerFields<'a> {
     name: &'a str,
     command: &'a [String],
     args: &'a [String],
@@ -126,11 +130,11 @@ struct Spec<'a> {
     resources: Option<&'a ResourceRequirements>,
 }
 
-impl<'a> Spec<'a> {
+impl<'a> ContainerFields<'a> {
     fn find(pod: &'a PodObject, kind: ContainerKind, name: &str) -> Option<Self> {
         macro_rules! spec {
             ($containers:expr) => {
-                $containers.iter().find(|container| container.name == name).map(|container| Spec {
+                $containers.iter().find(|container| container.name == name).map(|container| ContainerFields {
                     name: &container.name,
                     command: container.command.as_deref().unwrap_or_default(),
                     args: container.args.as_deref().unwrap_or_default(),
@@ -149,7 +153,7 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// The variables that are set so far.
+/// The variables that were set so far.
 #[derive(Default)]
 struct Environment {
     list: Vec<(String, String)>,
@@ -172,7 +176,8 @@ impl Environment {
     }
 }
 
-/// Nothing that `envFrom` may name exists here: it sets no variable, or it is an error.
+/// Checks an `envFrom` entry. Config maps and secrets are not available: an optional one sets no variable, and any
+/// other is an error.
 fn environment_from(from: &EnvFromSource) -> Result<(), ConfigError> {
     let (kind, name, optional) = match (&from.config_map_ref, &from.secret_ref) {
         (Some(config_map), _) => ("config map", &config_map.name, config_map.optional),
@@ -182,10 +187,10 @@ fn environment_from(from: &EnvFromSource) -> Result<(), ConfigError> {
     needs_api_server("envFrom".into(), kind, name, optional)
 }
 
-/// The value of a variable that takes it from elsewhere; `None` if it is not to be set.
+/// The value of a variable with `valueFrom`; `None` if the variable is not set.
 fn value_from(
     pod: &PodObject,
-    spec: &Spec<'_>,
+    spec: &ContainerFields<'_>,
     variable: &EnvVar,
     source: &EnvVarSource,
     facts: &FieldFacts,
@@ -196,12 +201,13 @@ fn value_from(
     if let Some(from) = &source.field_ref {
         let path = &from.field_path;
         let value = if allowed(path, FieldUse::Env) { field(pod, path, facts) } else { None };
-        return value.map(Some).ok_or_else(|| refuse(format!("fieldRef {path:?} names no field that it can have")));
+        return value.map(Some).ok_or_else(|| refuse(format!("fieldRef {path:?} names no supported field")));
     }
     if let Some(from) = &source.resource_field_ref {
         let named = from.container_name.as_deref().unwrap_or_default();
-        let container = resources_of(pod, spec, named)
-            .ok_or_else(|| refuse(format!("resourceFieldRef names container {named:?}, which the pod has not")))?;
+        let container = resources_of(pod, spec, named).ok_or_else(|| {
+            refuse(format!("resourceFieldRef names container {named:?}, which the pod does not have"))
+        })?;
         let value = resource(&container, &from.resource, from.divisor.as_ref(), allocatable);
         return value
             .map(Some)
@@ -213,8 +219,8 @@ fn value_from(
     if let Some(from) = &source.secret_key_ref {
         return needs_api_server(place(), "secret", &from.name, from.optional).map(|()| None);
     }
-    let known = "fieldRef, resourceFieldRef, configMapKeyRef and secretKeyRef";
-    Err(refuse(format!("valueFrom names no source that is supported: {known} are")))
+    let supported = "fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef";
+    Err(refuse(format!("valueFrom names no supported source: use {supported}")))
 }
 
 fn needs_api_server(place: String, kind: &str, name: &str, optional: Option<bool>) -> Result<(), ConfigError> {
@@ -224,8 +230,8 @@ fn needs_api_server(place: String, kind: &str, name: &str, optional: Option<bool
     }
 }
 
-/// The container whose resources are asked for: the one that is named, else the one that asks.
-fn resources_of(pod: &PodObject, spec: &Spec<'_>, named: &str) -> Option<Container> {
+/// The container whose resources are used: the named one, or the container of the variable.
+fn resources_of(pod: &PodObject, spec: &ContainerFields<'_>, named: &str) -> Option<Container> {
     let of =
         |resources: Option<&ResourceRequirements>| Container { resources: resources.cloned(), ..Container::default() };
     if named.is_empty() || named == spec.name {
@@ -237,20 +243,24 @@ fn resources_of(pod: &PodObject, spec: &Spec<'_>, named: &str) -> Option<Contain
 
 fn mount(
     pod: &PodObject,
-    wanted: &VolumeMount,
+    volume_mount: &VolumeMount,
     volumes: &VolumeMounts,
     env: &Environment,
 ) -> Result<Mount, ConfigError> {
-    let refuse =
-        |reason: String| ConfigError::Mount { volume: wanted.name.clone(), path: wanted.mount_path.clone(), reason };
-    let volume =
-        volumes.get(&wanted.name).ok_or_else(|| refuse("the pod has no such volume: add it to spec.volumes".into()))?;
-    let sub_path = match (text(&wanted.sub_path), text(&wanted.sub_path_expr)) {
+    let refuse = |reason: String| ConfigError::Mount {
+        volume: volume_mount.name.clone(),
+        path: volume_mount.mount_path.clone(),
+        reason,
+    };
+    let volume = volumes
+        .get(&volume_mount.name)
+        .ok_or_else(|| refuse("the pod has no such volume: add it to spec.volumes".into()))?;
+    let sub_path = match (text(&volume_mount.sub_path), text(&volume_mount.sub_path_expr)) {
         (Some(_), Some(_)) => return Err(refuse("subPath and subPathExpr exclude each other".into())),
         (Some(path), None) => Some(path.to_owned()),
         (None, Some(template)) => {
             let expanded = expand_all(template, |name| env.get(name));
-            Some(expanded.map_err(|Missing(name)| refuse(format!("subPathExpr: variable {name:?} is not set")))?)
+            Some(expanded.map_err(|UnsetVariable(name)| refuse(format!("subPathExpr: variable {name:?} is not set")))?)
         }
         (None, None) => None,
     };
@@ -262,15 +272,16 @@ fn mount(
         None => volume.clone(),
     };
     Ok(Mount {
-        volume: wanted.name.clone(),
+        volume: volume_mount.name.clone(),
         host_path,
         sub_path: sub_path.unwrap_or_default().into(),
-        container_path: if wanted.mount_path.starts_with('/') {
-            wanted.mount_path.clone()
+        container_path: if volume_mount.mount_path.starts_with('/') {
+            volume_mount.mount_path.clone()
         } else {
-            format!("/{}", wanted.mount_path)
+            format!("/{}", volume_mount.mount_path)
         },
-        read_only: wanted.read_only == Some(true) || pod_volume(pod, &wanted.name).is_some_and(is_read_only),
+        read_only: volume_mount.read_only == Some(true)
+            || pod_volume(pod, &volume_mount.name).is_some_and(is_read_only),
     })
 }
 
@@ -278,7 +289,7 @@ fn text(value: &Option<String>) -> Option<&str> {
     value.as_deref().filter(|text| !text.is_empty())
 }
 
-/// Relative and without a step up, as far as the text tells.
+/// Whether the path is relative and has no `..`.
 fn stays_inside(path: &Path) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
@@ -287,7 +298,7 @@ fn pod_volume<'a>(pod: &'a PodObject, name: &str) -> Option<&'a Volume> {
     pod.spec().volumes.as_deref().unwrap_or_default().iter().find(|volume| volume.name == name)
 }
 
-/// Volumes whose content the node writes; a container that wrote to one would have its work undone at the next refresh.
+/// Whether the node writes the volume's content. Changes by a container would be lost at the next refresh.
 fn is_read_only(volume: &Volume) -> bool {
     volume.config_map.is_some()
         || volume.secret.is_some()

@@ -1,4 +1,4 @@
-//! Pods and runs for the tests of this room.
+//! Pods and container runs for tests.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ pub(crate) fn named(name: &str) -> Container {
     Container { name: name.into(), image: Some(IMAGE.into()), ..Container::default() }
 }
 
-/// A container with a restart policy of its own; among the init containers, `Always` makes a sidecar.
+/// A container with its own restart policy; in the list of init containers, `Always` makes a sidecar.
 pub(crate) fn with_policy(name: &str, policy: &str) -> Container {
     Container { restart_policy: Some(policy.into()), ..named(name) }
 }
 
-/// A sidecar with both probes that matter to it.
+/// A sidecar with a startup and a liveness probe.
 pub(crate) fn sidecar(name: &str) -> Container {
     Container {
         startup_probe: Some(Probe::default()),
@@ -40,7 +40,7 @@ pub(crate) fn with_rule(container: Container, codes: &[i32], action: &str) -> Co
     Container { restart_policy_rules: Some(vec![rule]), ..container }
 }
 
-/// A pod with a restart policy; `edit` has the last word.
+/// A pod with a restart policy; `edit` changes it at the end.
 pub(crate) fn pod_with(
     policy: &str,
     init: Vec<Container>,
@@ -71,7 +71,7 @@ pub(crate) fn pod(policy: &str, init: Vec<Container>, regular: Vec<Container>) -
     pod_with(policy, init, regular, |_| {})
 }
 
-/// The usual pod: regular containers `a`, `b` and `c`.
+/// A pod with the regular containers `a`, `b` and `c`.
 pub(crate) fn three(policy: &str) -> Arc<PodObject> {
     pod(policy, Vec::new(), vec![named("a"), named("b"), named("c")])
 }
@@ -84,7 +84,7 @@ pub(crate) fn ephemeral(name: &str) -> EphemeralContainer {
     EphemeralContainer { name: name.into(), image: Some(IMAGE.into()), ..EphemeralContainer::default() }
 }
 
-/// What a run is doing, in the short form of the tables.
+/// The state of a run, in the short form of the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Is {
     Created,
@@ -95,7 +95,7 @@ pub(crate) enum Is {
 
 pub(crate) use Is::*;
 
-/// The newest run of a container; its id is its name.
+/// The newest run of a container; its id is the container's name.
 pub(crate) fn run(name: &str, is: Is) -> ContainerStatus {
     let container = named(name);
     let (state, exit_code) = match is {
@@ -135,7 +135,7 @@ pub(crate) fn sandbox(attempt: u32, state: SandboxState) -> SandboxStatus {
     }
 }
 
-/// A pod in one good sandbox.
+/// A pod in one usable sandbox.
 pub(crate) fn status(runs: &[(&str, Is)]) -> PodRuntimeStatus {
     PodRuntimeStatus {
         sandboxes: vec![sandbox(0, SandboxState::Ready)],

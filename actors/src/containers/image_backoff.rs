@@ -1,4 +1,4 @@
-//! How long an image that cannot be pulled is left alone before the next try.
+//! Image pull backoff: how long a failed pull waits before the next try.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 use crate::ids::PodUid;
 use crate::time::Time;
 
-/// The wait after the first failure; it doubles with each further one (upstream `imageBackOff`, kubelet 1.36).
+/// The delay after the first failure; it doubles with each further failure (the kubelet's `imageBackOff`, 1.36).
 const FIRST: Duration = Duration::from_secs(10);
-/// The longest wait (upstream `MaxContainerBackOff`).
+/// The longest delay (the kubelet's `MaxContainerBackOff`).
 const MAX: Duration = Duration::from_secs(300);
-/// A failure so long ago says nothing about the next one (upstream's backoff forgets after twice its maximum).
+/// A failure this long ago no longer counts (the kubelet's backoff forgets after twice its maximum).
 const FORGET: Duration = Duration::from_secs(600);
 
-/// The image pull backoffs of all pods. Two containers of a pod that name the same image wait together.
+/// The image pull backoffs of all pods. Containers of a pod with the same image share one backoff.
 #[derive(Debug, Default)]
 pub struct ImageBackoff {
     pods: HashMap<PodUid, HashMap<String, PullFailure>>,
 }
 
-/// What is remembered of an image that could not be pulled.
+/// A failed image pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullFailure {
-    /// What the last try said.
+    /// The error of the last try.
     pub error: String,
-    /// How often it failed in a row.
+    /// The number of consecutive failures.
     pub tries: u32,
     /// When it first failed.
     pub since: Time,
-    /// When it is pulled again at the earliest.
+    /// The earliest time of the next pull.
     pub until: Time,
-    /// When it last failed.
+    /// When the last try failed.
     failed_at: Time,
     delay: Duration,
 }
 
 impl ImageBackoff {
-    /// What keeps a pod from pulling an image now, if anything does.
+    /// The failure whose backoff keeps a pod from pulling an image now, if any.
     pub fn waits(&self, uid: &PodUid, image: &str, now: Time) -> Option<&PullFailure> {
         self.pods.get(uid)?.get(image).filter(|failure| now < failure.until)
     }
 
-    /// The images that could not be pulled for a pod, with what the last tries said.
+    /// The images that could not be pulled for a pod, with their last failures.
     pub fn of(&self, uid: &PodUid) -> BTreeMap<String, PullFailure> {
         self.pods
             .get(uid)
@@ -49,7 +49,7 @@ impl ImageBackoff {
             .unwrap_or_default()
     }
 
-    /// A pull failed: the next one waits longer.
+    /// Records a failed pull and lengthens the delay.
     pub fn failed(&mut self, uid: &PodUid, image: &str, error: String, now: Time) {
         let images = self.pods.entry(uid.clone()).or_default();
         let last = images.get(image).filter(|last| now.since(last.failed_at) <= FORGET);
@@ -61,7 +61,7 @@ impl ImageBackoff {
         images.insert(image.to_owned(), failure);
     }
 
-    /// The image is there.
+    /// Records that the image is present.
     pub fn present(&mut self, uid: &PodUid, image: &str) {
         if let Some(images) = self.pods.get_mut(uid) {
             images.remove(image);
@@ -71,7 +71,7 @@ impl ImageBackoff {
         }
     }
 
-    /// Forgets the pods of which `keep` says no.
+    /// Removes the pods that `keep` rejects.
     pub fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {
         self.pods.retain(|uid, _| keep(uid));
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_from_ten_to_three_hundred_seconds() {
+    fn image_backoff_doubles_from_10_to_300_seconds() {
         let (mut backoff, uid, mut now) = (ImageBackoff::default(), PodUid::new("u"), at(0));
         let mut waits = Vec::new();
         for tries in 1..=8 {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_came_or_failed_long_ago_starts_anew() {
+    fn a_present_image_or_an_old_failure_resets_image_backoff() {
         let (mut backoff, uid) = (ImageBackoff::default(), PodUid::new("u"));
         let delay =
             |backoff: &ImageBackoff, now: Time| backoff.waits(&uid, "img", now).unwrap().until.since(now).as_secs();

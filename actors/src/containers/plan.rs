@@ -1,7 +1,7 @@
-//! Which containers of a pod to stop and which to start.
+//! Decides which containers of a pod to stop and which to start.
 //!
-//! [`plan`] compares a pod's spec with what the runtime knows and what the probes say. It is pure and total: the same
-//! question always gets the same answer, and performing the answer (see [`perform`](super::perform)) is another room.
+//! [`plan`] compares the pod's spec with its runtime status and its probe results. It is pure and total: equal inputs
+//! give equal plans. The container manager performs the plan.
 //!
 //! ```text
 //!                     a container exited, and a rule says so
@@ -9,10 +9,10 @@
 //!          | otherwise
 //!          v          no usable sandbox
 //!      sandbox? ---------------------------------------------> NewSandbox, or StopPod if nothing may run again
-//!          | fine
+//!          | usable
 //!          v          an init container failed for good
 //!        init? ----------------------------------------------> StopPod
-//!          | not done: Keep, start what is next
+//!          | not complete: Keep, start the next
 //!          v          nothing runs and nothing may start
 //!      regular? ---------------------------------------------> StopPod
 //!          | otherwise: Keep
@@ -32,62 +32,63 @@ use crate::probes::ProbeSnapshot;
 
 pub use sandbox::{SandboxNeed, sandbox_need};
 
-/// What to do with a pod's containers.
+/// The changes to a pod's containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Plan {
-    /// The sandbox is good; change these containers in it.
+    /// The sandbox is usable; change these containers in it.
     Keep(Changes),
-    /// Stop what is left of the old sandbox, make a new one, and start in it.
+    /// Stop what remains of the old sandbox, create a new sandbox, and start containers in it.
     NewSandbox {
-        /// How many sandboxes the pod had before.
+        /// The number of sandboxes that the pod had before.
         attempt: u32,
-        /// What to start first.
+        /// The containers to start first.
         start: FirstStart,
     },
-    /// Stop every container and sandbox and start nothing: the pod has ended.
+    /// Stop every container and sandbox and start nothing, because the pod has ended.
     StopPod {
-        /// Containers that had to be stopped for a reason of their own.
+        /// The containers to stop for a reason of their own.
         kills: Vec<Kill>,
     },
     /// Remove every init and regular container, so that all start again (KEP-5532).
     RestartAll {
-        /// Those that do not rest yet.
+        /// The containers that still run.
         kills: Vec<Kill>,
-        /// All runs, in the order to remove them in. What triggered the restart comes last, so that an interrupted
-        /// removal is taken up again.
+        /// All runs, in the order of their removal. The runs whose exits triggered the restart come last, so that an
+        /// interrupted removal is continued.
         remove: Vec<ContainerId>,
-        /// The containers that asked for it.
+        /// The containers whose exits triggered the restart.
         triggers: Vec<ContainerName>,
     },
 }
 
-/// Changes within a good sandbox. The numbers are places in the lists of the spec, ascending.
+/// The changes in a usable sandbox. The numbers are indexes into the lists of the spec, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
     /// The sandbox.
     pub sandbox: SandboxId,
-    /// What to stop first.
+    /// The containers to stop first.
     pub kill: Vec<Kill>,
-    /// Ephemeral containers to start.
+    /// The ephemeral containers to start.
     pub ephemeral: Vec<usize>,
-    /// Init containers to start.
+    /// The init containers to start.
     pub init: Vec<usize>,
-    /// Regular containers to start.
+    /// The regular containers to start.
     pub regular: Vec<usize>,
 }
 
 impl Plan {
-    /// Whether the plan starts a container that the one before did not, which was just carried out. Then there is more to do
-    /// at once: a sidecar that runs makes room for what follows it, and the runtime need not say anything more about it.
-    pub fn goes_on(&self, before: &Plan) -> bool {
+    /// Whether this plan starts a container that the plan `before`, which was just performed, did not start. Then the
+    /// pod must be synced again at once: a started sidecar lets the next container start, and the runtime may report no
+    /// further event.
+    pub fn starts_more_than(&self, before: &Plan) -> bool {
         let (init, regular) = self.starts();
         let (init_before, regular_before) = before.starts();
-        init.iter().any(|place| !init_before.contains(place))
-            || regular.iter().any(|place| !regular_before.contains(place))
+        init.iter().any(|index| !init_before.contains(index))
+            || regular.iter().any(|index| !regular_before.contains(index))
     }
 
-    /// Which init and regular containers it starts, by place.
+    /// The indexes of the init and regular containers that the plan starts.
     fn starts(&self) -> (&[usize], &[usize]) {
         match self {
             Plan::Keep(changes) => (&changes.init, &changes.regular),
@@ -98,23 +99,23 @@ impl Plan {
     }
 }
 
-/// What to start in a new sandbox.
+/// The containers to start first in a new sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstStart {
-    /// The first init container; every older run of an init container is removed.
+    /// The first init container. Every older run of an init container is removed.
     Init,
-    /// These regular containers, by place in the spec.
+    /// These regular containers, by index into the spec's list.
     Regular(Vec<usize>),
 }
 
-/// One container run to stop.
+/// A container run to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Which run.
+    /// The run.
     pub id: ContainerId,
-    /// Of which container.
+    /// The run's container.
     pub name: ContainerName,
-    /// Why.
+    /// Why the run is stopped.
     pub reason: KillReason,
 }
 
@@ -129,23 +130,23 @@ impl Kill {
 pub enum KillReason {
     /// The pod stops, or its sandbox is replaced.
     PodStops,
-    /// Its definition changed.
+    /// The container's definition changed.
     HashChanged,
-    /// Its liveness probe failed.
+    /// The container's liveness probe failed.
     LivenessFailed,
-    /// Its startup probe failed.
+    /// The container's startup probe failed.
     StartupFailed,
-    /// The runtime does not know what it does.
+    /// The runtime does not know the container's state.
     StateUnknown,
-    /// Its post-start hook failed.
+    /// The container's post-start hook failed.
     PostStartFailed,
-    /// A newer run of its container was made: its start was given up, and took effect later.
+    /// A newer run of the container exists: an abandoned start took effect late.
     Outlived,
-    /// Every container of the pod is started again.
+    /// All containers of the pod start again.
     RestartAll,
 }
 
-/// Decides what to do with a pod's containers.
+/// Plans the changes to a pod's containers.
 pub fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) -> Plan {
     if let Some(plan) = restart_all::decide(pod, status) {
         return plan;
@@ -154,12 +155,12 @@ pub fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) 
         SandboxNeed::New { attempt } => return sandbox::replace(pod, status, attempt),
         SandboxNeed::Keep(id) => id,
     };
-    // A debugging container is started once, even while the pod still initializes.
+    // An ephemeral container starts once, even while the pod initializes.
     let ephemeral = absent(pod.ephemeral_containers().iter().map(|c| c.name.as_str()), status);
     let (of_init, init, initialized) = match init::decide(pod, &sandbox, status, probes) {
-        init::Decision::Failed => return Plan::StopPod { kills: Vec::new() },
-        init::Decision::Pending(actions) => (actions.kill, actions.start, false),
-        init::Decision::Done(actions) => (actions.kill, actions.start, true),
+        init::InitDecision::Failed => return Plan::StopPod { kills: Vec::new() },
+        init::InitDecision::Pending(changes) => (changes.kill, changes.start, false),
+        init::InitDecision::Done(changes) => (changes.kill, changes.start, true),
     };
     let mut kill = outlived(status);
     kill.extend(of_init);
@@ -169,13 +170,13 @@ pub fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) 
     let regular = regular::decide(pod, status, probes);
     kill.extend(regular.kill);
     if !regular.keeps_any && regular.start.is_empty() {
-        // Sidecars that were to be started again are not: they live only for the regular containers.
+        // The sidecars that were to start do not: sidecars live only as long as the regular containers.
         return Plan::StopPod { kills: kill };
     }
     Plan::Keep(Changes { sandbox, kill, ephemeral, init, regular: regular.start })
 }
 
-/// The runs of which two would run at once.
+/// Stops the older of two running runs of a container.
 fn outlived(status: &PodRuntimeStatus) -> Vec<Kill> {
     let is_newest = |run: &ContainerStatus| status.newest(run.name.as_str()).is_some_and(|newest| newest.id == run.id);
     let running = status.containers.iter().filter(|run| run.state == ContainerState::Running);
@@ -183,5 +184,5 @@ fn outlived(status: &PodRuntimeStatus) -> Vec<Kill> {
 }
 
 fn absent<'a>(names: impl Iterator<Item = &'a str>, status: &PodRuntimeStatus) -> Vec<usize> {
-    names.enumerate().filter(|(_, name)| status.newest(name).is_none()).map(|(place, _)| place).collect()
+    names.enumerate().filter(|(_, name)| status.newest(name).is_none()).map(|(index, _)| index).collect()
 }

@@ -1,22 +1,22 @@
-//! Whether a container that ended may be started again.
+//! Decides whether a container that exited may be started again.
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
 
 use crate::pod::is_sidecar;
 
-/// A restart policy, of a pod or of one container.
+/// The restart policy of a pod or of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RestartPolicy {
-    /// Start again whatever the exit code.
+    /// Restart after every exit.
     Always,
-    /// Start again after a failure.
+    /// Restart after a failure.
     OnFailure,
-    /// Do not start again.
+    /// Never restart.
     Never,
 }
 
 impl RestartPolicy {
-    /// From the API's text; unset means `Always` (upstream `ShouldContainerBeRestarted`).
+    /// Parses the API's text; unset means `Always` (the kubelet's `ShouldContainerBeRestarted`).
     pub fn parse(text: Option<&str>) -> Self {
         match text {
             Some("OnFailure") => RestartPolicy::OnFailure,
@@ -25,7 +25,7 @@ impl RestartPolicy {
         }
     }
 
-    /// Whether a container that ended with `exit_code` starts again.
+    /// Whether a container that exited with `exit_code` starts again.
     pub fn restarts(self, exit_code: i32) -> bool {
         match self {
             RestartPolicy::Always => true,
@@ -34,29 +34,29 @@ impl RestartPolicy {
         }
     }
 
-    /// The policy that counts for a container: its own, else the pod's. An init container without its own follows the
-    /// pod's, where `Always` means `OnFailure`; a sidecar has its own `Always`.
+    /// The policy of a container: its own, else the pod's. For an init container without its own policy, the pod's
+    /// `Always` means `OnFailure`. A sidecar has its own policy `Always`.
     pub fn effective(spec: &PodSpec, container: &Container) -> Self {
         RestartPolicy::parse(container.restart_policy.as_deref().or(spec.restart_policy.as_deref()))
     }
 }
 
-/// What the rules of a container (`restartPolicyRules`, KEP-5307) and its policy say about an exit.
+/// The result of a container's exit, by its `restartPolicyRules` (KEP-5307) and its policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnExit {
-    /// Leave it.
+    /// The container stays exited.
     Stay,
-    /// Start this container again.
+    /// The container starts again.
     Restart,
-    /// Start every container of the pod again (KEP-5532).
+    /// Every container of the pod starts again (KEP-5532).
     RestartAllContainers,
 }
 
 const RESTART_ALL: &str = "RestartAllContainers";
 
-/// What an exit of a regular or init container leads to: the first rule that matches, else the policy.
+/// Decides the result of an exit of a regular or init container: the first rule that matches decides, else the policy.
 ///
-/// An init container that succeeded never restarts under the pod's policy.
+/// An init container that succeeded does not restart under the pod's policy.
 pub fn on_exit(spec: &PodSpec, container: &Container, exit_code: i32, init: bool) -> OnExit {
     let rules = container.restart_policy_rules.as_deref().unwrap_or_default();
     if let Some(rule) = rules.iter().find(|rule| matches(rule, exit_code)) {
@@ -72,7 +72,7 @@ pub fn on_exit(spec: &PodSpec, container: &Container, exit_code: i32, init: bool
     if policy.restarts(exit_code) { OnExit::Restart } else { OnExit::Stay }
 }
 
-/// Whether some exit of a regular or init container restarts all of its pod.
+/// Whether an exit rule of a regular or init container can restart all containers of the pod.
 pub fn may_restart_all(spec: &PodSpec) -> bool {
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     containers
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    // S66: the container's own policy wins over the pod's.
+    // POD-S66: the container's own policy wins over the pod's.
     #[test]
     fn a_container_policy_wins_over_the_pods() {
         let always = Container { restart_policy: Some("Always".into()), ..Container::default() };

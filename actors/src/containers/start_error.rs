@@ -1,4 +1,4 @@
-//! Why a container could not be started, kept until it can: the status of the pod shows it as a waiting reason.
+//! The last start error of each container. The pod's status shows it as a waiting reason until a start succeeds.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,34 +7,34 @@ use parking_lot::Mutex;
 use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::time::Time;
 
-/// Why the last try to start a container failed.
+/// Why the last start of a container failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartError {
-    /// The waiting reason, in upstream's spelling (`CrashLoopBackOff`, `ErrImagePull`).
+    /// The waiting reason, spelled as in the kubelet (`CrashLoopBackOff`, `ErrImagePull`).
     pub reason: &'static str,
-    /// What went wrong, for people.
+    /// The error message, for people.
     pub message: String,
-    /// Since when it goes wrong for this reason.
+    /// When starts began to fail for this reason.
     pub since: Time,
-    /// When a try makes sense again, if something waits out a backoff.
+    /// When the backoff ends, if the container waits one out.
     pub until: Option<Time>,
-    /// The run that was made and that the runtime would not start: it is not tried again.
+    /// The created run that the runtime refused to start. It is not started again.
     pub refused: Option<ContainerId>,
 }
 
-/// The start errors of every pod. One writer per pod: the hook that starts its containers.
+/// The start errors of all pods. Only the hook that starts a pod's containers writes the pod's errors.
 #[derive(Debug, Default)]
 pub struct StartErrors {
     pods: Mutex<HashMap<PodUid, BTreeMap<ContainerName, StartError>, foldhash::fast::RandomState>>,
 }
 
 impl StartErrors {
-    /// What keeps the containers of a pod from starting; empty if nothing does.
+    /// The start errors of a pod's containers; empty if there are none.
     pub fn of(&self, uid: &PodUid) -> BTreeMap<ContainerName, StartError> {
         self.pods.lock().get(uid).cloned().unwrap_or_default()
     }
 
-    /// A container could not be started.
+    /// Records a failed start.
     pub fn set(&self, uid: &PodUid, container: ContainerName, mut error: StartError) {
         let mut pods = self.pods.lock();
         let errors = pods.entry(uid.clone()).or_default();
@@ -47,13 +47,13 @@ impl StartErrors {
         errors.insert(container, error);
     }
 
-    /// Whether the runtime would not start a run of a container.
+    /// Whether the runtime refused to start a run of a container.
     pub fn refused(&self, uid: &PodUid, container: &ContainerName, run: &ContainerId) -> bool {
         let pods = self.pods.lock();
         pods.get(uid).and_then(|errors| errors.get(container)).is_some_and(|last| last.refused.as_ref() == Some(run))
     }
 
-    /// A container was started, or needs no start any more.
+    /// Clears the error of a container that was started or needs no start.
     pub fn clear(&self, uid: &PodUid, container: &ContainerName) {
         let mut pods = self.pods.lock();
         if let Some(errors) = pods.get_mut(uid) {
@@ -64,7 +64,7 @@ impl StartErrors {
         }
     }
 
-    /// Forgets the pods of which `keep` says no.
+    /// Removes the pods that `keep` rejects.
     pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
         self.pods.lock().retain(|uid, _| keep(uid));
     }

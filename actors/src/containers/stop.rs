@@ -1,4 +1,4 @@
-//! How long a container may take to stop, and for whom it waits first.
+//! Grace periods and the stop order of containers.
 
 #[cfg(test)]
 mod tests;
@@ -12,22 +12,22 @@ use crate::pod::{ContainerKind, PodObject, is_sidecar};
 use super::definition::Definition;
 use super::plan::KillReason;
 
-/// The shortest time between asking a container to stop and killing it (upstream `minimumGracePeriodInSeconds`, kubelet
-/// 1.36).
+/// The shortest grace period of a container (the kubelet's `minimumGracePeriodInSeconds`, 1.36).
 pub const SHORTEST_STOP: Duration = Duration::from_secs(2);
 
-/// The grace of one stop: pre-stop hook, waiting for others, and the container's own end together.
+/// The grace period of one stop. It covers the pre-stop hook, the wait for other containers and the container's own
+/// end.
 ///
-/// `over` replaces all else. Then the deletion grace of the pod counts; then, for a pod whose spec has a termination
-/// grace, the one of the probe that failed (which may be longer) or the spec's.
+/// `forced` replaces all other values. Otherwise the pod's deletion grace period counts. Otherwise, for a pod with a
+/// `terminationGracePeriodSeconds`, the grace period of the probe that failed counts (it may be longer), or the pod's.
 pub fn grace(
     pod: Option<&PodObject>,
     container: Option<&Definition<'_>>,
     reason: KillReason,
-    over: Option<Duration>,
+    forced: Option<Duration>,
 ) -> Duration {
-    if let Some(over) = over {
-        return over;
+    if let Some(forced) = forced {
+        return forced;
     }
     let Some(pod) = pod else { return SHORTEST_STOP };
     if let Some(seconds) = pod.deletion_grace() {
@@ -47,13 +47,14 @@ pub fn grace(
     from_seconds(failed.and_then(probe_grace).unwrap_or(spec))
 }
 
-/// Whose end a container waits for when its whole pod stops, by name: a sidecar for every regular container and for the
-/// sidecars after it, so that sidecars end last and in reverse order. Who is not among the stopping is not waited for.
+/// The names of the containers that must stop before the container `name` when the whole pod stops. A sidecar waits for
+/// every regular container and for the sidecars after it, so sidecars stop last and in reverse order. Containers that
+/// do not run are not waited for.
 pub fn waits_for<'a>(pod: &'a PodObject, name: &str) -> Vec<&'a str> {
-    let Some(place) = pod.init_containers().iter().position(|c| c.name == name && is_sidecar(c)) else {
+    let Some(index) = pod.init_containers().iter().position(|c| c.name == name && is_sidecar(c)) else {
         return Vec::new();
     };
-    let later = pod.init_containers()[place + 1..].iter().filter(|c| is_sidecar(c));
+    let later = pod.init_containers()[index + 1..].iter().filter(|c| is_sidecar(c));
     let regular = Definition::all(pod).filter(|c| c.kind == ContainerKind::Regular).map(|c| c.name);
     regular.chain(later.map(|c| c.name.as_str())).collect()
 }

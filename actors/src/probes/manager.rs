@@ -142,7 +142,7 @@ impl ProbeManager {
         }
     }
 
-    /// Removes every pod that `keep` does not want (rule K5).
+    /// Removes every pod that `keep` does not want (POD-K5).
     pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
         let all: Vec<_> = self.pods.iter().map(|entry| entry.key().clone()).collect();
         all.iter().filter(|uid| !keep(uid)).for_each(|uid| self.remove_pod(uid));

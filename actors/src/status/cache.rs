@@ -26,10 +26,10 @@ struct Entry {
     version: u64,
     /// The version that the API server has; 0 for none.
     written: u64,
-    /// When the first change happened that the API server does not have; `None` if it has all (W16).
+    /// When the first change happened that the API server does not have; `None` if it has all (POD-W16).
     changed_at: Option<Time>,
     finished: bool,
-    /// The pod was seen to become Running, which is told once (W15).
+    /// The pod was seen to become Running, which is told once (POD-W15).
     has_run: bool,
 }
 
@@ -159,7 +159,7 @@ impl StatusCache {
         })
     }
 
-    /// Notes that the pod's sandbox is ready, or is not, before any container of it was seen (W24).
+    /// Notes that the pod's sandbox is ready, or is not, before any container of it was seen (POD-W24).
     /// Nothing happens if the pod is unknown.
     pub fn set_sandbox_ready(&mut self, pod: &PodObject, ready: bool, now: Time) -> SetOutcome {
         self.edit(pod, now, |status| {

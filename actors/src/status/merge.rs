@@ -11,7 +11,7 @@ use crate::time::Time;
 /// - Conditions that the node owns replace those of the copy, all others stay; claim statuses and the nominated node
 ///   stay too.
 /// - `held_back` says that containers could still run or that claims are still held. A change to a terminal phase then
-///   waits: phase, reason and message of the copy stay, and a disruption is not told yet (I6).
+///   waits: phase, reason and message of the copy stay, and a disruption is not told yet (POD-I6).
 /// - A terminal phase is never Ready.
 pub fn merge_for_api(pod: &PodObject, api: &PodStatus, mut new: PodStatus, held_back: bool, now: Time) -> PodStatus {
     let was = Phase::parse(api.phase.as_deref());

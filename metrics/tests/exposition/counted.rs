@@ -81,7 +81,7 @@ fn each_field_reaches_its_own_series() {
         terminating: Duration::from_secs(9),
         terminated: Duration::from_millis(10_500),
     });
-    // W17: a state without a container is written as zero.
+    // POD-W17: a state without a container is written as zero.
     metrics.pleg.running_containers(RunningContainers { running: 1, exited: 2, created: 3, unknown: 4 });
     metrics.pleg.running_containers(RunningContainers { running: 5, exited: 6, created: 0, unknown: 7 });
     metrics.pod_worker.worked(OperationType::Kill, Duration::from_millis(250));

@@ -73,7 +73,7 @@ fn told(changes: &Changes) -> Vec<String> {
         .collect()
 }
 
-// S93
+// POD-S93
 #[test]
 fn changes_of_one_set_come_in_order() {
     let mut config = SourceConfig::new();
@@ -87,7 +87,7 @@ fn changes_of_one_set_come_in_order() {
     assert_eq!(told(&changes), ["REMOVE foo1", "ADD foo4", "UPDATE foo2", "DELETE foo3", "RECONCILE foo5"]);
 }
 
-// S93
+// POD-S93
 #[test]
 fn a_first_empty_set_is_told_once() {
     let mut config = SourceConfig::new();
@@ -97,7 +97,7 @@ fn a_first_empty_set_is_told_once() {
     assert!(told(&config.apply(vec![])).is_empty());
 }
 
-// S93: what counts as a change, and as which.
+// POD-S93: what counts as a change, and as which.
 #[test]
 fn only_a_meaningful_change_is_told() {
     let old = Draft::new(1);

@@ -36,7 +36,7 @@ async fn a_new_pod_gets_sandbox_and_containers_in_order() {
     assert!(!idle.acted && idle.error.is_none() && idle.sandbox_created.is_none());
 }
 
-// S67
+// POD-S67
 #[tokio::test(start_paused = true)]
 async fn a_crash_loop_is_restarted_at_the_end_of_each_backoff() {
     let world = World::new();
@@ -343,7 +343,7 @@ async fn a_hook_by_https_is_repeated_without_tls_and_without_credentials() {
     assert_eq!(world.metric("kubelet_lifecycle_handler_http_fallbacks_total"), 0);
 }
 
-// S98
+// POD-S98
 #[tokio::test(start_paused = true)]
 async fn cancellation_reaches_a_pull() {
     let world = World::new();

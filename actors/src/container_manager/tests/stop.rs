@@ -17,7 +17,7 @@ fn draining() -> Arc<PodObject> {
     pod("Always", Vec::new(), vec![with_pre_stop(named("a"), exec_hook())])
 }
 
-// S69
+// POD-S69
 #[tokio::test(start_paused = true)]
 async fn the_time_of_the_pre_stop_hook_is_taken_from_the_grace() {
     let table = [
@@ -63,7 +63,7 @@ fn sidecars() -> Arc<PodObject> {
     pod("Always", init, vec![named("main")])
 }
 
-// S70
+// POD-S70
 #[tokio::test(start_paused = true)]
 async fn sidecars_stop_last_and_in_reverse_order() {
     let world = World::new();
@@ -90,7 +90,7 @@ async fn a_sidecar_waits_no_longer_than_its_grace() {
     assert!(calls[1..4].iter().all(|call| call.starts_with("5: stop s") && call.ends_with(" 2")), "{calls:?}");
 }
 
-// W22
+// POD-W22
 #[tokio::test(start_paused = true)]
 async fn a_stop_that_fails_frees_the_sidecars_that_wait_for_it() {
     let world = World::new();
@@ -113,7 +113,7 @@ async fn what_is_gone_has_stopped() {
     world.kill(&sidecars(), None).await.unwrap();
 }
 
-// S99
+// POD-S99
 #[tokio::test(start_paused = true)]
 async fn a_shorter_grace_reaches_a_stop_in_progress() {
     let world = World::new();
@@ -133,7 +133,7 @@ async fn a_shorter_grace_reaches_a_stop_in_progress() {
     assert_eq!(world.reasons(), ["Killing"], "told once");
 }
 
-// S99
+// POD-S99
 #[tokio::test(start_paused = true)]
 async fn a_pre_stop_hook_under_way_goes_on_and_is_not_run_anew() {
     // (how long the hook takes) -> the stop after the grace fell to 5 s at second 4
@@ -154,7 +154,7 @@ async fn a_pre_stop_hook_under_way_goes_on_and_is_not_run_anew() {
     }
 }
 
-// I5
+// POD-I5
 #[tokio::test(start_paused = true)]
 async fn a_shorter_grace_never_puts_off_the_kill() {
     // (which container hangs, its script) -> the stop of the second call, which has 20 s from second 25 on instead of 30
@@ -218,7 +218,7 @@ async fn a_pod_without_spec_is_stopped_without_hooks_or_order() {
     assert!(world.reasons().is_empty());
 }
 
-// S68
+// POD-S68
 #[tokio::test(start_paused = true)]
 async fn a_liveness_kill_takes_the_probes_grace_and_starts_again() {
     let world = World::new();

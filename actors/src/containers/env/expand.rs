@@ -1,12 +1,12 @@
-//! `$(VAR)` in texts of a pod's spec (core/v1 `Container.command`, `EnvVar.value`).
+//! Expands `$(VAR)` in texts of a pod's spec (core/v1 `Container.command`, `EnvVar.value`).
 
 /// A text refers to a variable that is not set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("variable {0:?} is not set")]
-pub struct Missing(pub String);
+pub struct UnsetVariable(pub String);
 
-/// Replaces each `$(NAME)` by its value. `$$` stands for one `$`, so `$$(NAME)` is not replaced. What refers to nothing
-/// that is set, and any other `$`, stays as it is. Values are not expanded again.
+/// Replaces each `$(NAME)` by its value. `$$` stands for one `$`, so `$$(NAME)` is not replaced. A reference to an
+/// unset variable and any other `$` stay as they are. Values are not expanded again.
 pub fn expand<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut out = String::with_capacity(text.len());
     for piece in Pieces(text) {
@@ -18,16 +18,16 @@ pub fn expand<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String
     out
 }
 
-/// As [`expand`], for texts in which every reference must have a value.
+/// Like [`expand`], for texts in which every reference must have a value.
 ///
 /// # Errors
-/// [`Missing`] for the first that has none.
-pub fn expand_all<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Result<String, Missing> {
+/// [`UnsetVariable`] for the first reference without a value.
+pub fn expand_all<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Result<String, UnsetVariable> {
     let mut out = String::with_capacity(text.len());
     for piece in Pieces(text) {
         match piece {
             Piece::Text(text) => out.push_str(text),
-            Piece::Reference { name, .. } => out.push_str(value(name).ok_or_else(|| Missing(name.to_owned()))?),
+            Piece::Reference { name, .. } => out.push_str(value(name).ok_or_else(|| UnsetVariable(name.to_owned()))?),
         }
     }
     Ok(out)
@@ -38,7 +38,7 @@ enum Piece<'t> {
     Reference { name: &'t str, written: &'t str },
 }
 
-/// Cuts a text into references and what is between them.
+/// Splits a text into references and the text between them.
 struct Pieces<'t>(&'t str);
 
 impl<'t> Iterator for Pieces<'t> {
@@ -60,7 +60,7 @@ impl<'t> Iterator for Pieces<'t> {
         } else if rest.is_empty() {
             return None;
         } else {
-            // A lone `$`, or up to the next one.
+            // A lone `$`, or the text up to the next `$`.
             take(rest.bytes().skip(1).position(|byte| byte == b'$').map_or(rest.len(), |next| next + 1))
         };
         self.0 = piece.1;

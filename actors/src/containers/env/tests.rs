@@ -31,12 +31,12 @@ fn facts() -> FieldFacts {
     FieldFacts { pod_ips: vec!["10.0.0.7".parse().unwrap()], host_ips: vec![] }
 }
 
-fn try_main(container: Value) -> Result<Resolved, ConfigError> {
+fn try_main(container: Value) -> Result<ResolvedContainer, ConfigError> {
     let allocatable = Allocatable::from([("cpu".to_owned(), Quantity("4".into()))]);
     resolve(&pod(container), ContainerKind::Regular, "main", &volumes(), &facts(), &allocatable)
 }
 
-fn main(container: Value) -> Resolved {
+fn main(container: Value) -> ResolvedContainer {
     try_main(container).unwrap()
 }
 
@@ -45,7 +45,7 @@ fn error(container: Value) -> String {
 }
 
 #[test]
-fn references_are_replaced_and_everything_else_stays() {
+fn references_expand_and_other_text_stays() {
     let values = BTreeMap::from([("A", "1"), ("B", "$(A)"), ("C.d-e", "2"), ("EMPTY", "")]);
     let cases = [
         ("", ""),
@@ -72,17 +72,17 @@ fn references_are_replaced_and_everything_else_stays() {
         assert_eq!(expand(text, |name| values.get(name).copied()), expanded, "{text:?}");
     }
     assert_eq!(expand_all("a/$(A)", |name| values.get(name).copied()), Ok("a/1".into()));
-    assert_eq!(expand_all("a/$(NO)", |name| values.get(name).copied()), Err(Missing("NO".into())));
+    assert_eq!(expand_all("a/$(NO)", |name| values.get(name).copied()), Err(UnsetVariable("NO".into())));
 }
 
 proptest! {
     #[test]
-    fn a_text_with_doubled_dollars_comes_out_as_it_was(text in "[$()Aé ]{0,12}") {
+    fn doubled_dollars_expand_to_the_original_text(text in "[$()Aé ]{0,12}") {
         prop_assert_eq!(expand(&text.replace('$', "$$"), |_| Some("x")), text);
     }
 
     #[test]
-    fn without_a_value_only_doubled_dollars_change(text in "([$()A]|\\$\\(A\\)){0,8}") {
+    fn without_values_only_doubled_dollars_change(text in "([$()A]|\\$\\(A\\)){0,8}") {
         let expanded = expand(&text, |_| None);
         prop_assert!(expanded.len() <= text.len());
         if !text.contains("$$") {
@@ -91,13 +91,13 @@ proptest! {
     }
 
     #[test]
-    fn every_reference_is_replaced_once(parts in proptest::collection::vec("[a-z(]{0,4}", 1..5)) {
+    fn every_reference_expands_once(parts in proptest::collection::vec("[a-z(]{0,4}", 1..5)) {
         prop_assert_eq!(expand(&parts.join("$(A)"), |_| Some("$(A)$$")), parts.join("$(A)$$"));
     }
 }
 
 #[test]
-fn variables_refer_to_those_before_them_and_the_last_one_wins() {
+fn env_variables_refer_to_earlier_ones_and_the_last_value_wins() {
     let resolved = main(json!({
         "env": [
             {"name": "EARLY", "value": "$(LATE)"},
@@ -119,7 +119,7 @@ fn variables_refer_to_those_before_them_and_the_last_one_wins() {
 }
 
 #[test]
-fn fields_and_resources_become_variables() {
+fn field_and_resource_references_become_env_variables() {
     let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
     let resolved = main(json!({
         "resources": {"limits": {"memory": "64Mi"}, "requests": {"cpu": "250m"}},
@@ -140,7 +140,7 @@ fn fields_and_resources_become_variables() {
 }
 
 #[test]
-fn a_value_from_elsewhere_is_not_expanded() {
+fn a_value_from_a_reference_is_not_expanded() {
     let pod = json!({
         "metadata": {"name": "w", "namespace": "n", "uid": "u", "annotations": {"note": "$(A)$$"}},
         "spec": {"containers": [{"name": "main", "env": [
@@ -154,7 +154,7 @@ fn a_value_from_elsewhere_is_not_expanded() {
 }
 
 #[test]
-fn what_is_optional_and_needs_an_api_server_is_left_out() {
+fn optional_references_that_need_an_api_server_are_omitted() {
     let resolved = main(json!({
         "envFrom": [
             {"configMapRef": {"name": "settings", "optional": true}},
@@ -170,7 +170,7 @@ fn what_is_optional_and_needs_an_api_server_is_left_out() {
 }
 
 #[test]
-fn what_cannot_be_had_is_named_with_what_to_do() {
+fn unresolvable_settings_are_errors_with_a_remedy() {
     let from = |source: Value| json!({"env": [{"name": "X", "valueFrom": source}]});
     let remedy = "which needs an API server: set the value itself, or make the reference optional";
     let cases = [
@@ -185,7 +185,7 @@ fn what_cannot_be_had_is_named_with_what_to_do() {
         (json!({"envFrom": [{"secretRef": {"name": "keys"}}]}), format!("envFrom refers to secret \"keys\", {remedy}")),
         (
             from(json!({"fieldRef": {"fieldPath": "metadata.labels"}})),
-            "variable \"X\": fieldRef \"metadata.labels\" names no field that it can have".into(),
+            "variable \"X\": fieldRef \"metadata.labels\" names no supported field".into(),
         ),
         (
             from(json!({"resourceFieldRef": {"resource": "limits.pods"}})),
@@ -193,19 +193,19 @@ fn what_cannot_be_had_is_named_with_what_to_do() {
         ),
         (
             from(json!({"resourceFieldRef": {"resource": "limits.cpu", "containerName": "nobody"}})),
-            "variable \"X\": resourceFieldRef names container \"nobody\", which the pod has not".into(),
+            "variable \"X\": resourceFieldRef names container \"nobody\", which the pod does not have".into(),
         ),
     ];
     for (container, text) in cases {
         assert_eq!(error(container), text);
     }
-    assert!(error(from(json!({}))).contains("no source that is supported"));
+    assert!(error(from(json!({}))).contains("names no supported source"));
     let missing = resolve(&pod(json!({})), ContainerKind::Init, "main", &volumes(), &facts(), &Allocatable::new());
     assert_eq!(missing, Err(ConfigError::NoContainer("main".into())));
 }
 
 #[test]
-fn mounts_lead_into_the_pods_volumes() {
+fn mounts_resolve_to_the_pods_volumes() {
     let resolved = main(json!({
         "env": [{"name": "POD", "value": "web"}],
         "volumeMounts": [
@@ -233,7 +233,7 @@ fn mounts_lead_into_the_pods_volumes() {
 }
 
 #[test]
-fn a_mount_that_leads_elsewhere_is_refused() {
+fn a_mount_outside_its_volume_is_refused() {
     let cases = [
         (json!({"name": "none", "mountPath": "/x"}), "the pod has no such volume"),
         (json!({"name": "data", "mountPath": "/x", "subPath": "/etc"}), "must be relative"),

@@ -1,4 +1,4 @@
-//! How far initialization is, and what brings it on.
+//! Decides which init containers to stop and start.
 
 use crate::containers::definition::spec_hash;
 use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
@@ -9,58 +9,59 @@ use crate::probes::{ProbeResult, ProbeSnapshot};
 
 use super::{Kill, KillReason};
 
-/// Exit code that the rules of an out-of-memory kill see when the runtime reports none.
+/// The exit code that the restart rules get for an out-of-memory kill if the runtime reports exit code 0.
 const OOM_KILLED: i32 = 137;
 
-/// Where initialization stands.
+/// The progress of the pod's initialization.
 #[derive(Debug)]
-pub(super) enum Decision {
+pub(super) enum InitDecision {
     /// An init container failed and may not run again.
     Failed,
-    /// It goes on.
-    Pending(Actions),
-    /// It is over; sidecars may still need something.
-    Done(Actions),
+    /// Initialization is not complete.
+    Pending(InitChanges),
+    /// Initialization is complete. Sidecars may still need changes.
+    Done(InitChanges),
 }
 
-/// What the init containers need.
+/// The changes to the init containers.
 #[derive(Debug, Default)]
-pub(super) struct Actions {
+pub(super) struct InitChanges {
     pub(super) kill: Vec<Kill>,
-    /// Places in the spec, ascending.
+    /// Indexes into the spec's list, ascending.
     pub(super) start: Vec<usize>,
 }
 
-impl Actions {
-    fn replace(&mut self, run: &ContainerStatus, reason: KillReason, place: usize) {
+impl InitChanges {
+    fn replace(&mut self, run: &ContainerStatus, reason: KillReason, index: usize) {
         self.kill.push(Kill::of(run, reason));
-        self.start.push(place);
+        self.start.push(index);
     }
 }
 
-/// Walks the init containers from last to first, because the runs of earlier ones may have been removed since: the first
-/// one met that has a run tells how far initialization is (upstream `computeInitContainerActions`, kubelet 1.36).
+/// Walks the init containers from last to first, because the runs of earlier ones may have been removed. The first
+/// container with a run shows how far initialization got (the kubelet's `computeInitContainerActions`, 1.36).
 ///
-/// Unlike upstream, only runs in the pod's sandbox count. A new sandbox has the older runs removed, but a removal can
-/// fail, and what an init container did in a sandbox that is gone has to be done again.
+/// Unlike the kubelet, this considers only runs in the pod's current sandbox. A new sandbox has the older runs removed,
+/// but a removal can fail, and the work of an init container in an old sandbox must be repeated.
 pub(super) fn decide(
     pod: &PodObject,
     sandbox: &SandboxId,
     status: &PodRuntimeStatus,
     probes: &ProbeSnapshot,
-) -> Decision {
+) -> InitDecision {
     let containers = pod.init_containers();
     if containers.is_empty() {
-        return Decision::Done(Actions::default());
+        return InitDecision::Done(InitChanges::default());
     }
-    let mut walk = Walk { actions: Actions::default(), done: main_seen(pod, sandbox, status), ahead: false };
+    let mut walk =
+        InitWalk { changes: InitChanges::default(), done: is_initialized(pod, sandbox, status), ahead: false };
     walk.ahead = walk.done;
-    for (place, container) in containers.iter().enumerate().rev() {
+    for (index, container) in containers.iter().enumerate().rev() {
         let sidecar = is_sidecar(container);
         let Some(run) = status.newest_in(sandbox, &container.name) else {
-            // A sidecar whose run was removed is missed; a regular init container has done its work.
+            // A sidecar whose run was removed must start again; a regular init container has completed.
             if walk.ahead && sidecar {
-                walk.actions.start.push(place);
+                walk.changes.start.push(index);
             }
             continue;
         };
@@ -68,82 +69,82 @@ pub(super) fn decide(
             continue;
         }
         match run.state {
-            ContainerState::Created => walk.actions.start.push(place),
+            ContainerState::Created => walk.changes.start.push(index),
             ContainerState::Running if sidecar => {
                 let probe = probes.get(&run.id).copied().unwrap_or_default();
                 let started = match container.startup_probe.as_ref().map(|_| probe.startup) {
                     None | Some(Some(ProbeResult::Success)) => true,
                     Some(None | Some(ProbeResult::Unknown)) => false,
                     Some(Some(ProbeResult::Failure)) => {
-                        walk.actions.replace(run, KillReason::StartupFailed, place);
+                        walk.changes.replace(run, KillReason::StartupFailed, index);
                         false
                     }
                 };
                 if started {
-                    walk.passed(place, containers.len());
+                    walk.passed(index, containers.len());
                     if run.spec_hash != spec_hash(container) {
-                        walk.actions.replace(run, KillReason::HashChanged, place);
+                        walk.changes.replace(run, KillReason::HashChanged, index);
                     } else if container.liveness_probe.is_some() && probe.liveness == Some(ProbeResult::Failure) {
-                        walk.actions.replace(run, KillReason::LivenessFailed, place);
+                        walk.changes.replace(run, KillReason::LivenessFailed, index);
                     }
                 }
             }
             ContainerState::Running => {}
-            ContainerState::Exited if sidecar => walk.actions.start.push(place),
+            ContainerState::Exited if sidecar => walk.changes.start.push(index),
             ContainerState::Exited if has_failed(run) => {
                 let exit_code = if run.exit_code == 0 { OOM_KILLED } else { run.exit_code };
                 match on_exit(pod.spec(), container, exit_code, true) {
-                    OnExit::Stay => return Decision::Failed,
-                    OnExit::Restart | OnExit::RestartAllContainers => walk.actions.start.push(place),
+                    OnExit::Stay => return InitDecision::Failed,
+                    OnExit::Restart | OnExit::RestartAllContainers => walk.changes.start.push(index),
                 }
             }
-            ContainerState::Exited => walk.passed(place, containers.len()),
+            ContainerState::Exited => walk.passed(index, containers.len()),
             ContainerState::Unknown => {
-                // There is no exit code, so the rules have no say.
+                // Without an exit code the restart rules do not apply.
                 if !sidecar && RestartPolicy::effective(pod.spec(), container) == RestartPolicy::Never {
-                    return Decision::Failed;
+                    return InitDecision::Failed;
                 }
-                walk.actions.replace(run, KillReason::StateUnknown, place);
+                walk.changes.replace(run, KillReason::StateUnknown, index);
             }
         }
         walk.ahead = true;
     }
     if !walk.ahead {
-        walk.actions.start.push(0);
+        walk.changes.start.push(0);
     }
-    walk.actions.start.sort_unstable();
-    walk.actions.start.dedup();
-    if walk.done { Decision::Done(walk.actions) } else { Decision::Pending(walk.actions) }
+    walk.changes.start.sort_unstable();
+    walk.changes.start.dedup();
+    if walk.done { InitDecision::Done(walk.changes) } else { InitDecision::Pending(walk.changes) }
 }
 
-/// Whether an init container that ended did not do its work.
+/// Whether an init container that exited has failed.
 pub(super) fn has_failed(run: &ContainerStatus) -> bool {
     run.exit_code != 0 || run.reason == "OOMKilled"
 }
 
 #[derive(Debug)]
-struct Walk {
-    actions: Actions,
-    /// Initialization is over.
+struct InitWalk {
+    changes: InitChanges,
+    /// Initialization is complete.
     done: bool,
-    /// A container further on has been started already.
+    /// A later container was started already.
     ahead: bool,
 }
 
-impl Walk {
-    /// A container has done its part: on to the next, unless that was reached before.
-    fn passed(&mut self, place: usize, count: usize) {
-        if place + 1 == count {
+impl InitWalk {
+    /// Records that the init container at `index` has completed or started, which lets the next one start.
+    fn passed(&mut self, index: usize, count: usize) {
+        if index + 1 == count {
             self.done = true;
         } else if !self.ahead {
-            self.actions.start.push(place + 1);
+            self.changes.start.push(index + 1);
         }
     }
 }
 
-/// A regular container that was made proves that initialization was over. One that exited does not, as
-/// upstream has it: without a run of an init container beside it, initialization starts over.
-fn main_seen(pod: &PodObject, sandbox: &SandboxId, status: &PodRuntimeStatus) -> bool {
+/// Whether a created or running regular container proves that initialization was complete. An exited one does not (as
+/// in the kubelet): if the runs of the init containers are gone, initialization starts again.
+fn is_initialized(pod: &PodObject, sandbox: &SandboxId, status: &PodRuntimeStatus) -> bool {
     pod.containers().iter().any(|container| {
         status
             .newest_in(sandbox, &container.name)

@@ -1,4 +1,4 @@
-//! What the regular containers need once the pod is initialized.
+//! Decides which regular containers to stop and start in an initialized pod.
 
 use k8s_openapi::api::core::v1::Container;
 
@@ -10,19 +10,19 @@ use crate::probes::{ProbeResult, ProbeSnapshot};
 
 use super::{Kill, KillReason};
 
-/// What the regular containers need.
+/// The changes to the regular containers.
 #[derive(Debug, Default)]
-pub(super) struct Decision {
+pub(super) struct RegularDecision {
     pub(super) kill: Vec<Kill>,
-    /// Places in the spec, ascending.
+    /// Indexes into the spec's list, ascending.
     pub(super) start: Vec<usize>,
-    /// Whether one runs and is left alone.
+    /// Whether a container runs and keeps running.
     pub(super) keeps_any: bool,
 }
 
-pub(super) fn decide(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) -> Decision {
-    let mut decision = Decision::default();
-    for (place, container) in pod.containers().iter().enumerate() {
+pub(super) fn decide(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) -> RegularDecision {
+    let mut decision = RegularDecision::default();
+    for (index, container) in pod.containers().iter().enumerate() {
         match status.newest(&container.name) {
             Some(run) if run.state == ContainerState::Running => {
                 let Some(reason) = kill_reason(container, run, probes) else {
@@ -30,15 +30,15 @@ pub(super) fn decide(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeS
                     continue;
                 };
                 decision.kill.push(Kill::of(run, reason));
-                // A new definition must run whatever the policy says of exits.
+                // A container with a changed definition is replaced whatever its restart policy.
                 if reason == KillReason::HashChanged
                     || RestartPolicy::effective(pod.spec(), container) != RestartPolicy::Never
                 {
-                    decision.start.push(place);
+                    decision.start.push(index);
                 }
             }
             run if starts(pod, container, run) => {
-                decision.start.push(place);
+                decision.start.push(index);
                 if let Some(run) = run.filter(|run| run.state == ContainerState::Unknown) {
                     decision.kill.push(Kill::of(run, KillReason::StateUnknown));
                 }
@@ -62,7 +62,7 @@ fn kill_reason(container: &Container, run: &ContainerStatus, probes: &ProbeSnaps
     }
 }
 
-/// Whether a container that does not run is to be started (upstream `ShouldContainerBeRestarted`, kubelet 1.36).
+/// Whether a container that does not run is to be started (the kubelet's `ShouldContainerBeRestarted`, 1.36).
 fn starts(pod: &PodObject, container: &Container, run: Option<&ContainerStatus>) -> bool {
     if pod.is_deleting() {
         return false;

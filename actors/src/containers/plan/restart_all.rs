@@ -1,4 +1,4 @@
-//! The restart of every container of a pod that a container's exit rule asks for (KEP-5532).
+//! Restarts every container of a pod after an exit whose rule says so (KEP-5532).
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
 
 use super::{Kill, KillReason, Plan};
 
-/// A plan, if the newest run of some container ended in a way that restarts all.
+/// A plan that restarts all containers, if the newest run of some container ended with such an exit.
 ///
-/// This comes before any look at the sandbox: once the runs are gone, the next plan starts from nothing, in the sandbox
-/// there is or in a new one.
+/// This decision comes before the sandbox is inspected. When all runs are removed, the next plan starts the pod from
+/// the beginning, in the existing sandbox or in a new one.
 pub(super) fn decide(pod: &PodObject, status: &PodRuntimeStatus) -> Option<Plan> {
     let triggers = triggers(pod, status);
     if triggers.is_empty() || pod.is_deleting() {
         return None;
     }
-    // Ephemeral containers are started once and have no part in restarts.
+    // Ephemeral containers start once and are not restarted.
     let mut runs: Vec<(bool, ContainerKind, &ContainerStatus)> = status
         .containers
         .iter()
@@ -40,7 +40,7 @@ pub(super) fn decide(pod: &PodObject, status: &PodRuntimeStatus) -> Option<Plan>
         .filter(|(_, _, run)| matches!(run.state, ContainerState::Running | ContainerState::Unknown))
         .map(|(_, _, run)| Kill::of(run, KillReason::RestartAll))
         .collect();
-    // Of a trigger's runs the newest goes last of all: it alone shows that the restart is due.
+    // The newest run of a trigger is removed last, because it alone shows that the restart is due.
     let (newest, older): (Vec<_>, Vec<_>) = runs
         .iter()
         .partition(|(trigger, _, run)| *trigger && status.newest(run.name.as_str()).is_some_and(|n| n.id == run.id));

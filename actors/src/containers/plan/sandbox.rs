@@ -1,4 +1,4 @@
-//! Whether the pod needs a new sandbox, and what then.
+//! Decides whether the pod needs a new sandbox, and what starts in it.
 
 use k8s_openapi::api::core::v1::Container;
 
@@ -10,22 +10,22 @@ use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus, SandboxSta
 use super::init::has_failed;
 use super::{FirstStart, Plan};
 
-/// Exit code of a container that is killed together with its sandbox.
+/// The exit code of a container that is killed together with its sandbox.
 const KILLED: i32 = 137;
 
-/// Whether a pod's sandbox can be used.
+/// Whether a pod's sandbox is usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SandboxNeed {
-    /// It can.
+    /// The sandbox is usable.
     Keep(SandboxId),
-    /// There is none, or none that can.
+    /// There is no usable sandbox.
     New {
-        /// How many there were before.
+        /// The number of sandboxes that the pod had before.
         attempt: u32,
     },
 }
 
-/// Judges a pod's sandboxes (upstream `PodSandboxChanged`, kubelet 1.36).
+/// Decides whether a pod's sandbox is usable (the kubelet's `PodSandboxChanged`, 1.36).
 pub fn sandbox_need(pod: &PodObject, status: &PodRuntimeStatus) -> SandboxNeed {
     let Some(newest) = status.sandboxes.first() else {
         return SandboxNeed::New { attempt: 0 };
@@ -42,9 +42,9 @@ pub fn sandbox_need(pod: &PodObject, status: &PodRuntimeStatus) -> SandboxNeed {
     }
 }
 
-/// What to do when a new sandbox is needed: everything stops, and what may run again starts in a new one.
+/// Plans a new sandbox: everything stops, and the containers that may run again start in the new sandbox.
 ///
-/// Unlike upstream, a container's own policy and rules count here as they do in a good sandbox (W23).
+/// Unlike the kubelet, this applies a container's own policy and exit rules as in a usable sandbox (POD-W23).
 pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) -> Plan {
     let stop = Plan::StopPod { kills: Vec::new() };
     if pod_policy(pod) == RestartPolicy::Never && attempt > 0 && !status.containers.is_empty() && !outlives(pod, status)
@@ -58,7 +58,7 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
         .filter(|(_, container)| {
             ran(container, status).is_none_or(|run| may_run_again(pod, container, Some(run), false))
         })
-        .map(|(place, _)| place)
+        .map(|(index, _)| index)
         .collect();
     if start.is_empty() && has_run(pod, status) {
         return stop;
@@ -67,12 +67,12 @@ pub(super) fn replace(pod: &PodObject, status: &PodRuntimeStatus, attempt: u32) 
     Plan::NewSandbox { attempt, start }
 }
 
-/// Whether a pod that as a whole does not restart has a container whose own policy or rules say otherwise: one of the
-/// regular containers, or, as long as none of them ran, an init container that had not succeeded. A sidecar cannot keep
-/// a pod alive.
+/// Whether a container's own policy or rules keep a pod alive that otherwise does not restart. Only the regular
+/// containers count, or, if none of them ran, the init containers that did not succeed. A sidecar does not keep a pod
+/// alive.
 ///
-/// Where a rule restarts all, the runs of a container that shows none may have been removed to that end. Nothing tells
-/// it from a container that was never started, which then starts without the others.
+/// If a rule can restart all containers, a container without a run may have had its runs removed for such a restart. It
+/// cannot be told from a container that never started, so the pod counts as alive.
 fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     if may_restart_all(pod.spec())
         && !has_failed_init(pod, status)
@@ -90,7 +90,7 @@ fn outlives(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     })
 }
 
-/// Whether an init container ended in a way that ends the pod.
+/// Whether an init container failed in a way that ends the pod.
 fn has_failed_init(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     pod.init_containers().iter().filter(|c| !is_sidecar(c)).any(|c| {
         ran(c, status).is_some_and(|run| {
@@ -99,13 +99,13 @@ fn has_failed_init(pod: &PodObject, status: &PodRuntimeStatus) -> bool {
     })
 }
 
-/// The newest run of a container that was started.
+/// The container's newest run that was started.
 fn ran<'a>(container: &Container, status: &'a PodRuntimeStatus) -> Option<&'a ContainerStatus> {
     status.runs(&container.name).find(|run| run.state != ContainerState::Created)
 }
 
 fn may_run_again(pod: &PodObject, container: &Container, run: Option<&ContainerStatus>, init: bool) -> bool {
-    // What still runs is about to be killed with its sandbox, and so would be what was not started yet.
+    // A running container is killed with its sandbox. A created one would be.
     let exit_code = run.filter(|run| run.state == ContainerState::Exited).map_or(KILLED, |run| run.exit_code);
     on_exit(pod.spec(), container, exit_code, init) != OnExit::Stay
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::containers::fixtures::*;
 use crate::probes::ProbeResult;
 
-/// A plan in one line, so that tables stay readable: `kill a(LivenessFailed) start init 0 start 1 2`.
+/// Formats a plan in one line, for the tables: `kill a(LivenessFailed) start init 0 start 1 2`.
 fn told(plan: &Plan) -> String {
     let mut words = Vec::new();
     let kills = |words: &mut Vec<String>, kills: &[Kill]| {
@@ -53,7 +53,7 @@ fn decide(pod: &PodObject, status: &PodRuntimeStatus) -> String {
     told(&plan(pod, status, &ProbeSnapshot::new()))
 }
 
-// S58
+// POD-S58
 #[test]
 fn regular_containers_start_by_state_and_policy() {
     type Row<'a> = (&'a str, &'a [(&'a str, Is)], &'a str);
@@ -66,7 +66,7 @@ fn regular_containers_start_by_state_and_policy() {
         ("Never", &[("a", Exited(0)), ("b", Exited(111)), ("c", Running)], "idle"),
         ("Never", &[("a", Exited(0)), ("b", Exited(111)), ("c", Exited(0))], "stop"),
         ("OnFailure", &[("a", Exited(0)), ("b", Exited(0)), ("c", Exited(0))], "stop"),
-        // S62
+        // POD-S62
         ("Never", &[("a", Unknown), ("b", Running), ("c", Running)], "kill a(StateUnknown) start 0"),
         ("Never", &[("a", Created), ("b", Running), ("c", Running)], "start 0"),
         ("Always", &[("b", Running), ("c", Running)], "start 0"),
@@ -78,7 +78,7 @@ fn regular_containers_start_by_state_and_policy() {
 }
 
 #[test]
-fn of_two_runs_of_a_container_the_older_one_is_stopped() {
+fn of_two_running_runs_of_a_container_the_older_is_stopped() {
     let mut status = status(&[("a", Running), ("b", Running), ("c", Running)]);
     status.containers.push(ContainerStatus { id: "b-older".into(), ..status.containers[1].clone() });
     assert_eq!(decide(&three("Never"), &status), "kill b(Outlived)");
@@ -88,9 +88,9 @@ fn of_two_runs_of_a_container_the_older_one_is_stopped() {
     assert_eq!(decide(&three("Never"), &status), "start 1");
 }
 
-// S61
+// POD-S61
 #[test]
-fn a_running_container_that_must_go_is_replaced_alone() {
+fn a_running_container_is_replaced_without_the_others() {
     let all = [("a", Running), ("b", Running), ("c", Running)];
     let failed = Some(ProbeResult::Failure);
     let passed = Some(ProbeResult::Success);
@@ -107,7 +107,7 @@ fn a_running_container_that_must_go_is_replaced_alone() {
             (&status(&all), &startup, format!("kill b(StartupFailed){restart}")),
             (&status(&all), &unknown, "idle".to_owned()),
             (&changed, &ProbeSnapshot::new(), "kill b(HashChanged) start 1".to_owned()),
-            // A change of the definition outweighs a failed probe, which would not restart the container.
+            // A changed definition takes precedence over a failed probe, which would not restart the container.
             (&changed, &liveness, "kill b(HashChanged) start 1".to_owned()),
         ];
         for (status, probes, expected) in table {
@@ -117,13 +117,13 @@ fn a_running_container_that_must_go_is_replaced_alone() {
 }
 
 #[test]
-fn a_probe_kill_that_leaves_nothing_stops_the_pod_and_keeps_its_reason() {
+fn a_probe_kill_of_the_last_container_stops_the_pod_with_its_reason() {
     let pod = pod("Never", Vec::new(), vec![named("a")]);
     let probes = probes(&[("a", None, Some(ProbeResult::Failure))]);
     assert_eq!(told(&plan(&pod, &status(&[("a", Running)]), &probes)), "stop kill a(LivenessFailed)");
 }
 
-// S66
+// POD-S66
 #[test]
 fn a_containers_own_policy_and_rules_win_over_the_pods() {
     let own = |policy: &str| vec![with_policy("a", policy), with_policy("b", policy), named("c")];
@@ -139,7 +139,7 @@ fn a_containers_own_policy_and_rules_win_over_the_pods() {
 }
 
 #[test]
-fn a_liveness_kill_asks_the_containers_own_policy() {
+fn a_liveness_kill_restarts_by_the_containers_own_policy() {
     let probes = probes(&[("a", None, Some(ProbeResult::Failure))]);
     let runs = status(&[("a", Running), ("b", Running)]);
     for (own, expected) in [("Never", "kill a(LivenessFailed)"), ("OnFailure", "kill a(LivenessFailed) start 0")] {
@@ -149,7 +149,7 @@ fn a_liveness_kill_asks_the_containers_own_policy() {
 }
 
 #[test]
-fn a_pod_that_is_being_deleted_starts_nothing() {
+fn a_deleted_pod_starts_no_container() {
     let pod = pod_with("Always", Vec::new(), vec![named("a"), named("b")], |pod| {
         let time = crate::time::Time::from_secs(1).to_api();
         pod.metadata.deletion_timestamp = Some(time);
@@ -201,10 +201,10 @@ mod totality {
     const NAMES: [&str; 5] = ["s1", "i1", "s2", "a", "b"];
 
     proptest! {
-        /// Whatever is asked: places exist and ascend, what is kept running is not started again, only what does not
-        /// rest is killed, and nothing starts together with an init container that it has to wait for.
+        /// For all inputs: indexes exist and ascend, a container that keeps running is not started, only runs that are
+        /// not at rest are killed, and nothing starts together with an init container that it must wait for.
         #[test]
-        fn plans_are_sound(
+        fn plans_hold_their_invariants(
             policy in any_policy(),
             runs in proptest::array::uniform5(any_run()),
             results in proptest::array::uniform5((any_result(), any_result())),
@@ -226,7 +226,7 @@ mod totality {
                         let killed = changes.kill.iter().any(|kill| kill.name.as_str() == name);
                         prop_assert!(!is_running(name) || killed, "{name} would run twice");
                     }
-                    // A regular init container that starts comes last: nothing needs to be held back if it fails.
+                    // A regular init container that starts is the last one, so its failure holds nothing back.
                     let blocking = changes.init.iter().position(|place| *place == 1);
                     if let Some(at) = blocking {
                         prop_assert!(at + 1 == changes.init.len() && changes.regular.is_empty());

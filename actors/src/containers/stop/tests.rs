@@ -36,9 +36,9 @@ fn sidecar(name: &str) -> Container {
     Container { restart_policy: Some("Always".into()), ..named(name) }
 }
 
-// S68
+// POD-S68
 #[test]
-fn the_grace_comes_from_override_then_deletion_then_probe_then_spec() {
+fn grace_period_precedence_is_forced_deletion_probe_spec() {
     use KillReason::*;
     let probe = |seconds| Some(Probe { termination_grace_period_seconds: seconds, ..Probe::default() });
     //   (spec, deletion, override, reason, liveness grace, startup grace) -> grace
@@ -67,7 +67,7 @@ fn the_grace_comes_from_override_then_deletion_then_probe_then_spec() {
     assert_eq!(grace(None, None, PodStops, None), SHORTEST_STOP);
 }
 
-// S70
+// POD-S70
 #[test]
 fn sidecars_wait_for_regular_containers_and_for_later_sidecars() {
     let pod = pod(Some(30), None, vec![sidecar("one"), named("setup"), sidecar("two"), sidecar("three")]);

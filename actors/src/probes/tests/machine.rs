@@ -178,7 +178,7 @@ fn probes_keep_their_beat_and_do_not_catch_up() {
     assert_eq!(planned, [0, 10, 20, 55, 65].map(|seconds| Some(probe_at("a", seconds))));
 }
 
-// S61, S64: the failure stands until the container has another run.
+// POD-S61, POD-S64: the failure stands until the container has another run.
 #[test]
 fn a_failed_liveness_or_startup_probe_holds_until_another_run() {
     for kind in [ProbeKind::Liveness, ProbeKind::Startup] {

@@ -107,7 +107,7 @@ async fn startup_comes_first_and_readiness_right_after_it() {
     assert_eq!(world.events.lock()[0], "Unhealthy: Startup probe failed: the command ran for more than 1s");
 }
 
-// S61: a failed liveness probe is told once and holds until the container has another run.
+// POD-S61: a failed liveness probe is told once and holds until the container has another run.
 #[tokio::test(start_paused = true)]
 async fn a_failed_liveness_probe_is_told_once() {
     let world = World::new();
@@ -275,7 +275,7 @@ async fn a_terminating_pod_keeps_readiness_and_its_sidecars() {
     assert_eq!(of(&manager, "main").liveness, Some(ProbeResult::Success), "the last result stands");
 }
 
-// K5: pods that are not possibly-running have no probes.
+// POD-K5: pods that are not possibly-running have no probes.
 #[tokio::test(start_paused = true)]
 async fn a_removed_pod_is_neither_asked_nor_remembered() {
     let world = World::new();

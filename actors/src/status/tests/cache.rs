@@ -19,7 +19,7 @@ fn never() -> World {
     World::new(pod(json!({"spec": {"restartPolicy": "Never"}})))
 }
 
-// S80
+// POD-S80
 #[test]
 fn versions_grow_with_changes_only() {
     let world = never();
@@ -153,7 +153,7 @@ fn ends_that_the_api_server_knew_are_not_told_again() {
     assert_eq!(accepted(cache.set(&restarted, None, world.status(), false, at(1))).terminated, []);
 }
 
-// W15
+// POD-W15
 #[test]
 fn becoming_running_is_told_once() {
     let mut cache = StatusCache::default();
@@ -165,7 +165,7 @@ fn becoming_running_is_told_once() {
     assert!(!set(&world().runs([running("a", 1)])));
 }
 
-// W16
+// POD-W16
 #[test]
 fn the_age_of_a_change_ends_with_its_write() {
     let world = never();
@@ -185,7 +185,7 @@ fn the_age_of_a_change_ends_with_its_write() {
     assert_eq!(cache.written(&PodUid::new("other"), 1, at(1)), None);
 }
 
-// W24
+// POD-W24
 #[test]
 fn a_probe_result_moves_both_conditions_in_one_step() {
     let probe = json!({"exec": {"command": ["x"]}});

@@ -8,7 +8,7 @@ fn one() -> World {
     World::new(pod(json!({})))
 }
 
-// S77
+// POD-S77
 #[test]
 fn a_container_that_vanished_counts_as_killed() {
     let before = one().runs([running("a", 0)]).status();

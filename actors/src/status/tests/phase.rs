@@ -7,7 +7,7 @@ fn two(policy: &str) -> World {
     World::new(pod_with(policy, json!([]), json!([{"name": "a"}, {"name": "b"}])))
 }
 
-// S74
+// POD-S74
 #[test]
 fn the_phase_follows_the_regular_containers() {
     let created = run("b", 0, ContainerState::Created);
@@ -66,7 +66,7 @@ fn init_containers_decide_first() {
     }
 }
 
-// S75
+// POD-S75
 #[test]
 fn sidecars_keep_a_pod_running_but_never_fail_it() {
     let sidecar = json!([{"name": "s", "restartPolicy": "Always",
@@ -88,7 +88,7 @@ fn static_pods_do_not_end_by_the_terminal_flag() {
     assert_eq!(phase_of(&World::new(pod).runs([exited("a", 0, 1)]).terminal().status()), "Running");
 }
 
-// S87: what the end of a pod that is being deleted says.
+// POD-S87: what the end of a pod that is being deleted says.
 #[test]
 fn the_exit_code_decides_how_a_stopped_pod_ended() {
     for (code, phase) in [(0, "Succeeded"), (137, "Failed")] {

@@ -18,7 +18,7 @@ fn ended(phase: &str, reason: Option<&str>, message: Option<&str>) -> PodStatus 
     }
 }
 
-// S76
+// POD-S76
 #[test]
 fn a_terminal_phase_stays_with_its_reason() {
     let kept = one().runs([running("a", 0)]).after(ended("Succeeded", Some("Why"), Some("because"))).status();
@@ -52,7 +52,7 @@ fn a_running_pod_may_fall_back_to_pending() {
     assert_eq!(phase_of(&two.runs([running("i", 0)]).after(before).status()), "Pending");
 }
 
-// S59
+// POD-S59
 #[test]
 fn a_pod_that_may_not_have_another_sandbox_fails_with_what_never_ran() {
     let lost = |policy: &str, runs: &[ContainerStatus]| {
@@ -222,7 +222,7 @@ fn a_sandbox_is_ready_to_start_when_it_is_the_only_ready_one_with_an_address() {
     assert_eq!(value(&pod_network), "True");
 }
 
-// S90
+// POD-S90
 #[test]
 fn pod_addresses_survive_the_sandbox() {
     let world = |ips: &[&str], state| {

@@ -8,7 +8,7 @@ fn status(json: Value) -> PodStatus {
     serde_json::from_value(json).unwrap()
 }
 
-// S78
+// POD-S78
 #[test]
 fn a_terminal_phase_waits_until_nothing_can_run() {
     let pod = pod(json!({}));
@@ -31,7 +31,7 @@ fn a_terminal_phase_waits_until_nothing_can_run() {
     assert_eq!(condition(&sent, "DisruptionTarget"), "True TerminationByKubelet");
 }
 
-// S79
+// POD-S79
 #[test]
 fn conditions_belong_to_their_owners() {
     let pod = pod(json!({}));
@@ -109,7 +109,7 @@ fn ended(policy: &str, inits: &[&str], regulars: &[&str]) -> (String, String) {
     (letters("i", inits.len()), letters("c", regulars.len()))
 }
 
-// S84, S85
+// POD-S84, POD-S85
 #[test]
 fn containers_that_may_have_run_count_as_killed() {
     for (inits, regulars, init_ends, regular_ends) in [
@@ -126,7 +126,7 @@ fn containers_that_may_have_run_count_as_killed() {
     assert_eq!(ended("", &[RUNS], &[WAITS]), ("1".into(), "w".into()));
 }
 
-// S85
+// POD-S85
 #[test]
 fn only_static_pods_may_end_without_a_terminal_phase() {
     for (phase, of_pod, of_static) in [
@@ -145,7 +145,7 @@ fn only_static_pods_may_end_without_a_terminal_phase() {
     }
 }
 
-// S87: a pod that is deleted while its image cannot be had.
+// POD-S87: a pod that is deleted while its image cannot be had.
 #[test]
 fn a_pod_that_never_started_fails() {
     let deleting = World::new(pod(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})))

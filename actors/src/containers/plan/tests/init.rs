@@ -5,7 +5,7 @@ fn three_init(policy: &str) -> std::sync::Arc<PodObject> {
     pod(policy, vec![named("i"), named("j"), named("k")], vec![named("a"), named("b")])
 }
 
-// S63
+// POD-S63
 #[test]
 fn init_containers_run_one_after_another() {
     type Row<'a> = (&'a str, &'a [(&'a str, Is)], &'a str);
@@ -20,7 +20,7 @@ fn init_containers_run_one_after_another() {
         ("Always", &[("i", Exited(0)), ("j", Exited(0)), ("k", Exited(1))], "init 2"),
         ("OnFailure", &[("i", Exited(0)), ("j", Exited(0)), ("k", Exited(1))], "init 2"),
         ("Never", &[("i", Exited(0)), ("j", Exited(0)), ("k", Exited(1))], "stop"),
-        // Runs of the first ones may be gone.
+        // The runs of the first containers may be removed.
         ("Never", &[("k", Running)], "idle"),
         ("Never", &[("k", Exited(0))], "start 0 1"),
         ("Always", done, "start 0 1"),
@@ -28,7 +28,7 @@ fn init_containers_run_one_after_another() {
         ("Always", &[("i", Unknown)], "kill i(StateUnknown) init 0"),
         ("OnFailure", &[("j", Unknown)], "kill j(StateUnknown) init 1"),
         ("Never", &[("i", Unknown)], "stop"),
-        // A regular container that runs ends all questions; one that exited does not.
+        // A running regular container proves that initialization is complete; an exited one does not.
         ("Never", &[("i", Exited(1)), ("a", Running)], "start 1"),
         ("Always", &[("a", Exited(1))], "init 0"),
     ];
@@ -37,9 +37,9 @@ fn init_containers_run_one_after_another() {
     }
 }
 
-// A removal that failed when the sandbox was replaced leaves such runs.
+// A failed removal at the replacement of the sandbox leaves such runs.
 #[test]
-fn what_was_done_in_an_older_sandbox_is_done_again() {
+fn init_containers_of_an_older_sandbox_run_again() {
     let in_old = |runs: &[(&str, Is)], old: &[&str]| {
         let mut status = status(runs);
         status.sandboxes = vec![sandbox(1, SandboxState::Ready), sandbox(0, SandboxState::NotReady)];
@@ -66,7 +66,7 @@ fn an_out_of_memory_kill_is_a_failure_whatever_its_exit_code() {
 }
 
 #[test]
-fn an_init_containers_own_policy_and_rules_count() {
+fn an_init_containers_own_policy_and_rules_apply() {
     let pod =
         pod("Never", vec![with_policy("i", "OnFailure"), with_rule(named("j"), &[42], "Restart")], vec![named("a")]);
     assert_eq!(decide(&pod, &status(&[("i", Exited(1))])), "init 0");
@@ -77,7 +77,7 @@ fn an_init_containers_own_policy_and_rules_count() {
     assert_eq!(decide(&pod, &status(&[("i", Unknown)])), "kill i(StateUnknown) init 0");
 }
 
-// S64, S65
+// POD-S64, POD-S65
 #[test]
 fn sidecars_start_in_order_and_are_kept_running() {
     let yes = Some(ProbeResult::Success);
@@ -97,7 +97,7 @@ fn sidecars_start_in_order_and_are_kept_running() {
         (three, &[("s3", open, None)], "idle"),
         (three, &[("s3", yes, None)], "start 0"),
         (three, &[("s3", yes, no)], "kill s3(LivenessFailed) init 2 start 0"),
-        // A failed liveness probe does not hold the next one back.
+        // A failed liveness probe does not hold the next container back.
         (&[("s1", Running), ("s2", Running)], &[("s2", yes, no)], "kill s2(LivenessFailed) init 1 2"),
         (
             &[("s1", Running), ("s2", Running)],
@@ -132,19 +132,19 @@ fn a_sidecar_without_probes_counts_as_started_when_it_runs() {
 }
 
 #[test]
-fn a_sidecar_that_runs_makes_room_at_once() {
+fn a_started_sidecar_lets_the_next_container_start_at_once() {
     let pod = pod("Always", vec![sidecar("s")], vec![named("a")]);
     let yes = probes(&[("s", Some(ProbeResult::Success), None)]);
-    let goes_on = |before: &[(&str, Is)], after: &[(&str, Is)]| {
+    let starts_more_than = |before: &[(&str, Is)], after: &[(&str, Is)]| {
         let before = plan(&pod, &status(before), &yes);
-        plan(&pod, &status(after), &yes).goes_on(&before)
+        plan(&pod, &status(after), &yes).starts_more_than(&before)
     };
-    assert!(goes_on(&[], &[("s", Running)]));
-    // The regular container had ended, and the sidecar then too.
-    assert!(goes_on(&[("s", Exited(1)), ("a", Exited(0))], &[("s", Running), ("a", Exited(0))]));
-    // What was just started and ended again has to wait.
-    assert!(!goes_on(&[("s", Running), ("a", Exited(0))], &[("s", Running), ("a", Exited(0))]));
-    assert!(!goes_on(&[("s", Exited(0)), ("a", Running)], &[("s", Running), ("a", Running)]));
+    assert!(starts_more_than(&[], &[("s", Running)]));
+    // The regular container had exited, and then the sidecar.
+    assert!(starts_more_than(&[("s", Exited(1)), ("a", Exited(0))], &[("s", Running), ("a", Exited(0))]));
+    // A container that was just started and exited must wait.
+    assert!(!starts_more_than(&[("s", Running), ("a", Exited(0))], &[("s", Running), ("a", Exited(0))]));
+    assert!(!starts_more_than(&[("s", Exited(0)), ("a", Running)], &[("s", Running), ("a", Running)]));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_sidecar_whose_definition_changed_is_replaced() {
     assert_eq!(decide(&pod, &runs), "kill s(HashChanged) init 0");
 }
 
-// S65
+// POD-S65
 #[test]
 fn sidecars_do_not_outlive_the_regular_containers() {
     let pod = pod("Never", vec![with_policy("s", "Always")], vec![named("a")]);

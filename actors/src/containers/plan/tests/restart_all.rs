@@ -11,18 +11,18 @@ const RUNS: [(&str, Is); 6] =
     [("e", Running), ("c", Unknown), ("b", Exited(42)), ("a", Running), ("s", Running), ("i", Exited(0))];
 
 #[test]
-fn an_exit_that_a_rule_names_restarts_all_and_goes_last() {
+fn an_exit_rule_restarts_all_and_its_trigger_is_removed_last() {
     for policy in ["Always", "Never"] {
         let expected = "restart all kill c(RestartAll) kill a(RestartAll) kill s(RestartAll) \
                         remove c remove a remove s remove i remove b";
         assert_eq!(decide(&make(policy), &status(&RUNS)), expected);
-        // The sandbox does not matter: what comes after starts from nothing.
+        // The state of the sandbox does not matter: the next plan starts from the beginning.
         assert_eq!(decide(&make(policy), &lost(&RUNS)), expected);
     }
 }
 
 #[test]
-fn older_runs_of_the_trigger_go_before_its_newest() {
+fn older_runs_of_the_trigger_are_removed_before_its_newest() {
     let mut runs = status(&[("b", Exited(42)), ("a", Exited(1))]);
     let mut old = run("b", Exited(42));
     old.id = "b-old".into();
@@ -31,7 +31,7 @@ fn older_runs_of_the_trigger_go_before_its_newest() {
 }
 
 #[test]
-fn only_the_newest_run_of_a_live_pod_triggers() {
+fn only_the_newest_run_of_an_undeleted_pod_triggers_restart_all() {
     let mut runs = status(&[("b", Running), ("a", Running), ("c", Running), ("s", Running), ("e", Exited(0))]);
     let mut old = run("b", Exited(42));
     old.id = "b-old".into();
@@ -45,13 +45,13 @@ fn only_the_newest_run_of_a_live_pod_triggers() {
 }
 
 #[test]
-fn once_all_runs_are_gone_the_pod_starts_anew() {
+fn once_all_runs_are_removed_the_pod_starts_again() {
     let none = PodRuntimeStatus { containers: vec![run("e", Exited(0))], ..status(&[]) };
     assert_eq!(decide(&make("Never"), &none), "init 0");
-    // At once, be there a sandbox left for it or not.
+    // The next plan starts at once, with or without a sandbox.
     let ended = status(&[("b", Exited(42))]);
     let before = plan(&make("Never"), &ended, &ProbeSnapshot::new());
     for after in [none, lost(&[])] {
-        assert!(plan(&make("Never"), &after, &ProbeSnapshot::new()).goes_on(&before), "{after:?}");
+        assert!(plan(&make("Never"), &after, &ProbeSnapshot::new()).starts_more_than(&before), "{after:?}");
     }
 }

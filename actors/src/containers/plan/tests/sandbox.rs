@@ -1,7 +1,7 @@
 use super::*;
 use crate::ports::SandboxState;
 
-// S58
+// POD-S58
 #[test]
 fn a_new_pod_gets_its_first_sandbox_and_all_its_containers() {
     for policy in ["Always", "OnFailure", "Never"] {
@@ -11,7 +11,7 @@ fn a_new_pod_gets_its_first_sandbox_and_all_its_containers() {
     assert_eq!(decide(&pod, &PodRuntimeStatus::default()), "sandbox 0 init 0");
 }
 
-// S59
+// POD-S59
 #[test]
 fn a_lost_sandbox_is_replaced_as_the_policy_allows() {
     type Row<'a> = (&'a str, &'a [(&'a str, Is)], &'a str);
@@ -36,9 +36,9 @@ fn a_lost_sandbox_is_replaced_as_the_policy_allows() {
     }
 }
 
-// S59, S63: init containers run again in a new sandbox, unless the pod is done with.
+// POD-S59, POD-S63: init containers run again in a new sandbox, unless the pod has ended.
 #[test]
-fn a_new_sandbox_initializes_again() {
+fn a_new_sandbox_runs_init_containers_again() {
     let make = |policy: &str| pod(policy, vec![named("i"), named("j")], vec![named("a"), named("b")]);
     type Row<'a> = (&'a str, &'a [(&'a str, Is)], &'a str);
     let table: [Row<'_>; 6] = [
@@ -54,7 +54,7 @@ fn a_new_sandbox_initializes_again() {
     }
 }
 
-// S60
+// POD-S60
 #[test]
 fn a_sandbox_must_be_the_only_ready_one_and_fit_the_network() {
     let runs = [("a", Running), ("b", Running), ("c", Running)];
@@ -85,9 +85,9 @@ fn a_sandbox_must_be_the_only_ready_one_and_fit_the_network() {
     assert_eq!(decide(&plain, &old_ended), "idle");
 }
 
-// W23
+// POD-W23
 #[test]
-fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
+fn a_lost_sandbox_follows_the_containers_own_policies() {
     let regular = |own: &str| vec![with_policy("a", own), named("b")];
     let ruled = vec![with_rule(named("a"), &[42], "Restart"), named("b")];
     let all = vec![with_rule(named("a"), &[42], "RestartAllContainers"), named("b")];
@@ -101,11 +101,11 @@ fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
         ("Never", ruled.clone(), &[("a", Exited(1)), ("b", Exited(0))], "stop"),
         ("Always", regular("Never"), running, "sandbox 1 start 1"),
         ("Always", regular("Never"), &[("b", Running)], "sandbox 1 start 0 1"),
-        // What never ran is not "run again".
+        // A container that never ran does not "run again".
         ("Never", regular("Always"), &[("a", Running)], "sandbox 1 start 0 1"),
         // Its runs were removed so that it starts again.
         ("Never", regular("OnFailure"), &[("b", Exited(137))], "sandbox 1 start 0"),
-        // One that was made and did not come to run changes nothing.
+        // A created run that never started changes nothing.
         ("Never", ruled.clone(), &[("a", Created), ("a", Exited(42)), ("b", Exited(0))], "sandbox 1 start 0"),
         ("Never", ruled.clone(), &[("a", Created), ("a", Exited(1)), ("b", Exited(0))], "stop"),
         ("Never", all.clone(), &[("b", Exited(137))], "sandbox 1 start 0"),
@@ -117,9 +117,9 @@ fn a_lost_sandbox_honours_what_containers_say_of_themselves() {
     }
 }
 
-// W23, KEP-5532
+// POD-W23, KEP-5532
 #[test]
-fn a_sandbox_lost_while_all_starts_again_is_replaced() {
+fn a_sandbox_lost_during_restart_all_is_replaced() {
     let regular = || vec![with_rule(named("a"), &[42], "RestartAllContainers")];
     let initialized = pod("Never", vec![named("i")], regular());
     assert_eq!(decide(&initialized, &lost(&[("i", Exited(0))])), "sandbox 1 init 0");
@@ -129,18 +129,18 @@ fn a_sandbox_lost_while_all_starts_again_is_replaced() {
     assert_eq!(decide(&pod("Never", Vec::new(), regular()), &lost(&[("a", Created)])), "sandbox 1 start 0");
 }
 
-// W23
+// POD-W23
 #[test]
-fn an_init_container_that_did_its_work_does_not_revive_a_pod() {
+fn a_completed_init_container_does_not_restart_the_pod() {
     let ruled = with_rule(named("i"), &[0, 3], "Restart");
     let pod = pod("Never", vec![ruled, named("j")], vec![named("a")]);
     assert_eq!(decide(&pod, &lost(&[("i", Exited(0)), ("j", Running)])), "stop");
     assert_eq!(decide(&pod, &lost(&[("i", Exited(3))])), "sandbox 1 init 0");
 }
 
-// W23
+// POD-W23
 #[test]
-fn while_initializing_the_init_containers_have_the_say() {
+fn while_initializing_the_init_containers_policies_decide() {
     let init = || vec![with_policy("i", "OnFailure"), named("j"), sidecar("s")];
     let pod = pod("Never", init(), vec![named("a")]);
     type Row<'a> = (&'a [(&'a str, Is)], &'a str);
