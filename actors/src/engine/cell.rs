@@ -1,13 +1,15 @@
-//! The place where one record lives: its lock, and the bell that calls its actor.
+//! The cell of one pod: its record behind a lock, and the lock-free words beside it.
+//!
+//! Nothing awaits under a cell's lock. The holder of a cell's lock takes no other cell's lock and no lock of the map of cells.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use futures_util::task::ArcWake;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::scheduler::{RunQueue, WorkerId};
+use super::scheduler::RunQueue;
+use super::words::{HoldCount, PublishedWord, WakeWord, WorkerId, WorkerWord};
 use crate::ids::{FullName, PodUid};
 use crate::pod_worker::published::Published;
 use crate::pod_worker::state::Record;
@@ -15,236 +17,203 @@ use crate::ports::CallTokens;
 use crate::recorder::capture::EventCapture;
 use crate::time::Time;
 
-/// The actor has a turn coming: it stands in its thread's run queue, or is not started yet.
-const QUEUED: u8 = 1;
-/// Somebody rang and the actor has not looked yet: one ring serves a burst.
-const RUNG: u8 = 2;
-
-/// The lowest bits of a time give way to [`Published::stage`].
-const STAGE: u64 = 7;
-
-/// One pod's cell. Nothing awaits under its lock, and who holds it touches no other cell and not the map of cells.
+/// One pod's cell.
 #[derive(Debug)]
 pub(crate) struct Cell {
     slot: Mutex<Slot>,
-    signals: AtomicU8,
-    /// How many want the actor to take no work.
-    holds: AtomicU32,
-    front: Front,
+    signals: WakeWord,
+    holds: HoldCount,
+    hot: HotLine,
 }
 
-/// What changes seldom: on a cache line of its own, so that who asks does not wait for who works.
+/// What every query and wake-up reads and what seldom changes. It has a cache line of its own, so that a reader does not wait
+/// for the thread that changes the record.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Front {
+struct HotLine {
     uid: PodUid,
-    /// What the record shows, changed under the lock of the slot.
-    shown: AtomicU8,
-    /// When the record moved last, and in the bits of [`STAGE`] to what stage, so that the two are never taken from
-    /// different moves.
-    since: AtomicU64,
-    /// The [`WorkerId`] of the actor.
-    worker: AtomicU64,
+    /// Stored under the lock of the slot.
+    published: PublishedWord,
+    worker: WorkerWord,
     queues: Arc<[RunQueue]>,
 }
 
-/// What is in a cell.
+/// The content of a cell.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly every cell has a record, and a box would be one more thing to fetch"
+    reason = "nearly every cell has a record, and a box would cost one more memory access"
 )]
 pub(crate) enum Slot {
-    /// The cell was made for an update that has not arrived in it yet. Counts as unknown.
-    Unborn,
-    /// A record.
+    /// The update for which the cell was made has not been applied yet. The pod counts as unknown.
+    Empty,
+    /// The pod has a record.
     Live(Live),
-    /// The record was dropped; the cell is about to leave the map. Counts as unknown.
+    /// The record was dropped and the cell is about to leave the map. The pod counts as unknown.
     Forgotten,
 }
 
-/// A record with what the shell keeps beside it.
+/// A record with the data that the engine keeps beside it.
 #[derive(Debug)]
 pub(crate) struct Live {
     pub(crate) record: Record,
-    /// The recorder's part. Every step goes through it.
+    /// The recorder's data. Every step of the record goes through it.
     pub(crate) capture: EventCapture,
-    /// The full name a static pod queued for: the one it came with, should it be renamed later.
+    /// The full name that a static pod queued for. It stays the same if an update renames the pod.
     pub(crate) queued: Option<FullName>,
-    /// Which hook call runs, or ran last.
+    /// The number of the hook call that is in progress, or of the last one.
     call: u32,
-    cancel: Cancel,
+    cancellation: CallCancellation,
 }
 
-/// How the running hook call is told to end early.
+/// The cancellation of the hook call that is in progress.
 #[derive(Debug)]
-enum Cancel {
-    /// The call did not ask for its token yet.
-    Unasked,
-    /// It has this one.
-    Given(CancellationToken),
-    /// It was told, or it is over.
+enum CallCancellation {
+    /// The hook has not requested its token yet.
+    NotRequested,
+    /// The hook has this token.
+    Issued(CancellationToken),
+    /// The call was cancelled or has ended.
     Fired,
 }
 
 impl Live {
     pub(crate) fn new(record: Record, capture: EventCapture, queued: Option<FullName>) -> Self {
-        Live { record, capture, queued, call: 0, cancel: Cancel::Fired }
+        Live { record, capture, queued, call: 0, cancellation: CallCancellation::Fired }
     }
 
-    /// A hook call begins. Answers with its number.
+    /// Begins a hook call and returns its number.
     pub(super) fn begin_call(&mut self) -> u32 {
         self.call = self.call.wrapping_add(1);
-        self.cancel = Cancel::Unasked;
+        self.cancellation = CallCancellation::NotRequested;
         self.call
     }
 
-    /// The call is over or should end early. Answers with the token that tells it so, to be cancelled outside of the lock.
+    /// Ends or cancels the hook call. The caller cancels the returned token after it releases the cell's lock.
     pub(crate) fn end_call(&mut self) -> Option<CancellationToken> {
-        match std::mem::replace(&mut self.cancel, Cancel::Fired) {
-            Cancel::Given(token) => Some(token),
-            Cancel::Unasked | Cancel::Fired => None,
+        match std::mem::replace(&mut self.cancellation, CallCancellation::Fired) {
+            CallCancellation::Issued(token) => Some(token),
+            CallCancellation::NotRequested | CallCancellation::Fired => None,
         }
     }
 }
 
 impl Cell {
-    /// Nothing rings through before the actor is started: its first turn comes by itself.
+    /// An empty cell. Its worker cannot be woken before its first turn, which its scheduler gives it unasked.
     pub(crate) fn new(uid: PodUid, queues: Arc<[RunQueue]>) -> Self {
         Cell {
-            slot: Mutex::new(Slot::Unborn),
-            signals: AtomicU8::new(QUEUED | RUNG),
-            holds: AtomicU32::new(0),
-            front: Front {
-                uid,
-                shown: AtomicU8::new(Published::NONE.to_word()),
-                since: AtomicU64::new(0),
-                worker: AtomicU64::new(WorkerId::NONE.to_word()),
-                queues,
-            },
+            slot: Mutex::new(Slot::Empty),
+            signals: WakeWord::new(),
+            holds: HoldCount::new(),
+            hot: HotLine { uid, published: PublishedWord::new(), worker: WorkerWord::new(), queues },
         }
     }
 
     pub(crate) fn uid(&self) -> &PodUid {
-        &self.front.uid
+        &self.hot.uid
     }
 
-    /// What the record showed after the last move that is over.
-    pub(crate) fn shown(&self) -> Published {
-        Published::from_word(self.front.shown.load(Ordering::Acquire))
+    /// What the record published last.
+    pub(crate) fn published(&self) -> Published {
+        self.hot.published.load()
     }
 
-    /// The same, and when the pod came to where it stands, less up to 8 ns; `None` if it moves just now.
-    pub(crate) fn shown_since(&self) -> Option<(Published, Time)> {
-        let shown = self.shown();
-        let since = self.front.since.load(Ordering::Acquire);
-        let (nanos, stage) = (since & !STAGE, since & STAGE);
-        (stage == shown.stage()).then(|| (shown, Time::from_nanos(nanos)))
+    /// What the record published last and the time of its last transition, rounded down to 8 ns. `None` while a transition is
+    /// being published.
+    pub(crate) fn published_with_time(&self) -> Option<(Published, Time)> {
+        self.hot.published.load_with_time()
     }
 
-    /// Shows what the record became. To be called before the lock is given back, so that whoever asks after a move sees it.
-    pub(crate) fn show(&self, locked: &MutexGuard<'_, Slot>) {
-        self.show_as(locked, Published::of);
+    /// Publishes the record. The caller does this before it releases the lock, so that a query after an update sees the
+    /// update.
+    pub(crate) fn publish(&self, locked: &MutexGuard<'_, Slot>) {
+        self.publish_as(locked, Published::of);
     }
 
-    /// The same after a move in which the record kept its pod.
-    pub(crate) fn show_move(&self, locked: &MutexGuard<'_, Slot>) {
-        self.show_as(locked, |record| {
-            let shown = self.shown().and_then(record);
-            debug_assert_eq!(shown, Published::of(record), "a move gave the record another pod");
-            shown
+    /// Publishes a record that still has the pod that it had when it was published last.
+    pub(crate) fn publish_same_pod(&self, locked: &MutexGuard<'_, Slot>) {
+        self.publish_as(locked, |record| {
+            let published = self.published().and_then(record);
+            debug_assert_eq!(published, Published::of(record), "the record got another pod");
+            published
         });
     }
 
-    fn show_as(&self, locked: &MutexGuard<'_, Slot>, shown: impl FnOnce(&Record) -> Published) {
-        let (shown, since) = match &**locked {
-            Slot::Live(live) => (shown(&live.record), live.record.last_move()),
-            Slot::Unborn | Slot::Forgotten => (Published::NONE, Time::ZERO),
+    fn publish_as(&self, locked: &MutexGuard<'_, Slot>, publish: impl FnOnce(&Record) -> Published) {
+        let (published, since) = match &**locked {
+            Slot::Live(live) => (publish(&live.record), live.record.last_move()),
+            Slot::Empty | Slot::Forgotten => (Published::NONE, Time::ZERO),
         };
-        let before = self.shown();
-        if before == shown {
-            return;
+        let before = self.published();
+        if before != published {
+            self.hot.published.store(before, published, since);
         }
-        if before.stage() != shown.stage() {
-            self.front.since.store(since.as_nanos() & !STAGE | shown.stage(), Ordering::Release);
-        }
-        self.front.shown.store(shown.to_word(), Ordering::Release);
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock()
     }
 
-    /// Asks the record something; `None` if there is none.
-    pub(crate) fn ask<T>(&self, question: impl FnOnce(&Record) -> T) -> Option<T> {
+    /// Reads the record under the lock; `None` if there is no record.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Record) -> T) -> Option<T> {
+        self.read_live(|live| read(&live.record))
+    }
+
+    /// Reads the record and the data beside it under the lock; `None` if there is no record.
+    pub(crate) fn read_live<T>(&self, read: impl FnOnce(&Live) -> T) -> Option<T> {
         match &*self.lock() {
-            Slot::Live(live) => Some(question(&live.record)),
-            Slot::Unborn | Slot::Forgotten => None,
+            Slot::Live(live) => Some(read(live)),
+            Slot::Empty | Slot::Forgotten => None,
         }
     }
 
-    /// Whether there is a record of which something is true.
-    pub(crate) fn look(&self, question: impl FnOnce(&Live) -> bool) -> bool {
-        match &*self.lock() {
-            Slot::Live(live) => question(live),
-            Slot::Unborn | Slot::Forgotten => false,
+    /// Gives the worker a turn in which it inspects its record, unless an earlier wake-up already did.
+    pub(crate) fn wake(&self) {
+        if self.signals.wake() {
+            self.schedule();
         }
     }
 
-    /// Gives the actor a turn unless somebody rang already and it has not looked yet. While its hook runs, one ring makes
-    /// one needless turn and the rest of a burst none.
-    pub(crate) fn ring(&self) {
-        if self.signals.fetch_or(RUNG, Ordering::AcqRel) & RUNG == 0 {
-            self.enqueue();
-        }
+    fn schedule(&self) {
+        RunQueue::schedule(&self.hot.queues, self.hot.worker.load());
     }
 
-    /// Gives the actor a turn unless it has one coming.
-    fn enqueue(&self) {
-        if self.signals.fetch_or(QUEUED, Ordering::AcqRel) & QUEUED == 0 {
-            WorkerId::from_word(self.front.worker.load(Ordering::Acquire)).schedule(&self.front.queues);
-        }
+    /// See [`WakeWord::begin_turn`].
+    pub(super) fn begin_turn(&self, inspects: bool) {
+        self.signals.begin_turn(inspects);
     }
 
-    /// The actor's turn begins: whoever wants it from now on puts it into the queue again. With `looks` it is about to look
-    /// at its record too.
-    ///
-    /// Whoever rings after this swap puts the actor into the queue. Whoever rang before it is read by it, so that the look
-    /// which follows sees what it rang for. A plain store would not do: it orders nothing before the look.
-    pub(super) fn begin_turn(&self, looks: bool) {
-        let heard = if looks { QUEUED | RUNG } else { QUEUED };
-        self.signals.fetch_and(!heard, Ordering::AcqRel);
+    /// See [`WakeWord::begin_inspection`].
+    pub(super) fn begin_inspection(&self) {
+        self.signals.begin_inspection();
     }
 
-    /// The actor is about to look: a ring from now on gives it another turn.
-    pub(super) fn listen(&self) {
-        self.signals.fetch_and(!RUNG, Ordering::AcqRel);
-    }
-
-    /// The actor is that worker from now on. To be told before the first turn of it.
-    pub(super) fn runs_as(&self, worker: WorkerId) {
-        self.front.worker.store(worker.to_word(), Ordering::Release);
+    /// Sets the worker of the cell. The scheduler does this before it gives that worker its first turn.
+    pub(super) fn set_worker(&self, worker: WorkerId) {
+        self.hot.worker.store(worker);
     }
 
     pub(crate) fn hold(&self) {
-        self.holds.fetch_add(1, Ordering::AcqRel);
+        self.holds.hold();
     }
 
     pub(crate) fn release(&self) {
-        if self.holds.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.ring();
+        if self.holds.release() {
+            self.wake();
         }
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.holds.load(Ordering::Acquire) > 0
+        self.holds.is_held()
     }
 }
 
-/// What a hook wakes: the actor has its turn and polls it.
+/// The waker of a hook call. It gives the worker a turn, in which the worker polls the hook.
 impl ArcWake for Cell {
     fn wake_by_ref(cell: &Arc<Self>) {
-        cell.enqueue();
+        if cell.signals.enqueue() {
+            cell.schedule();
+        }
     }
 }
 
@@ -253,14 +222,14 @@ impl CallTokens for Cell {
         if let Slot::Live(live) = &mut *self.lock()
             && live.call == call
         {
-            match &live.cancel {
-                Cancel::Given(token) => return token.clone(),
-                Cancel::Unasked => {
+            match &live.cancellation {
+                CallCancellation::Issued(token) => return token.clone(),
+                CallCancellation::NotRequested => {
                     let token = CancellationToken::new();
-                    live.cancel = Cancel::Given(token.clone());
+                    live.cancellation = CallCancellation::Issued(token.clone());
                     return token;
                 }
-                Cancel::Fired => {}
+                CallCancellation::Fired => {}
             }
         }
         let fired = CancellationToken::new();
@@ -270,12 +239,12 @@ impl CallTokens for Cell {
 
     fn has_fired(&self, call: u32) -> bool {
         match &*self.lock() {
-            Slot::Live(live) if live.call == call => match &live.cancel {
-                Cancel::Unasked => false,
-                Cancel::Given(token) => token.is_cancelled(),
-                Cancel::Fired => true,
+            Slot::Live(live) if live.call == call => match &live.cancellation {
+                CallCancellation::NotRequested => false,
+                CallCancellation::Issued(token) => token.is_cancelled(),
+                CallCancellation::Fired => true,
             },
-            Slot::Live(_) | Slot::Unborn | Slot::Forgotten => true,
+            Slot::Live(_) | Slot::Empty | Slot::Forgotten => true,
         }
     }
 }

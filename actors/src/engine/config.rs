@@ -1,21 +1,22 @@
-//! Settings of an engine.
+//! The settings of an engine.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::pod_worker::step::ERROR_BACKOFF;
 
-/// Settings of an engine.
+/// The settings of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
-    /// How long after a success a pod is looked at again, before jitter of up to a half. Default: 60 s (upstream
+    /// The time after a successful sync until the pod is synced again, before jitter of up to one half. Default: 60 s (upstream
     /// `syncFrequency`).
     pub resync: Duration,
-    /// How long after an error a pod is tried again, before jitter of up to a half. Default: 10 s.
+    /// The time after a failed hook call until the hook is called again, before jitter of up to one half. Default: 10 s
+    /// (upstream `backOffPeriod`).
     pub error_backoff: Duration,
-    /// Where the workers run.
+    /// The threads that the pod workers run on.
     pub threads: Threads,
-    /// Seed of the jitter, for runs that can be repeated; random if absent.
+    /// The seed of the jitter, for runs that repeat; random if absent.
     pub seed: Option<u64>,
 }
 
@@ -30,18 +31,18 @@ impl Default for EngineConfig {
     }
 }
 
-/// Where the workers run.
+/// The threads that the pod workers run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// On threads of the engine's own.
+    /// That many threads, started and ended by the engine.
     Own(NonZeroUsize),
-    /// On the actix arbiter that starts the engine; it must be there. All is then on one thread, and follows its time if
-    /// that is paused.
+    /// The thread of the actix arbiter that starts the engine. All workers share that thread, and follow its tokio clock if that
+    /// clock is paused.
     Current,
 }
 
 impl Default for Threads {
-    /// As many as there are cores, less one for whoever sends updates, and at least one.
+    /// One thread less than there are cores, which leaves a core to the callers of the engine; at least one thread.
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Threads::Own(NonZeroUsize::new(cores.saturating_sub(1)).unwrap_or(NonZeroUsize::MIN))

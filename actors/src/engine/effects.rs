@@ -1,8 +1,11 @@
-//! What a step asks for is performed: under the cell's lock what must be seen together with the move, the rest after it.
+//! Applies the effects of a step: under the cell's lock what has to become visible together with the step, everything else
+//! after the lock is released.
 //!
-//! Locks are taken in this order: a shard of the cells, a cell, then one of a full name, a ring of the recorder or a run queue.
-//! Under any of them nothing of the host runs but its clock, the waker of an arbiter's task, and destructors in what an update
-//! replaced.
+//! Locks are taken in this order: a shard of the map of cells, a cell, then at most one of the queue of a full name, a ring of
+//! the recorder, and a run queue.
+//!
+//! No code of the host runs under these locks, with three exceptions: its clock, the waker of an arbiter's task, and the
+//! destructors of the objects that an update replaced.
 
 use std::sync::Arc;
 
@@ -10,105 +13,107 @@ use parking_lot::MutexGuard;
 use podwright_metrics::OperationType;
 use tokio_util::sync::CancellationToken;
 
-use super::Inner;
+use super::EngineInner;
 use crate::engine::cell::{Cell, Slot};
 use crate::ids::PodUid;
 use crate::pod_worker::step::{Effects, NameMove, Worked};
 use crate::pod_worker::{Notifier, UpdateKind};
 use crate::time::Time;
 
-/// What a step asked for and must not be done under a lock.
-pub(super) struct Rest {
+/// The effects of a step that must not be applied under a lock.
+#[must_use]
+pub(super) struct DeferredEffects {
     cell: Arc<Cell>,
-    ring: bool,
+    wake: bool,
     forget: bool,
     cancelled: Option<CancellationToken>,
-    /// Who has the full name now.
-    next: Option<PodUid>,
+    /// The pod whose turn it is for the full name that the step released.
+    next_for_name: Option<PodUid>,
     completed: Vec<Notifier>,
-    /// How many the pod has, if it was allowed to start.
-    containers: Option<usize>,
-    /// Dropped with the rest: what is in the record may be the host's.
-    forgotten: Option<Box<Slot>>,
+    /// The number of the pod's containers, if the pod was allowed to start.
+    started_containers: Option<usize>,
+    /// The dropped record. It may contain objects of the host, so its destructor runs without a lock.
+    _forgotten: Option<Box<Slot>>,
 }
 
-impl Inner {
-    /// Performs what a step asked for, all but the hook call and what is measured: under the lock what must be seen together
-    /// with the move, the rest after it.
-    pub(crate) fn settle(&self, cell: &Arc<Cell>, guard: MutexGuard<'_, Slot>, effects: Effects) {
-        if let Some(rest) = self.settle_locked(cell, guard, effects) {
-            self.finish(rest);
+impl EngineInner {
+    /// Applies the effects of a step, except the hook call and the measurements, which are the caller's. Releases the lock.
+    pub(crate) fn apply(&self, cell: &Arc<Cell>, guard: MutexGuard<'_, Slot>, effects: Effects) {
+        if let Some(deferred) = self.apply_locked(cell, guard, effects) {
+            self.apply_deferred(deferred);
         }
     }
 
-    /// The first half of [`settle`](Self::settle), which may be done under the lock of a shard. Answers with the second.
-    pub(super) fn settle_locked(
+    /// The first half of [`apply`](Self::apply), which may run under the lock of a shard. Releases the cell's lock. The second
+    /// half is [`apply_deferred`](Self::apply_deferred).
+    pub(super) fn apply_locked(
         &self,
         cell: &Arc<Cell>,
         mut guard: MutexGuard<'_, Slot>,
         effects: Effects,
-    ) -> Option<Rest> {
+    ) -> Option<DeferredEffects> {
         if effects.is_only_wake() {
             drop(guard);
             if effects.wake {
-                cell.ring();
+                cell.wake();
             }
             return None;
         }
         let Effects { wake, cancel, completed, name, started, end, forget, worked: _, call: _, known: _ } = effects;
-        let mut rest = Rest {
+        let mut deferred = DeferredEffects {
             cell: cell.clone(),
-            ring: wake || end,
+            wake: wake || end,
             forget,
             cancelled: None,
-            next: None,
+            next_for_name: None,
             completed,
-            containers: None,
-            forgotten: None,
+            started_containers: None,
+            _forgotten: None,
         };
         if let Slot::Live(live) = &mut *guard {
             if (forget || name == NameMove::Leave)
                 && let Some(queued) = live.queued.take()
             {
-                rest.next = self.names.leave(&queued, cell.uid());
+                deferred.next_for_name = self.names.leave(&queued, cell.uid());
             }
             if cancel {
-                rest.cancelled = live.end_call();
+                deferred.cancelled = live.end_call();
             }
             if started {
-                rest.containers = live.record.active_pod().map(|pod| pod.containers().len());
+                deferred.started_containers = live.record.active_pod().map(|pod| pod.containers().len());
             }
         }
         if forget {
-            rest.forgotten = Some(Box::new(std::mem::replace(&mut *guard, Slot::Forgotten)));
-            cell.show(&guard);
+            deferred._forgotten = Some(Box::new(std::mem::replace(&mut *guard, Slot::Forgotten)));
+            cell.publish(&guard);
         }
-        Some(rest)
+        Some(deferred)
     }
 
-    pub(super) fn finish(&self, rest: Rest) {
-        if rest.forget {
-            self.cells.remove(&rest.cell);
+    /// The second half of [`apply`](Self::apply). The caller holds no lock.
+    pub(super) fn apply_deferred(&self, deferred: DeferredEffects) {
+        if deferred.forget {
+            self.cells.remove(&deferred.cell);
         }
-        if let Some(token) = rest.cancelled {
+        if let Some(token) = deferred.cancelled {
             token.cancel();
         }
-        if rest.ring {
-            rest.cell.ring();
+        if deferred.wake {
+            deferred.cell.wake();
         }
-        if let Some(next) = rest.next.and_then(|uid| self.find(&uid)) {
-            next.ring();
+        if let Some(next) = deferred.next_for_name.and_then(|uid| self.find(&uid)) {
+            next.wake();
         }
-        for notifier in rest.completed {
+        for notifier in deferred.completed {
             notifier.complete();
         }
-        if let Some(containers) = rest.containers {
+        if let Some(containers) = deferred.started_containers {
             self.metrics.pod_worker.allowed_to_start(containers);
         }
     }
 
-    /// Counts a finished piece of work.
-    pub(crate) fn worked(&self, worked: Option<Worked>, now: Time) {
+    /// Measures a finished operation, from the start time of its update until `now`.
+    pub(crate) fn measure(&self, worked: Option<Worked>, now: Time) {
         if let Some(Worked { kind, start_time }) = worked {
             let kind = kind.map_or(OperationType::Terminated, operation);
             self.metrics.pod_worker.worked(kind, now.since(start_time));

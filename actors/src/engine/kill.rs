@@ -1,4 +1,4 @@
-//! Stopping a pod and waiting for it.
+//! Stopping a pod and waiting until it has stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use crate::time::Grace;
 /// The shortest time that [`Engine::kill_pod_now`] waits (upstream `minTimeout`).
 const SHORTEST_WAIT: Duration = Duration::from_secs(10);
 
-/// How to stop a pod with [`Engine::kill_pod_now`].
+/// How [`Engine::kill_pod_now`] stops a pod.
 #[derive(Clone, Default)]
 pub struct KillNow {
-    /// Stopped for want of resources.
+    /// Marks the pod as evicted.
     pub evict: bool,
-    /// Grace to use instead of the spec's; zero becomes one second.
+    /// The grace period in seconds, in place of the one of the pod's spec. Zero or less becomes one second.
     pub grace_seconds: Option<i64>,
     /// Edits the pod's status.
     pub status_fn: Option<StatusFn>,
 }
 
-/// The pod did not stop in time. Its termination goes on.
+/// The pod did not stop in time. Its termination continues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pod {pod} did not stop within {waited:?}")]
 pub struct KillPodError {
-    /// Which pod.
+    /// The pod.
     pub pod: FullName,
-    /// How long it was waited for.
+    /// How long the call waited.
     pub waited: Duration,
 }
 
 impl Engine {
-    /// Stops a pod and waits until none of its containers can run, for 10 s or one and a half times the grace, whichever
-    /// is longer. Needs a tokio runtime with time; blocks no thread.
+    /// Stops a pod and waits until none of its containers can run. Waits for 10 s or one and a half times the grace period,
+    /// whichever is longer. Needs a tokio runtime with time; blocks no thread.
     ///
-    /// Cancel safe: dropping it leaves the stop request in force.
+    /// Cancel safe: if the future is dropped, the request to stop the pod stays in force.
     ///
     /// # Errors
-    /// [`KillPodError`] when the time is over; the pod then has a warning event `ExceededGracePeriod`.
+    /// [`KillPodError`] if the pod did not stop in that time. The pod then has a warning event `ExceededGracePeriod`.
     pub async fn kill_pod_now(&self, pod: &Arc<PodObject>, how: KillNow) -> Result<(), KillPodError> {
         let (notifier, completed) = Notifier::new();
         let grace = how.grace_seconds.or(pod.spec_grace()).map_or(0, |s| u64::try_from(s).unwrap_or(0));
@@ -55,7 +55,8 @@ impl Engine {
         self.update_pod(Update::kill(pod.clone()).with_options(options));
         match tokio::time::timeout(waited, completed).await {
             Ok(true) => Ok(()),
-            // A record keeps its notifier as long as this call keeps the engine, so it is the time that is over.
+            // A record keeps its notifier until the pod has stopped or the engine is dropped, and this call holds the engine. So
+            // `Ok(false)` does not occur.
             Ok(false) | Err(_) => {
                 if let Some(events) = &self.inner().events {
                     let message = format!("containers did not stop within {} s", waited.as_secs());

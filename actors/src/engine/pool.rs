@@ -1,4 +1,4 @@
-//! The arbiters that pod workers run on, each with a run queue.
+//! The actix arbiters that the pod workers run on, each with a run queue and a scheduler.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -8,18 +8,18 @@ use std::thread;
 
 use actix::{Arbiter, ArbiterHandle, System};
 
-use super::Inner;
+use super::EngineInner;
 use super::config::Threads;
 use crate::engine::cell::Cell;
-use crate::engine::scheduler::{Receiver, RunQueue};
+use crate::engine::scheduler::{RunQueue, RunQueueReceiver};
 
-/// The engine's threads cannot be started.
+/// The engine's threads could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartEngineError {
-    /// The system refused a thread.
+    /// The operating system refused a thread.
     #[error("cannot start the engine's thread")]
     Thread(#[source] io::Error),
-    /// [`Threads::Current`] was asked for where no actix arbiter runs.
+    /// [`Threads::Current`] was requested on a thread without an actix arbiter.
     #[error("no actix arbiter runs on this thread: start the engine inside one, or use `Threads::Own`")]
     NoArbiter,
     /// The thread ended before it was ready.
@@ -32,7 +32,7 @@ pub(super) struct Pool {
     arbiters: Vec<ArbiterHandle>,
     /// One for each arbiter.
     queues: Arc<[RunQueue]>,
-    /// The system to stop with the engine; absent where the engine is a guest on somebody's arbiter.
+    /// The actix system that ends with the engine; absent if the engine runs on an arbiter of its host.
     system: Option<System>,
 }
 
@@ -41,30 +41,30 @@ impl Pool {
         match threads {
             Threads::Current => {
                 let arbiter = Arbiter::try_current().ok_or(StartEngineError::NoArbiter)?;
-                Ok(Pool::of(vec![arbiter], None))
+                Ok(Pool::new(vec![arbiter], None))
             }
-            Threads::Own(count) => Pool::start_own(count),
+            Threads::Own(count) => Pool::start_threads(count),
         }
     }
 
-    fn of(arbiters: Vec<ArbiterHandle>, system: Option<System>) -> Self {
+    fn new(arbiters: Vec<ArbiterHandle>, system: Option<System>) -> Self {
         let queues = arbiters.iter().map(|_| RunQueue::default()).collect();
         Pool { arbiters, queues, system }
     }
 
-    fn start_own(count: NonZeroUsize) -> Result<Self, StartEngineError> {
+    fn start_threads(count: NonZeroUsize) -> Result<Self, StartEngineError> {
         let (ready, started) = mpsc::channel();
         thread::Builder::new()
             .name("podwright".to_owned())
             .spawn(move || {
                 let runner = System::new();
                 let arbiters = runner.block_on(async {
-                    // The system's thread is the first arbiter, so that `count` is the number of threads.
+                    // The system's own thread is the first arbiter, so that the engine has exactly `count` threads.
                     let mut arbiters = vec![Arbiter::current()];
                     arbiters.extend((1..count.get()).map(|_| Arbiter::new().handle()));
                     arbiters
                 });
-                if ready.send(Pool::of(arbiters, Some(System::current()))).is_ok()
+                if ready.send(Pool::new(arbiters, Some(System::current()))).is_ok()
                     && let Err(error) = runner.run()
                 {
                     tracing::error!(%error, "engine thread failed");
@@ -75,12 +75,12 @@ impl Pool {
     }
 
     /// Starts a scheduler on each arbiter.
-    pub(super) fn begin(&self, engine: &Arc<Inner>) {
+    pub(super) fn start_schedulers(&self, engine: &Arc<EngineInner>) {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        // A thread that watches its queue takes a core, which must not be the one of whoever fills the queue.
-        let may_watch = self.system.is_some() && self.arbiters.len() < cores;
+        // A thread that spins on its run queue occupies a core. One core must be left to the threads that fill the queue.
+        let may_spin = self.system.is_some() && self.arbiters.len() < cores;
         for (number, arbiter) in (0..).zip(&self.arbiters) {
-            let receiver = Receiver::new(Arc::downgrade(engine), self.queues.clone(), number, may_watch);
+            let receiver = RunQueueReceiver::new(Arc::downgrade(engine), self.queues.clone(), number, may_spin);
             arbiter.spawn_fn(move || drop(actix::spawn(receiver.run())));
         }
     }
@@ -89,8 +89,8 @@ impl Pool {
         &self.queues
     }
 
-    /// Asks the thread that is the pod's n-th choice for a worker, or the first after it that is still there. False if there
-    /// is none.
+    /// Requests a worker for a pod from the thread of the pod's `choice`-th choice, or from the next thread that still runs. The
+    /// first choice depends only on the UID. False if no thread runs.
     pub(super) fn start_worker(&self, cell: &Arc<Cell>, choice: usize) -> bool {
         let count = self.queues.len();
         let hash = foldhash::fast::FixedState::with_seed(0).hash_one(cell.uid());
@@ -99,7 +99,7 @@ impl Pool {
     }
 
     pub(super) fn stop(&self) {
-        // On a thread that is not ours the scheduler has to see for itself that its engine is gone.
+        // A scheduler on the host's arbiter does not end with a system of the engine's. It is woken to see that its engine closes.
         self.queues.iter().for_each(RunQueue::wake);
         if let Some(system) = &self.system {
             system.stop();

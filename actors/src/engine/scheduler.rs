@@ -1,10 +1,10 @@
-//! Gives the pod workers of one thread their turns: a run queue of those that have one coming, and one timer for all that
-//! wait for their time.
+//! The scheduler of one thread. It gives the thread's pod workers their turns: the workers in its run queue, and the workers whose
+//! due time has come.
 //!
-//! A pod worker takes part in no other queue: whoever wakes it puts its place into the thread's run queue, and the scheduler,
-//! one task of its arbiter, gives one turn after the other. So a wake-up allocates nothing, a burst of them wakes the
-//! thread once, and a new pod costs no task.
+//! A scheduler is one task of its arbiter. A pod worker is no task of its own: a wake-up pushes the worker's index into the
+//! thread's run queue. So a wake-up allocates nothing, a burst of wake-ups wakes the thread once, and a new pod costs no task.
 
+mod inbox;
 mod queue;
 mod table;
 mod timer;
@@ -20,36 +20,37 @@ use tokio::task::coop::has_budget_remaining;
 use tokio::task::yield_now;
 
 use super::cell::Cell;
+use super::primitives;
+use super::words::WorkerId;
 use super::worker::{Next, TurnClock, Worker};
-use crate::engine::Inner;
+use crate::engine::EngineInner;
 
-use queue::Start;
-use table::Table;
+use queue::WorkerStart;
+use table::WorkerTable;
 use timer::Timer;
 
-pub(super) use queue::WorkerId;
-pub(crate) use queue::{Receiver, RunQueue};
+pub(super) use queue::{RunQueue, RunQueueReceiver};
 
-/// After so much time, what else the thread has to do gets its turn: its I/O, its timers, other tasks.
-const SLICE: Duration = Duration::from_micros(200);
-/// After so many turns too, should the clock stand still.
-const TURNS: u32 = 4_096;
-/// Waking a thread takes about this long, so a run queue that fills again within it is cheaper to watch than to sleep over.
-const WATCH: Duration = Duration::from_micros(50);
+/// After this time the scheduler yields to the thread's other tasks, timers and I/O.
+const TIME_SLICE: Duration = Duration::from_micros(200);
+/// After this many turns the scheduler yields even if the clock stands still.
+const MAX_TURNS: u32 = 4_096;
+/// About the time that it takes to wake a thread. If the run queue fills again within this time, spinning costs less than parking.
+const SPIN: Duration = Duration::from_micros(50);
 
-/// The scheduler of one thread. Dropped before the engine's end, because the thread ends, it sees to it that its pods get
-/// workers elsewhere.
+/// The scheduler of one thread. If it is dropped before the engine closes, its thread has ended, and it requests workers on other
+/// threads for its pods.
 struct Scheduler {
-    workers: Table,
-    /// Places of those whose turn has come, from `next` on.
+    workers: WorkerTable,
+    /// The workers that have a turn coming, by their index, from `next` on.
     ready: Vec<u32>,
     next: usize,
     timer: Timer,
-    /// Whether the last sleep was so short that watching would have been cheaper.
-    watches: bool,
-    asleep_since: Option<Instant>,
-    /// Dropped last, so that what the scheduler itself asks for while it is dropped is passed on.
-    receiver: Receiver,
+    /// Whether the last time parked was so short that spinning would have cost less.
+    spins: bool,
+    parked_since: Option<Instant>,
+    /// Dropped last, so that it passes on the requests that are made while the scheduler is dropped.
+    receiver: RunQueueReceiver,
 }
 
 impl Future for Scheduler {
@@ -58,32 +59,33 @@ impl Future for Scheduler {
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
         let scheduler = self.get_mut();
         let Some(engine) = scheduler.receiver.engine() else { return Poll::Ready(()) };
-        if let Some(since) = scheduler.asleep_since.take() {
-            scheduler.watches = since.elapsed() < 2 * WATCH;
+        if let Some(since) = scheduler.parked_since.take() {
+            scheduler.spins = since.elapsed() < 2 * SPIN;
         }
-        let mut moment = TurnClock::new(&engine);
+        let mut clock = TurnClock::new(&engine);
         let mut begin = None;
-        // Each time, not only once all had their turns: a worker that never rests keeps nobody from theirs.
+        // At the begin of every poll, and not only when no worker is ready: a worker that is always ready again must not keep
+        // other workers from their turns.
         scheduler.receive();
-        scheduler.poll_timer(&mut moment, cx);
-        for _ in 0..TURNS {
+        scheduler.poll_timer(&mut clock, cx);
+        for _ in 0..MAX_TURNS {
             if engine.is_closing() {
                 return Poll::Ready(());
             }
-            let Some(place) = scheduler.ready.get(scheduler.next).copied() else {
-                if scheduler.receive() || scheduler.poll_timer(&mut moment, cx) || scheduler.watch() {
+            let Some(index) = scheduler.ready.get(scheduler.next).copied() else {
+                if scheduler.receive() || scheduler.poll_timer(&mut clock, cx) || scheduler.spin() {
                     continue;
                 }
-                if scheduler.sleep(cx) {
+                if scheduler.park(cx) {
                     return Poll::Pending;
                 }
                 continue;
             };
             scheduler.next += 1;
-            scheduler.turn(place, &mut moment);
-            // No clock is read for this: the turn did.
-            let over = moment.known().is_some_and(|now| now.since(*begin.get_or_insert(now)) >= SLICE);
-            if over || !has_budget_remaining() {
+            scheduler.turn(index, &mut clock);
+            // This reads the clock only if the turn did.
+            let is_over = clock.last_read().is_some_and(|now| now.since(*begin.get_or_insert(now)) >= TIME_SLICE);
+            if is_over || !has_budget_remaining() {
                 break;
             }
         }
@@ -93,88 +95,89 @@ impl Future for Scheduler {
 }
 
 impl Scheduler {
-    fn new(receiver: Receiver) -> Self {
+    fn new(receiver: RunQueueReceiver) -> Self {
         Scheduler {
-            workers: Table::default(),
+            workers: WorkerTable::default(),
             ready: Vec::new(),
             next: 0,
             timer: Timer::default(),
-            watches: false,
-            asleep_since: None,
+            spins: false,
+            parked_since: None,
             receiver,
         }
     }
 
-    /// Takes what is in the run queue. False if nobody got a turn by it.
+    /// Takes what is in the run queue. False if no worker got a turn.
     fn receive(&mut self) -> bool {
         self.ready.drain(..self.next);
         self.next = 0;
         let waiting = self.ready.len();
-        for Start { cell, .. } in self.receiver.take(&mut self.ready).unwrap_or_default() {
+        for WorkerStart { cell, .. } in self.receiver.take(&mut self.ready).unwrap_or_default() {
             self.start(cell);
         }
         self.ready.len() > waiting
     }
 
-    /// A pod gets its worker, and that one its first turn.
+    /// Starts the worker of a pod and gives it its first turn.
     fn start(&mut self, cell: Arc<Cell>) {
         let receiver = &self.receiver;
-        let place = self.workers.insert(|place| {
-            cell.runs_as(receiver.id(place));
+        let index = self.workers.insert(|index| {
+            cell.set_worker(receiver.worker_id(index));
             Worker::new(cell)
         });
-        self.ready.push(place);
+        self.ready.push(index);
     }
 
-    fn turn(&mut self, place: u32, moment: &mut TurnClock<'_>) {
-        let turn = |worker: &mut Worker| catch_unwind(AssertUnwindSafe(|| worker.turn(moment)));
-        match self.workers.with(place, turn) {
-            // Meant for a worker that had the place before, or that came to its end before this turn.
+    fn turn(&mut self, index: u32, clock: &mut TurnClock<'_>) {
+        let turn = |worker: &mut Worker| catch_unwind(AssertUnwindSafe(|| worker.turn(clock)));
+        match self.workers.with(index, turn) {
+            // The worker that had this index ended before its turn.
             None => {}
-            Some(Ok(Next::Waits(Some(due)))) if self.workers.enters_timer(due, place) => {
+            Some(Ok(Next::Wait(Some(due)))) if self.workers.set_timer_entry(due, index) => {
                 let workers = &self.workers;
-                self.timer.enter(due, place, workers.len(), |due, place| workers.is_entered(due, place));
+                self.timer.add(due, index, workers.len(), |due, index| workers.has_timer_entry(due, index));
             }
-            Some(Ok(Next::Waits(_))) => {}
-            Some(Ok(Next::Again)) => self.ready.push(place),
-            Some(Ok(Next::Ends)) => drop(self.remove(place)),
+            Some(Ok(Next::Wait(_))) => {}
+            Some(Ok(Next::Continue)) => self.ready.push(index),
+            Some(Ok(Next::End)) => drop(self.remove(index)),
             Some(Err(_panic)) => {
-                if let Some(cell) = self.remove(place) {
-                    replace(moment.engine(), &cell);
+                if let Some(cell) = self.remove(index) {
+                    replace_worker(clock.engine(), &cell);
                 }
             }
         }
     }
 
-    /// Drops a worker, and answers with whose it was.
-    fn remove(&mut self, place: u32) -> Option<Arc<Cell>> {
-        let worker = self.workers.remove(place)?;
+    /// Drops a worker and returns its cell.
+    fn remove(&mut self, index: u32) -> Option<Arc<Cell>> {
+        let worker = self.workers.remove(index)?;
         if self.workers.len() == 0 {
             self.timer.clear();
         }
         Some(drop_worker(worker))
     }
 
-    /// Gives those a turn whose time has come, and sets the alarm for the next one. False if nobody's has.
-    fn poll_timer(&mut self, moment: &mut TurnClock<'_>, cx: &mut TaskContext<'_>) -> bool {
+    /// Gives a turn to the workers whose due time has come, and sets the alarm for the next one. False if no worker is due.
+    fn poll_timer(&mut self, clock: &mut TurnClock<'_>, cx: &mut TaskContext<'_>) -> bool {
         let waiting = self.ready.len();
         let (workers, ready) = (&mut self.workers, &mut self.ready);
-        self.timer.poll(moment, cx, |due, place| {
-            if workers.leaves_timer(due, place) {
-                ready.push(place);
+        self.timer.poll(clock, cx, |due, index| {
+            if workers.take_timer_entry(due, index) {
+                ready.push(index);
             }
         });
         self.ready.len() > waiting
     }
 
-    /// Looks at the run queue for a moment. False if nothing came. Not while a hook is under way: what that one waits for may
-    /// come through this same thread.
-    fn watch(&self) -> bool {
-        if !self.watches || !self.receiver.may_watch || self.workers.has_busy() {
+    /// Spins on the run queue for a short time. False if nothing arrived.
+    ///
+    /// Does not spin while a hook call is in progress: another task of this thread may have to run before that call can end.
+    fn spin(&self) -> bool {
+        if !self.spins || !self.receiver.may_spin || self.workers.has_busy() {
             return false;
         }
         let begin = Instant::now();
-        while begin.elapsed() < WATCH {
+        while begin.elapsed() < SPIN {
             for _ in 0..8 {
                 if self.receiver.queue().is_filled() {
                     return true;
@@ -185,11 +188,11 @@ impl Scheduler {
         false
     }
 
-    /// Lets itself be woken by what comes. False if something came already.
-    fn sleep(&mut self, cx: &TaskContext<'_>) -> bool {
-        let sleeps = self.receiver.sleep(cx.waker());
-        self.asleep_since = (sleeps && self.receiver.may_watch).then(Instant::now);
-        sleeps
+    /// Lets the next push into the run queue wake the scheduler. False if something arrived already.
+    fn park(&mut self, cx: &TaskContext<'_>) -> bool {
+        let parks = self.receiver.park(cx.waker());
+        self.parked_since = (parks && self.receiver.may_spin).then(Instant::now);
+        parks
     }
 }
 
@@ -197,21 +200,21 @@ impl Drop for Scheduler {
     fn drop(&mut self) {
         let Some(engine) = self.receiver.engine() else { return };
         while let Some(worker) = self.workers.pop() {
-            replace(&engine, &drop_worker(worker));
+            replace_worker(&engine, &drop_worker(worker));
         }
     }
 }
 
 fn drop_worker(worker: Box<Worker>) -> Arc<Cell> {
     let cell = worker.cell().clone();
-    cell.runs_as(WorkerId::NONE);
-    // The hook of a lost worker is dropped here, and that is foreign code.
+    cell.set_worker(WorkerId::NONE);
+    // The hook call of a lost worker is dropped here. Its destructors are code of the host and may panic.
     let _panic = catch_unwind(AssertUnwindSafe(|| drop(worker)));
     cell
 }
 
-/// Whatever goes wrong here is not to end the scheduler, and every other worker with it.
-fn replace(engine: &Inner, cell: &Arc<Cell>) {
+/// Replaces a lost worker. A panic here must not end the scheduler, because that would end every other worker of the thread.
+fn replace_worker(engine: &EngineInner, cell: &Arc<Cell>) {
     if catch_unwind(AssertUnwindSafe(|| engine.replace_worker(cell))).is_err() {
         tracing::error!(pod.uid = %cell.uid(), "worker lost, and not replaced");
     }

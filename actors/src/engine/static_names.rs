@@ -1,11 +1,11 @@
-//! The queues of all full names.
+//! The start order of static pods, for every full name.
 
 use dashmap::DashMap;
 
 use crate::ids::{FullName, PodUid};
 use crate::pod_worker::static_names::StaticNameQueue;
 
-/// Called under a cell's lock; takes no lock but its own.
+/// One queue for each full name. Its methods are called under a cell's lock and take no other lock.
 #[derive(Debug, Default)]
 pub(super) struct StaticNames(DashMap<FullName, StaticNameQueue, foldhash::fast::RandomState>);
 
@@ -22,7 +22,7 @@ impl StaticNames {
         self.0.get(name).is_some_and(|queue| queue.is_turn(uid))
     }
 
-    /// Answers with who should be woken.
+    /// Removes a pod from the queue. Returns the pod to wake, if the name is now free for it.
     pub(super) fn leave(&self, name: &FullName, uid: &PodUid) -> Option<PodUid> {
         let next = self.0.get_mut(name)?.leave(uid);
         self.0.remove_if(name, |_, queue| queue.is_empty());

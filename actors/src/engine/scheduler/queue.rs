@@ -1,148 +1,89 @@
-//! A thread's run queue as others see it: workers that have a turn coming, and pods that need a worker.
+//! The run queue of one thread: its inbox for other threads, and the receiver of its scheduler.
 
 use std::future::Future;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use parking_lot::Mutex;
-
 use super::Scheduler;
+use super::inbox::Inbox;
+use crate::engine::EngineInner;
 use crate::engine::cell::Cell;
-use crate::engine::{Inner, WeakInner};
+use crate::engine::words::WorkerId;
 
-/// The run queue of one thread. Whoever wants something of the thread's workers puts it in here.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct RunQueue {
-    inbox: Mutex<Inbox>,
-    /// Whether there is something in the inbox, for who watches it without its lock. True whenever the inbox is not empty,
-    /// but for the moment in which its receiver is about to empty it.
-    filled: AtomicBool,
-}
-
-/// The lock is held for the time of a push or of taking all.
-#[derive(Debug, Default)]
-struct Inbox {
-    /// Workers that have a turn coming, each by its place in the scheduler's table.
-    ready: Vec<u32>,
-    /// Pods without a worker.
-    starts: Vec<Start>,
-    /// The scheduler's own waker, while it sleeps.
-    sleeper: Option<Waker>,
-    closed: bool,
-}
-
-/// A worker to be started.
+/// The run queue of one thread. Whoever wakes a worker of the thread, or needs a new worker on it, pushes into this queue. It has
+/// cache lines of its own.
 #[derive(Debug)]
-pub(super) struct Start {
+#[repr(align(128))]
+pub(crate) struct RunQueue(Inbox<WorkerStart>);
+
+/// A request to start a worker.
+#[derive(Debug)]
+pub(super) struct WorkerStart {
     pub(super) cell: Arc<Cell>,
-    /// How many threads were asked before.
+    /// How many threads have refused the request.
     choice: usize,
 }
 
-impl Inbox {
-    fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.starts.is_empty()
-    }
-}
-
-/// Where a worker runs, as one number: the run queue in the upper half, the place in its scheduler's table in the lower.
-///
-/// A number that somebody read before the worker went elsewhere does no harm. The worker that has the place by then gets a
-/// turn too many, which it takes for one that others forestalled; and the one that was meant has its first turn at the new
-/// place by itself, and sees there what it was to be woken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) struct WorkerId(u64);
-
-impl WorkerId {
-    /// Of a worker that runs nowhere.
-    pub(in crate::engine) const NONE: WorkerId = WorkerId(u64::MAX);
-
-    fn new(queue: u32, place: u32) -> Self {
-        WorkerId(u64::from(queue) << 32 | u64::from(place))
-    }
-
-    /// As it is stored.
-    pub(in crate::engine) const fn to_word(self) -> u64 {
-        self.0
-    }
-
-    /// From how it was stored.
-    pub(in crate::engine) const fn from_word(word: u64) -> Self {
-        WorkerId(word)
-    }
-
-    /// Gives the worker there a turn.
-    pub(in crate::engine) fn schedule(self, queues: &[RunQueue]) {
-        let (queue, place) = ((self.0 >> 32) as usize, self.0 as u32);
-        if let Some(queue) = queues.get(queue) {
-            queue.put(|inbox| inbox.ready.push(place));
-        }
+impl Default for RunQueue {
+    fn default() -> Self {
+        RunQueue(Inbox::new())
     }
 }
 
 impl RunQueue {
-    fn put(&self, put: impl FnOnce(&mut Inbox)) {
-        let mut inbox = self.inbox.lock();
-        if inbox.closed {
-            return;
-        }
-        if inbox.is_empty() {
-            self.filled.store(true, Ordering::Release);
-        }
-        put(&mut inbox);
-        let sleeper = inbox.sleeper.take();
-        drop(inbox);
-        if let Some(sleeper) = sleeper {
-            sleeper.wake();
+    /// Gives a worker a turn. Does nothing if the worker runs nowhere.
+    pub(in crate::engine) fn schedule(queues: &[RunQueue], worker: WorkerId) {
+        if let Some(queue) = queues.get(worker.queue()) {
+            queue.0.push_turn(worker.index());
         }
     }
 
-    /// Asks for a worker for a pod that has none. False if the thread is no more.
-    pub(crate) fn start(&self, cell: &Arc<Cell>, choice: usize) -> bool {
-        let mut taken = false;
-        self.put(|inbox| {
-            taken = true;
-            inbox.starts.push(Start { cell: cell.clone(), choice });
-        });
-        taken
+    /// Requests a worker for a pod that has none. False if the thread has ended.
+    pub(in crate::engine) fn start(&self, cell: &Arc<Cell>, choice: usize) -> bool {
+        self.0.push_start(WorkerStart { cell: cell.clone(), choice })
     }
 
-    /// Has the scheduler look whether its engine is still there.
-    pub(crate) fn wake(&self) {
-        self.put(|_| {});
+    /// Has the scheduler check whether its engine is closing.
+    pub(in crate::engine) fn wake(&self) {
+        self.0.wake();
     }
 
-    /// Whether the inbox may have something.
+    /// Whether the inbox may contain something.
     pub(super) fn is_filled(&self) -> bool {
-        self.filled.load(Ordering::Acquire)
+        self.0.is_filled()
     }
 }
 
-/// The end of a run queue that takes out, held by its scheduler. Dropped before the engine's end, because the thread ends, it
-/// closes the queue and sees to it that the pods in it get workers elsewhere.
-pub(crate) struct Receiver {
-    engine: WeakInner,
+/// The receiving end of a run queue. Its scheduler owns it.
+///
+/// If it is dropped before the engine closes, its thread has ended. It then closes the queue and requests workers on other threads
+/// for the pods whose requests it did not take.
+pub(in crate::engine) struct RunQueueReceiver {
+    engine: Weak<EngineInner>,
     queues: Arc<[RunQueue]>,
     number: u32,
-    /// Whether to watch the queue for a moment before going to sleep.
-    pub(super) may_watch: bool,
+    /// Whether the scheduler may spin on the queue before it parks.
+    pub(super) may_spin: bool,
 }
 
-impl Receiver {
-    /// Of queue `number`.
-    pub(crate) fn new(engine: WeakInner, queues: Arc<[RunQueue]>, number: u32, may_watch: bool) -> Self {
-        Receiver { engine, queues, number, may_watch }
+impl RunQueueReceiver {
+    /// The receiver of queue `number`.
+    pub(in crate::engine) fn new(
+        engine: Weak<EngineInner>,
+        queues: Arc<[RunQueue]>,
+        number: u32,
+        may_spin: bool,
+    ) -> Self {
+        RunQueueReceiver { engine, queues, number, may_spin }
     }
 
-    /// Schedules the workers of the queue, as a task on the thread that shall run them.
-    pub(crate) fn run(self) -> impl Future<Output = ()> {
+    /// Runs the scheduler of the queue's workers, as a task of the thread that runs the workers.
+    pub(in crate::engine) fn run(self) -> impl Future<Output = ()> {
         Scheduler::new(self)
     }
 
-    /// The engine, unless it is gone or going.
-    pub(super) fn engine(&self) -> Option<Arc<Inner>> {
+    /// The engine; `None` if it is closing or was dropped.
+    pub(super) fn engine(&self) -> Option<Arc<EngineInner>> {
         self.engine.upgrade().filter(|engine| !engine.is_closing())
     }
 
@@ -150,42 +91,27 @@ impl Receiver {
         &self.queues[self.number as usize]
     }
 
-    /// The number of a worker at a place of this scheduler's table.
-    pub(super) fn id(&self, place: u32) -> WorkerId {
-        WorkerId::new(self.number, place)
+    /// The address of the worker at an index of this scheduler's table.
+    pub(super) fn worker_id(&self, index: u32) -> WorkerId {
+        WorkerId::new(self.number, index)
     }
 
-    /// Appends the workers that have a turn coming, and answers with those to be started. `None` if there was nothing.
-    pub(super) fn take(&self, ready: &mut Vec<u32>) -> Option<Vec<Start>> {
-        let queue = self.queue();
-        if !queue.filled.swap(false, Ordering::AcqRel) {
-            return None;
-        }
-        let mut inbox = queue.inbox.lock();
-        match ready.is_empty() {
-            // So that both buffers are used again.
-            true => std::mem::swap(&mut inbox.ready, ready),
-            false => ready.append(&mut inbox.ready),
-        }
-        Some(std::mem::take(&mut inbox.starts))
+    /// See [`Inbox::take`].
+    pub(super) fn take(&self, turns: &mut Vec<u32>) -> Option<Vec<WorkerStart>> {
+        self.queue().0.take(turns)
     }
 
-    /// Lets the scheduler be woken by what comes. False if something came already.
-    pub(super) fn sleep(&self, waker: &Waker) -> bool {
-        let mut inbox = self.queue().inbox.lock();
-        if !inbox.is_empty() {
-            return false;
-        }
-        inbox.sleeper = Some(waker.clone());
-        true
+    /// See [`Inbox::park`].
+    pub(super) fn park(&self, waker: &Waker) -> bool {
+        self.queue().0.park(waker)
     }
 }
 
-impl Drop for Receiver {
+impl Drop for RunQueueReceiver {
     fn drop(&mut self) {
-        let left = std::mem::replace(&mut *self.queue().inbox.lock(), Inbox { closed: true, ..Inbox::default() });
+        let refused = self.queue().0.close();
         if let Some(engine) = self.engine() {
-            for Start { cell, choice } in left.starts {
+            for WorkerStart { cell, choice } in refused {
                 engine.start_worker(&cell, choice + 1);
             }
         }

@@ -1,4 +1,4 @@
-//! One timer for all workers of a thread that wait for their time.
+//! One timer for all workers of a thread that have a due time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,45 +12,46 @@ use tokio::time::Sleep;
 use crate::engine::worker::TurnClock;
 use crate::time::Time;
 
-/// Entries beyond twice the workers are swept out, and these.
+/// Stale entries are removed when there are more entries than twice the number of workers and this number.
 const SPARE_ENTRIES: usize = 64;
 
-/// When to give workers turns without being asked.
+/// The due times of workers.
 ///
-/// An entry counts if its worker's place says the same time; a worker whose time was put off has its turn then and is entered
-/// anew, so that a busy pod does not touch this with each turn.
+/// An entry is current if the worker's own timer entry has the same time; other entries are ignored. A worker that is due later
+/// than its entry gets a turn at the time of the entry, and a new entry after that turn. So the turns of a busy pod, which move its
+/// due time each time, do not change the heap.
 #[derive(Debug, Default)]
 pub(super) struct Timer {
     /// Earliest first.
     entries: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Set for the first entry, or earlier.
+    /// Set for the time of the first entry, or earlier.
     alarm: Option<(Time, Pin<Box<Sleep>>)>,
-    /// The latest time that was seen, on the clock or by the alarm.
-    seen: Time,
+    /// The latest time that was read from the clock or reached by the alarm.
+    latest: Time,
 }
 
 impl Timer {
-    /// Enters a worker by its place. Of `workers`, those entries count of which `counts` says so.
-    pub(super) fn enter(&mut self, due: Time, place: u32, workers: usize, counts: impl Fn(Time, u32) -> bool) {
+    /// Adds an entry for the worker at an index. `workers` is the number of workers; `is_current` tells which entries are current.
+    pub(super) fn add(&mut self, due: Time, index: u32, workers: usize, is_current: impl Fn(Time, u32) -> bool) {
         let most = 2 * workers + SPARE_ENTRIES;
         if self.entries.len() > most {
-            self.entries.retain(|Reverse((time, place))| counts(*time, *place));
+            self.entries.retain(|Reverse((time, index))| is_current(*time, *index));
             self.entries.shrink_to(most);
         }
-        self.entries.push(Reverse((due, place)));
+        self.entries.push(Reverse((due, index)));
     }
 
-    /// Forgets all entries and gives their memory back.
+    /// Removes all entries and frees their memory.
     pub(super) fn clear(&mut self) {
         self.entries = BinaryHeap::new();
     }
 
-    /// Tells `call` of each entry whose time has come, and sets the alarm for the next one.
+    /// Removes the entries that are due and calls `on_due` with each. Sets the alarm for the next entry.
     pub(super) fn poll(
         &mut self,
-        moment: &mut TurnClock<'_>,
+        clock: &mut TurnClock<'_>,
         cx: &mut TaskContext<'_>,
-        mut call: impl FnMut(Time, u32),
+        mut on_due: impl FnMut(Time, u32),
     ) {
         while let Some(first) = self.first() {
             if let Some((at, alarm)) = &mut self.alarm
@@ -59,14 +60,14 @@ impl Timer {
                 if alarm.as_mut().poll(cx).is_pending() {
                     break;
                 }
-                self.seen = self.seen.max(*at);
+                self.latest = self.latest.max(*at);
                 self.alarm = None;
-                moment.passes();
+                clock.expire();
             }
-            let now = self.now(moment);
+            let now = self.now(clock);
             while let Some(due) = self.first().filter(|due| *due <= now) {
-                if let Some(Reverse((_, place))) = self.entries.pop() {
-                    call(due, place);
+                if let Some(Reverse((_, index))) = self.entries.pop() {
+                    on_due(due, index);
                 }
             }
             let Some(first) = self.first() else { break };
@@ -85,11 +86,11 @@ impl Timer {
         self.entries.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// The clock is the host's, and may panic as its hooks may; then it is as late as was seen before.
-    fn now(&mut self, moment: &mut TurnClock<'_>) -> Time {
-        if let Ok(now) = catch_unwind(AssertUnwindSafe(|| moment.now())) {
-            self.seen = now;
+    /// The current time. The clock is the host's and may panic; then the latest known time counts.
+    fn now(&mut self, clock: &mut TurnClock<'_>) -> Time {
+        if let Ok(now) = catch_unwind(AssertUnwindSafe(|| clock.now())) {
+            self.latest = now;
         }
-        self.seen
+        self.latest
     }
 }

@@ -1,96 +1,97 @@
-//! Why a pod is where it is.
+//! Snapshots of records: the state of a pod, what it waits for, and why.
 
-use super::{Engine, Inner};
+use super::{Engine, EngineInner};
 use crate::engine::cell::Cell;
 use crate::ids::{FullName, PodUid};
 use crate::pod_worker::{Failure, Lifecycle, Record, Transition, Wait, WaitFor};
 use crate::time::{Grace, Time};
 
-/// One pod as the engine sees it at one instant.
+/// The state of one pod's record at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSnapshot {
     /// The UID.
     pub uid: PodUid,
-    /// Name and namespace.
+    /// The name and namespace; absent while only a runtime pod without a name is known.
     pub full_name: Option<FullName>,
-    /// Where it stands.
+    /// The lifecycle state.
     pub lifecycle: Lifecycle,
-    /// Whether it is a static pod.
+    /// Whether the pod is a static pod.
     pub is_static: bool,
-    /// When its first update came.
+    /// When the pod's first update arrived.
     pub synced_at: Time,
-    /// What it waits for.
+    /// What the pod waits for.
     pub wait: Wait,
-    /// What its hooks fail with, if they do.
+    /// The failure of the last hook call; absent if it succeeded.
     pub failure: Option<Failure>,
-    /// The decided grace of a pod that stops.
+    /// The grace period that was decided when the pod was asked to stop.
     pub grace: Option<Grace>,
-    /// Deleted, an orphan, or known to the runtime only.
+    /// Whether the pod was deleted, is an orphan, or is a runtime-only pod.
     pub deleted: bool,
-    /// Stopped for want of resources.
+    /// Whether the pod was evicted.
     pub evicted: bool,
-    /// Created again before this life ended.
+    /// Whether a source created the UID again before the pod was finished.
     pub restart_requested: bool,
-    /// The last moves, oldest first.
+    /// The last transitions, oldest first.
     pub transitions: Vec<Transition>,
 }
 
-/// The least that can be asked of a pod.
+/// The most important fields of a record, which are cheap to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordSummary {
-    /// Where it stands.
+    /// The lifecycle state.
     pub lifecycle: Lifecycle,
-    /// Since when.
+    /// When the record entered that state.
     pub since: Time,
-    /// Whether its worker has nothing to do but to look again.
+    /// Whether the worker only waits for the next resync.
     pub rests: bool,
 }
 
 impl Engine {
-    /// One pod, by UID.
+    /// A snapshot of one pod; `None` if it has no record.
     pub fn snapshot(&self, uid: &PodUid) -> Option<PodSnapshot> {
         let cell = self.inner().find(uid)?;
         snapshot(self.inner(), &cell)
     }
 
-    /// Where one pod stands, since when, and whether its worker has nothing to do but to look again.
+    /// A summary of one pod's record; `None` if it has none.
     pub fn summary(&self, uid: &PodUid) -> Option<RecordSummary> {
-        self.inner().find(uid)?.ask(|record| RecordSummary {
+        self.inner().find(uid)?.read(|record| RecordSummary {
             lifecycle: record.lifecycle(),
             since: record.last_move(),
             rests: record.wait().what == WaitFor::Resync,
         })
     }
 
-    /// Every pod, in no order. Looks at one after the other, so two pods may be seen at slightly different instants.
+    /// Snapshots of all pods, in no order. The snapshots are taken one after another, so two pods may be seen at slightly different
+    /// instants.
     pub fn snapshots(&self) -> Vec<PodSnapshot> {
         self.inner().cells.all().iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
     }
 
-    /// Every pod of one full name, and those that have none yet, in no order. Of all others only the name is looked at.
+    /// Snapshots of all pods of one full name, and of pods whose full name is not known yet, in no order.
     pub fn snapshots_named(&self, name: &FullName) -> Vec<PodSnapshot> {
         let mut named = Vec::new();
         self.inner().cells.for_each(|cell| {
-            if cell.ask(|record| record.full_name().is_none_or(|other| other == name)) == Some(true) {
+            if cell.read(|record| record.full_name().is_none_or(|other| other == name)) == Some(true) {
                 named.push(cell.clone());
             }
         });
         named.iter().filter_map(|cell| snapshot(self.inner(), cell)).collect()
     }
 
-    /// The full name of every pod that has one, in no order, some more than once.
+    /// The full names of all pods that have one, in no order. A name that several pods have is repeated.
     pub fn full_names(&self) -> Vec<FullName> {
         let mut names = Vec::new();
-        self.inner().cells.for_each(|cell| names.extend(cell.ask(|record| record.full_name().cloned()).flatten()));
+        self.inner().cells.for_each(|cell| names.extend(cell.read(|record| record.full_name().cloned()).flatten()));
         names
     }
 }
 
-fn snapshot(inner: &Inner, cell: &Cell) -> Option<PodSnapshot> {
-    let mut snapshot = cell.ask(|record| look(cell.uid(), record))?;
+fn snapshot(inner: &EngineInner, cell: &Cell) -> Option<PodSnapshot> {
+    let mut snapshot = cell.read(|record| snapshot_record(cell.uid(), record))?;
     if let (WaitFor::FullName { held_by }, Some(name)) = (&mut snapshot.wait.what, &snapshot.full_name) {
         *held_by = inner.names.started(name).or_else(|| inner.names.waiting(name).into_iter().next());
-        // The name is free and the pod is next: its worker was woken and has not looked yet.
+        // The name is free for this pod. Its worker was woken and has not taken its turn yet.
         if held_by.as_ref() == Some(&snapshot.uid) {
             snapshot.wait.what = WaitFor::Worker;
         }
@@ -98,8 +99,8 @@ fn snapshot(inner: &Inner, cell: &Cell) -> Option<PodSnapshot> {
     Some(snapshot)
 }
 
-fn look(uid: &PodUid, record: &Record) -> PodSnapshot {
-    let known = record.flags();
+fn snapshot_record(uid: &PodUid, record: &Record) -> PodSnapshot {
+    let flags = record.flags();
     PodSnapshot {
         uid: uid.clone(),
         full_name: record.full_name().cloned(),
@@ -109,9 +110,9 @@ fn look(uid: &PodUid, record: &Record) -> PodSnapshot {
         wait: record.wait(),
         failure: record.failure().cloned(),
         grace: record.grace(),
-        deleted: known.deleted,
-        evicted: known.evicted,
-        restart_requested: known.restart_requested,
+        deleted: flags.deleted,
+        evicted: flags.evicted,
+        restart_requested: flags.restart_requested,
         transitions: record.transitions().collect(),
     }
 }

@@ -1,0 +1,59 @@
+//! Calls the hooks of a [`PodSyncer`] and turns their results, errors and panics into outcomes for the record.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+
+use super::EngineInner;
+use super::cell::Cell;
+use crate::pod_worker::step::{HookCall, Outcome};
+use crate::ports::{Blame, HookContext, PodSyncer, SyncError, SyncOutcome, SyncRetry};
+
+/// A hook call in progress.
+pub(super) type HookFuture = LocalBoxFuture<'static, Outcome>;
+type MakeFuture = Box<dyn Fn(HookContext, HookCall) -> HookFuture + Send + Sync>;
+
+/// Calls hooks without knowing the type of their [`PodSyncer`].
+pub(super) struct HookCaller(MakeFuture);
+
+impl HookCaller {
+    pub(super) fn new<S: PodSyncer>(syncer: Arc<S>) -> Self {
+        HookCaller(Box::new(move |cx, call| Box::pin(perform(syncer.clone(), cx, call))))
+    }
+
+    pub(super) fn call(&self, cx: HookContext, call: HookCall) -> HookFuture {
+        (self.0)(cx, call)
+    }
+}
+
+async fn perform<S: PodSyncer>(syncer: Arc<S>, cx: HookContext, call: HookCall) -> Outcome {
+    let result = match call {
+        HookCall::Sync(work) => match syncer.sync_pod(&cx, &work).await {
+            Ok(SyncOutcome::Continue { check_at }) => return Outcome::Continues { check_at },
+            Ok(SyncOutcome::Terminal) => return Outcome::Ended,
+            Err(error) => Err(error),
+        },
+        HookCall::Terminating(work) => syncer.sync_terminating_pod(&cx, &work).await,
+        HookCall::TerminatingRuntime(running) => syncer.sync_terminating_runtime_pod(&cx, &running).await,
+        HookCall::Terminated(pod) => syncer.sync_terminated_pod(&cx, &pod).await,
+    };
+    match result {
+        Ok(()) => Outcome::Succeeded,
+        Err(SyncError::Cancelled) => Outcome::Cancelled,
+        Err(_) if cx.is_cancelled() => Outcome::Cancelled,
+        Err(error) => Outcome::Failed { retry: error.retry(), blame: error.blame(), error: error.to_string() },
+    }
+}
+
+/// The outcome of a hook that panicked. The panic counts as a failure of that pod, and no other pod is affected.
+pub(super) fn panicked(engine: &EngineInner, cell: &Cell, panic: &(dyn Any + Send)) -> Outcome {
+    let what = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    engine.metrics.actors.hook_panicked();
+    tracing::error!(pod.uid = %cell.uid(), panic = what, "hook panicked");
+    Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff, blame: Blame::Nothing }
+}
