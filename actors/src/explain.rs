@@ -18,10 +18,10 @@ mod activities;
 mod chain;
 mod containers;
 pub(crate) mod facts;
+mod health;
 mod lookup;
 mod patience;
 mod runs;
-mod standing;
 mod text;
 mod wait;
 
@@ -41,10 +41,10 @@ use chain::Cx;
 use wait::time;
 
 pub use facts::{Failing, NodeState, PodFacts, SeenEvent};
+pub use health::{Health, is_stuck};
 pub use lookup::{Explainer, Look};
 pub use patience::Patience;
 pub use runs::Run;
-pub use standing::{Standing, is_stuck};
 pub use wait::{LifecycleHook, On, Subject, Wait, What};
 
 /// Why one pod is where it is.
@@ -125,8 +125,9 @@ pub struct ContainerView {
     pub kind: &'static str,
     /// `waiting`, `running`, `terminated`, or `unknown` before anything is known of it.
     pub state: &'static str,
-    /// How it fares.
-    pub standing: Standing,
+    /// The container's health; `standing` in JSON.
+    #[serde(rename = "standing")]
+    pub health: Health,
     /// Why it waits or ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -337,7 +338,7 @@ fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
                     (.., Some(_)) => "terminated",
                     (None, None, None) => "unknown",
                 },
-                standing: have.map_or(Standing::Waits, |have| Standing::of(have, kind == "ephemeral")),
+                health: have.map_or(Health::Waiting, |have| Health::of(have, kind == "ephemeral")),
                 reason: waiting.and_then(|w| w.reason.clone()).or_else(|| ended.and_then(|end| end.reason.clone())),
                 ready: have.is_some_and(|have| have.ready),
                 restarts: have.map_or(0, |have| have.restart_count),

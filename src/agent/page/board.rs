@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::explain::{NodeState, PodFacts, Standing, is_stuck};
+use crate::actors::explain::{Health, NodeState, PodFacts, is_stuck};
 use crate::actors::ids::PodUid;
 use crate::actors::pod::Phase;
 use crate::actors::pod_worker::Lifecycle;
@@ -32,7 +32,7 @@ pub(super) struct Row {
     uid: String,
     namespace: String,
     name: String,
-    pub(super) standing: Standing,
+    pub(super) health: Health,
     phase: &'static str,
     /// One word, as tables show it.
     state: String,
@@ -139,7 +139,7 @@ impl Board {
     /// All rows, the worst first.
     pub(super) fn rows(&self) -> Vec<Arc<Row>> {
         let mut rows: Vec<Arc<Row>> = self.pods.values().map(|(_, row)| row.clone()).collect();
-        rows.sort_by(|a, b| (a.standing, &a.namespace, &a.name).cmp(&(b.standing, &b.namespace, &b.name)));
+        rows.sort_by(|a, b| (a.health, &a.namespace, &a.name).cmp(&(b.health, &b.namespace, &b.name)));
         rows
     }
 }
@@ -173,7 +173,7 @@ fn row(pod: &PodFacts, now: Time, wait: Option<RowWait>) -> Row {
         uid: pod.uid.to_string(),
         namespace: pod.full_name.namespace().to_owned(),
         name: pod.full_name.name().to_owned(),
-        standing: standing(pod, wait.as_ref()),
+        health: health(pod, wait.as_ref()),
         phase: pod.phase().as_str(),
         state: summary.as_ref().map_or_else(|| "Terminating".to_owned(), |summary| pod.state(summary)),
         lifecycle: pod.lifecycle().map(Lifecycle::as_str),
@@ -186,19 +186,19 @@ fn row(pod: &PodFacts, now: Time, wait: Option<RowWait>) -> Row {
     }
 }
 
-fn standing(pod: &PodFacts, wait: Option<&RowWait>) -> Standing {
+fn health(pod: &PodFacts, wait: Option<&RowWait>) -> Health {
     // It stays while the hook is called again.
     let fails = pod.snapshot.as_ref().is_some_and(|snapshot| snapshot.failure.is_some());
     let over = pod.phase().is_terminal() || pod.lifecycle() == Some(Lifecycle::Finished);
     let overdue = wait.is_some_and(|wait| wait.overdue);
     if fails || overdue || pod.phase() == Phase::Failed || (!over && pod.status.as_deref().is_some_and(has_stuck)) {
-        Standing::Trouble
+        Health::Failing
     } else if wait.is_some() {
-        Standing::Waits
+        Health::Waiting
     } else if over {
-        Standing::Over
+        Health::Finished
     } else {
-        Standing::Well
+        Health::Healthy
     }
 }
 

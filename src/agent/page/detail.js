@@ -101,8 +101,8 @@ function showDetail() {
     return;
   }
   const row = [...pods.values()].find((pod) => pod.row.uid === got.uid)?.row;
-  const standing = row?.standing ?? "over";
-  const facts = [el("span", { className: `state ${standing}` }, glyph(), " ", got.state)];
+  const health = row?.health ?? "finished";
+  const facts = [el("span", { className: `state ${health}` }, glyph(), " ", got.state)];
   if (got.state !== got.phase) facts.push(`phase ${got.phase}`);
   if (row?.containers) facts.push(`${row.ready} of ${row.containers} ready`, plural(row.restarts, "restart"));
   if (row?.born) facts.push(aged({ "data-words": "age #" }, "since", row.born));
@@ -111,7 +111,7 @@ function showDetail() {
   $("facts").replaceChildren(
     el("p", {}, facts.flatMap((fact, index) => (index ? [" · ", fact] : [fact]))),
     ...(got.reason || got.message ? [el("p", {}, [got.reason, got.message].filter(Boolean).join(": "))] : []),
-    el("h3", {}, "Waits for"), chain(got.chain, standing));
+    el("h3", {}, "Waits for"), chain(got.chain, health));
   drawTimeline();
   $("more").replaceChildren(...containers(got), ...moves(got), ...told(got), ...others(got),
     el("p", { className: "soft" }, "uid ", el("span", { className: "mono" }, got.uid)));
@@ -125,13 +125,13 @@ function others(got) {
 }
 
 // Flat: how deep one stands tells what it waits for in turn.
-function chain(waits, standing) {
+function chain(waits, health) {
   return el("ol", { className: "chain" }, waits.map((wait) => {
     const notes = [];
     if (wait.since) notes.push(aged({ "data-words": "for #" }, "since", at(wait.since)));
     if (wait.tries) notes.push(plural(wait.tries, "try", "tries"));
     if (wait.next) notes.push(el("span", {}, "next: ", aged({}, "until", at(wait.next))));
-    const item = el("li", { className: wait.what === "nothing" ? "calm" : standing },
+    const item = el("li", { className: wait.what === "nothing" ? "calm" : health },
       wait.depth ? el("p", { className: "soft" }, "which waits for") : "",
       el("p", {}, el("b", {}, wait.detail)),
       notes.length ? el("p", { className: "soft" }, notes.flatMap((note, index) => (index ? [" · ", note] : [note]))) : "",
@@ -148,11 +148,11 @@ function drawTimeline() {
   detail.drawn = Date.now();
   const now = clock.now();
   const life = { name: "pod", spans: moves.map((move, index) => ({
-    from: at(move.at), to: at(moves[index + 1]?.at) ?? now, kind: SPANS[move.to] ?? "over", label: move.to,
+    from: at(move.at), to: at(moves[index + 1]?.at) ?? now, kind: SPANS[move.to] ?? "finished", label: move.to,
     words: `${move.to}: ${move.cause}`,
   })) };
   const events = { name: "events", marks: got.events.flatMap((event) => [event.first, event.last].map((when) => ({
-    at: at(when), kind: event.type === "Warning" ? "trouble" : "note", words: `${timeOfDay(at(when))} ${event.reason}: ${event.message}`,
+    at: at(when), kind: event.type === "Warning" ? "failing" : "note", words: `${timeOfDay(at(when))} ${event.reason}: ${event.message}`,
   }))) };
   const lanes = [life, ...containerLanes(got, now), ...(got.events.length ? [events] : [])];
   const born = Math.min(...lanes.flatMap((lane) => [...(lane.spans ?? []).map((span) => span.from), ...(lane.marks ?? []).map((mark) => mark.at)]));
@@ -162,7 +162,7 @@ function drawTimeline() {
   const from = Math.max(born, now - RANGES[detail.range]);
   const width = Math.max(240, $("drawing").clientWidth);
   $("drawing").replaceChildren(drawing(lanes, from, now, width), legend(),
-    el("p", { id: "timeline-words", className: "sr" }, `${plural(moves.length, "move")} and ${plural(got.events.length, "event")}, as the tables below tell`));
+    el("p", { id: "timeline-words", className: "sr" }, `${plural(moves.length, "transition")} and ${plural(got.events.length, "event")}, as the tables below tell`));
 }
 
 function ranges(choices) {
@@ -183,7 +183,7 @@ function moves(got) {
       el("td", { className: "when" }, move.to), el("td", {}, move.cause),
       el("td", { className: "when" }, next === undefined ? aged({}, "since", at(move.at)) : fine(next - at(move.at))));
   });
-  return [el("h3", {}, "Moves"), table(["When", "To", "Because", "For"], rows)];
+  return [el("h3", {}, "Transitions"), table(["Time", "To", "Cause", "Duration"], rows)];
 }
 
 const fine = (ms) => (ms < 10_000 ? `${(ms / 1000).toFixed(ms < 100 ? 3 : 1)}s` : short(ms));
@@ -202,14 +202,14 @@ function told(got) {
   }
   if (got.events.length) {
     parts.push(el("h3", {}, "Events"), el("ul", {}, [...got.events].reverse().map((event) => el("li", { className: "event" },
-      el("span", { className: event.type === "Warning" ? "trouble" : "over" }, event.type === "Warning" ? glyph() : ""), " ",
+      el("span", { className: event.type === "Warning" ? "failing" : "finished" }, event.type === "Warning" ? glyph() : ""), " ",
       el("b", {}, event.reason), event.count > 1 ? ` ×${event.count}` : "", ": ", event.message, " ",
       aged({ className: "soft", "data-words": "# ago" }, "since", at(event.last))))));
   }
   return parts;
 }
 
-const ended = (run) => (run.exitCode === 0 ? "over" : "trouble");
+const ended = (run) => (run.exitCode === 0 ? "finished" : "failing");
 const end = (run) => `ended with exit code ${run.exitCode}${run.reason ? ` (${run.reason})` : ""}`;
 
 // The run before, the pause after it, and the run that goes on or was the last.
@@ -220,7 +220,7 @@ function containerLanes(got, now) {
       if (!run?.startedAt) return;
       const until = at(run.finishedAt);
       spans.push({
-        from: at(run.startedAt), to: until ?? now, kind: until ? ended(run) : "well",
+        from: at(run.startedAt), to: until ?? now, kind: until ? ended(run) : "healthy",
         label: until ? `exit ${run.exitCode}` : "runs", words: `${container.name} ${until ? end(run) : "runs"}`,
       });
     };
@@ -228,7 +228,7 @@ function containerLanes(got, now) {
     const pause = at(container.last?.finishedAt);
     if (pause) {
       const until = at(container.run?.startedAt) ?? now;
-      spans.push({ from: pause, to: until, kind: "waits", label: "waits", words: `${container.name} waits to be started again` });
+      spans.push({ from: pause, to: until, kind: "waiting", label: "waiting", words: `${container.name} waits to be started again` });
     }
     ran(container.run);
     return { name: `container ${container.name}`, spans };

@@ -46,7 +46,7 @@ function fill(element, pod, index, cursor) {
   const { row } = pod, { parts } = element, now = clock.now();
   if (element.pod !== pod) {
     element.pod = pod;
-    element.className = `row ${row.standing}`;
+    element.className = `row ${row.health}`;
     text(parts.ns, `${row.namespace}/`);
     text(parts.name, row.name);
     parts.link.title = `${row.namespace}/${row.name}`;

@@ -74,7 +74,7 @@ function state(name) {
   live.state = name;
   document.body.classList.toggle("stale", name === "lost");
   $("lost").hidden = name !== "lost";
-  $("link").className = { live: "well", connecting: "waits", lost: "trouble", paused: "over" }[name];
+  $("link").className = { live: "healthy", connecting: "waiting", lost: "failing", paused: "finished" }[name];
   text($("link-text"), { live: "live", connecting: "connecting", lost: "not connected", paused: "paused" }[name]);
 }
 

@@ -7,14 +7,14 @@ function showAgent() {
   text($("node"), `on ${agent.name}`);
   document.title = `${agent.name} · podwright`;
   $("stopping").hidden = !agent.stopping;
-  const told = (standing, words) => ({ standing, words });
-  const fails = (words, ill) => ({ standing: "trouble", words: `${words} `, age: ["for #", ill.since], why: ill.error });
-  const runtime = agent.outage ? fails("does not answer", agent.outage) : agent.runtime ? told("well", "answers") : told("trouble", "does not answer");
-  const passes = agent.early ? fails("passes end early", agent.early) : agent.housekeeping === undefined ? told("waits", "has not passed yet")
-    : { ...told(agent.late ? "trouble" : "well", "passed "), age: ["# ago", agent.housekeeping] };
+  const told = (health, words) => ({ health, words });
+  const fails = (words, ill) => ({ health: "failing", words: `${words} `, age: ["for #", ill.since], why: ill.error });
+  const runtime = agent.outage ? fails("does not answer", agent.outage) : agent.runtime ? told("healthy", "answers") : told("failing", "does not answer");
+  const passes = agent.early ? fails("passes end early", agent.early) : agent.housekeeping === undefined ? told("waiting", "has not passed yet")
+    : { ...told(agent.late ? "failing" : "healthy", "passed "), age: ["# ago", agent.housekeeping] };
   const sources = [...new Set(agent.places.map((place) => place.source))].map((source) =>
-    agent.missing.includes(source) ? told("waits", `${source} has not delivered`) : told("well", `${source} delivered`));
-  const facts = [["Runtime", runtime, ...agent.lacks.map((why) => told("trouble", why))], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { words: agent.version }],
+    agent.missing.includes(source) ? told("waiting", `${source} has not delivered`) : told("healthy", `${source} delivered`));
+  const facts = [["Runtime", runtime, ...agent.lacks.map((why) => told("failing", why))], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { words: agent.version }],
     ["Up", { words: "", age: ["#", agent.started] }]];
   const into = $("agent").firstElementChild;
   if (!into.children.length) into.append(...facts.map(([name]) => el("div", {}, el("dt", {}, name))));
@@ -32,10 +32,10 @@ function showAgent() {
 // A fact is a `dd` for each value; of one that only grew older, only the age is told anew.
 function showFact(fact, values) {
   while (fact.children.length > values.length + 1) fact.lastElementChild.remove();
-  values.forEach(({ standing, words, age, why }, index) => {
+  values.forEach(({ health, words, age, why }, index) => {
     const value = fact.children[index + 1] ?? fact.appendChild(el("dd"));
-    hold(value, [standing, words, age?.[0], why], () => [
-      standing && el("span", { className: standing }, glyph()), standing && " ", words,
+    hold(value, [health, words, age?.[0], why], () => [
+      health && el("span", { className: health }, glyph()), health && " ", words,
       age && aged({ "data-words": age[0] }, "since", age[1]), why && el("p", { className: "soft" }, why)].filter(Boolean));
     const told = value.querySelector("[data-since]");
     if (!told || told.dataset.since === String(age[1])) return;
@@ -76,9 +76,9 @@ function chips(into, all) {
     const focus = document.activeElement?.dataset?.name;
     into.replaceChildren(...want.map((chip) => {
       const button = have.get(chip.name) ?? el("button", { type: "button", "data-name": chip.name },
-        chip.standing ? glyph() : "", el("b"), el("span", {}, chip.words));
+        chip.health ? glyph() : "", el("b"), el("span", {}, chip.words));
       button.onclick = chip.toggle;
-      if (chip.standing) button.className = chip.standing;
+      if (chip.health) button.className = chip.health;
       have.set(chip.name, button);
       return button;
     }));
@@ -99,10 +99,10 @@ function flip(set, value) {
 
 function summarise() {
   const sum = tally(), all = pods.size;
-  chips($("standings"), [
-    ...STANDINGS.map((standing) => ({
-      name: standing, standing, words: STANDING_WORDS[standing], count: sum.standing[standing], always: true,
-      on: wish.standings.has(standing), toggle: () => flip(wish.standings, standing),
+  chips($("healths"), [
+    ...HEALTHS.map((health) => ({
+      name: health, health, words: health, count: sum.health[health], always: true,
+      on: wish.healths.has(health), toggle: () => flip(wish.healths, health),
     })),
     { name: "long", words: "waiting > 1 min", count: sum.long, always: true, on: wish.long, toggle: () => { wish.long = !wish.long; asked(); } },
     { name: "recent", words: "restarted < 10 min", count: sum.recent, always: true, on: wish.recent, toggle: () => { wish.recent = !wish.recent; asked(); } },
@@ -111,15 +111,15 @@ function summarise() {
     name: phase, words: phase, count: sum.phase[phase], on: wish.phases.has(phase), toggle: () => flip(wish.phases, phase),
   })));
   const share = $("share");
-  if (!share.children.length) share.append(...STANDINGS.map((standing) => el("span", { className: standing })));
+  if (!share.children.length) share.append(...HEALTHS.map((health) => el("span", { className: health })));
   for (const part of share.children) {
-    part.style.flexGrow = sum.standing[part.className] ?? 0;
-    part.hidden = !sum.standing[part.className];
+    part.style.flexGrow = sum.health[part.className] ?? 0;
+    part.hidden = !sum.health[part.className];
   }
   options($("namespace"), "All namespaces", sum.namespaces, wish.namespace);
   options($("wait"), "Any wait", sum.waits, wish.wait);
   $("namespace").parentElement.hidden = sum.namespaces.size < 2 && !wish.namespace;
-  text($("count"), `${list.shown.length < all ? `${list.shown.length.toLocaleString("en")} of ` : ""}${all.toLocaleString("en")}, ${sum.working.toLocaleString("en")} in work`);
+  text($("count"), `${list.shown.length < all ? `${list.shown.length.toLocaleString("en")} of ` : ""}${all.toLocaleString("en")}, ${sum.active.toLocaleString("en")} active`);
   const loaded = agent !== undefined && !list.loading;
   $("summary").hidden = !all;
   $("split").hidden = !all && chosen === undefined;
@@ -152,7 +152,7 @@ for (const name of ["namespace", "wait", "sort"]) {
   $(name).addEventListener("change", () => { wish[name] = $(name).value; asked(); });
 }
 $("clear").addEventListener("click", () => {
-  Object.assign(wish, { query: "", standings: new Set(), phases: new Set(), namespace: "", wait: "", long: false, recent: false });
+  Object.assign(wish, { query: "", healths: new Set(), phases: new Set(), namespace: "", wait: "", long: false, recent: false });
   $("query").value = "";
   for (const name of ["namespace", "wait"]) $(name).value = "";
   asked();

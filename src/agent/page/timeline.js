@@ -2,7 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 2592000].map((s) => s * 1000);
-const SPANS = { waiting: "waits", sync: "well", terminating: "stops", terminated: "over", finished: "over" };
+const SPANS = { waiting: "waiting", sync: "healthy", terminating: "stops", terminated: "finished", finished: "finished" };
 const LANE = 30, AXIS = 22, NAME = 14;
 
 function svg(tag, props = {}, ...children) {
@@ -42,8 +42,8 @@ function drawing(lanes, from, to, width) {
       if (mark.at < from || mark.at > to) continue;
       const x = scale(mark.at), y = top + LANE / 2 - 2;
       // What warns has another shape, not only another colour.
-      const shape = mark.kind === "trouble"
-        ? svg("path", { class: "mark trouble", d: `M${x - 6} ${y + 6}L${x} ${y - 6}L${x + 6} ${y + 6}Z` }, svg("title", {}, mark.words))
+      const shape = mark.kind === "failing"
+        ? svg("path", { class: "mark failing", d: `M${x - 6} ${y + 6}L${x} ${y - 6}L${x + 6} ${y + 6}Z` }, svg("title", {}, mark.words))
         : svg("circle", { class: `mark ${mark.kind}`, cx: x, cy: y, r: 4 }, svg("title", {}, mark.words));
       root.append(shape);
     }
@@ -59,5 +59,5 @@ function axisWords(at, step) {
 }
 
 const legend = () => el("p", { className: "legend", ariaHidden: "true" },
-  [["waits", "waiting"], ["well", "running"], ["stops", "stopping"], ["over", "ended"], ["trouble", "failed"]].map(([kind, words]) =>
+  [["waiting", "waiting"], ["healthy", "running"], ["stops", "stopping"], ["finished", "ended"], ["failing", "failed"]].map(([kind, words]) =>
     el("span", {}, el("i", { className: kind }), words)));

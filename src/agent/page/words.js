@@ -69,8 +69,8 @@ function retell(element) {
   }
 }
 
-const STANDINGS = ["trouble", "waits", "well", "over"];
-const STANDING_WORDS = { trouble: "in trouble", waits: "waiting", well: "well", over: "over" };
+// The health of a pod, the worst first.
+const HEALTHS = ["failing", "waiting", "healthy", "finished"];
 const PHASES = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
 const LONG = 60_000;
 const RECENT = 600_000;

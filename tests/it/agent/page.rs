@@ -75,8 +75,10 @@ async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
             &row(&["crash-n1", "CrashLoopBackOff", "the crash backoff of container main", " left"]),
         )
         .await;
-    browser.until("trouble is first", "document.querySelector('#rows .row .name').innerText === 'crash-n1'").await;
-    browser.until("it is counted", "document.querySelector('[data-name=trouble] b').innerText === '1'").await;
+    browser
+        .until("the failing pod is first", "document.querySelector('#rows .row .name').innerText === 'crash-n1'")
+        .await;
+    browser.until("it is counted", "document.querySelector('[data-name=failing] b').innerText === '1'").await;
 
     place.put("late.yaml", &manifest("late", SLEEPS, ""));
     browser.until("a new pod is shown", &row(&["late-n1", "Running"])).await;
@@ -106,12 +108,12 @@ async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
     let says = |words: &str| format!("document.querySelector('#detail').innerText.includes({words:?})");
     browser.until("the wait is told", &says("container \"main\" waits out its crash backoff")).await;
     browser.until("what ends it is told", &says("released by:")).await;
-    browser.until("its life is drawn", "document.querySelectorAll('#drawing rect.well').length > 0").await;
+    browser.until("its life is drawn", "document.querySelectorAll('#drawing rect.healthy').length > 0").await;
     browser.until("its events are drawn", "document.querySelectorAll('#drawing .mark').length > 2").await;
     browser.until("its last exit is told", &says("3 Error")).await;
     let lane = "[...document.querySelectorAll('#drawing text')].some((t) => t.textContent === 'container main')";
     browser.until("its container's runs are drawn", lane).await;
-    browser.until("its moves are told", &says("allowed to start")).await;
+    browser.until("its transitions are listed", &says("allowed to start")).await;
     readable(&mut browser).await;
     browser.size(360, 740).await;
     browser.until("it has the page for itself", "document.querySelector('#pods').offsetParent === null").await;
@@ -213,7 +215,7 @@ const TOLD: &str = r#"
     places: [{ source: "http", place: "http://place" }], missing: ["http"], lacks: ["no disk"], problemCount: 1,
     problems: [{ what: "http://place", message: "no answer (refused)" }],
     runtime: true, housekeeping: Date.now(), late: false, ...more });
-  window.row = (uid, standing) => ({ uid, namespace: "default", name: "web", standing, phase: "Running", state: "Running", ready: 1, containers: 1, restarts: 0 });
+  window.row = (uid, health) => ({ uid, namespace: "default", name: "web", health, phase: "Running", state: "Running", ready: 1, containers: 1, restarts: 0 });
 "#;
 
 #[tokio::test]
@@ -226,7 +228,7 @@ async fn an_outage_is_in_the_header_and_what_is_selected_stays_selected() {
     browser.open(&url(&agent)).await;
     browser.until("it listens", "window.feed !== undefined").await;
     browser.eval("told({})").await;
-    browser.eval("feed.tell('rows', { rows: [row('one', 'well')], from: 0, of: 1 })").await;
+    browser.eval("feed.tell('rows', { rows: [row('one', 'healthy')], from: 0, of: 1 })").await;
     browser.eval("document.querySelector('#problems details').open = true").await;
     let select = "getSelection().selectAllChildren(document.querySelector('#problems li'))";
     browser.eval(select).await;
@@ -273,20 +275,20 @@ async fn of_two_pods_of_a_name_each_can_be_opened() {
     let answer = "window.answer = (path) => { const uid = new URL(path, location).searchParams.get('uid'); \
         return Response.json({ uid, namespace: 'default', name: 'web', state: 'Running', phase: 'Running', desired: true, chain: [], \
         transitions: [], events: [], others: [{ uid: uid === 'old' ? 'new' : 'old', lifecycle: 'sync' }], \
-        containers: [{ name: 'main', kind: 'regular', state: 'waiting', standing: 'trouble', ready: false, restarts: 0 }] }); }";
+        containers: [{ name: 'main', kind: 'regular', state: 'waiting', standing: 'failing', ready: false, restarts: 0 }] }); }";
     browser.eval(&format!("{{ {answer} }}")).await;
     browser.eval("told({})").await;
-    browser.eval("feed.tell('rows', { rows: [row('new', 'waits'), row('old', 'well')], from: 0, of: 2 })").await;
+    browser.eval("feed.tell('rows', { rows: [row('new', 'waiting'), row('old', 'healthy')], from: 0, of: 2 })").await;
     browser.until("both are shown", "document.querySelectorAll('#rows .row').length === 2").await;
-    browser.eval("document.querySelector('#rows .row.well').click()").await;
+    browser.eval("document.querySelector('#rows .row.healthy').click()").await;
     browser.until("the older one is opened", "location.hash === '#default/web/old'").await;
     browser.until("it is asked about", "window.asked.some((path) => path.endsWith('&uid=old'))").await;
-    browser.until("how its container stands", "document.querySelector('#more td .trouble') !== null").await;
+    browser.until("how its container stands", "document.querySelector('#more td .failing') !== null").await;
     let selected = "[...document.querySelectorAll('[aria-selected=true]')].map((row) => row.className).join()";
-    browser.until("it alone is marked", &format!("{selected} === 'row well'")).await;
+    browser.until("it alone is marked", &format!("{selected} === 'row healthy'")).await;
     browser.eval("document.querySelector('#more a').click()").await;
     browser.until("a link leads to the other", "location.hash === '#default/web/new'").await;
-    browser.until("it is marked", &format!("{selected} === 'row waits'")).await;
+    browser.until("it is marked", &format!("{selected} === 'row waiting'")).await;
     browser.close().await;
 }
 

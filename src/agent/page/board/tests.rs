@@ -130,8 +130,8 @@ fn the_worst_comes_first() {
     take(
         &mut board,
         vec![
-            pod("a-over", succeeded),
-            pod("b-well", runs()),
+            pod("a-finished", succeeded),
+            pod("b-healthy", runs()),
             pod("c-starts", waits("ContainerCreating")),
             pod("d-crashes", waits("CrashLoopBackOff")),
             pod("e-failed", failed),
@@ -143,11 +143,11 @@ fn the_worst_comes_first() {
     let rows = board.rows();
     assert_eq!(
         names(&rows),
-        ["d-crashes", "e-failed", "f-retries", "g-is-called-again", "c-starts", "b-well", "a-over"]
+        ["d-crashes", "e-failed", "f-retries", "g-is-called-again", "c-starts", "b-healthy", "a-finished"]
     );
-    use Standing::{Over, Trouble, Waits, Well};
-    let standings: Vec<_> = rows.iter().map(|row| row.standing).collect();
-    assert_eq!(standings, [Trouble, Trouble, Trouble, Trouble, Waits, Well, Over]);
+    use Health::{Failing, Finished, Healthy, Waiting};
+    let healths: Vec<_> = rows.iter().map(|row| row.health).collect();
+    assert_eq!(healths, [Failing, Failing, Failing, Failing, Waiting, Healthy, Finished]);
 }
 
 // A pod that is checked once a minute for a few milliseconds is not one that waits.
@@ -159,19 +159,19 @@ fn a_call_is_told_once_it_takes_long() {
     let quick = take(&mut board, vec![called.clone()], at(101));
     assert!(quick.rows.iter().all(|row| row.wait.is_none()), "{quick:?}");
     let long = take(&mut board, vec![called], at(103));
-    assert_eq!(long.rows.first().map(|row| row.standing), Some(Standing::Waits), "{long:?}");
+    assert_eq!(long.rows.first().map(|row| row.health), Some(Health::Waiting), "{long:?}");
 }
 
 // Nothing happens to a pod that cannot be killed, and so its facts stay the same.
 #[test]
-fn a_stop_that_outlasts_its_grace_is_trouble() {
+fn a_pod_that_outlasts_its_grace_period_is_failing() {
     let mut board = Board::default();
     let stops = waiting(pod("a", runs()), WaitFor::HookCall(Hook::Terminating), 100);
     take(&mut board, vec![stops.clone()], at(101));
-    assert_eq!(board.rows()[0].standing, Standing::Waits);
+    assert_eq!(board.rows()[0].health, Health::Waiting);
     assert!(take(&mut board, vec![stops.clone()], at(139)).is_empty());
     let late = take(&mut board, vec![stops.clone()], at(140));
-    assert_eq!(late.rows.first().map(|row| row.standing), Some(Standing::Trouble), "{late:?}");
+    assert_eq!(late.rows.first().map(|row| row.health), Some(Health::Failing), "{late:?}");
     assert!(take(&mut board, vec![stops], at(200)).is_empty());
 }
 
@@ -189,12 +189,12 @@ fn an_outage_is_told_of_pods_that_rest_and_so_is_its_end() {
             (wait, _) => wait,
         };
         let change = board.take(node, pods.clone(), at(now), &|pod| nearest(pod, wait(pod), "words".into(), at(now)));
-        let rows = change.rows.iter().map(|row| (row.name.clone(), row.standing));
+        let rows = change.rows.iter().map(|row| (row.name.clone(), row.health));
         rows.collect::<Vec<_>>()
     };
-    let rests = |standing| vec![("rests".to_owned(), standing)];
+    let rests = |health| vec![("rests".to_owned(), health)];
     look(0, 99);
-    assert_eq!(look(1, 101), rests(Standing::Waits));
+    assert_eq!(look(1, 101), rests(Health::Waiting));
     assert_eq!(look(2, 102), [], "another try changes no row");
-    assert_eq!(look(0, 103), rests(Standing::Well));
+    assert_eq!(look(0, 103), rests(Health::Healthy));
 }
