@@ -1,24 +1,21 @@
-//! The node agent: one process that runs the pods of its manifests.
+//! The node agent: one process that runs the pods of its manifests, and the commands that query it.
 //!
 //! ```text
-//!  flags ──> run ──┬─> sources (files, URLs) ──> node (engine, actors) ──> process runtime
-//!                  ├─> admin: / /healthz /metrics /explain /recording ...  ▲
-//!                  ├─> screen: the live table                              │
-//!                  └─> signals ──> stop: gate closed, sources stopped, pods stopped by group
+//!  flags ──> run ──┬─> sources (files, URLs) ──> node (engine, actors) ──> container runtime
+//!                  ├─> admin: / /healthz /metrics /explain /recording ...      ▲
+//!                  ├─> screen: the live table                                  │
+//!                  └─> signals ──> stop: admission closed, sources stopped, pods stopped by group
 //! ```
 //!
-//! What people see of a pod, here or in the table, is drawn from `view`, which reads what the node knows at one instant
-//! and changes nothing.
+//! The page, the live table and the admin endpoints read the node through `view`, which changes nothing.
 
 mod admin;
 mod boot;
 mod cli;
 mod client;
-mod container_logs;
 mod events;
-mod explain;
 mod get;
-mod logs;
+mod logging;
 mod machine;
 mod page;
 mod replay;
@@ -27,6 +24,7 @@ mod run;
 mod runtime;
 mod screen;
 mod table;
+mod unknown_pod;
 mod until;
 mod validate;
 mod view;
@@ -38,16 +36,16 @@ use cli::Command;
 
 pub use admin::router;
 pub use events::EventLog;
-pub use page::{About, Place};
-pub use view::View;
+pub use page::{AgentInfo, ManifestLocation};
+pub use view::NodeView;
 
-/// The agent as a program: flags, and what the shell gets back.
+/// Runs the command line of this process and returns its exit code.
 pub fn main() -> ExitCode {
     let cli = cli::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match command(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            // With nobody left to read it there is nothing to be done.
+            // If standard error is closed, nobody can read the message.
             let _ = writeln!(std::io::stderr(), "podwright: {error:#}");
             ExitCode::FAILURE
         }
@@ -59,11 +57,11 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Run(args) => return Ok(run::run(*args)?),
         Command::Get(args) => print(&get::get(&args)?),
         Command::Explain(args) => print(&get::explain(&args)?),
-        Command::Logs(args) => container_logs::logs(&args)?,
+        Command::Logs(args) => get::logs(&args)?,
         Command::Replay(args) => {
-            let told = replay::replay(&args)?;
-            print(&told.text);
-            if !told.agrees {
+            let report = replay::replay(&args)?;
+            print(&report.text);
+            if !report.agrees {
                 return Ok(ExitCode::FAILURE);
             }
         }
@@ -78,7 +76,7 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// To standard output; a reader that has seen enough (`| head`) is no error.
+/// Prints to standard output. A reader that closes it early (`| head`) is no error.
 fn print(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

@@ -1,9 +1,9 @@
-//! The node agent `podwright`.
+//! The program `podwright`: a node agent, its command-line client, and the shims of its process runtime.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Shims are this same program: hundreds may run, and one must start in no time.
+    // A shim is this same program. Hundreds of shims may start, so the check comes before any other work.
     #[cfg(feature = "process")]
     {
         use podwright::adapters::process::{SHIM_ARGUMENT, shim_main};

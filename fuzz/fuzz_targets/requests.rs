@@ -22,7 +22,7 @@ use podwright::adapters::network::Network;
 use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
 use podwright::adapters::sources::{FileSource, SourceContext};
 use podwright::adapters::storage::FileStorage;
-use podwright::agent::{About, EventLog, View, router};
+use podwright::agent::{AgentInfo, EventLog, NodeView, router};
 use podwright::metrics::Metrics;
 use podwright::{Node, NodeConfig, NodePorts};
 use podwright_fuzz::requests::{Answer, EVENTS, PODS, Request, check};
@@ -73,16 +73,16 @@ thread_local! {
 
 static ROUTER: LazyLock<Mutex<Router>> = LazyLock::new(|| Mutex::new(router(node(), about())));
 
-fn about() -> About {
-    About {
+fn about() -> AgentInfo {
+    AgentInfo {
         name: "n1".into(),
         started: TokioClock::new().now(),
-        places: vec![],
+        locations: vec![],
         stopping: tokio_util::sync::CancellationToken::new(),
     }
 }
 
-fn node() -> View {
+fn node() -> NodeView {
     let root: PathBuf = ROOT.with(|root| root.path().to_owned());
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -99,7 +99,7 @@ fn node() -> View {
     view
 }
 
-async fn view(root: &Path) -> View {
+async fn view(root: &Path) -> NodeView {
     let manifest = root.join("pods.yaml");
     std::fs::write(&manifest, PODS).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
@@ -137,5 +137,5 @@ async fn view(root: &Path) -> View {
     set.problems.push(SourceProblem { what, message, pods: vec![] });
     node.sets.send(set.into()).await.unwrap();
     let logs = FileStorage::new(root, Default::default());
-    View { node, events, clock, metrics, logs, resync: engine.resync }
+    NodeView { node, events, clock, metrics, logs, resync: engine.resync }
 }

@@ -1,6 +1,8 @@
 //! The admin endpoints: read only, on a loopback address.
+//!
+//! Each request is checked before it is routed, because any page in a browser on this machine can send one.
 
-mod apart;
+mod blocking;
 mod logs;
 mod pods;
 mod recording;
@@ -24,38 +26,39 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::explain::{PROBLEM, unknown};
-use super::page::{self, About};
+use super::page::{self, AgentInfo};
 use super::table;
-use super::view::View;
-use apart::Apart;
-use recording::Seat;
+use super::unknown_pod::{MAX_PROBLEM_BYTES, unknown_pod};
+use super::view::NodeView;
+use blocking::BlockingAnswers;
+use recording::RecordingEndpoint;
 
-/// How long until an address that is taken is tried again.
+/// How long after a failure the agent tries again to listen.
 const RETRY: Duration = Duration::from_secs(10);
-/// How old the last housekeeping pass may be, at the least, before the agent counts as ill.
-pub(super) const OLDEST_PASS: Duration = Duration::from_secs(300);
-/// How many bytes of what was asked for stand in an answer that says what is wrong with it. It may be read on a terminal.
-pub(super) const ECHO: usize = 300;
+/// `/healthz` fails once the last housekeeping pass is older than this, or older than two resync periods if that is longer.
+pub(super) const MAX_PASS_AGE: Duration = Duration::from_secs(300);
+/// The maximum length in bytes of request text that an error answer repeats.
+pub(super) const MAX_ECHO_BYTES: usize = 300;
 
-/// Serves until told to stop. An address that cannot be had is told once and tried again: pods do not wait for it.
-pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: CancellationToken) {
-    let mut told = false;
-    let router = router(view, about);
+/// Serves the endpoints until `stop` is cancelled. If the agent cannot listen on the address, it logs that once and tries
+/// again. Pods do not wait for the endpoints.
+pub(crate) async fn serve(address: SocketAddr, view: NodeView, info: AgentInfo, stop: CancellationToken) {
+    let mut logged = false;
+    let router = router(view, info);
     let attempts = async {
         loop {
             match TcpListener::bind(address).await {
                 Ok(listener) => {
                     let address = listener.local_addr().unwrap_or(address);
                     tracing::info!(%address, "admin endpoints are served");
-                    told = false;
+                    logged = false;
                     server::serve(listener, router.clone()).await;
                 }
-                Err(error) if !told => {
-                    told = true;
+                Err(error) if !logged => {
+                    logged = true;
                     tracing::error!(
-                        "admin endpoints cannot be served at {address} ({}): free it, or choose another with --admin; \
-                         pods run meanwhile, and it is tried again every {} s",
+                        "cannot listen for admin requests on {address} ({}): free the address, or choose another with --admin; \
+                         pods run all the same, and the agent tries again every {} s",
                         super::root::reason(&error),
                         RETRY.as_secs()
                     );
@@ -68,29 +71,30 @@ pub(crate) async fn serve(address: SocketAddr, view: View, about: About, stop: C
     stop.run_until_cancelled(attempts).await;
 }
 
-/// What answers are made of.
+/// The state that handlers share.
 #[derive(Clone)]
-struct Shared {
-    view: View,
-    apart: Apart,
+struct AdminState {
+    view: NodeView,
+    blocking: BlockingAnswers,
 }
 
-impl FromRef<Shared> for View {
-    fn from_ref(shared: &Shared) -> Self {
-        shared.view.clone()
+impl FromRef<AdminState> for NodeView {
+    fn from_ref(state: &AdminState) -> Self {
+        state.view.clone()
     }
 }
 
-impl FromRef<Shared> for Apart {
-    fn from_ref(shared: &Shared) -> Self {
-        shared.apart.clone()
+impl FromRef<AdminState> for BlockingAnswers {
+    fn from_ref(state: &AdminState) -> Self {
+        state.blocking.clone()
     }
 }
 
-pub fn router(view: View, about: About) -> Router {
-    let logs = logs::Logs::new(about.stopping.clone());
-    let page = page::router(view.clone(), about);
-    let seat = Seat::default();
+/// The routes of all admin endpoints.
+pub fn router(view: NodeView, info: AgentInfo) -> Router {
+    let logs = logs::LogsEndpoint::new(info.stopping.clone());
+    let page = page::router(view.clone(), info);
+    let recording = RecordingEndpoint::default();
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -99,52 +103,61 @@ pub fn router(view: View, about: About) -> Router {
         .route("/explain", get(explain_all))
         .route("/explain/{namespace}/{name}", get(explain_pod))
         .route("/logs/{namespace}/{name}", get(move |state, path, query| logs.answer(state, path, query)))
-        .route("/recording", get(async move |State(view): State<View>| seat.recording(&view.node.engine).await))
+        .route(
+            "/recording",
+            get(async move |State(view): State<NodeView>| recording.recording(&view.node.engine).await),
+        )
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .with_state(Shared { view, apart: Apart::default() })
+        .with_state(AdminState { view, blocking: BlockingAnswers::default() })
         .merge(page)
-        .layer(from_fn(ours_only))
+        .layer(from_fn(refuse_other_sites))
 }
 
-/// Tells a page of another site from our own: a browser says which of them asks.
+/// Whether the page of this agent or a page of another site sent the request (W3C Fetch Metadata).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// And whether somebody goes somewhere, or a page wants to have it for itself.
+/// Whether the user navigates, or a script fetches.
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
-/// And where it is to be shown: `document` is a tab or a window, which a frame within another page is not.
+/// Where the browser shows the answer: `document` is a tab or a window, and a frame in another page is not.
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Refuses what pages of others ask for in a browser of this machine. They could not read the answer, but they could take
-/// every seat of `/watch` and the one of `/recording`; and a page whose own host name points here could read. Links lead to
-/// the page at `/` alone, because frames and windows that a page opens are links too (W3C Fetch Metadata).
-async fn ours_only(request: Request, next: Next) -> Response {
+/// Refuses requests that pages of other sites send from a browser on this machine. Such a page cannot read the answer, but
+/// it could occupy every stream of `/watch` and the one download of `/recording`. A link may lead to the page at `/` only,
+/// because a frame or window that another page opens also counts as navigation (W3C Fetch Metadata).
+async fn refuse_other_sites(request: Request, next: Next) -> Response {
     let headers = request.headers();
     let is = |name: &HeaderName, word: &str| headers.get(name).is_some_and(|value| value == word);
-    let stranger = is(&SEC_FETCH_SITE, "cross-site") || is(&SEC_FETCH_SITE, "same-site");
+    let other_site = is(&SEC_FETCH_SITE, "cross-site") || is(&SEC_FETCH_SITE, "same-site");
     let link = is(&SEC_FETCH_MODE, "navigate") && is(&SEC_FETCH_DEST, "document");
-    if stranger && !(link && request.uri().path() == "/") {
-        return (StatusCode::FORBIDDEN, "in a browser only the page at / may ask\n").into_response();
+    if other_site && !(link && request.uri().path() == "/") {
+        return (
+            StatusCode::FORBIDDEN,
+            "requests from pages of other sites are refused: open the page at / of this agent\n",
+        )
+            .into_response();
     }
-    let mut response = local_names_only(request, next).await;
-    // What a pod says is never taken for a page or a script.
+    let mut response = refuse_foreign_hosts(request, next).await;
+    // A browser must not interpret the text of a pod as a page or a script.
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-/// A page in a browser may make its own host name point here; what it asks then carries that name.
-async fn local_names_only(request: Request, next: Next) -> Response {
+/// Refuses requests whose `Host` is not a loopback name. A page of another site can make its own host name resolve to this
+/// machine (DNS rebinding) and then read answers; such requests carry that host name.
+async fn refuse_foreign_hosts(request: Request, next: Next) -> Response {
     let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
     match hosts.find(|host| !is_local(host)) {
         Some(host) => {
-            let host = plain(host, ECHO);
-            let why = format!("{host:?} is not a name of this machine's loopback address: ask by 127.0.0.1\n");
+            let host = plain(host, MAX_ECHO_BYTES);
+            let why = format!("host {host:?} is not a loopback name: use 127.0.0.1 or localhost\n");
             (StatusCode::FORBIDDEN, why).into_response()
         }
         None => next.run(request).await,
     }
 }
 
-/// A name or an address, with a port or without (RFC 3986, section 3.2: a port is digits, or nothing behind the colon).
+/// Whether a host, with or without a port, is a loopback name or address. A port is digits, or nothing after the colon
+/// (RFC 3986, section 3.2).
 fn is_local(host: &str) -> bool {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']').unwrap_or_default(),
@@ -154,74 +167,79 @@ fn is_local(host: &str) -> bool {
     port && (name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
-async fn healthz(State(view): State<View>) -> Response {
-    let limit = OLDEST_PASS.max(2 * view.resync);
+async fn healthz(State(view): State<NodeView>) -> Response {
+    let limit = MAX_PASS_AGE.max(2 * view.resync);
     if view.node.housekeeping.is_late(limit) {
-        let why = format!("housekeeping did not pass within {} s\n", limit.as_secs());
+        let why = format!("no housekeeping pass has ended within {} s\n", limit.as_secs());
         return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     }
     "ok\n".into_response()
 }
 
-async fn readyz(State(view): State<View>) -> Response {
-    let told = |source: &MissingSource| {
+async fn readyz(State(view): State<NodeView>) -> Response {
+    let reason = |source: &MissingSource| {
         let why = source.why();
-        format!("source {} has not delivered{}", source.kind, plain(&why, PROBLEM))
+        format!("source {} has not delivered{}", source.kind, plain(&why, MAX_PROBLEM_BYTES))
     };
     let sources = view.node.desired.missing_sources();
-    // What a source wants may wait for the runtime, which is told apart.
-    let mut missing: Vec<String> = sources.iter().filter(|source| !source.held).map(told).collect();
+    // A source that is held waits for the runtime, and that is reported below.
+    let mut missing: Vec<String> = sources.iter().filter(|source| !source.held).map(reason).collect();
     match view.node.observer.outage() {
         Some(outage) => {
-            missing.push(format!("the container runtime does not answer: {}", plain(&outage.error, PROBLEM)))
+            missing.push(format!("the container runtime does not answer: {}", plain(&outage.error, MAX_PROBLEM_BYTES)))
         }
-        None if !*view.node.healthy.borrow() => missing.push("the container runtime was not listed yet".to_owned()),
+        None if !*view.node.healthy.borrow() => {
+            missing.push("the containers of the runtime have not been listed yet".to_owned())
+        }
         None => {}
     }
-    // A node without a network for pods has work for those that need none.
-    missing.extend(view.node.observer.unready().runtime.map(|why| plain(&why, PROBLEM).into_owned()));
+    // Only the runtime condition counts: without a pod network, pods of the host network still run.
+    missing.extend(view.node.observer.unready().runtime.map(|why| plain(&why, MAX_PROBLEM_BYTES).into_owned()));
     if missing.is_empty() {
         return "ok\n".into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, missing.join("\n") + "\n").into_response()
 }
 
-async fn metrics(State(view): State<View>, headers: HeaderMap) -> Response {
+async fn metrics(State(view): State<NodeView>, headers: HeaderMap) -> Response {
     let format = Format::from_accept(accept(&headers));
     ([(CONTENT_TYPE, format.content_type())], view.metrics.encode(format)).into_response()
 }
 
-/// In which form to answer. `output` is another word for `format`.
+/// The query parameter that chooses the form of the answer. `output` is an alias of `format`.
 #[derive(Deserialize)]
-struct Form {
+struct FormatQuery {
     #[serde(alias = "output")]
     format: Option<String>,
 }
 
-impl Form {
-    /// Whether to answer in JSON, or why not at all.
+impl FormatQuery {
+    /// Whether to answer in JSON. Without the parameter, the `Accept` header decides.
+    ///
+    /// # Errors
+    /// The error text for an unknown format.
     fn json(&self, headers: &HeaderMap) -> Result<bool, String> {
         match self.format.as_deref() {
             Some("json") => Ok(true),
             Some("text") => Ok(false),
             None => Ok(accept(headers).contains("application/json")),
-            Some(other) => Err(format!("there is no format {:?}: ask for text or json\n", plain(other, ECHO))),
+            Some(other) => Err(format!("unknown format {:?}: request text or json\n", plain(other, MAX_ECHO_BYTES))),
         }
     }
 }
 
-/// Which of the pods of one name: without a UID the wanted one.
+/// The query parameter that chooses between pods of one full name. Without it, the desired pod is meant.
 #[derive(Deserialize)]
-struct Which {
+struct UidQuery {
     uid: Option<String>,
 }
 
 async fn explain_pod(
-    State(view): State<View>,
-    State(apart): State<Apart>,
+    State(view): State<NodeView>,
+    State(blocking): State<BlockingAnswers>,
     Path((namespace, name)): Path<(String, String)>,
-    Query(Which { uid }): Query<Which>,
-    Query(form): Query<Form>,
+    Query(UidQuery { uid }): Query<UidQuery>,
+    Query(form): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Response {
     let (full_name, uid) = (FullName::new(&namespace, &name), uid.as_deref().map(PodUid::new));
@@ -229,55 +247,55 @@ async fn explain_pod(
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    let explained = apart.answer(view, move |view| match view.explain(&full_name, uid.as_ref()) {
-        None => (StatusCode::NOT_FOUND, unknown(&view.node.explainer, &full_name, uid.as_ref())).into_response(),
+    let answer = blocking.answer(view, move |view| match view.explain(&full_name, uid.as_ref()) {
+        None => (StatusCode::NOT_FOUND, unknown_pod(&view.node.explainer, &full_name, uid.as_ref())).into_response(),
         Some(explanation) if json => Json(explanation).into_response(),
         Some(explanation) => explanation.to_string().into_response(),
     });
-    explained.await
+    answer.await
 }
 
-/// All pods, a line each, and what of the sources cannot be used.
+/// One line for each pod, then the problems of the node and of the manifests.
 async fn explain_all(
-    State(view): State<View>,
-    State(apart): State<Apart>,
-    Query(form): Query<Form>,
+    State(view): State<NodeView>,
+    State(blocking): State<BlockingAnswers>,
+    Query(form): Query<FormatQuery>,
     headers: HeaderMap,
 ) -> Response {
     let json = match form.json(&headers) {
         Ok(json) => json,
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
-    let answer = move |view: &View| {
-        if json { Json(view.node.explainer.lines()).into_response() } else { lines(view).into_response() }
+    let answer = move |view: &NodeView| {
+        if json { Json(view.node.explainer.lines()).into_response() } else { explain_text(view).into_response() }
     };
-    apart.answer(view, answer).await
+    blocking.answer(view, answer).await
 }
 
-fn lines(view: &View) -> String {
+fn explain_text(view: &NodeView) -> String {
     let lines = view.node.explainer.lines();
-    let mut text = table::explained(&lines, view.now()).join("\n");
+    let mut text = table::explain_table(&lines, view.now()).join("\n");
     text.push('\n');
     for trouble in view.node.explainer.troubles() {
-        text.push_str(&format!("{}\n", plain(&trouble.detail, PROBLEM)));
+        text.push_str(&format!("{}\n", plain(&trouble.detail, MAX_PROBLEM_BYTES)));
     }
     for problem in view.problems() {
-        text.push_str(&format!("cannot be used: {}\n", plain(&problem.to_string(), PROBLEM)));
+        text.push_str(&format!("cannot be used: {}\n", plain(&problem.to_string(), MAX_PROBLEM_BYTES)));
     }
     text
 }
 
 async fn not_found(uri: Uri) -> Response {
     let why = format!(
-        "there is nothing at {}: /, /healthz, /readyz, /metrics, /pods, /explain, /explain/NAMESPACE/NAME, \
-         /logs/NAMESPACE/NAME and /recording are here\n",
-        plain(uri.path(), ECHO)
+        "no endpoint at {}: the endpoints are /, /healthz, /readyz, /metrics, /pods, /explain, \
+         /explain/NAMESPACE/NAME, /logs/NAMESPACE/NAME and /recording\n",
+        plain(uri.path(), MAX_ECHO_BYTES)
     );
     (StatusCode::NOT_FOUND, why).into_response()
 }
 
 async fn not_allowed(uri: Uri) -> Response {
-    let why = format!("{} can only be read: ask with GET\n", plain(uri.path(), ECHO));
+    let why = format!("{} is read only: use GET\n", plain(uri.path(), MAX_ECHO_BYTES));
     (StatusCode::METHOD_NOT_ALLOWED, why).into_response()
 }
 
@@ -290,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_names_are_local() {
+    fn only_loopback_hosts_are_accepted() {
         for host in ["127.0.0.1:10255", "localhost:80", "LOCALHOST", "[::1]:80", "[::1]", "127.1.2.3", "localhost:"] {
             assert!(is_local(host), "{host}");
         }

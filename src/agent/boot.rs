@@ -1,4 +1,4 @@
-//! Whether the machine was started anew since the agent ran last.
+//! Finds out whether the machine rebooted since the last agent ran.
 
 use std::fs;
 use std::io;
@@ -6,42 +6,42 @@ use std::path::Path;
 
 use crate::adapters::record::{self, Durability};
 
-/// Where the kernel names this boot.
+/// The kernel's ID of the current boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Where the agent keeps the name of the last one, below its root.
-const KEPT: &str = "boot";
+/// The file below the agent's root directory that keeps the boot ID of the last run.
+const SAVED_BOOT_ID: &str = "boot";
 
-/// What is known of the last boot.
+/// How the current boot compares with the boot in which the last agent ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Boot {
-    /// No agent ran here before.
+    /// No agent has used this root directory before.
     First,
-    /// An agent ran since the machine was started.
+    /// The last agent ran in the current boot.
     Same,
-    /// None did, but before.
-    Another,
+    /// The last agent ran before the current boot.
+    New,
 }
 
-/// Compares this boot with the one that is kept below `root`, and keeps this one. Blocking.
+/// Compares the current boot ID with the one saved below `root`, then saves the current one. Blocking.
 ///
 /// # Errors
-/// The system's, with the file.
-pub(crate) fn look(root: &Path) -> io::Result<Boot> {
-    look_at(Path::new(BOOT_ID), root)
+/// The system's error, with the path of the file.
+pub(crate) fn compare(root: &Path) -> io::Result<Boot> {
+    compare_with(Path::new(BOOT_ID), root)
 }
 
-fn look_at(boot_id: &Path, root: &Path) -> io::Result<Boot> {
+fn compare_with(boot_id: &Path, root: &Path) -> io::Result<Boot> {
     let named = |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let now = fs::read_to_string(boot_id).map_err(|error| named(boot_id, error))?;
-    let kept = root.join(KEPT);
-    let boot = match record::read::<String>(&kept) {
+    let saved = root.join(SAVED_BOOT_ID);
+    let boot = match record::read::<String>(&saved) {
         Ok(last) if last == now.trim() => return Ok(Boot::Same),
-        Ok(_) => Boot::Another,
-        // One that is damaged was written before the machine went down.
+        Ok(_) => Boot::New,
         Err(error) if error.is_missing() => Boot::First,
-        Err(_) => Boot::Another,
+        // A damaged file was most likely cut short when the machine went down.
+        Err(_) => Boot::New,
     };
-    record::write(&kept, &now.trim(), Durability::Disk).map_err(|error| named(&kept, error))?;
+    record::write(&saved, &now.trim(), Durability::Disk).map_err(|error| named(&saved, error))?;
     Ok(boot)
 }
 
@@ -50,22 +50,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boot_is_another_one_once() {
+    fn a_new_boot_id_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let id = dir.path().join("boot_id");
         let boots = |text: &str| {
             fs::write(&id, text).unwrap();
-            look_at(&id, dir.path()).unwrap()
+            compare_with(&id, dir.path()).unwrap()
         };
-        assert_eq!(["a\n", "a\n", "b\n", "b\n"].map(boots), [Boot::First, Boot::Same, Boot::Another, Boot::Same]);
-        fs::write(dir.path().join(KEPT), "podwr").unwrap();
-        assert_eq!(["b\n", "b\n"].map(boots), [Boot::Another, Boot::Same]);
-        assert!(look(dir.path()).is_ok());
+        assert_eq!(["a\n", "a\n", "b\n", "b\n"].map(boots), [Boot::First, Boot::Same, Boot::New, Boot::Same]);
+        fs::write(dir.path().join(SAVED_BOOT_ID), "podwr").unwrap();
+        assert_eq!(["b\n", "b\n"].map(boots), [Boot::New, Boot::Same]);
+        assert!(compare(dir.path()).is_ok());
     }
 
     #[test]
-    fn a_root_that_cannot_be_written_is_named() {
-        let error = look(Path::new("/nowhere/at-all")).unwrap_err();
+    fn an_unwritable_boot_file_is_named_in_the_error() {
+        let error = compare(Path::new("/nowhere/at-all")).unwrap_err();
         assert!(error.to_string().contains("/nowhere/at-all/boot"), "{error}");
     }
 }

@@ -27,7 +27,7 @@ use super::runtime::Simulate;
 #[cfg(feature = "cri")]
 use node_settings::NodeSettingsArgs;
 
-/// Runs pods on this machine, and tells what they wait for.
+/// Run the pods of manifests on this machine, and query a running agent.
 #[derive(Debug, Parser)]
 #[command(name = "podwright", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -37,154 +37,155 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run the pods of manifests until a signal comes.
+    /// Run the agent: start the pods of its manifests, until SIGINT or SIGTERM.
     Run(Box<RunArgs>),
-    /// Show what a running agent has.
+    /// List the pods of a running agent.
     Get(GetArgs),
-    /// Tell why a pod of a running agent is where it is, and what it waits for.
+    /// Explain the state of a pod of a running agent: what it waits for, its transitions and events.
     Explain(ExplainArgs),
-    /// Print what a container of a running agent wrote.
+    /// Print the log of a container of a running agent.
     Logs(LogsArgs),
     /// Check manifests without running them.
     Validate(ValidateArgs),
-    /// Run a recording again, and tell what happened to a pod.
+    /// Replay a recording of the flight recorder, and print the timeline of a pod.
     Replay(ReplayArgs),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// Where manifests are: a directory, a file or an http(s) URL; may be given several times [default:
-    /// /etc/kubernetes/manifests as root, else podwright/manifests in the user's configuration directory].
+    /// The directory, file or http(s) URL to read manifests from. May be repeated [default: /etc/kubernetes/manifests as
+    /// root, else podwright/manifests in the user's configuration directory].
     #[arg(long, value_name = "DIR|FILE|URL")]
     pub(crate) manifests: Vec<Origin>,
-    /// What runs containers: process (processes of this machine), cri=ENDPOINT (a container runtime, like
-    /// cri=unix:///run/containerd/containerd.sock) or simulated (nothing; pods live in memory).
+    /// What runs containers: process (as processes of this machine), cri=ENDPOINT (a container runtime such as
+    /// cri=unix:///run/containerd/containerd.sock) or simulated (nothing runs, pods exist only in memory).
     #[arg(long, value_name = "RUNTIME", default_value = "process")]
     pub(crate) runtime: Runtime,
     #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) images: images::ImageArgs,
-    /// How containers of a container runtime find names, and where their cgroups are.
     #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) node_settings: Box<NodeSettingsArgs>,
-    /// What simulated pods do unless their annotations simulated.podwright.dev/KEY say otherwise, like run-for=5s..10s; may
-    /// be given several times. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
-    /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code, and seed.
+    /// A default for simulated pods, such as run-for=5s..10s; a pod's annotation simulated.podwright.dev/KEY overrides it.
+    /// May be repeated. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
+    /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code and seed. Only with
+    /// --runtime simulated.
     #[cfg(feature = "simulated")]
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) simulate: Vec<Simulate>,
-    /// The agent's directory [default: /var/lib/podwright as root, else podwright in the user's state directory].
+    /// The directory for the agent's state [default: /var/lib/podwright as root, else podwright in the user's state
+    /// directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// Where the page, /healthz, /readyz, /metrics, /pods, /explain and /recording are served.
+    /// The loopback address that serves the page at /, /healthz, /readyz, /metrics, /pods, /explain, /logs and /recording.
     #[arg(long, value_name = "ADDR:PORT", default_value_t)]
     pub(crate) admin: AdminAddress,
-    /// The name of this node, which static pods' names end in [default: the host's name].
+    /// The name of this node. It is appended to the names of static pods [default: the host name].
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<NodeName>,
-    /// End once every pod has finished: with code 0 if all succeeded, with 1 if one failed.
+    /// Exit once all pods have finished: with exit code 0 if all succeeded, 1 if any failed.
     #[arg(long)]
     pub(crate) until_finished: bool,
-    /// The form of log lines.
+    /// The format of log lines.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) log_format: LogFormat,
-    /// How many pods may run at a time.
+    /// The maximum number of pods that run at a time; further pods are rejected.
     #[arg(long, value_name = "N", default_value_t = 110)]
     pub(crate) max_pods: usize,
-    /// After how many seconds a pod's wait becomes an event; 0 for never.
+    /// Publish an event when a pod has waited this many seconds; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = whole_seconds)]
     pub(crate) explain_event_after: Duration,
-    /// How long pods have to stop when the agent is asked to end, and how much of that is kept for critical ones; 0
-    /// leaves them running for the next agent, as those of a container runtime always are.
+    /// The seconds that pods have to stop when the agent stops, and how many of those are reserved for critical pods
+    /// [without CRITICAL: a sixth]. 0 leaves pods running for the next agent. Pods of a container runtime always keep
+    /// running.
     #[arg(long, value_name = "SECONDS[,CRITICAL]", default_value_t)]
     pub(crate) shutdown_grace: ShutdownGrace,
-    /// From which size on the log of a container is moved away and a new one begun, such as 10Mi; 0 for never. Not for
-    /// simulated pods, which have none.
+    /// Rotate a container's log when it reaches this size in bytes, such as 10Mi; 0 for never. Simulated pods have no logs.
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub(crate) container_log_max_size: LogSize,
-    /// How many files of each run of a container there are at the most.
+    /// The maximum number of log files that are kept for each run of a container, at least 2.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) container_log_max_files: u32,
-    /// How much memory the flight recorder may take, such as 16Mi; 0 turns it off. Get the recording at /recording.
+    /// The memory of the flight recorder in bytes, such as 16Mi; 0 turns it off. /recording serves the recording.
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub(crate) recording_size: RecordingSize,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct GetArgs {
-    /// What to show.
+    /// The kind of objects to list.
     #[arg(value_enum)]
     pub(crate) what: Resource,
-    /// The form of the answer.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: GetOutput,
-    /// Where the agent answers.
+    /// The admin address of the agent.
     #[arg(long, value_name = "ADDR:PORT", default_value_t)]
     pub(crate) admin: AdminAddress,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// Which pod; a line for each of them if none is named.
+    /// The pod. Without it, one line for each pod.
     #[arg(value_name = "NAMESPACE/NAME")]
     pub(crate) pod: Option<FullName>,
-    /// Which of the pods of that name, if an earlier one is still known [default: the one that is wanted].
+    /// The UID of the pod, if several pods have the name [default: the pod that a source desires].
     #[arg(long, requires = "pod")]
     pub(crate) uid: Option<String>,
-    /// The form of the answer.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: ExplainOutput,
-    /// Where the agent answers.
+    /// The admin address of the agent.
     #[arg(long, value_name = "ADDR:PORT", default_value_t)]
     pub(crate) admin: AdminAddress,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct LogsArgs {
-    /// Which pod.
+    /// The pod.
     #[arg(value_name = "NAMESPACE/NAME")]
     pub(crate) pod: FullName,
-    /// Which of its containers, if it has several [default: the one that its annotation
-    /// kubectl.kubernetes.io/default-container names].
+    /// The container [default: the one that the pod's annotation kubectl.kubernetes.io/default-container names, or the
+    /// only one].
     #[arg(short, long, value_name = "NAME")]
     pub(crate) container: Option<String>,
-    /// Go on until the container has ended.
+    /// Print new lines as they are written, until the container ends.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// The run before this one.
+    /// Print the log of the container's previous run.
     #[arg(short, long, conflicts_with = "follow")]
     pub(crate) previous: bool,
-    /// Only the last so many lines.
+    /// Print only the last LINES lines.
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<u64>,
-    /// Only lines that are no older, like 90s, 5m or 1h30m.
+    /// Print only lines that are newer than this, such as 90s, 5m or 1h30m.
     #[arg(long, value_name = "TIME", value_parser = time_span)]
     pub(crate) since: Option<Duration>,
-    /// Each line with the time when it was written.
+    /// Print the time before each line.
     #[arg(long)]
     pub(crate) timestamps: bool,
-    /// Where the agent answers.
+    /// The admin address of the agent.
     #[arg(long, value_name = "ADDR:PORT", default_value_t)]
     pub(crate) admin: AdminAddress,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ValidateArgs {
-    /// Manifests, or directories of them.
+    /// Manifest files, or directories of manifest files.
     #[arg(required = true, value_name = "FILE|DIR")]
     pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
-    /// A recording, saved from /recording of a running agent.
+    /// A recording, downloaded from /recording of a running agent.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Tell what happened to this pod.
+    /// Print the timeline of this pod.
     #[arg(long, value_name = "NAMESPACE/NAME|UID")]
     pub(crate) pod: Option<String>,
-    /// The form of the answer.
+    /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: ExplainOutput,
 }
@@ -217,7 +218,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Where the admin endpoints are: a loopback address.
+/// The address of the admin endpoints: a loopback address and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdminAddress(pub(crate) SocketAddr);
 
@@ -246,20 +247,20 @@ impl FromStr for AdminAddress {
             .map_err(|_| "not an address with a port: write 127.0.0.1:10255 or [::1]:10255".to_owned())?;
         if !address.ip().is_loopback() {
             return Err(format!(
-                "{} can be reached from other machines, which would need TLS and a token, and this version has neither: \
+                "{} is reachable from other machines, and this version serves admin requests without TLS and authentication: \
                  use an address of 127.0.0.0/8 or [::1]",
-                show(address.ip())
+                describe(address.ip())
             ));
         }
         Ok(AdminAddress(address))
     }
 }
 
-fn show(ip: IpAddr) -> String {
-    if ip.is_unspecified() { format!("{ip}, which means every address,") } else { ip.to_string() }
+fn describe(ip: IpAddr) -> String {
+    if ip.is_unspecified() { format!("{ip} means all addresses and") } else { ip.to_string() }
 }
 
-/// A name that a node may have.
+/// A valid node name: a DNS subdomain (RFC 1123).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeName(pub(crate) String);
 
@@ -273,8 +274,8 @@ impl FromStr for NodeName {
         };
         if text.len() > 253 || !text.split('.').all(label) {
             return Err(
-                "a node's name has lower case letters, digits, '-' and '.', and starts and ends with a letter or \
-                        digit"
+                "not a node name: use lower case letters, digits, '-' and '.', begin and end each part with a letter or \
+                        digit, and use at most 253 characters"
                     .into(),
             );
         }
@@ -283,25 +284,28 @@ impl FromStr for NodeName {
 }
 
 fn whole_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.trim().parse::<u32>().map_err(|_| format!("{text:?} is not a number of seconds"))?;
+    let seconds = text
+        .trim()
+        .parse::<u32>()
+        .map_err(|_| format!("{text:?} is not a number of seconds: write a whole number such as 30"))?;
     Ok(Duration::from_secs(seconds.into()))
 }
 
-/// A time such as `90s`, `5m` or `1h30m`, or a number of seconds.
+/// Parses a time span such as `90s`, `5m` or `1h30m`, or a number of seconds.
 fn time_span(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u32>() {
         return Ok(Duration::from_secs(seconds.into()));
     }
     let span = text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
-    span.ok_or_else(|| format!("{text:?} is no time: write one as in 90s, 5m or 1h30m"))
+    span.ok_or_else(|| format!("{text:?} is not a time span: write one such as 90s, 5m or 1h30m"))
 }
 
-/// `SECONDS[,CRITICAL]`.
+/// The value of `--shutdown-grace`: `SECONDS[,CRITICAL]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShutdownGrace(pub(crate) ShutdownConfig);
 
 impl Default for ShutdownGrace {
-    /// Twice the grace that pods have by default, and a sixth of it for critical ones.
+    /// Twice the default grace period of a pod (30 s), with a sixth of it reserved for critical pods.
     fn default() -> Self {
         ShutdownGrace(ShutdownConfig { total: Duration::from_secs(60), critical: Duration::from_secs(10) })
     }
@@ -326,7 +330,7 @@ impl FromStr for ShutdownGrace {
         };
         if critical > total {
             return Err(format!(
-                "{} s of {} s cannot be kept for critical pods: give more in all, or keep less",
+                "cannot reserve {} s of {} s for critical pods: give more seconds in all, or reserve fewer",
                 critical.as_secs(),
                 total.as_secs()
             ));
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_addresses_are_taken_for_admin() {
+    fn the_admin_address_must_be_a_loopback_address() {
         for good in ["127.0.0.1:1", "127.9.9.9:80", "[::1]:80", "localhost:80"] {
             assert!(good.parse::<AdminAddress>().is_ok(), "{good}");
         }
@@ -364,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_grace_has_a_total_and_a_part_of_it() {
+    fn shutdown_grace_parses_total_and_critical_seconds() {
         let parse = |text: &str| text.parse::<ShutdownGrace>().map(|grace| grace.to_string());
         assert_eq!(parse("60,10").as_deref(), Ok("60,10"));
         assert_eq!(parse("30").as_deref(), Ok("30,5"));
@@ -374,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_a_unit() {
+    fn time_spans_parse_with_and_without_unit() {
         for (text, seconds) in [("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("7", 7.0), ("1500ms", 1.5)] {
             assert_eq!(time_span(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }
@@ -384,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn node_names_are_dns_names() {
+    fn node_names_must_be_dns_subdomains() {
         for good in ["node-1", "a.b", "1"] {
             assert!(good.parse::<NodeName>().is_ok(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! The events of pods: logged, and the last ones of each pod kept for `explain`.
+//! Logs the events of pods, and keeps the last events of each pod for `explain`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,40 +10,43 @@ use crate::actors::ports::{Clock, EventRecorder, EventType, PodEvent};
 use crate::actors::time::Time;
 use parking_lot::Mutex;
 
-/// How many different events are kept of a pod.
-const PER_POD: usize = 20;
-/// Of how many pods events are kept.
-const PODS: usize = 20_000;
+/// How many different events of one pod are kept.
+const EVENTS_PER_POD: usize = 20;
+/// For how many pods events are kept.
+const MAX_PODS: usize = 20_000;
 
-/// Takes the events.
+/// An event recorder that logs events and keeps the last ones of each pod.
 pub struct EventLog {
     clock: Arc<dyn Clock>,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptEvents>,
 }
 
-/// The events by pod, and the pods in the order in which they were last touched.
+/// Events by pod, and the pods in the order of their newest events.
 #[derive(Debug)]
-struct Kept {
-    pods: HashMap<PodUid, OfPod>,
+struct KeptEvents {
+    pods: HashMap<PodUid, PodEvents>,
+    /// Pods by the sequence number of their newest event.
     order: BTreeMap<u64, PodUid>,
-    touches: u64,
+    /// The sequence number of the newest event.
+    sequence: u64,
     capacity: usize,
 }
 
 #[derive(Debug, Default)]
-struct OfPod {
-    touched: u64,
-    /// The one that came last is last.
+struct PodEvents {
+    /// The sequence number of the pod's newest event.
+    newest: u64,
+    /// The newest event is last.
     events: VecDeque<SeenEvent>,
 }
 
 impl EventLog {
-    /// Nothing recorded yet.
+    /// An empty log.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        EventLog { clock, kept: Mutex::new(Kept::new(PODS)) }
+        EventLog { clock, kept: Mutex::new(KeptEvents::new(MAX_PODS)) }
     }
 
-    /// The last events of a pod, the newest last.
+    /// The last events of a pod. The newest is last.
     pub(crate) fn of(&self, uid: &PodUid) -> Vec<SeenEvent> {
         self.kept.lock().pods.get(uid).map(|pod| pod.events.iter().cloned().collect()).unwrap_or_default()
     }
@@ -52,7 +55,7 @@ impl EventLog {
 impl EventRecorder for EventLog {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
         let (kind, reason, message) = (event.kind, &*event.reason, &event.message);
-        // Without the span it came from, which says no more than these fields.
+        // Without a parent span: the worker's span has the same fields.
         match kind {
             EventType::Normal => {
                 tracing::info!(parent: None, pod = %pod.full_name(), pod.uid = %pod.uid(), reason, "{message}");
@@ -73,17 +76,17 @@ impl EventRecorder for EventLog {
     }
 }
 
-impl Kept {
+impl KeptEvents {
     fn new(capacity: usize) -> Self {
-        Kept { pods: HashMap::new(), order: BTreeMap::new(), touches: 0, capacity }
+        KeptEvents { pods: HashMap::new(), order: BTreeMap::new(), sequence: 0, capacity }
     }
 
     fn keep(&mut self, uid: &PodUid, event: PodEvent, now: Time) {
-        self.touches += 1;
+        self.sequence += 1;
         let pod = self.pods.entry(uid.clone()).or_default();
-        self.order.remove(&pod.touched);
-        self.order.insert(self.touches, uid.clone());
-        pod.touched = self.touches;
+        self.order.remove(&pod.newest);
+        self.order.insert(self.sequence, uid.clone());
+        pod.newest = self.sequence;
         pod.keep(event, now);
         if self.pods.len() > self.capacity
             && let Some((_, oldest)) = self.order.pop_first()
@@ -93,7 +96,7 @@ impl Kept {
     }
 }
 
-impl OfPod {
+impl PodEvents {
     fn keep(&mut self, event: PodEvent, now: Time) {
         let known = self.events.iter().position(|seen| seen.event == event);
         let seen = match known.and_then(|index| self.events.remove(index)) {
@@ -101,7 +104,7 @@ impl OfPod {
             None => SeenEvent { event, count: 1, first: now, last: now },
         };
         self.events.push_back(seen);
-        if self.events.len() > PER_POD {
+        if self.events.len() > EVENTS_PER_POD {
             self.events.pop_front();
         }
     }
@@ -116,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_repeats_is_counted_and_moves_to_the_end() {
-        let mut kept = Kept::new(10);
+    fn a_repeated_event_is_counted_and_becomes_the_newest() {
+        let mut kept = KeptEvents::new(10);
         let uid = PodUid::new("a");
         let back_off = PodEvent::normal("BackOff", "waits");
         kept.keep(&uid, back_off.clone(), at(1));
@@ -130,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_pod_keeps_its_last_twenty_events() {
-        let mut kept = Kept::new(10);
+        let mut kept = KeptEvents::new(10);
         let uid = PodUid::new("a");
         for n in 0..25 {
             kept.keep(&uid, PodEvent::normal("Started", n.to_string()), at(n));
@@ -140,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_pods_the_one_that_was_quiet_longest_is_forgotten() {
-        let mut kept = Kept::new(2);
+    fn the_events_of_the_longest_quiet_pod_are_dropped_first() {
+        let mut kept = KeptEvents::new(2);
         for uid in ["a", "b", "a", "c"] {
             kept.keep(&PodUid::new(uid), PodEvent::normal("Started", "x"), at(1));
         }

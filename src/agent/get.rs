@@ -1,6 +1,8 @@
-//! `get pods` and `explain`: what a running agent says, for people or programs.
+//! `podwright get`, `explain` and `logs`: print what a running agent answers.
 
+use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::actors::pod::PodObject;
 use crate::actors::ports::{Clock, SystemClock};
@@ -9,34 +11,34 @@ use crate::actors::time::Time;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput};
-use super::client::{AskError, ask, lines};
+use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput, LogsArgs};
+use super::client::{RequestError, escape_lines, fetch, follow};
 use super::table;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
 
-/// What `get` prints.
+/// The output of `get`.
 ///
 /// # Errors
-/// [`AskError`].
-pub(crate) fn get(args: &GetArgs) -> Result<String, AskError> {
+/// [`RequestError`] if the agent does not answer, or answers with something else than pods.
+pub(crate) fn get(args: &GetArgs) -> Result<String, RequestError> {
     let address = args.admin.0;
-    let body = ask(address, "/pods", &[], JSON)?;
-    let stranger = |_| AskError::Stranger { address };
+    let body = fetch(address, "/pods", &[], JSON)?;
+    let not_podwright = |_| RequestError::NotPodwright { address };
     if args.output == GetOutput::Json {
-        return pretty(&body).map_err(stranger);
+        return pretty(&body).map_err(not_podwright);
     }
-    let list: List<Pod> = serde_json::from_str(&body).map_err(stranger)?;
+    let list: List<Pod> = serde_json::from_str(&body).map_err(not_podwright)?;
     let pods: Vec<Arc<PodObject>> = list.items.into_iter().filter_map(|pod| PodObject::new(pod).ok()).collect();
     Ok(render(&pods, SystemClock::new().now(), args.output == GetOutput::Wide))
 }
 
-/// What `explain` prints.
+/// The output of `explain`.
 ///
 /// # Errors
-/// [`AskError`].
-pub(crate) fn explain(args: &ExplainArgs) -> Result<String, AskError> {
+/// [`RequestError`] if the agent does not answer, or does not know the pod.
+pub(crate) fn explain(args: &ExplainArgs) -> Result<String, RequestError> {
     let address = args.admin.0;
     let path = match &args.pod {
         Some(pod) => format!("/explain/{pod}"),
@@ -44,12 +46,40 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<String, AskError> {
     };
     let query: Vec<_> = args.uid.iter().map(|uid| ("uid", uid.clone())).collect();
     match args.output {
-        ExplainOutput::Text => ask(address, &path, &query, TEXT).map(|text| lines(&text)),
+        ExplainOutput::Text => fetch(address, &path, &query, TEXT).map(|text| escape_lines(&text)),
         ExplainOutput::Json => {
-            let body = ask(address, &path, &query, JSON)?;
-            pretty(&body).map_err(|_| AskError::Stranger { address })
+            let body = fetch(address, &path, &query, JSON)?;
+            pretty(&body).map_err(|_| RequestError::NotPodwright { address })
         }
     }
+}
+
+/// Prints the log of a container. With `--follow`, it prints until the container ends or the reader closes standard output
+/// (`| head`), which is no error.
+///
+/// # Errors
+/// [`RequestError`] if the agent does not answer, or has no such log.
+pub(crate) fn logs(args: &LogsArgs) -> Result<(), RequestError> {
+    let mut query: Vec<(&str, String)> = Vec::new();
+    if let Some(container) = &args.container {
+        query.push(("container", container.clone()));
+    }
+    for (name, is_set) in [("follow", args.follow), ("previous", args.previous), ("timestamps", args.timestamps)] {
+        if is_set {
+            query.push((name, "true".to_owned()));
+        }
+    }
+    query.extend(args.tail.map(|lines| ("tailLines", lines.to_string())));
+    query.extend(args.since.map(|time| ("sinceSeconds", seconds_rounded_up(time).to_string())));
+    let mut out = io::stdout().lock();
+    follow(args.admin.0, &format!("/logs/{}", args.pod), &query, |text| {
+        out.write_all(text).and_then(|()| out.flush()).is_ok()
+    })
+}
+
+/// Whole seconds, rounded up so that no line of the time span is missing.
+fn seconds_rounded_up(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 fn pretty(body: &str) -> serde_json::Result<String> {
@@ -70,8 +100,8 @@ fn render(pods: &[Arc<PodObject>], now: Time, wide: bool) -> String {
 }
 
 fn row(pod: &PodObject, now: Time, wide: bool) -> Vec<String> {
-    let nothing = Default::default();
-    let status = pod.status().unwrap_or(&nothing);
+    let no_status = Default::default();
+    let status = pod.status().unwrap_or(&no_status);
     let summary = PodSummary::new(pod, status, now);
     let mut row = vec![
         pod.full_name().namespace().to_owned(),

@@ -1,4 +1,4 @@
-//! What the agent has to know of the machine it runs on.
+//! Facts about the machine that the agent runs on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::actors::time::Time;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The machine's name as a node's name: lower case, and nothing in it that such a name may not have.
+/// The default node name: the host name in lower case, with characters that a node name cannot have replaced by `-`.
 pub(crate) fn node_name() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
@@ -22,7 +22,7 @@ pub(crate) fn node_name() -> String {
     }
 }
 
-/// When the machine was started; the beginning of time if the system does not say.
+/// When the machine booted; [`Time::ZERO`] if the system does not report it.
 pub(crate) fn booted(now: Time) -> Time {
     let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
     let up = text.split(' ').next().and_then(|seconds| Duration::try_from_secs_f64(seconds.parse().ok()?).ok());
@@ -30,7 +30,7 @@ pub(crate) fn booted(now: Time) -> Time {
     up.map_or(Time::ZERO, |up| Time::from_nanos(now.as_nanos().saturating_sub(up)))
 }
 
-/// What the machine has to give to pods.
+/// The machine's capacity for pods.
 pub(crate) fn capacity(max_pods: usize) -> NodeCapacity {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     NodeCapacity {
@@ -40,7 +40,7 @@ pub(crate) fn capacity(max_pods: usize) -> NodeCapacity {
     }
 }
 
-/// The same in the form that a pod's fields are resolved against.
+/// The capacity as resource quantities, which `resourceFieldRef` uses.
 pub(crate) fn allocatable(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> {
     BTreeMap::from([
         ("cpu".to_owned(), Quantity(format!("{}m", capacity.cpu_millis))),
@@ -48,7 +48,7 @@ pub(crate) fn allocatable(capacity: &NodeCapacity) -> BTreeMap<String, Quantity>
     ])
 }
 
-/// The machine's memory; without a limit if the system does not say.
+/// The machine's memory in bytes; `i64::MAX` if the system does not report it.
 fn memory_bytes(meminfo: &str) -> i64 {
     meminfo
         .lines()
@@ -56,9 +56,10 @@ fn memory_bytes(meminfo: &str) -> i64 {
         .map_or(i64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
 }
 
-/// The addresses that packets to the world leave from, IPv4 first; the loopback address if there is no way out.
+/// The machine's source addresses of its default routes, IPv4 first; the loopback address if there is no route.
 pub(crate) fn host_ips() -> Vec<IpAddr> {
-    // Addresses kept for documentation: connecting a UDP socket looks for a route and sends nothing.
+    // Connecting a UDP socket chooses a route and sends nothing. The destinations are reserved for documentation (RFC 5737,
+    // RFC 3849).
     let v4 = source_address((Ipv4Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::new(192, 0, 2, 1), 9).into());
     let v6 =
         source_address((Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into());
@@ -73,16 +74,15 @@ fn source_address(from: SocketAddr, to: SocketAddr) -> Option<IpAddr> {
     (!ip.is_unspecified()).then_some(ip)
 }
 
-/// Lets this process have as many open files as it may: each pod and each request takes some, and where it starts the soft
-/// limit is mostly 1,024 for the sake of old programs. Answers with what the limit was, for whom this process starts; `None`
-/// if it stays as it is.
+/// Raises this process's soft limit on open files to its hard limit. Each pod and each request needs file descriptors, and
+/// the usual soft limit is only 1,024. Returns the limit before, which containers get; `None` if the limit did not change.
 pub(crate) fn raise_open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let before = limit.current.filter(|current| limit.maximum.is_none_or(|most| most > *current))?;
     match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         Ok(()) => Some(before),
         Err(error) => {
-            tracing::warn!(%error, limit = before, "the limit on open files stays as it is");
+            tracing::warn!(%error, limit = before, "cannot raise the limit on open files");
             None
         }
     }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_in_bytes_and_unlimited_if_unknown() {
+    fn machine_memory_is_in_bytes_and_unlimited_if_unknown() {
         assert_eq!(memory_bytes("MemFree: 1 kB\nMemTotal:        2048 kB\n"), 2 << 20);
         assert_eq!(memory_bytes("nothing"), i64::MAX);
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_name_has_only_what_a_name_may_have() {
+    fn the_default_node_name_has_only_valid_characters() {
         let name = node_name();
         assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.'), "{name}");
         assert!(!host_ips().is_empty());

@@ -1,17 +1,18 @@
-//! The page at `/`: the pods, what each waits for, and how it came there, in a browser.
+//! The page at `/`: pods, their waits and their transitions, in a browser.
 //!
 //! ```text
-//!  GET /        one document with its styles and script; the policy it is sent with lets nothing else run
-//!  GET /watch   server-sent events: every row once, then what changed    node ──> board ──> many clients
-//!  GET /explain/NAMESPACE/NAME   what the page shows of one pod; fetched again when its row changes
+//!  GET /        one document with its styles and script; its content security policy allows no other script
+//!  GET /watch   server-sent events: every row once, then changes    node ──> rows ──> watchers (browser tabs)
+//!  GET /explain/NAMESPACE/NAME   the details of one pod; the page fetches them again when the pod's row changes
 //! ```
 //!
-//! [`board`] decides what a row says and which rows changed, and is pure; [`watch`] looks for all who watch, and only
-//! while somebody does. Whatever a pod, a container or a manifest says reaches the document as text, never as markup.
+//! [`row`] and [`rows`] compute the rows and find changed ones; both are pure. [`watch`] inspects the node once for all
+//! watchers, and only while there are any. Text of pods, containers and manifests enters the document as text, never as
+//! markup.
 
-mod about;
-mod board;
-mod nearest;
+mod agent_info;
+mod row;
+mod rows;
 mod watch;
 
 use std::sync::{Arc, LazyLock};
@@ -31,15 +32,16 @@ use ring::digest::{SHA256, digest};
 
 use crate::actors::explain::PodFacts;
 
-use super::view::View;
+use super::view::NodeView;
 
-use about::Agent;
-pub use about::{About, Place};
-pub(super) use watch::SEATS;
-use watch::{Eyes, Seen, Watch};
+use agent_info::AgentState;
+pub use agent_info::{AgentInfo, ManifestLocation};
+use row::RowWait;
+pub(super) use watch::MAX_WATCHERS;
+use watch::{Inspect, NodeSnapshot, Watch};
 
 const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/detail.css"));
-/// One module: its parts are files only for who reads them.
+/// One script module. It is split into files only for readers.
 const SCRIPT: &str = concat!(
     include_str!("page/words.js"),
     include_str!("page/pods.js"),
@@ -50,10 +52,10 @@ const SCRIPT: &str = concat!(
     include_str!("page/live.js"),
 );
 const DOCUMENT: &str = include_str!("page/page.html");
-const STYLE_GOES_HERE: &str = "/* page.css */";
-const SCRIPT_GOES_HERE: &str = "/* page.js */";
+const STYLE_PLACEHOLDER: &str = "/* page.css */";
+const SCRIPT_PLACEHOLDER: &str = "/* page.js */";
 
-/// The document as it is sent, and what is said of it.
+/// The document and the values of its headers.
 struct Page {
     html: String,
     etag: String,
@@ -61,7 +63,7 @@ struct Page {
 }
 
 static PAGE: LazyLock<Page> = LazyLock::new(|| {
-    let html = DOCUMENT.replacen(STYLE_GOES_HERE, STYLE, 1).replacen(SCRIPT_GOES_HERE, SCRIPT, 1);
+    let html = DOCUMENT.replacen(STYLE_PLACEHOLDER, STYLE, 1).replacen(SCRIPT_PLACEHOLDER, SCRIPT, 1);
     let hash = |text: &str| BASE64_STANDARD.encode(digest(&SHA256, text.as_bytes()));
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; \
@@ -73,50 +75,50 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
     Page { html, etag: format!("\"{etag}\""), policy }
 });
 
-/// Looks at the node.
-struct Looker {
-    view: View,
-    about: About,
+/// Inspects a real node.
+struct NodeInspector {
+    view: NodeView,
+    info: AgentInfo,
 }
 
-impl Eyes for Looker {
-    fn look(&self) -> Seen<'_> {
-        let Looker { view, about } = self;
-        let look = view.look();
-        let (at, node, pods) = (look.now(), look.node().clone(), look.pods());
-        let nearest = Box::new(move |pod: &PodFacts| {
-            let (wait, words) = look.nearest(pod);
-            nearest::nearest(pod, wait, words, at)
+impl Inspect for NodeInspector {
+    fn inspect(&self) -> NodeSnapshot<'_> {
+        let NodeInspector { view, info } = self;
+        let inspection = view.inspect();
+        let (now, node, pods) = (inspection.now(), inspection.node().clone(), inspection.pods());
+        let nearest_wait = Box::new(move |pod: &PodFacts| {
+            let (wait, short) = inspection.nearest(pod);
+            RowWait::new(pod, wait, short, now)
         });
-        Seen { at, agent: Agent::now(view, about, &node, &PAGE.etag), node, pods, nearest }
+        NodeSnapshot { now, agent: AgentState::new(view, info, &node, &PAGE.etag), node, pods, nearest_wait }
     }
 }
 
-/// `/` and `/watch`.
-pub(crate) fn router(view: View, about: About) -> Router {
+/// The routes `/` and `/watch`.
+pub(crate) fn router(view: NodeView, info: AgentInfo) -> Router {
     let changes = view.node.statuses.subscribe();
-    let eyes = Looker { view, about };
-    Router::new().route("/", get(page)).route("/watch", get(watch)).with_state(Arc::new(Watch::new(eyes, changes)))
+    let inspector = NodeInspector { view, info };
+    Router::new().route("/", get(page)).route("/watch", get(watch)).with_state(Arc::new(Watch::new(inspector, changes)))
 }
 
 async fn page(headers: HeaderMap) -> Response {
     let page = &*PAGE;
-    let told = [
+    let head = [
         (CONTENT_SECURITY_POLICY, page.policy.as_str()),
         (ETAG, page.etag.as_str()),
         (CACHE_CONTROL, "no-cache"),
         (REFERRER_POLICY, "no-referrer"),
     ];
-    let has = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok()).unwrap_or_default();
-    if has.split(',').any(|tag| tag.trim().trim_start_matches("W/") == page.etag) {
-        return (StatusCode::NOT_MODIFIED, told).into_response();
+    let tags = headers.get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok()).unwrap_or_default();
+    if tags.split(',').any(|tag| tag.trim().trim_start_matches("W/") == page.etag) {
+        return (StatusCode::NOT_MODIFIED, head).into_response();
     }
-    (told, Html(page.html.as_str())).into_response()
+    (head, Html(page.html.as_str())).into_response()
 }
 
 async fn watch(State(watch): State<Arc<Watch>>) -> Response {
     let Some(events) = watch.events() else {
-        let why = format!("{} others watch already: close a page\n", SEATS);
+        let why = format!("{} pages are open, which is the limit: close one of them\n", MAX_WATCHERS);
         return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "10")], why).into_response();
     };
     ([(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")], Body::from_stream(events)).into_response()
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_is_whole_and_brings_nothing_from_elsewhere() {
+    fn the_page_is_one_document_without_external_resources() {
         let html = &PAGE.html;
         assert!(html.contains(&format!("<style>{STYLE}</style>")));
         assert!(html.contains(&format!("<script type=\"module\">{SCRIPT}</script>")));
@@ -135,12 +137,12 @@ mod tests {
         for word in [" onclick=", " onload=", " style=", "innerHTML", "insertAdjacentHTML", "document.write", "eval("] {
             assert!(!html.contains(word), "{word}");
         }
-        let elsewhere = html.match_indices("http").filter(|(at, _)| {
+        let external = html.match_indices("http").filter(|(at, _)| {
             let rest = &html[*at..];
-            // The names of SVG's elements, which nobody fetches.
+            // The SVG namespace is a name and is never fetched.
             (rest.starts_with("http://") || rest.starts_with("https://"))
                 && !rest.starts_with("http://www.w3.org/2000/svg")
         });
-        assert_eq!(elsewhere.count(), 0);
+        assert_eq!(external.count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! `replay`: runs a recording again, and tells what happened.
+//! `podwright replay`: runs a recording through the cores again and reports what happened.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -14,68 +14,68 @@ use crate::actors::time::Time;
 use serde_json::{Value, json};
 
 use super::cli::{ExplainOutput, RecordingSize, ReplayArgs};
-use super::explain::nearest;
 use super::root::reason;
+use super::unknown_pod::similar_names;
 
-/// The most bytes of a line.
-const LONGEST: usize = 16 << 10;
-/// The most bytes of a recording that are read, 1 GiB: a pipe may have no end.
-const MOST: u64 = 2 * RecordingSize::LARGEST.0 as u64;
-/// How many bytes tell whether a file is a recording, with some to spare.
-const BEGINNING: u64 = 64;
+/// The maximum length of a printed line in bytes.
+const MAX_LINE_BYTES: usize = 16 << 10;
+/// The maximum size of a recording, 1 GiB. A limit is needed because a pipe may have no end.
+const MAX_RECORDING_BYTES: u64 = 2 * RecordingSize::LARGEST.0 as u64;
+/// How many bytes suffice to find out whether a file is a recording.
+const HEADER_BYTES: u64 = 64;
 
-/// A recording cannot be replayed.
+/// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReplayError {
     #[error("{} cannot be read ({}): check the path", .0.display(), reason(.1))]
     File(PathBuf, io::Error),
-    #[error("{} has more than {} MiB, which no recording has: check the path", .file.display(), .most >> 20)]
-    TooLarge { file: PathBuf, most: u64 },
-    #[error("{}: {}", .file.display(), plain(&.why.to_string(), LONGEST))]
+    #[error("{} has more than {} MiB, and no recording is larger: check the path", .file.display(), .limit >> 20)]
+    TooLarge { file: PathBuf, limit: u64 },
+    #[error("{}: {}", .file.display(), plain(&.why.to_string(), MAX_LINE_BYTES))]
     Recording { file: PathBuf, why: ReadError },
-    #[error("{}: no pod {wanted} is in the recording{near}", .file.display())]
-    NoPod { file: PathBuf, wanted: String, near: String },
+    #[error("{}: pod {pod} is not in the recording{hint}", .file.display())]
+    NoPod { file: PathBuf, pod: String, hint: String },
 }
 
-/// What is printed.
+/// The output of a replay.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ReplayReport {
     pub(crate) text: String,
-    /// Whether every state was reached again.
+    /// Whether the replay reached every recorded state.
     pub(crate) agrees: bool,
 }
 
-/// Replays a file.
+/// Replays a recording.
 ///
 /// # Errors
-/// [`ReplayError`].
-pub(crate) fn replay(args: &ReplayArgs) -> Result<Told, ReplayError> {
+/// [`ReplayError`] if the file is not a complete recording, or does not hold the pod.
+pub(crate) fn replay(args: &ReplayArgs) -> Result<ReplayReport, ReplayError> {
     let file = || args.file.clone();
-    let bytes = read(&args.file, MOST)?;
+    let bytes = read(&args.file, MAX_RECORDING_BYTES)?;
     let pick = args.pod.as_deref().map_or(Pick::Nobody, pick);
     let run = run_again(&bytes, &pick).map_err(|why| ReplayError::Recording { file: file(), why })?;
-    if let (Some(wanted), true) = (&args.pod, run.timeline.iter().all(|line| line.uid.is_none())) {
-        return Err(ReplayError::NoPod { file: file(), wanted: wanted.clone(), near: near(&pick, &run) });
+    if let (Some(pod), true) = (&args.pod, run.timeline.iter().all(|line| line.uid.is_none())) {
+        return Err(ReplayError::NoPod { file: file(), pod: pod.clone(), hint: pods_hint(&pick, &run) });
     }
     let text = match args.output {
         ExplainOutput::Text => text(&run),
         ExplainOutput::Json => format!("{:#}", value(&run)),
     };
-    Ok(Told { text, agrees: run.difference.is_none() })
+    Ok(ReplayReport { text, agrees: run.difference.is_none() })
 }
 
-/// A whole file or pipe; of what is no recording, and may have no end, only the beginning.
-fn read(path: &Path, most: u64) -> Result<Vec<u8>, ReplayError> {
+/// Reads a whole file or pipe. Only the first bytes are read of a file that is not a recording, because it may have no end.
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ReplayError> {
     let failed = |error| ReplayError::File(path.to_owned(), error);
     let mut file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    (&mut file).take(BEGINNING).read_to_end(&mut bytes).map_err(failed)?;
+    (&mut file).take(HEADER_BYTES).read_to_end(&mut bytes).map_err(failed)?;
     if !matches!(run_again(&bytes, &Pick::Nobody), Err(ReadError::Foreign)) {
-        // One more than may be, to see that there is more.
-        file.take(most + 1 - BEGINNING.min(most)).read_to_end(&mut bytes).map_err(failed)?;
+        // One byte above the limit shows that the file is too large.
+        file.take(limit + 1 - HEADER_BYTES.min(limit)).read_to_end(&mut bytes).map_err(failed)?;
     }
-    if bytes.len() as u64 > most {
-        return Err(ReplayError::TooLarge { file: path.to_owned(), most });
+    if bytes.len() as u64 > limit {
+        return Err(ReplayError::TooLarge { file: path.to_owned(), limit });
     }
     Ok(bytes)
 }
@@ -84,24 +84,27 @@ fn pick(pod: &str) -> Pick {
     pod.parse::<FullName>().map_or_else(|_| Pick::Uid(pod.into()), Pick::Named)
 }
 
-fn near(pick: &Pick, run: &Replay) -> String {
-    let near = match pick {
-        Pick::Named(wanted) => nearest(wanted, run.names.iter().cloned()),
+/// The end of the error text for a pod that the recording does not hold: similar names, or else the names it holds.
+fn pods_hint(pick: &Pick, run: &Replay) -> String {
+    let similar = match pick {
+        Pick::Named(name) => similar_names(name, run.names.iter().cloned()),
         Pick::Uid(_) | Pick::Nobody => Vec::new(),
     };
-    match (near.is_empty(), run.names.is_empty()) {
-        (false, _) => format!(": near to it is {}", list(&near)),
-        (true, false) => format!(": it has {}", list(&run.names)),
-        (true, true) => ": it has none".to_owned(),
+    if !similar.is_empty() {
+        format!(": similar names are {}", list(&similar))
+    } else if !run.names.is_empty() {
+        format!(": it has {}", list(&run.names))
+    } else {
+        ": it has no pods".to_owned()
     }
 }
 
 fn list(names: &[FullName]) -> String {
-    const MOST: usize = 10;
-    let text = names.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let mut text = plain(&text, LONGEST).into_owned();
-    if names.len() > MOST {
-        let _infallible = write!(text, " and {} more", names.len() - MOST);
+    const SHOWN: usize = 10;
+    let text = names.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut text = plain(&text, MAX_LINE_BYTES).into_owned();
+    if names.len() > SHOWN {
+        let _infallible = write!(text, " and {} more", names.len() - SHOWN);
     }
     text
 }
@@ -115,7 +118,7 @@ fn text(run: &Replay) -> String {
             uid = line.uid.clone();
             push(&mut text, &format!("pod {}", line.uid.as_ref().map_or_else(String::new, ToString::to_string)));
         }
-        push(&mut text, &moment(line, start));
+        push(&mut text, &timeline_line(line, start));
     }
     if !run.timeline.is_empty() {
         text.push('\n');
@@ -135,20 +138,20 @@ fn text(run: &Replay) -> String {
         &format!("recorded by {}, saved at {}; {} older frames were dropped", run.build, run.saved_at, run.dropped),
     );
     match &run.difference {
-        None => push(&mut text, "every state was reached again"),
-        Some(difference) => differs(difference).iter().for_each(|line| push(&mut text, line)),
+        None => push(&mut text, "the replay reached every recorded state"),
+        Some(difference) => difference_lines(difference).iter().for_each(|line| push(&mut text, line)),
     }
     text.truncate(text.trim_end().len());
     text
 }
 
-/// Adds a line. A recording may come from anywhere, and holds what containers and runtimes said.
+/// Adds a line, escaped for a terminal: a recording may come from anywhere and holds text of containers and runtimes.
 fn push(text: &mut String, line: &str) {
-    text.push_str(&plain(line, LONGEST));
+    text.push_str(&plain(line, MAX_LINE_BYTES));
     text.push('\n');
 }
 
-fn moment(line: &Line, start: Time) -> String {
+fn timeline_line(line: &Line, start: Time) -> String {
     let mut text = format!("{}  {:>9}  {}", line.at, offset(start, line.at), line.event);
     match (line.before.map(Lifecycle::as_str), line.after.map(Lifecycle::as_str)) {
         (Some(before), Some(after)) if before != after => text.push_str(&format!("; {before} -> {after}")),
@@ -162,12 +165,12 @@ fn moment(line: &Line, start: Time) -> String {
     text
 }
 
-/// Seconds from the first event on.
+/// The time since the first event, in seconds.
 fn offset(start: Time, at: Time) -> String {
     format!("+{:.3} s", at.since(start).as_secs_f64())
 }
 
-fn differs(difference: &Difference) -> [String; 3] {
+fn difference_lines(difference: &Difference) -> [String; 3] {
     let Difference { number, offset, at, uid, pod, event, expected, got } = difference;
     let pod = pod.as_ref().map_or_else(|| "a pod".to_owned(), ToString::to_string);
     [
@@ -220,13 +223,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_without_end_is_not_read_for_ever() {
+    fn replay_reads_no_more_than_the_maximum_recording_size() {
         let recording = tempfile::NamedTempFile::new().unwrap();
         let bytes: Vec<u8> = b"podrec\r\n".iter().copied().chain(std::iter::repeat_n(0, 2_000)).collect();
         std::fs::write(&recording, &bytes).unwrap();
-        let whole = |most| read(recording.path(), most);
+        let whole = |limit| read(recording.path(), limit);
         assert_eq!(whole(2_008).unwrap(), bytes);
-        let told = whole(2_007).unwrap_err().to_string();
-        assert!(told.contains("has more than"), "{told}");
+        let error = whole(2_007).unwrap_err().to_string();
+        assert!(error.contains("has more than"), "{error}");
     }
 }

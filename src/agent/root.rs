@@ -1,4 +1,4 @@
-//! The agent's own directory: made, found writable, and held against a second agent.
+//! The agent's root directory: created, checked for write access, and locked against a second agent.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -8,29 +8,30 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where state goes as root.
+/// The default root directory of an agent that runs as root.
 const SYSTEM_ROOT: &str = "/var/lib/podwright";
-/// Where manifests are as root: where they are on any node.
+/// The default manifest directory of an agent that runs as root: the kubelet's.
 const SYSTEM_MANIFESTS: &str = "/etc/kubernetes/manifests";
-
-/// Where the logs of a node's containers are.
+/// The directory that holds `pods` and `containers`, where the kubelet keeps container logs.
 const SYSTEM_LOGS: &str = "/var/log";
 
-/// How long an agent that was killed may take to let go of its directory: it does so once its memory is torn down.
-const PATIENCE: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long to wait for the lock of an agent that was killed: the kernel releases the lock once it has freed the memory of
+/// the process.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the lock is tried until then.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// The agent's directory, held until this is dropped or the process ends.
+/// The agent's root directory. It stays locked until this value is dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Root {
     path: PathBuf,
     _lock: File,
 }
 
-/// The directory cannot be used.
+/// Why the agent cannot use a root directory or a default directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootError {
-    #[error("cannot make the root directory {path} ({why}): choose another with --root", path = .path.display(),
+    #[error("cannot create the root directory {path} ({why}): choose another with --root", path = .path.display(),
         why = reason(.error))]
     Make { path: PathBuf, error: io::Error },
     #[error("cannot write to the root directory {path} ({why}): make it writable, or choose another with --root",
@@ -39,18 +40,19 @@ pub(crate) enum RootError {
     #[error("the root directory {path} is in use by another agent: stop that one, or choose another with --root",
         path = .0.display())]
     InUse(PathBuf),
-    #[error("no directory for state is known: set HOME or XDG_STATE_HOME, or choose one with --root")]
-    Nowhere,
+    #[error("cannot derive {what} from the environment: set HOME or {variable}, or give {flag}")]
+    NoDefault { what: &'static str, variable: &'static str, flag: &'static str },
 }
 
 impl Root {
-    /// Makes the directory if it is not there, and holds it, waiting a moment for an agent that ends. Blocking.
+    /// Creates the directory if it does not exist, and locks it. Waits up to one second for an agent that is ending.
+    /// Blocking.
     ///
-    /// Its mode is 0751: containers of other users pass through it to their volumes.
+    /// The directory's mode is 0751, because containers that run as other users pass through it to their volumes.
     ///
     /// # Errors
-    /// [`RootError`] if it cannot be written to or another agent holds it.
-    pub(crate) fn hold(path: &Path) -> Result<Self, RootError> {
+    /// [`RootError`] if the directory cannot be created or written to, or if another agent has locked it.
+    pub(crate) fn lock(path: &Path) -> Result<Self, RootError> {
         let make = |error| RootError::Make { path: path.to_owned(), error };
         DirBuilder::new().recursive(true).mode(0o751).create(path).map_err(make)?;
         let path = fs::canonicalize(path).map_err(make)?;
@@ -62,7 +64,7 @@ impl Root {
             .mode(0o640)
             .open(path.join("lock"))
             .map_err(write)?;
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Root { path, _lock: file }),
@@ -73,24 +75,24 @@ impl Root {
         }
     }
 
-    /// Where it is, absolute.
+    /// The absolute path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where containers log that are run elsewhere: where they do on any node, unless the directory is not the usual one of
-    /// a node.
+    /// The log directory of containers that a container runtime runs: `/var/log`, as on any node, or `log` below the root
+    /// directory if that is not the default one.
     pub(crate) fn logs(&self) -> PathBuf {
         if self.path == Path::new(SYSTEM_ROOT) { SYSTEM_LOGS.into() } else { self.path.join("log") }
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "nothing else runs yet: the directory comes before the runtime")]
+#[expect(clippy::disallowed_methods, reason = "the root directory is locked before any async runtime starts")]
 fn pause() {
-    thread::sleep(LOOK_AGAIN);
+    thread::sleep(LOCK_RETRY);
 }
 
-/// What the system said, as part of a sentence.
+/// The text of a system error as part of a sentence: without its number and without a capital letter.
 pub(crate) fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -98,7 +100,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// Where the agent keeps its things unless told.
+/// The directories that the agent uses if no flag names others.
 #[derive(Clone, Debug)]
 pub(crate) struct Defaults {
     is_superuser: bool,
@@ -108,7 +110,7 @@ pub(crate) struct Defaults {
 }
 
 impl Defaults {
-    /// By the user and the environment.
+    /// The defaults of this process, by its user and environment.
     pub(crate) fn of_process() -> Self {
         let path = |text: Option<OsString>| text.map(PathBuf::from).filter(|path| path.is_absolute());
         Defaults {
@@ -119,34 +121,42 @@ impl Defaults {
         }
     }
 
-    /// Those of a user who is not root.
+    /// The defaults of a user other than root.
     #[cfg(test)]
     pub(crate) fn of_user(home: &Path) -> Self {
         Defaults { is_superuser: false, home: Some(home.to_owned()), state_home: None, config_home: None }
     }
 
-    /// The root directory.
+    /// The default root directory.
     ///
     /// # Errors
-    /// [`RootError::Nowhere`] for a user without a home.
+    /// [`RootError::NoDefault`] for a user other than root without a home directory.
     pub(crate) fn root(&self) -> Result<PathBuf, RootError> {
         if self.is_superuser {
             return Ok(SYSTEM_ROOT.into());
         }
         let state = self.state_home.clone().or_else(|| Some(self.home.as_ref()?.join(".local/state")));
-        state.map(|state| state.join("podwright")).ok_or(RootError::Nowhere)
+        state.map(|state| state.join("podwright")).ok_or(RootError::NoDefault {
+            what: "the root directory",
+            variable: "XDG_STATE_HOME",
+            flag: "--root",
+        })
     }
 
-    /// The manifests' directory.
+    /// The default manifest directory.
     ///
     /// # Errors
-    /// [`RootError::Nowhere`] for a user without a home.
+    /// [`RootError::NoDefault`] for a user other than root without a home directory.
     pub(crate) fn manifests(&self) -> Result<PathBuf, RootError> {
         if self.is_superuser {
             return Ok(SYSTEM_MANIFESTS.into());
         }
         let config = self.config_home.clone().or_else(|| Some(self.home.as_ref()?.join(".config")));
-        config.map(|config| config.join("podwright/manifests")).ok_or(RootError::Nowhere)
+        config.map(|config| config.join("podwright/manifests")).ok_or(RootError::NoDefault {
+            what: "the manifest directory",
+            variable: "XDG_CONFIG_HOME",
+            flag: "--manifests",
+        })
     }
 }
 
@@ -155,47 +165,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_root_is_held_by_one_agent_at_a_time() {
+    fn a_second_agent_cannot_lock_the_same_root_directory() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
-        let first = Root::hold(&path).unwrap();
-        let error = Root::hold(&path).unwrap_err();
-        assert!(matches!(&error, RootError::InUse(held) if held == first.path()), "{error}");
+        let first = Root::lock(&path).unwrap();
+        let error = Root::lock(&path).unwrap_err();
+        assert!(matches!(&error, RootError::InUse(locked) if locked == first.path()), "{error}");
         drop(first);
-        Root::hold(&path).unwrap();
+        Root::lock(&path).unwrap();
     }
 
     #[test]
-    fn an_agent_that_is_about_to_be_gone_is_waited_for() {
+    fn locking_the_root_directory_waits_for_an_ending_agent() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Root::hold(dir.path()).unwrap();
+        let first = Root::lock(dir.path()).unwrap();
         let ends = thread::spawn(move || {
             (0..5).for_each(|_| pause());
             drop(first);
         });
-        Root::hold(dir.path()).unwrap();
+        Root::lock(dir.path()).unwrap();
         ends.join().unwrap();
     }
 
     #[test]
-    fn a_root_that_is_a_file_is_refused_by_name() {
+    fn a_root_directory_that_is_a_file_is_named_in_the_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "").unwrap();
-        let error = Root::hold(&path).unwrap_err();
+        let error = Root::lock(&path).unwrap_err();
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }
 
     #[test]
-    fn defaults_follow_the_user() {
+    fn default_directories_follow_user_and_environment() {
         let user = Defaults::of_user(Path::new("/home/u"));
         assert_eq!(user.root().unwrap(), Path::new("/home/u/.local/state/podwright"));
         assert_eq!(user.manifests().unwrap(), Path::new("/home/u/.config/podwright/manifests"));
-        let told = Defaults { state_home: Some("/s".into()), config_home: Some("/c".into()), ..user.clone() };
-        assert_eq!(told.root().unwrap(), Path::new("/s/podwright"));
-        assert_eq!(told.manifests().unwrap(), Path::new("/c/podwright/manifests"));
+        let from_environment =
+            Defaults { state_home: Some("/s".into()), config_home: Some("/c".into()), ..user.clone() };
+        assert_eq!(from_environment.root().unwrap(), Path::new("/s/podwright"));
+        assert_eq!(from_environment.manifests().unwrap(), Path::new("/c/podwright/manifests"));
         let superuser = Defaults { is_superuser: true, ..user.clone() };
         assert_eq!(superuser.root().unwrap(), Path::new("/var/lib/podwright"));
-        assert!(matches!(Defaults { home: None, ..user }.root(), Err(RootError::Nowhere)));
+        assert!(matches!(Defaults { home: None, ..user }.root(), Err(RootError::NoDefault { flag: "--root", .. })));
     }
 }

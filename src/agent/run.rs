@@ -1,4 +1,4 @@
-//! `run`: builds the node from its flags, and runs it until a signal or until everything is finished.
+//! `podwright run`: builds the node from its flags and runs it until a signal arrives or until all pods have finished.
 
 mod signals;
 mod stop;
@@ -31,34 +31,35 @@ use super::admin;
 use super::boot::{self, Boot};
 use super::cli::{NodeName, RunArgs};
 use super::events::EventLog;
-use super::logs::{self, Lines};
+use super::logging::{self, LogLines};
 use super::machine;
-use super::page::{About, Place};
+use super::page::{AgentInfo, ManifestLocation};
 use super::root::{Defaults, Root, RootError};
-use super::runtime::{Machine, MachineConfig, OpenRuntimeError};
+use super::runtime::{OpenRuntimeError, RuntimeConfig, RuntimePorts};
 use super::screen::{Screen, Terminal};
-use super::until::{Verdict, verdict};
-use super::view::View;
+use super::until::{PodsOutcome, outcome};
+use super::view::NodeView;
 use signals::Signals;
 
-/// Which pods are over for good, below the root.
+/// The file below the root directory that keeps the final statuses of pods.
 const JOURNAL: &str = "journal";
 
-/// How long to let pass after a change until it is seen whether all pods have finished, and how much longer for each pod:
-/// some ten times as long as the look takes.
-const LOOK: Duration = Duration::from_millis(20);
-const LOOK_AT_POD: Duration = Duration::from_micros(20);
+/// With `--until-finished`, the agent inspects all pods this long after a status change.
+const INSPECT_DELAY: Duration = Duration::from_millis(20);
+/// The delay grows by this for each pod. The pause is then about ten times as long as the inspection, so that inspections
+/// take about a tenth of one CPU.
+const INSPECT_DELAY_PER_POD: Duration = Duration::from_micros(20);
 
-/// The agent cannot run.
+/// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
     #[error(transparent)]
     Root(#[from] RootError),
-    #[error("no manifest is at {}: check --manifests, since --until-finished does not wait for one to come", .0.display())]
+    #[error("no manifest is at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
     NoManifest(PathBuf),
     #[error(transparent)]
     Node(#[from] StartNodeError),
-    #[error("cannot listen for signals")]
+    #[error("cannot install signal handlers")]
     Signals(#[source] io::Error),
     #[error(transparent)]
     Runtime(#[from] OpenRuntimeError),
@@ -67,54 +68,54 @@ pub(crate) enum RunError {
     ImageGc(#[from] crate::actors::image_gc::BadPolicy),
 }
 
-/// Where manifests are.
+/// The paths and URLs that manifests are read from.
 #[derive(Debug, Default)]
-struct Origins {
+struct ManifestSources {
     paths: Vec<PathBuf>,
     urls: Vec<Url>,
 }
 
-/// Runs the agent.
+/// Runs the agent and returns its exit code.
 ///
 /// # Errors
-/// [`RunError`] if it cannot start.
+/// [`RunError`] if the agent cannot start.
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
     let defaults = Defaults::of_process();
     let root = match &args.root {
         Some(root) => root.clone(),
         None => defaults.root()?,
     };
-    let root = Root::hold(&root)?;
-    let origins = Origins::of(&args, &defaults)?;
+    let root = Root::lock(&root)?;
+    let manifests = ManifestSources::of(&args, &defaults)?;
 
-    let lines = Arc::new(Lines::default());
+    let lines = Arc::new(LogLines::default());
     let terminal = Terminal::enter().map(Arc::new);
     match &terminal {
-        Some(_) => logs::to_lines(args.log_format, lines.clone()),
-        None => logs::to_stdout(args.log_format),
+        Some(_) => logging::to_lines(args.log_format, lines.clone()),
+        None => logging::to_stdout(args.log_format),
     }
-    let code = actix::System::new().block_on(serve(args, &root, origins, terminal.clone(), lines.clone()));
+    let code = actix::System::new().block_on(serve(args, &root, manifests, terminal.clone(), lines.clone()));
     if let Some(terminal) = &terminal {
         terminal.leave();
     }
     code
 }
 
-impl Origins {
+impl ManifestSources {
     fn of(args: &RunArgs, defaults: &Defaults) -> Result<Self, RunError> {
-        let mut origins = Origins::default();
+        let mut manifests = ManifestSources::default();
         for origin in &args.manifests {
             match origin {
-                Origin::Path(path) => origins.paths.push(path.clone()),
-                Origin::Url(url) => origins.urls.push(url.clone()),
+                Origin::Path(path) => manifests.paths.push(path.clone()),
+                Origin::Url(url) => manifests.urls.push(url.clone()),
             }
         }
         if args.manifests.is_empty() {
-            origins.paths.push(defaults.manifests()?);
+            manifests.paths.push(defaults.manifests()?);
         }
-        match origins.paths.iter().find(|path| !path.exists()) {
+        match manifests.paths.iter().find(|path| !path.exists()) {
             Some(path) if args.until_finished => Err(RunError::NoManifest(path.clone())),
-            _ => Ok(origins),
+            _ => Ok(manifests),
         }
     }
 
@@ -129,27 +130,30 @@ impl Origins {
         kinds
     }
 
-    /// Where people find them; what a URL says of who asks is left out.
-    fn places(&self) -> Vec<Place> {
-        let paths = self.paths.iter().map(|path| Place { source: SourceKind::File, place: path.display().to_string() });
+    /// The locations as the page shows them. A URL is shown without its user name and password.
+    fn locations(&self) -> Vec<ManifestLocation> {
+        let paths = self
+            .paths
+            .iter()
+            .map(|path| ManifestLocation { source: SourceKind::File, location: path.display().to_string() });
         let urls = self.urls.iter().map(|url| {
             let mut url = url.clone();
-            // It has a host, so it may have neither.
+            // These calls fail only for a URL that has no host, and such a URL holds no user name.
             let _ = (url.set_username(""), url.set_password(None));
-            Place { source: SourceKind::Http, place: url.to_string() }
+            ManifestLocation { source: SourceKind::Http, location: url.to_string() }
         });
         paths.chain(urls).collect()
     }
 
-    /// Starts the sources.
-    fn deliver(
+    /// Starts the sources. They send their pods to `to` until `stop` is cancelled.
+    fn start(
         self,
         cx: &SourceContext,
         to: &mpsc::Sender<crate::actors::ports::SourceUpdate>,
         stop: &CancellationToken,
     ) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
-            tracing::warn!(path = %path.display(), "no manifests here yet; pods start when some come");
+            tracing::warn!(path = %path.display(), "manifest path does not exist yet; pods start once it holds manifests");
         }
         if !self.paths.is_empty() {
             actix::spawn(FileSource::new(self.paths, cx.clone()).run(to.clone(), stop.clone()));
@@ -163,31 +167,37 @@ impl Origins {
 async fn serve(
     args: RunArgs,
     root: &Root,
-    origins: Origins,
+    manifests: ManifestSources,
     terminal: Option<Arc<Terminal>>,
-    lines: Arc<Lines>,
+    lines: Arc<LogLines>,
 ) -> Result<ExitCode, RunError> {
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
     let gate = Arc::new(ShutdownGate::default());
-    let view = node(&args, root, &name, &origins, gate.clone()).await?;
+    let view = node(&args, root, &name, &manifests, gate.clone()).await?;
 
     let stop = CancellationToken::new();
     let sources = stop.child_token();
     let cx = SourceContext::new(name.clone(), view.clock.clone());
-    tracing::info!(node = name, root = %root.path().display(), "agent runs");
-    let about = About { name: name.clone(), started: view.now(), places: origins.places(), stopping: sources.clone() };
-    origins.deliver(&cx, &view.node.sets, &sources);
-    actix::spawn(admin::serve(args.admin.0, view.clone(), about, stop.clone()));
+    tracing::info!(node = name, root = %root.path().display(), "agent started");
+    let info = AgentInfo {
+        name: name.clone(),
+        started: view.now(),
+        locations: manifests.locations(),
+        stopping: sources.clone(),
+    };
+    manifests.start(&cx, &view.node.sets, &sources);
+    actix::spawn(admin::serve(args.admin.0, view.clone(), info, stop.clone()));
     let screen = terminal.clone().map(|terminal| {
         let title = format!("podwright on {name}: admin http://{}, root {}", args.admin, root.path().display());
         let screen = Screen { terminal, view: view.clone(), lines: lines.clone(), title };
         actix::spawn(screen.run(stop.clone()))
     });
 
-    let shutdown = match args.runtime.outlives_agent() {
-        true => ShutdownConfig { total: Duration::ZERO, critical: Duration::ZERO },
-        false => args.shutdown_grace.0,
+    let shutdown = if args.runtime.containers_outlive_agent() {
+        ShutdownConfig { total: Duration::ZERO, critical: Duration::ZERO }
+    } else {
+        args.shutdown_grace.0
     };
     let code = tokio::select! {
         signal = signals.next() => {
@@ -197,16 +207,16 @@ async fn serve(
             tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
             tokio::select! {
                 () = stop::stop(&view, &gate, &sources, shutdown) => ExitCode::SUCCESS,
-                second = signals.insists() => {
+                second = signals.next_after_stop() => {
                     if let Some(terminal) = &terminal {
                         terminal.leave();
                     }
-                    // At once: what runs is left to the next agent.
+                    // Without a graceful stop. The next agent takes over the containers that still run.
                     std::process::exit(second.exit_code());
                 }
             }
         }
-        verdict = finished(&view), if args.until_finished => tell(&verdict),
+        outcome = finished(&view), if args.until_finished => log_outcome(&outcome),
     };
     stop.cancel();
     if let Some(screen) = screen {
@@ -214,28 +224,28 @@ async fn serve(
     }
     if let Some(terminal) = &terminal {
         terminal.leave();
-        print(&Screen::last_words(&view));
+        print(&Screen::final_table(&view));
     }
     Ok(code)
 }
 
-/// Opens the ports and starts the node.
+/// Opens the runtime and the other ports, and starts the node on them.
 async fn node(
     args: &RunArgs,
     root: &Root,
     name: &str,
-    origins: &Origins,
+    manifests: &ManifestSources,
     gate: Arc<ShutdownGate>,
-) -> Result<View, RunError> {
+) -> Result<NodeView, RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
-    match boot::look(root.path()) {
+    match boot::compare(root.path()) {
         Ok(Boot::First | Boot::Same) => {}
-        Ok(Boot::Another) => {
-            tracing::warn!("the machine was started anew since an agent ran here: what ran then has ended");
+        Ok(Boot::New) => {
+            tracing::warn!("the machine rebooted since the last agent ran: containers of that agent have ended");
             booted = machine::booted(clock.now());
         }
-        Err(error) => tracing::warn!(%error, "whether the machine was started anew is not known"),
+        Err(error) => tracing::warn!(%error, "cannot find out whether the machine rebooted since the last agent ran"),
     }
     let host_ips = machine::host_ips();
     let capacity = args.runtime.capacity(machine::capacity(args.max_pods));
@@ -255,9 +265,9 @@ async fn node(
         image_gc: args.images.gc_policy()?,
         #[cfg(not(feature = "cri"))]
         image_gc: Default::default(),
-        sources: origins.kinds(),
+        sources: manifests.kinds(),
     };
-    let for_runtime = MachineConfig {
+    let runtime_config = RuntimeConfig {
         root: root.path(),
         logs: &logs,
         addresses: host_ips,
@@ -267,11 +277,12 @@ async fn node(
         events: &events,
         open_files: machine::raise_open_files(),
     };
-    let Machine { runtime, images, network, cgroups, logs: written } = Machine::open(args, for_runtime).await?;
-    if let Some(written) = written {
+    let RuntimePorts { runtime, images, network, cgroups, log_writer } =
+        RuntimePorts::open(args, runtime_config).await?;
+    if let Some(log_writer) = log_writer {
         let limits =
             Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
-        actix::spawn(Rotator::new(written, limits).run());
+        actix::spawn(Rotator::new(log_writer, limits).run());
     }
     let storage = args.runtime.storage(FileStorage::new(root.path(), allocatable), &logs);
     let ports = NodePorts {
@@ -292,28 +303,29 @@ async fn node(
         recorder.note(clock.now(), &Note::AgentStarted { build, node: name.to_owned() });
     }
     let node = Arc::new(Node::start(config, ports)?);
-    Ok(View { node, events, clock, metrics, logs: storage, resync: engine.resync })
+    Ok(NodeView { node, events, clock, metrics, logs: storage, resync: engine.resync })
 }
 
-/// Resolves once nothing is left to do.
-async fn finished(view: &View) -> Verdict {
+/// Resolves once every source has delivered and every pod has finished.
+async fn finished(view: &NodeView) -> PodsOutcome {
     let mut changes = view.node.statuses.subscribe();
     loop {
-        let at = view.clone();
-        // Looks at all pods, and pods are started on this thread.
-        let looked = tokio::task::spawn_blocking(move || {
-            // In this order: what is delivered after the first question is not missed by the second.
-            let delivered = at.node.desired.is_ready();
-            let pods = at.pods();
-            (verdict(delivered, &pods, &at.problems()), pods.len())
+        let inspected = view.clone();
+        // On a blocking thread: the inspection visits every pod, and this thread also starts pods.
+        let inspection = tokio::task::spawn_blocking(move || {
+            // `is_ready` comes first: the list of pods then includes everything that was delivered before it.
+            let delivered = inspected.node.desired.is_ready();
+            let pods = inspected.pods();
+            (outcome(delivered, &pods, &inspected.problems()), pods.len())
         });
-        let pods = match looked.await {
-            Ok((Some(verdict), _)) => return verdict,
+        let pods = match inspection.await {
+            Ok((Some(outcome), _)) => return outcome,
             Ok((None, pods)) => pods,
             Err(_) => 0,
         };
-        // A cleanup that ends changes a status just before the record is finished; nothing tells of that.
-        let pause = LOOK + LOOK_AT_POD * u32::try_from(pods).unwrap_or(u32::MAX);
+        // Cleanup publishes a status just before the record becomes finished, and nothing is published after that. The delay
+        // covers this gap, and the timeout below covers the rest.
+        let pause = INSPECT_DELAY + INSPECT_DELAY_PER_POD * u32::try_from(pods).unwrap_or(u32::MAX);
         tokio::select! {
             _ = changes.changed() => tokio::time::sleep(pause).await,
             () = tokio::time::sleep(pause + Duration::from_millis(500)) => {}
@@ -321,17 +333,17 @@ async fn finished(view: &View) -> Verdict {
     }
 }
 
-fn tell(verdict: &Verdict) -> ExitCode {
-    for line in &verdict.failed {
+fn log_outcome(outcome: &PodsOutcome) -> ExitCode {
+    for line in &outcome.failed {
         tracing::error!("{line}");
     }
-    let failed = verdict.failed.len();
-    tracing::info!(succeeded = verdict.succeeded, failed, "all pods have finished");
+    let failed = outcome.failed.len();
+    tracing::info!(succeeded = outcome.succeeded, failed, "all pods have finished");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn print(text: &str) {
-    // Whoever read it may have gone.
+    // The reader may have closed standard output, which is no error.
     let _ = writeln!(io::stdout(), "{text}");
 }
 
@@ -344,17 +356,17 @@ mod tests {
     use super::*;
     use crate::agent::cli::{Cli, Command};
 
-    fn origins(args: &[&str], home: &Path) -> Result<Origins, RunError> {
+    fn manifests(args: &[&str], home: &Path) -> Result<ManifestSources, RunError> {
         let Command::Run(args) = Cli::parse_from(["podwright", "run"].iter().chain(args)).command else { panic!() };
-        Origins::of(&args, &Defaults::of_user(home))
+        ManifestSources::of(&args, &Defaults::of_user(home))
     }
 
     #[test]
-    fn whoever_waits_for_the_end_is_told_that_no_manifest_is_there() {
+    fn until_finished_refuses_a_manifest_path_that_does_not_exist() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(origins(&[], home.path()).unwrap().paths, [home.path().join(".config/podwright/manifests")]);
+        assert_eq!(manifests(&[], home.path()).unwrap().paths, [home.path().join(".config/podwright/manifests")]);
         for args in [&["--until-finished"][..], &["--until-finished", "--manifests", "/nowhere/at-all"]] {
-            assert!(matches!(origins(args, home.path()), Err(RunError::NoManifest(_))), "{args:?}");
+            assert!(matches!(manifests(args, home.path()), Err(RunError::NoManifest(_))), "{args:?}");
         }
     }
 }

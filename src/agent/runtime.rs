@@ -1,4 +1,4 @@
-//! The runtimes that `run` can be told to use.
+//! The runtimes that `--runtime` chooses from.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,28 +19,28 @@ use crate::metrics::Metrics;
 use super::cli::RunArgs;
 use super::events::EventLog;
 
-/// A simulated node has a million cores and an exbibyte: more than any number of pods asks for.
+/// A simulated node has a million cores and one exbibyte of memory, so that no pod is rejected for want of resources.
 #[cfg(feature = "simulated")]
 const SIMULATED_CPU_MILLIS: i64 = 1_000_000_000;
 #[cfg(feature = "simulated")]
 const SIMULATED_MEMORY: i64 = 1 << 60;
 
-/// What runs containers: those of this build, which may have none.
+/// A runtime of this build. A build without features has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
-    /// Processes of this machine.
+    /// Containers are processes of this machine.
     #[cfg(feature = "process")]
     Process,
-    /// Containers of the runtime that listens there.
+    /// A container runtime runs the containers. It serves the CRI API at this endpoint.
     #[cfg(feature = "cri")]
     Cri(Endpoint),
-    /// Nothing.
+    /// Pods exist only in memory.
     #[cfg(feature = "simulated")]
     Simulated,
 }
 
-/// How those of this build are written.
-const HERE: &[&str] = &[
+/// The values of `--runtime` in this build.
+const AVAILABLE: &[&str] = &[
     #[cfg(feature = "process")]
     "process",
     #[cfg(feature = "cri")]
@@ -50,7 +50,8 @@ const HERE: &[&str] = &[
 ];
 
 impl Runtime {
-    /// What pods can have of what the machine has. Simulated ones use nothing and must not be refused for want of it.
+    /// The node's capacity for pods on a machine with this capacity. Simulated pods use no resources, so a simulated node
+    /// has more than any pod requests.
     #[cfg_attr(
         not(any(feature = "process", feature = "cri", feature = "simulated")),
         expect(unused_variables, reason = "there is no runtime")
@@ -68,7 +69,7 @@ impl Runtime {
         }
     }
 
-    /// Its name in statuses; a container runtime tells its own.
+    /// The runtime's name, the prefix of container IDs in statuses. A container runtime reports its name itself.
     pub(crate) fn name(&self) -> RuntimeName {
         match *self {
             #[cfg(feature = "process")]
@@ -80,8 +81,11 @@ impl Runtime {
         }
     }
 
-    /// How directories and volumes are kept for it.
-    #[cfg_attr(not(feature = "cri"), expect(unused_variables, reason = "no other runtime has logs of its own"))]
+    /// Adapts the storage of pod directories and volumes to the runtime.
+    #[cfg_attr(
+        not(feature = "cri"),
+        expect(unused_variables, reason = "only a container runtime has a log directory of its own")
+    )]
     pub(crate) fn storage(&self, storage: FileStorage, logs: &Path) -> FileStorage {
         match *self {
             #[cfg(feature = "process")]
@@ -98,8 +102,8 @@ impl Runtime {
         }
     }
 
-    /// Whether its containers go on without the agent, as those of a node do: then the agent's end stops none.
-    pub(crate) fn outlives_agent(&self) -> bool {
+    /// Whether containers keep running when the agent ends. If they do, the agent stops none of them.
+    pub(crate) fn containers_outlive_agent(&self) -> bool {
         match *self {
             #[cfg(feature = "process")]
             Runtime::Process => false,
@@ -117,7 +121,7 @@ impl FromStr for Runtime {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         #[cfg(feature = "cri")]
         if text == "cri" {
-            return Err("say where it listens: cri=unix:///run/containerd/containerd.sock".to_owned());
+            return Err("the endpoint is missing: write cri=unix:///run/containerd/containerd.sock".to_owned());
         }
         #[cfg(feature = "cri")]
         if let Some(endpoint) = text.strip_prefix("cri=") {
@@ -130,18 +134,18 @@ impl FromStr for Runtime {
             "simulated" => return Ok(Runtime::Simulated),
             _ => {}
         }
-        let here = HERE.iter().map(|runtime| format!("`{runtime}`")).collect::<Vec<_>>();
-        let here = if here.is_empty() { "none".to_owned() } else { here.join(", ") };
+        let available = AVAILABLE.iter().map(|runtime| format!("`{runtime}`")).collect::<Vec<_>>();
+        let available = if available.is_empty() { "no runtime".to_owned() } else { available.join(", ") };
         Err(match text.split('=').next().unwrap_or_default() {
-            kind @ ("process" | "cri" | "simulated") if !HERE.iter().any(|here| here.starts_with(kind)) => {
-                format!("this build has {here}: build it with the feature `{kind}`")
+            kind @ ("process" | "cri" | "simulated") if !AVAILABLE.iter().any(|runtime| runtime.starts_with(kind)) => {
+                format!("this build has {available}: build it with the feature `{kind}`")
             }
-            _ => format!("there is no such runtime: this build has {here}"),
+            _ => format!("no such runtime: this build has {available}"),
         })
     }
 }
 
-/// One default of simulated pods, known to be good.
+/// A validated value of `--simulate`: one default for simulated pods.
 #[cfg(feature = "simulated")]
 #[derive(Clone, Debug)]
 pub(crate) struct Simulate {
@@ -151,10 +155,10 @@ pub(crate) struct Simulate {
 
 #[cfg(feature = "simulated")]
 impl Simulate {
-    /// Sets it.
+    /// Sets the default in `config`.
     ///
     /// # Errors
-    /// [`BadSetting`], which one that was parsed does not meet.
+    /// [`BadSetting`], which does not occur after parsing: `from_str` has applied the same setting.
     pub(crate) fn apply(&self, config: &mut SimulatedConfig) -> Result<(), BadSetting> {
         config.set(&self.key, &self.value)
     }
@@ -165,14 +169,14 @@ impl FromStr for Simulate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE: write for example run-for=5s")?;
+        let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE: write it like run-for=5s")?;
         let simulate = Simulate { key: key.trim().to_owned(), value: value.trim().to_owned() };
         simulate.apply(&mut SimulatedConfig::default()).map_err(|error| error.to_string())?;
         Ok(simulate)
     }
 }
 
-/// A runtime cannot be used.
+/// Why the runtime cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenRuntimeError {
     #[cfg(feature = "process")]
@@ -182,47 +186,47 @@ pub(crate) enum OpenRuntimeError {
     #[error("cannot use the container runtime")]
     Cri(#[from] crate::adapters::cri::OpenError),
     #[cfg(any(feature = "process", feature = "cri"))]
-    #[error("cannot make network calls")]
+    #[error("cannot set up the network client")]
     Network(#[from] crate::adapters::network::BuildNetworkError),
     #[cfg(feature = "simulated")]
-    #[error("--simulate")]
+    #[error("cannot apply --simulate")]
     Simulate(#[from] BadSetting),
 }
 
-/// What the agent has for a runtime.
-pub(crate) struct MachineConfig<'a> {
+/// What the agent passes to a runtime that it opens.
+pub(crate) struct RuntimeConfig<'a> {
     pub(crate) root: &'a Path,
-    /// Where the logs of containers go that have a place of their own.
+    /// The log directory of containers that a container runtime runs.
     pub(crate) logs: &'a Path,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) clock: &'a Arc<dyn Clock>,
     pub(crate) name: &'a RuntimeName,
     pub(crate) metrics: &'a Metrics,
     pub(crate) events: &'a Arc<EventLog>,
-    /// The limit on open files that containers get, where it is not the agent's.
+    /// The soft limit on open files that containers get, if the agent raised its own.
     pub(crate) open_files: Option<u64>,
 }
 
-/// What containers run on, and what reaches them.
-pub(crate) struct Machine {
+/// The ports of an open runtime.
+pub(crate) struct RuntimePorts {
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
-    /// If it has images.
+    /// Present if the runtime pulls images.
     pub(crate) images: Option<Arc<dyn ImageStore>>,
     pub(crate) network: Arc<dyn NetworkClient>,
-    /// Where pods have cgroups of their own.
+    /// Present if pods have cgroups of their own.
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
-    /// Whose containers write logs that are to be rotated.
-    pub(crate) logs: Option<Arc<dyn WritesLogs>>,
+    /// Present if containers write logs that the agent rotates.
+    pub(crate) log_writer: Option<Arc<dyn WritesLogs>>,
 }
 
-impl Machine {
-    /// Opens the runtime that the flags ask for.
+impl RuntimePorts {
+    /// Opens the runtime that `--runtime` names.
     ///
     /// # Errors
-    /// [`OpenRuntimeError`], by runtime.
-    pub(crate) async fn open(args: &RunArgs, node: MachineConfig<'_>) -> Result<Self, OpenRuntimeError> {
-        let MachineConfig { root, logs, addresses, clock, name, metrics, events, open_files } = node;
-        // Not every runtime takes all of it.
+    /// [`OpenRuntimeError`] if the runtime cannot be used.
+    pub(crate) async fn open(args: &RunArgs, node: RuntimeConfig<'_>) -> Result<Self, OpenRuntimeError> {
+        let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files } = node;
+        // No runtime uses all of these.
         let _ = (root, logs, &addresses, clock, name, metrics, events, open_files);
         match args.runtime {
             #[cfg(feature = "cri")]
@@ -236,7 +240,7 @@ impl Machine {
                     logs: logs.join("pods"),
                     log_links: logs.join("containers"),
                     registry_config: args.images.registry_config.clone(),
-                    // No API server, no secrets.
+                    // Pull secrets come from an API server, and this agent has none.
                     pull_secrets: Arc::new(NoPullSecrets),
                     parallel_pulls: args.images.max_parallel_image_pulls,
                     name: name.clone(),
@@ -245,10 +249,10 @@ impl Machine {
                     runtime_classes: Arc::new(args.node_settings.runtime_classes()),
                     events: events.clone(),
                 })?);
-                Ok(Machine {
+                Ok(RuntimePorts {
                     images: Some(runtime.clone()),
                     cgroups: Some(runtime.clone()),
-                    logs: Some(runtime.clone()),
+                    log_writer: Some(runtime.clone()),
                     runtime,
                     network: Arc::new(Network::new()?),
                 })
@@ -260,7 +264,7 @@ impl Machine {
                 let config = ProcessConfig { addresses, open_files, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
                 let network = Arc::new(Network::new()?);
-                Ok(Machine { logs: Some(runtime.clone()), runtime, images: None, network, cgroups: None })
+                Ok(RuntimePorts { log_writer: Some(runtime.clone()), runtime, images: None, network, cgroups: None })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
@@ -269,7 +273,7 @@ impl Machine {
                 args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
                 let runtime = SimulatedRuntime::new(config);
                 let network = Arc::new(runtime.network());
-                Ok(Machine { runtime: Arc::new(runtime), images: None, network, cgroups: None, logs: None })
+                Ok(RuntimePorts { runtime: Arc::new(runtime), images: None, network, cgroups: None, log_writer: None })
             }
         }
     }
@@ -280,19 +284,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_that_is_not_there_is_refused_with_what_is() {
+    fn an_unknown_runtime_is_refused_with_the_available_ones() {
         for text in ["docker", "", "process=x"] {
             let error = text.parse::<Runtime>().unwrap_err();
-            assert!(HERE.iter().all(|runtime| error.contains(&format!("`{runtime}`"))), "{error}");
+            assert!(AVAILABLE.iter().all(|runtime| error.contains(&format!("`{runtime}`"))), "{error}");
         }
-        for text in HERE {
+        for text in AVAILABLE {
             assert!(text.parse::<Runtime>().is_ok(), "{text}");
         }
     }
 
     #[cfg(feature = "cri")]
     #[test]
-    fn an_endpoint_that_is_none_is_refused_with_how_one_is_written() {
+    fn a_bad_cri_endpoint_is_refused_with_an_example() {
         for text in ["cri", "cri=", "cri=/", "cri=containerd", "cri=tcp://127.0.0.1:1234"] {
             let error = text.parse::<Runtime>().unwrap_err();
             assert!(error.contains("unix:///run/containerd/containerd.sock"), "{text}: {error}");
@@ -301,7 +305,7 @@ mod tests {
 
     #[cfg(feature = "simulated")]
     #[test]
-    fn a_bad_default_of_simulated_pods_is_refused_with_a_remedy() {
+    fn a_bad_simulate_setting_is_refused_with_a_remedy() {
         for (text, says) in [
             ("run-for", "KEY=VALUE"),
             ("run-for=soon", "write a duration"),

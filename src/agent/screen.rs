@@ -1,4 +1,4 @@
-//! The live table: what runs, drawn anew when something changed.
+//! The live table: redrawn when a pod or a log line changes.
 
 mod frame;
 
@@ -11,40 +11,40 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::logs::Lines;
+use super::logging::LogLines;
 use super::table;
-use super::view::View;
+use super::view::NodeView;
 use frame::{Content, Size, compose};
 
-/// The shortest time between two drawings.
+/// The shortest time between two redraws.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often ages are drawn anew.
+/// The longest time between two redraws, so that ages advance.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The alternate screen, without a cursor.
+/// Escape sequences for the alternate screen without a cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// The terminal, taken over until [`Terminal::leave`] or the end.
+/// The terminal in its alternate screen, until [`Terminal::leave`] or until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Terminal {
-    taken: AtomicBool,
+    entered: AtomicBool,
 }
 
 impl Terminal {
-    /// Takes it over, if standard output is one that can be drawn on.
+    /// Switches to the alternate screen if standard output is a terminal that can draw.
     pub(crate) fn enter() -> Option<Self> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if dumb || !io::stdout().is_terminal() {
             return None;
         }
         write(ENTER);
-        Some(Terminal { taken: AtomicBool::new(true) })
+        Some(Terminal { entered: AtomicBool::new(true) })
     }
 
-    /// Gives it back as it was. Idempotent.
+    /// Restores the terminal. Idempotent.
     pub(crate) fn leave(&self) {
-        if self.taken.swap(false, Ordering::AcqRel) {
+        if self.entered.swap(false, Ordering::AcqRel) {
             write(LEAVE);
         }
     }
@@ -56,35 +56,35 @@ impl Drop for Terminal {
     }
 }
 
-/// What is drawn.
+/// The live table.
 pub(crate) struct Screen {
     pub(crate) terminal: Arc<Terminal>,
-    pub(crate) view: View,
-    pub(crate) lines: Arc<Lines>,
-    /// The first line.
+    pub(crate) view: NodeView,
+    pub(crate) lines: Arc<LogLines>,
+    /// The first line on the screen.
     pub(crate) title: String,
 }
 
 impl Screen {
-    /// Draws until told to stop.
+    /// Draws until `stop` is cancelled.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut changes = self.view.node.statuses.subscribe();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Without it a new size is seen at the next tick.
+        // If the signal cannot be handled, a new size takes effect at the next tick.
         let mut resized = signal(SignalKind::window_change()).ok();
         let mut drawn = String::new();
         let screen = Arc::new(self);
         loop {
-            let looks = screen.clone();
-            // Looks at all pods, and pods are started on this thread.
-            let Ok(frame) = tokio::task::spawn_blocking(move || looks.frame()).await else { return };
+            let inspected = screen.clone();
+            // On a blocking thread: the inspection visits every pod, and this thread also starts pods.
+            let Ok(frame) = tokio::task::spawn_blocking(move || inspected.frame()).await else { return };
             if frame != drawn {
                 drawn.clone_from(&frame);
                 let terminal = screen.terminal.clone();
-                // A terminal may take its time (Ctrl-S); only the drawing waits for it.
+                // Writing to a stopped terminal (Ctrl-S) blocks. It then blocks only the drawing.
                 let _ = tokio::task::spawn_blocking(move || {
-                    if terminal.taken.load(Ordering::Acquire) {
+                    if terminal.entered.load(Ordering::Acquire) {
                         write(&frame);
                     }
                 })
@@ -104,19 +104,19 @@ impl Screen {
         }
     }
 
-    /// The table as it is now, for the record after the end.
-    pub(crate) fn last_words(view: &View) -> String {
-        let look = view.look();
-        let rows: Vec<_> = look.pods().iter().map(|pod| table::row(pod, &look)).collect();
+    /// The table as it is now, to print after the live table has gone.
+    pub(crate) fn final_table(view: &NodeView) -> String {
+        let inspection = view.inspect();
+        let rows: Vec<_> = inspection.pods().iter().map(|pod| table::row(pod, &inspection)).collect();
         table::lines(&table::COLUMNS, &rows).join("\n")
     }
 
     fn frame(&self) -> String {
         let size = size();
-        let look = self.view.look();
-        let pods = look.pods();
-        // What does not fit need not be worked out.
-        let rows = pods.iter().take(usize::from(size.rows)).map(|pod| table::row(pod, &look)).collect();
+        let inspection = self.view.inspect();
+        let pods = inspection.pods();
+        // Rows that do not fit are not computed.
+        let rows = pods.iter().take(usize::from(size.rows)).map(|pod| table::row(pod, &inspection)).collect();
         let content = Content {
             title: self.title.clone(),
             rows,
@@ -129,7 +129,7 @@ impl Screen {
     }
 }
 
-/// One write that replaces what is there line by line, so that nothing flickers.
+/// Text that overwrites the screen line by line in one write, so that it does not flicker.
 fn draw(lines: &[String]) -> String {
     let mut out = String::from("\x1b[?2026h\x1b[H");
     for (index, line) in lines.iter().enumerate() {
@@ -152,6 +152,6 @@ fn size() -> Size {
 
 fn write(text: &str) {
     let mut out = io::stdout().lock();
-    // A terminal that has gone cannot be told anything.
+    // If the terminal has closed, nobody can see the error either.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

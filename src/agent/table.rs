@@ -1,4 +1,4 @@
-//! Tables of pods, as lines of text.
+//! Text tables of pods.
 
 use std::borrow::Cow;
 
@@ -7,15 +7,15 @@ use crate::actors::status::short_age;
 use crate::actors::text::plain;
 use crate::actors::time::Time;
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 3;
-/// The most bytes of a cell, the longest name included.
-const CELL: usize = 512;
+/// The maximum length of a cell in bytes. The longest pod name has 253.
+const MAX_CELL_BYTES: usize = 512;
 
 /// The columns of the live table.
 pub(crate) const COLUMNS: [&str; 7] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITS FOR"];
 
-/// One pod's cells of the live table.
+/// One row of the live table.
 pub(crate) fn row(pod: &PodFacts, look: &Look<'_>) -> Vec<String> {
     let waits = look.line(pod).wait;
     let mut row = vec![pod.full_name.namespace().to_owned(), pod.full_name.name().to_owned()];
@@ -23,18 +23,18 @@ pub(crate) fn row(pod: &PodFacts, look: &Look<'_>) -> Vec<String> {
         Some(summary) => {
             row.extend([summary.ready_column(), pod.state(&summary), summary.restarts_column(), summary.age_column()])
         }
-        // Only the runtime knows it.
+        // A runtime-only pod.
         None => row.extend(["".into(), "Terminating".into(), "".into(), "".into()]),
     }
     row.push(waits);
     row
 }
 
-/// The columns of the list of all waits.
-const WAITS: [&str; 7] = ["NAMESPACE", "NAME", "STATUS", "LIFECYCLE", "RESTARTS", "FOR", "WAITS FOR"];
+/// The columns of the table of `explain` without a pod.
+const EXPLAIN_COLUMNS: [&str; 7] = ["NAMESPACE", "NAME", "STATUS", "LIFECYCLE", "RESTARTS", "FOR", "WAITS FOR"];
 
-/// All pods and what they wait for, as a table.
-pub(crate) fn explained(pods: &[PodLine], now: Time) -> Vec<String> {
+/// A table of all pods and what they wait for.
+pub(crate) fn explain_table(pods: &[PodLine], now: Time) -> Vec<String> {
     let row = |pod: &PodLine| {
         let since = pod.since.filter(|_| !pod.wait.is_empty()).map(|since| short_age(now.since(since)));
         let lifecycle = pod.lifecycle.unwrap_or_default().to_owned();
@@ -42,13 +42,14 @@ pub(crate) fn explained(pods: &[PodLine], now: Time) -> Vec<String> {
         let (namespace, name, state) = (pod.namespace.clone(), pod.name.clone(), pod.state.clone());
         vec![namespace, name, state, lifecycle, restarts, since.unwrap_or_default(), wait]
     };
-    lines(&WAITS, &pods.iter().map(row).collect::<Vec<_>>())
+    lines(&EXPLAIN_COLUMNS, &pods.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Lines up the columns; the last one is not padded. A cell may hold what a runtime or a manifest said.
+/// Aligns the columns; the last one is not padded. Cells are escaped, because they may hold text of a runtime or a
+/// manifest.
 pub(crate) fn lines(columns: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let rows: Vec<Vec<Cow<'_, str>>> =
-        rows.iter().map(|row| row.iter().map(|cell| plain(cell, CELL)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| plain(cell, MAX_CELL_BYTES)).collect()).collect();
     let widths: Vec<usize> = columns
         .iter()
         .enumerate()
@@ -75,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn table_columns_are_as_wide_as_their_widest_cell() {
         let rows =
             [vec!["a".to_owned(), "längere".to_owned(), "x".to_owned()], vec!["bbbb".into(), "".into(), "".into()]];
         assert_eq!(lines(&["N", "WHAT", "Z"], &rows), ["N      WHAT      Z", "a      längere   x", "bbbb"]);
     }
 
     #[test]
-    fn a_cell_cannot_move_the_cursor_or_end_its_line() {
+    fn a_table_cell_cannot_move_the_cursor_or_end_its_line() {
         let rows = [vec!["a".to_owned(), "image x\x1b[2J\ny".to_owned()]];
         assert_eq!(lines(&["N", "WHAT"], &rows), ["N   WHAT", "a   image x\\u{1b}[2J\\ny"]);
     }

@@ -1,4 +1,4 @@
-//! Whether everything is finished, for `--until-finished`. Pure.
+//! Decides for `--until-finished` whether all pods have finished. Pure.
 
 use crate::actors::pod::Phase;
 use crate::actors::pod_worker::Lifecycle;
@@ -6,59 +6,60 @@ use crate::actors::ports::SourceProblem;
 
 use crate::actors::explain::PodFacts;
 
-/// How it ended.
+/// How the pods ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
-    /// The pods that succeeded.
+pub(crate) struct PodsOutcome {
+    /// How many pods succeeded.
     pub(crate) succeeded: usize,
-    /// What failed, one line each.
+    /// One line for each pod that failed and for each manifest that cannot be used.
     pub(crate) failed: Vec<String>,
 }
 
-/// The verdict, once every source delivered and no pod has anything left to do. What a source could not use counts as
-/// failed: a pod may be missing for it.
+/// The outcome, once every source has delivered and every pod has finished; otherwise `None`. A manifest that cannot be
+/// used counts as failed, because its pods are missing.
 ///
-/// Whether they delivered must have been asked before the pods were: a first set that comes in between would be taken for
-/// one without pods.
-pub(crate) fn verdict(delivered: bool, pods: &[PodFacts], problems: &[SourceProblem]) -> Option<Verdict> {
-    if !delivered || !pods.iter().all(is_over) {
+/// The caller reads `delivered` before it lists the pods. In the other order, a source that delivers in between would look
+/// like a source without pods.
+pub(crate) fn outcome(delivered: bool, pods: &[PodFacts], problems: &[SourceProblem]) -> Option<PodsOutcome> {
+    if !delivered || !pods.iter().all(has_finished) {
         return None;
     }
-    let wanted: Vec<&PodFacts> = pods.iter().filter(|pod| pod.desired).collect();
+    let desired: Vec<&PodFacts> = pods.iter().filter(|pod| pod.desired).collect();
     let (succeeded, failed): (Vec<&PodFacts>, Vec<_>) =
-        wanted.into_iter().partition(|pod| pod.phase() == Phase::Succeeded);
-    let failed = failed.into_iter().map(tell);
-    Some(Verdict {
+        desired.into_iter().partition(|pod| pod.phase() == Phase::Succeeded);
+    let failed = failed.into_iter().map(failure);
+    Some(PodsOutcome {
         succeeded: succeeded.len(),
         failed: failed.chain(problems.iter().map(ToString::to_string)).collect(),
     })
 }
 
-/// Over: cleaned up, or never let in.
-fn is_over(pod: &PodFacts) -> bool {
+/// Whether a pod's cleanup is complete, or whether the node rejected the pod.
+fn has_finished(pod: &PodFacts) -> bool {
     match pod.lifecycle() {
         Some(lifecycle) => lifecycle == Lifecycle::Finished,
         None => !pod.desired || pod.phase().is_terminal(),
     }
 }
 
-fn tell(pod: &PodFacts) -> String {
+/// One line that says why a pod failed.
+fn failure(pod: &PodFacts) -> String {
     let status = pod.status.as_deref();
     let text = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
     let reason = text(status.and_then(|status| status.reason.as_ref()));
     let message = text(status.and_then(|status| status.message.as_ref()));
-    let told: Vec<String> = [reason, message].into_iter().flatten().collect();
+    let causes: Vec<String> = [reason, message].into_iter().flatten().collect();
     let mut line = format!("pod {} failed", pod.full_name);
-    if !told.is_empty() {
-        line.push_str(&format!(": {}", told.join(": ")));
+    if !causes.is_empty() {
+        line.push_str(&format!(": {}", causes.join(": ")));
     }
-    let ends = status.into_iter().flat_map(|status| {
+    let containers = status.into_iter().flat_map(|status| {
         status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
     });
-    let codes: Vec<String> = ends
-        .filter_map(|have| {
-            let end = have.state.as_ref()?.terminated.as_ref()?;
-            (end.exit_code != 0).then(|| format!("{} ended with {}", have.name, end.exit_code))
+    let codes: Vec<String> = containers
+        .filter_map(|container| {
+            let end = container.state.as_ref()?.terminated.as_ref()?;
+            (end.exit_code != 0).then(|| format!("{} ended with exit code {}", container.name, end.exit_code))
         })
         .collect();
     if !codes.is_empty() {
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_for_every_pods_cleanup_and_for_the_first_delivery() {
+    fn until_finished_waits_for_delivery_and_for_every_pods_cleanup() {
         let done = pod("Succeeded", Some(Lifecycle::Finished));
         let cases = [
             (false, vec![done.clone()], None),
@@ -114,23 +115,23 @@ mod tests {
             (true, vec![done.clone(), pod("Running", Some(Lifecycle::Sync))], None),
             (true, vec![done.clone(), pod("Succeeded", Some(Lifecycle::Terminating))], None),
             (true, vec![done.clone(), pod("Failed", Some(Lifecycle::Finished))], Some(1)),
-            // Delivered, and not yet seen by the engine.
+            // Delivered, but the engine has no record yet.
             (true, vec![pod("Pending", None)], None),
-            // Rejected.
+            // Rejected by the node.
             (true, vec![pod("Failed", None)], Some(1)),
-            // An orphan that still stops.
+            // An orphan that is terminating.
             (true, vec![done, PodFacts { desired: false, ..pod("Running", Some(Lifecycle::Terminating)) }], None),
         ];
         for (delivered, pods, failed) in cases {
-            let got = verdict(delivered, &pods, &[]).map(|verdict| verdict.failed.len());
+            let got = outcome(delivered, &pods, &[]).map(|outcome| outcome.failed.len());
             assert_eq!(got, failed, "{pods:?}");
         }
     }
 
     #[test]
-    fn a_manifest_that_cannot_be_used_counts_as_failed() {
+    fn until_finished_counts_an_unusable_manifest_as_failed() {
         let problem = SourceProblem { what: "/m/a.yaml".into(), message: "line 1: broken".into(), pods: vec![] };
-        let verdict = verdict(true, &[], &[problem]).unwrap();
-        assert_eq!(verdict.failed, ["/m/a.yaml: line 1: broken"]);
+        let outcome = outcome(true, &[], &[problem]).unwrap();
+        assert_eq!(outcome.failed, ["/m/a.yaml: line 1: broken"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `validate`: reads manifests as `run` would, and runs nothing.
+//! `podwright validate`: reads manifests as `run` does, and runs nothing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,20 +10,20 @@ use crate::adapters::sources;
 
 use super::root::reason;
 
-/// What was found, one line for each file that is good and for each fault.
+/// The output of `validate`: one line for each good file and for each fault.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) lines: Vec<String>,
     pub(crate) faults: usize,
 }
 
-/// Reads the files, and those of the directories.
+/// Checks files, and the files in directories.
 pub(crate) fn validate(paths: &[PathBuf]) -> Findings {
     let mut findings = Findings::default();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     for path in paths {
         match files(path) {
-            Ok(files) if files.is_empty() => findings.lines.push(format!("{}: holds no manifests", path.display())),
+            Ok(files) if files.is_empty() => findings.lines.push(format!("{}: no manifests", path.display())),
             Ok(files) => files.iter().for_each(|file| findings.read(file, &mut seen)),
             Err(error) => findings.fault(path, &format!("cannot be read ({}): check the path", reason(&error))),
         }
@@ -36,7 +36,7 @@ impl Findings {
         let bytes = match sources::contents(file) {
             Ok(bytes) => bytes,
             Err(error) => {
-                return self.fault(file, &format!("cannot be read ({}): mend or remove it", reason(&error)));
+                return self.fault(file, &format!("cannot be read ({}): correct or remove it", reason(&error)));
             }
         };
         let Manifest { pods, faults } = manifest::read(&bytes);
@@ -66,7 +66,7 @@ impl Findings {
     }
 }
 
-/// The files that `run` would read. For it a path that is missing holds nothing; here it is a mistake.
+/// The files that `run` would read. A missing path is an error here, although `run` waits for it to appear.
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     fs::symlink_metadata(path)?;
     sources::list(path)
@@ -81,7 +81,7 @@ mod tests {
     const GOOD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, image: i}]}\n";
 
     #[test]
-    fn each_file_gets_a_line_and_each_fault_its_own() {
+    fn validate_prints_a_line_for_each_good_file_and_each_fault() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
         write("a.yaml", GOOD);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_pipe_is_refused_and_not_waited_for() {
+    fn validate_refuses_a_named_pipe_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();

@@ -1,4 +1,4 @@
-//! What the agent knows of its pods at one instant, for everything that shows them.
+//! Read access to the node for the page, the live table and the admin endpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,41 +13,42 @@ use crate::metrics::Metrics;
 
 use super::events::EventLog;
 
-/// Where to look. Changes nothing.
+/// Read access to the node. Its methods change nothing.
 #[derive(Clone)]
-pub struct View {
+pub struct NodeView {
     pub node: Arc<Node>,
     pub events: Arc<EventLog>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
-    /// Knows where containers log.
+    /// Finds the log directories of containers.
     pub logs: FileStorage,
-    /// How long after a success a pod is looked at again.
+    /// How long after a successful sync the worker syncs a pod again.
     pub resync: Duration,
 }
 
-impl View {
-    /// The time by which ages are told.
+impl NodeView {
+    /// The node's current time, from which ages are computed.
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Looks at all pods at once.
-    pub fn look(&self) -> Look<'_> {
+    /// Inspects all pods at one time.
+    pub fn inspect(&self) -> Look<'_> {
         self.node.explainer.look()
     }
 
-    /// Every pod that is wanted or still known, by full name; of one name the wanted one first.
+    /// All pods that are desired or known, ordered by full name. Of several pods with one full name, the desired one comes
+    /// first.
     pub fn pods(&self) -> Vec<PodFacts> {
         self.node.explainer.pods()
     }
 
-    /// Why a pod is where it is: the wanted one of a name, or the one with this UID.
+    /// Explains a pod: the one with this UID, or without a UID the desired one of this full name.
     pub fn explain(&self, name: &FullName, uid: Option<&PodUid>) -> Option<Explanation> {
         self.node.explainer.explain(name, uid, &|uid| self.events.of(uid))
     }
 
-    /// What the sources cannot use at present.
+    /// The manifests that the sources cannot use at present.
     pub fn problems(&self) -> Vec<SourceProblem> {
         self.node.desired.problems()
     }

@@ -1,6 +1,6 @@
-//! `/logs/NAMESPACE/NAME`: what a container wrote, with the parameters of the API's `pods/log`.
+//! `/logs/NAMESPACE/NAME`: the log of a container, with the query parameters of the Kubernetes API's `pods/log`.
 
-mod choice;
+mod selection;
 
 use std::io;
 use std::path::PathBuf;
@@ -26,17 +26,17 @@ use crate::actors::ids::{FullName, PodUid};
 use crate::actors::pod::PodObject;
 use crate::actors::text::plain;
 use crate::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
-use crate::agent::explain::{PROBLEM, unknown};
 use crate::agent::root::reason;
-use crate::agent::view::View;
-use choice::{container_of, is_running, run_of};
+use crate::agent::unknown_pod::{MAX_PROBLEM_BYTES, unknown_pod};
+use crate::agent::view::NodeView;
+use selection::{is_running, select_container, select_run};
 
-/// How many logs may be read at a time: each holds files open and a buffer.
-pub(super) const SEATS: usize = 64;
-/// How often a log that is followed is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// How many logs may be read at a time. Each one holds open files and a buffer.
+pub(super) const MAX_READERS: usize = 64;
+/// How often a followed log is read again at its end.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is asked for, by the names of the API.
+/// The query parameters, by their names in the Kubernetes API.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct LogQuery {
@@ -48,12 +48,12 @@ pub(super) struct LogQuery {
     since_seconds: Option<u64>,
 }
 
-/// Why there is nothing to read.
+/// Why a log cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
-    /// It is not there.
+    /// The pod, the container or the log does not exist.
     NotFound(String),
-    /// It cannot be asked for like this, or not now.
+    /// The request is wrong, or the container has not started.
     Bad(String),
 }
 
@@ -63,27 +63,27 @@ impl IntoResponse for Refusal {
             Refusal::NotFound(why) => (StatusCode::NOT_FOUND, why),
             Refusal::Bad(why) => (StatusCode::BAD_REQUEST, why),
         };
-        let why: String = why.trim_end().lines().map(|line| format!("{}\n", plain(line, PROBLEM))).collect();
+        let why: String = why.trim_end().lines().map(|line| format!("{}\n", plain(line, MAX_PROBLEM_BYTES))).collect();
         (status, why).into_response()
     }
 }
 
-/// Who reads logs.
+/// Limits how many logs are read at a time.
 #[derive(Clone)]
-pub(super) struct Logs {
-    seats: Arc<Semaphore>,
-    /// The end of the agent ends who follows.
+pub(super) struct LogsEndpoint {
+    readers: Arc<Semaphore>,
+    /// Cancelled when the agent stops. It ends the answers that follow a log.
     stopping: CancellationToken,
 }
 
-impl Logs {
+impl LogsEndpoint {
     pub(super) fn new(stopping: CancellationToken) -> Self {
-        Logs { seats: Arc::new(Semaphore::new(SEATS)), stopping }
+        LogsEndpoint { readers: Arc::new(Semaphore::new(MAX_READERS)), stopping }
     }
 
     pub(super) async fn answer(
         self,
-        State(view): State<View>,
+        State(view): State<NodeView>,
         Path((namespace, name)): Path<(String, String)>,
         query: Result<Query<LogQuery>, QueryRejection>,
     ) -> Response {
@@ -91,13 +91,15 @@ impl Logs {
             Ok(Query(query)) => query,
             Err(error) => return Refusal::Bad(error.body_text()).into_response(),
         };
-        let Ok(seat) = self.seats.clone().try_acquire_owned() else {
-            let why = format!("{SEATS} logs are being read: end one of them, or ask again when one is done\n");
+        let Ok(permit) = self.readers.clone().try_acquire_owned() else {
+            let why = format!(
+                "{MAX_READERS} logs are being read, which is the limit: close one of them, or try again later\n"
+            );
             return (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], why).into_response();
         };
-        match self.open(view, &FullName::new(&namespace, &name), query, seat).await {
-            Ok(open) => {
-                let text = unfold(open, async |mut open: Open| open.next().await.map(|text| (text, open)));
+        match self.open(view, &FullName::new(&namespace, &name), query, permit).await {
+            Ok(log) => {
+                let text = unfold(log, async |mut log: OpenLog| log.next().await.map(|text| (text, log)));
                 ([(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(text)).into_response()
             }
             Err(refusal) => refusal.into_response(),
@@ -106,35 +108,36 @@ impl Logs {
 
     async fn open(
         self,
-        view: View,
+        view: NodeView,
         name: &FullName,
         query: LogQuery,
-        seat: OwnedSemaphorePermit,
-    ) -> Result<Open, Refusal> {
+        permit: OwnedSemaphorePermit,
+    ) -> Result<OpenLog, Refusal> {
         let Some(PodFacts { uid, object: Some(pod), status, .. }) = view.node.explainer.named(name).into_iter().next()
         else {
             let name = name.clone();
-            let why = spawn_blocking(move || unknown(&view.node.explainer, &name, None)).await;
+            let why = spawn_blocking(move || unknown_pod(&view.node.explainer, &name, None)).await;
             return Err(Refusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
         };
-        let container = container_of(&pod, query.container.as_deref())?;
-        let dir = place(&view, &pod, &container)?;
-        let there = dir.clone();
-        let found = blocking(move || runs(&there)).await.map_err(|error| unreadable(&dir, &error))?;
-        let run = run_of(&pod, status.as_deref(), &container, query.previous, &found)?;
+        let container = select_container(&pod, query.container.as_deref())?;
+        let dir = log_dir(&view, &pod, &container)?;
+        let listed = dir.clone();
+        let found = blocking(move || runs(&listed)).await.map_err(|error| unreadable(&dir, &error))?;
+        let run = select_run(&pod, status.as_deref(), &container, query.previous, &found)?;
         let since = query.since_seconds.map(|seconds| {
             let ago = Timestamp::now().checked_sub(Duration::from_secs(seconds));
             ago.unwrap_or(Timestamp::MIN)
         });
-        let ask = ReadOptions { tail: query.tail_lines, since, timestamps: query.timestamps };
-        let there = dir.clone();
-        let reader = blocking(move || Reader::open(there, run, ask)).await.map_err(|error| unreadable(&dir, &error))?;
-        let until = query.follow.then_some(Until { view, uid, container, run, stopping: self.stopping });
-        Ok(Open { reader: Some(reader), until, is_last_look: false, _seat: seat })
+        let options = ReadOptions { tail: query.tail_lines, since, timestamps: query.timestamps };
+        let opened = dir.clone();
+        let reader =
+            blocking(move || Reader::open(opened, run, options)).await.map_err(|error| unreadable(&dir, &error))?;
+        let follow = query.follow.then_some(Follow { view, uid, container, run, stopping: self.stopping });
+        Ok(OpenLog { reader: Some(reader), follow, is_last_read: false, _permit: permit })
     }
 }
 
-fn place(view: &View, pod: &PodObject, container: &str) -> Result<PathBuf, Refusal> {
+fn log_dir(view: &NodeView, pod: &PodObject, container: &str) -> Result<PathBuf, Refusal> {
     let dir = view.logs.log_dir(pod.full_name(), pod.uid(), container);
     dir.map_err(|error| Refusal::NotFound(format!("there is no log: {error}")))
 }
@@ -143,7 +146,7 @@ fn unreadable(dir: &std::path::Path, error: &io::Error) -> Refusal {
     let dir = dir.display();
     Refusal::NotFound(match error.kind() {
         io::ErrorKind::NotFound => {
-            format!("there is no log in {dir}: it was removed, or the runtime of this agent writes none")
+            format!("there is no log in {dir}: it was removed, or this agent's runtime writes no logs")
         }
         _ => format!("the log in {dir} cannot be read: {}", reason(error)),
     })
@@ -153,38 +156,40 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
     spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-/// A log that is being read. Nothing is read that nobody takes.
-struct Open {
-    /// None once its end was told.
+/// A log that a client reads. The next part is read only when the client has taken the part before.
+struct OpenLog {
+    /// `None` after the end of the answer.
     reader: Option<Reader>,
-    /// For how long to go on at its end; not at all if absent.
-    until: Option<Until>,
-    /// The container has ended: what it wrote before is there, or all but.
-    is_last_look: bool,
-    _seat: OwnedSemaphorePermit,
+    /// Present if the answer follows the log.
+    follow: Option<Follow>,
+    /// The container has ended. One more read finds what it wrote before.
+    is_last_read: bool,
+    _permit: OwnedSemaphorePermit,
 }
 
-struct Until {
-    view: View,
+/// The container whose log is followed.
+struct Follow {
+    view: NodeView,
     uid: PodUid,
     container: String,
     run: u32,
     stopping: CancellationToken,
 }
 
-impl Until {
-    fn is_over(&self) -> bool {
+impl Follow {
+    /// Whether the container's run has ended, or the agent stops.
+    fn has_ended(&self) -> bool {
         let status = self.view.node.statuses.get(&self.uid);
         self.stopping.is_cancelled() || !status.is_some_and(|status| is_running(&status, &self.container, self.run))
     }
 }
 
-impl Open {
+impl OpenLog {
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
             let mut reader = self.reader.take()?;
-            // Asked before the look: what was written until then is seen by it.
-            let over = self.until.as_ref().is_none_or(Until::is_over);
+            // Checked before the read: the read then includes everything that the container wrote before it ended.
+            let ended = self.follow.as_ref().is_none_or(Follow::has_ended);
             let read = spawn_blocking(move || (reader.read(), reader)).await;
             let (read, reader) = match read {
                 Ok(read) => read,
@@ -192,7 +197,7 @@ impl Open {
             };
             match read {
                 Err(error) => {
-                    tracing::warn!(%error, "reading a container's log ended early");
+                    tracing::warn!(%error, "cannot read the rest of a container's log");
                     return Some(Err(error));
                 }
                 Ok(LogRead::Text(text)) => {
@@ -201,14 +206,14 @@ impl Open {
                         return Some(Ok(text.into()));
                     }
                 }
-                Ok(LogRead::End) if over && (self.is_last_look || self.until.is_none()) => {
+                Ok(LogRead::End) if ended && (self.is_last_read || self.follow.is_none()) => {
                     let text = reader.finish();
                     return (!text.is_empty()).then(|| Ok(text.into()));
                 }
                 Ok(LogRead::End) => {
-                    self.is_last_look = over;
+                    self.is_last_read = ended;
                     self.reader = Some(reader);
-                    sleep(LOOK).await;
+                    sleep(FOLLOW_INTERVAL).await;
                 }
             }
         }

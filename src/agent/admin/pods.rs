@@ -1,4 +1,4 @@
-//! `/pods`: every pod that is wanted or still known, as a `v1.PodList`.
+//! `/pods`: all desired and known pods, as a `v1.PodList`.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,42 +7,42 @@ use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
-use super::apart::Apart;
-use crate::agent::view::View;
+use super::blocking::BlockingAnswers;
+use crate::agent::view::NodeView;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PodList<'a> {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Empty,
-    items: Vec<Item<'a>>,
+    metadata: EmptyObject,
+    items: Vec<PodItem<'a>>,
 }
 
 #[derive(Serialize)]
-struct Empty {}
+struct EmptyObject {}
 
-/// A pod with its newest status in place of the one that its object carries; nothing is copied.
+/// A pod with its newest status instead of the one in its object. Borrowed, so that nothing is copied.
 #[derive(Serialize)]
-struct Item<'a> {
+struct PodItem<'a> {
     metadata: &'a ObjectMeta,
     spec: &'a PodSpec,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'a PodStatus>,
 }
 
-pub(super) async fn pods(State(view): State<View>, State(apart): State<Apart>) -> Response {
-    apart.answer(view, list).await
+pub(super) async fn pods(State(view): State<NodeView>, State(blocking): State<BlockingAnswers>) -> Response {
+    blocking.answer(view, list).await
 }
 
-fn list(view: &View) -> Response {
+fn list(view: &NodeView) -> Response {
     let pods = view.pods();
     let items = pods
         .iter()
         .filter_map(|pod| {
             let object = pod.object.as_ref()?;
-            Some(Item { metadata: object.metadata(), spec: object.spec(), status: pod.status.as_deref() })
+            Some(PodItem { metadata: object.metadata(), spec: object.spec(), status: pod.status.as_deref() })
         })
         .collect();
-    Json(PodList { kind: "PodList", api_version: "v1", metadata: Empty {}, items }).into_response()
+    Json(PodList { kind: "PodList", api_version: "v1", metadata: EmptyObject {}, items }).into_response()
 }

@@ -1,4 +1,4 @@
-//! The flight recorder's memory, as a file.
+//! `/recording`: the memory of the flight recorder, as a file.
 
 use std::sync::Arc;
 
@@ -9,54 +9,53 @@ use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Who fetches a recording has it: each is a copy of the recorder's memory, which may be megabytes, and is there until the
-/// last byte of it was sent.
+/// Serves one recording at a time. A recording is a copy of the recorder's memory, which may have megabytes, and stays in
+/// memory until its last byte is sent.
 #[derive(Clone)]
-pub(super) struct Seat(Arc<Semaphore>);
+pub(super) struct RecordingEndpoint(Arc<Semaphore>);
 
-impl Default for Seat {
+impl Default for RecordingEndpoint {
     fn default() -> Self {
-        Seat(Arc::new(Semaphore::new(1)))
+        RecordingEndpoint(Arc::new(Semaphore::new(1)))
     }
 }
 
-impl Seat {
+impl RecordingEndpoint {
     pub(super) async fn recording(&self, engine: &Engine) -> Response {
         let engine = engine.clone();
         self.answer(move || engine.recording()).await
     }
 
     async fn answer(&self, save: impl FnOnce() -> Option<Vec<u8>> + Send + 'static) -> Response {
-        let Ok(seat) = self.0.clone().try_acquire_owned() else {
-            let why = "somebody else is fetching a recording: end that, or ask again when it is done\n";
+        let Ok(permit) = self.0.clone().try_acquire_owned() else {
+            let why = "another client is downloading a recording: try again when that download has ended\n";
             return (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], why).into_response();
         };
-        // Sums over megabytes: other requests need not wait for them.
-        let saved = tokio::task::spawn_blocking(move || save().map(|file| Sent { file, _seat: seat }));
+        // On a blocking thread: the checksum covers megabytes, and other requests go on meanwhile.
+        let saved = tokio::task::spawn_blocking(move || save().map(|file| RecordingBody { file, _permit: permit }));
         match saved.await {
-            Ok(Some(sent)) => {
+            Ok(Some(body)) => {
                 let name = "attachment; filename=\"podwright.podrec\"";
                 let head = [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, name)];
-                (head, Body::from(Bytes::from_owner(sent))).into_response()
+                (head, Body::from(Bytes::from_owner(body))).into_response()
             }
             Ok(None) => {
-                let why = "nothing is recorded: start the agent with a --recording-size other than 0\n";
+                let why = "the flight recorder is off: start the agent with a --recording-size other than 0\n";
                 (StatusCode::NOT_FOUND, why).into_response()
             }
-            Err(_) => {
-                (StatusCode::INTERNAL_SERVER_ERROR, "the recording could not be saved: see the log\n").into_response()
-            }
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the recording could not be saved: see the agent's log\n")
+                .into_response(),
         }
     }
 }
 
-/// A recording on its way. The seat is free again when its bytes are.
-struct Sent {
+/// The bytes of a recording, with the permit that is returned when they are freed.
+struct RecordingBody {
     file: Vec<u8>,
-    _seat: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl AsRef<[u8]> for Sent {
+impl AsRef<[u8]> for RecordingBody {
     fn as_ref(&self) -> &[u8] {
         &self.file
     }
@@ -67,24 +66,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_recording_is_fetched_by_one_at_a_time() {
-        let seat = Seat::default();
+    async fn one_client_at_a_time_downloads_a_recording() {
+        let endpoint = RecordingEndpoint::default();
         let file = || Some(vec![1, 2, 3]);
-        let slow = seat.answer(file).await;
-        let refused = seat.answer(file).await;
+        let slow = endpoint.answer(file).await;
+        let refused = endpoint.answer(file).await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(refused.headers()[RETRY_AFTER], "1");
         let sent = axum::body::to_bytes(slow.into_body(), 10).await.unwrap();
-        assert_eq!((&sent[..], seat.answer(file).await.status()), (&[1, 2, 3][..], StatusCode::TOO_MANY_REQUESTS));
+        assert_eq!((&sent[..], endpoint.answer(file).await.status()), (&[1, 2, 3][..], StatusCode::TOO_MANY_REQUESTS));
         drop(sent);
-        // Nor is it kept by who gave up, got nothing, or was answered by a panic.
+        // A dropped answer, an empty recorder and a panic return the permit too.
         for (save, status) in [
             ((|| Some(vec![1])) as fn() -> Option<Vec<u8>>, StatusCode::OK),
             (|| None, StatusCode::NOT_FOUND),
             (|| std::panic::resume_unwind(Box::new("no")), StatusCode::INTERNAL_SERVER_ERROR),
             (|| Some(vec![1]), StatusCode::OK),
         ] {
-            assert_eq!(seat.answer(save).await.status(), status);
+            assert_eq!(endpoint.answer(save).await.status(), status);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Answering on a socket, to anybody on this machine: whoever only sits there costs the agent a bounded number of
-//! descriptors and goes away in time, so that pods never want for what the page takes.
+//! The HTTP server of the admin endpoints. Any process of this machine may connect, so connections are limited in number
+//! and in time: an idle client must not use up the file descriptors that pods need.
 
 use std::io;
 use std::pin::pin;
@@ -20,87 +20,89 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::logs;
 use crate::agent::page;
 
-/// How many connections there are at a time: one for each that watches or reads a log, which may go on for ever, and some
-/// for all else. Who comes when all are taken waits in the system's queue until one ends.
-const CONNECTIONS: usize = page::SEATS + logs::SEATS + 64;
-/// How long a connection may be without a whole request, before the first one and after each answer.
-const REQUEST: Duration = Duration::from_secs(10);
-/// How long an answer of known length may be on its way, and how many bytes of it are taken each second at the least.
-/// Answers are kept whole until they were taken.
-const ANSWER: (Duration, u64) = (Duration::from_secs(30), 64 << 10);
-/// How long until a socket that cannot be accepted is tried again: most likely there are no descriptors left.
+/// How many connections may be open: one for each watcher and each log reader, which may stay for ever, and 64 for other
+/// requests. Further connections wait in the backlog of the listening socket.
+const MAX_CONNECTIONS: usize = page::MAX_WATCHERS + logs::MAX_READERS + 64;
+/// How long a client may take to send a whole request, after it connects and after each answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to read an answer of known length: this, and one second for each [`MIN_BYTES_PER_SECOND`].
+/// The limit is needed because an answer stays in memory until it is read.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
+/// How long the server waits after `accept` failed. The usual cause is that no file descriptors are left.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Accepts and answers, for ever.
+/// Accepts connections and answers requests. Never returns.
 pub(super) async fn serve(listener: TcpListener, router: Router) {
-    let seats = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut told = false;
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut logged = false;
     loop {
-        let Ok(seat) = seats.clone().acquire_owned().await else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                told = false;
+                logged = false;
                 let router = router.clone();
                 tokio::spawn(async move {
-                    let _seat = seat;
+                    let _permit = permit;
                     connection(stream, router).await;
                 });
             }
-            // It was gone before we came to it.
-            Err(error) if is_of_one(&error) => {}
+            // The client closed the connection before it was accepted.
+            Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
-                if !told {
-                    tracing::error!(%error, "admin endpoints take no connection; it is tried again every second");
+                if !logged {
+                    tracing::error!(%error, "cannot accept admin connections; the agent tries again every second");
                 }
-                told = true;
+                logged = true;
                 sleep(RETRY).await;
             }
         }
     }
 }
 
-fn is_of_one(error: &io::Error) -> bool {
+fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Answers until either side has enough.
+/// Answers the requests of one connection until the client closes it or exceeds a timeout.
 async fn connection(stream: TcpStream, router: Router) {
     let router = TowerToHyperService::new(router);
-    // Until when the answer under way is to be taken; one without end may go on.
-    let (answers, mut answer) = watch::channel(None);
+    // The deadline for reading the current answer. An answer of unknown length, such as a stream, has none.
+    let (deadlines, mut deadline) = watch::channel(None);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        // The answer before was taken, or this request would not have been read.
-        answers.send_replace(None);
-        let (answered, response) = (answers.clone(), router.call(request));
+        // The client has read the answer before: hyper reads a request only after that.
+        deadlines.send_replace(None);
+        let (deadlines, response) = (deadlines.clone(), router.call(request));
         async move {
             let response = response.await?;
             let length = response.body().size_hint().exact();
-            answered
-                .send_replace(length.map(|bytes| Instant::now() + ANSWER.0 + Duration::from_secs(bytes / ANSWER.1)));
+            deadlines.send_replace(
+                length.map(|bytes| Instant::now() + ANSWER_TIMEOUT + Duration::from_secs(bytes / MIN_BYTES_PER_SECOND)),
+            );
             Ok::<_, std::convert::Infallible>(response)
         }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(REQUEST);
+    server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT);
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
     loop {
-        let until = *answer.borrow_and_update();
+        let current = *deadline.borrow_and_update();
         let late = async {
-            match until {
-                Some(until) => sleep_until(until).await,
+            match current {
+                Some(deadline) => sleep_until(deadline).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             ended = &mut connection => {
                 if let Err(error) = ended {
-                    tracing::trace!(%error, "a connection to the admin endpoints ended early");
+                    tracing::trace!(%error, "an admin connection ended early");
                 }
                 return;
             }
             () = late => return,
-            _ = answer.changed() => {}
+            _ = deadline.changed() => {}
         }
     }
 }

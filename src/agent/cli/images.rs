@@ -11,28 +11,29 @@ use super::whole_seconds;
 
 #[derive(Args, Debug)]
 pub(crate) struct ImageArgs {
-    /// How many images a container runtime pulls at once.
+    /// The maximum number of images that the container runtime pulls at a time.
     #[arg(long, value_name = "COUNT", default_value = "5")]
     pub(crate) max_parallel_image_pulls: NonZeroUsize,
-    /// Logins at registries, as docker login writes them: a config.json, or a .dockercfg. Read again when it changes.
+    /// A file with registry credentials, as docker login writes it: a config.json or a .dockercfg. The agent reads it again
+    /// when it changes.
     #[arg(long, value_name = "FILE")]
     pub(crate) registry_config: Option<PathBuf>,
-    /// From how full a disk on images that nothing uses are removed; 100 for never.
+    /// Remove unused images when the image disk is this full, in percent; 100 for never.
     #[arg(long, value_name = "PERCENT", default_value_t = 85)]
     image_gc_high_threshold: u8,
-    /// Down to how full a disk they are removed, least recently used first.
+    /// Remove unused images until the image disk is this full, in percent, the least recently used ones first.
     #[arg(long, value_name = "PERCENT", default_value_t = 80)]
     image_gc_low_threshold: u8,
-    /// How long an image stays at the least.
+    /// Keep an unused image for at least this many seconds.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = whole_seconds)]
     image_minimum_gc_age: Duration,
-    /// After how long without use an image is removed however empty the disk is; 0 for never.
+    /// Remove an image that was not used for this many seconds, however empty the disk is; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = whole_seconds)]
     image_maximum_gc_age: Duration,
 }
 
 impl ImageArgs {
-    /// When images are removed.
+    /// The policy of image garbage collection.
     ///
     /// # Errors
     /// [`BadPolicy`] if the flags contradict each other.
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_a_kubelets() {
+    fn image_gc_defaults_are_the_kubelets() {
         #[derive(Parser)]
         struct Flags {
             #[command(flatten)]

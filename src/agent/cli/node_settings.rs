@@ -1,4 +1,4 @@
-//! The flags that say how a container runtime's node is set up.
+//! The flags for DNS, cgroups and runtime classes of a container runtime.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,28 +8,30 @@ use clap::Args;
 
 use crate::actors::ports::NamedRuntimeClasses;
 use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings};
+use crate::agent::root::reason;
 
-/// What a container runtime's pods are told of the node.
+/// The settings of a node with a container runtime.
 #[derive(Args, Debug)]
 pub(crate) struct NodeSettingsArgs {
-    /// Name servers of the cluster, which pods ask by default; without any they resolve names as the node does.
+    /// The IP addresses of the cluster's DNS servers. Without any, pods use the node's DNS servers.
     #[arg(long, value_name = "IP,...", value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
-    /// The cluster's domain, such as cluster.local, in which pods look names up first.
+    /// The cluster's domain, such as cluster.local, which pods search first [default: none].
     #[arg(long, value_name = "DOMAIN", default_value = "")]
     cluster_domain: String,
-    /// How the node resolves names, for pods that do the same [default: /etc/resolv.conf, or what systemd-resolved asks].
+    /// The node's resolver configuration, for pods that use the node's DNS servers [default: /etc/resolv.conf, or the file
+    /// of systemd-resolved if that runs].
     #[arg(long, value_name = "FILE")]
     resolv_conf: Option<ReadableFile>,
-    /// Who makes cgroups, where the container runtime does not tell: cgroupfs or systemd.
+    /// The cgroup driver, cgroupfs or systemd, if the container runtime does not report one.
     #[arg(long, value_name = "DRIVER", default_value_t)]
     cgroup_driver: CgroupDriver,
-    /// The handler of the container runtime that runs pods of this runtimeClassName, such as gvisor=runsc; may be given
-    /// several times, and the last of one name counts.
+    /// The container runtime's handler for pods of a runtimeClassName, such as gvisor=runsc. May be repeated; the last value
+    /// for a name counts.
     #[arg(long, value_name = "NAME=HANDLER")]
     runtime_class: Vec<RuntimeClass>,
-    /// The cgroup below which all pods are: not that of a kubelet of the same node, which is /. To be changed only while no
-    /// pod runs: pods below another one are stopped, and their cgroups stay.
+    /// The cgroup that holds the cgroups of all pods. It must differ from the cgroup root of a kubelet on the same node,
+    /// which is /. Change it only while no pod runs: the agent stops pods below the former one and leaves their cgroups.
     #[arg(long, value_name = "PATH", default_value = CGROUP_ROOT)]
     cgroup_root: CgroupPath,
 }
@@ -47,7 +49,7 @@ impl From<&NodeSettingsArgs> for NodeSettings {
 }
 
 impl NodeSettingsArgs {
-    /// The runtime classes of the node; of those with the same name the last.
+    /// The runtime classes by name. The last value for a name counts.
     pub(crate) fn runtime_classes(&self) -> NamedRuntimeClasses {
         NamedRuntimeClasses(
             self.runtime_class.iter().map(|class| (class.name.clone(), class.handler.clone())).collect(),
@@ -55,7 +57,7 @@ impl NodeSettingsArgs {
     }
 }
 
-/// A runtime class by name and handler.
+/// A runtime class and its handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RuntimeClass {
     name: String,
@@ -70,12 +72,12 @@ impl FromStr for RuntimeClass {
             Some((name, handler)) if !name.is_empty() && !handler.is_empty() => {
                 Ok(RuntimeClass { name: name.to_owned(), handler: handler.to_owned() })
             }
-            _ => Err("not of the form NAME=HANDLER: write for example gvisor=runsc".to_owned()),
+            _ => Err("not of the form NAME=HANDLER: write it like gvisor=runsc".to_owned()),
         }
     }
 }
 
-/// The absolute path of a cgroup, in the tree of all.
+/// The absolute path of a cgroup in the cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CgroupPath(String);
 
@@ -84,14 +86,15 @@ impl FromStr for CgroupPath {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let plain = text.split('/').all(|part| !matches!(part, "." | ".."));
-        match text.starts_with('/') && plain && !text.contains('\0') {
-            true => Ok(CgroupPath(text.to_owned())),
-            false => Err("not the path of a cgroup: write one from the root of the tree, such as /agent".to_owned()),
+        if text.starts_with('/') && plain && !text.contains('\0') {
+            Ok(CgroupPath(text.to_owned()))
+        } else {
+            Err("not an absolute cgroup path: begin it with / and use no . or .., such as /agent".to_owned())
         }
     }
 }
 
-/// A file that can be read now.
+/// The path of a file that could be read when the flag was parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ReadableFile(PathBuf);
 
@@ -101,7 +104,7 @@ impl FromStr for ReadableFile {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match std::fs::read_to_string(text) {
             Ok(_) => Ok(ReadableFile(text.into())),
-            Err(error) => Err(format!("cannot be read: {error}")),
+            Err(error) => Err(format!("cannot be read ({}): check the path", reason(&error))),
         }
     }
 }
@@ -114,7 +117,7 @@ mod tests {
     use crate::agent::cli::{Cli, Command};
 
     #[test]
-    fn a_node_is_set_up_for_its_pods() {
+    fn node_settings_parse_from_flags_and_bad_values_are_refused() {
         let parse =
             |args: &[&str]| match Cli::try_parse_from(["podwright", "run"].iter().chain(args)).map(|cli| cli.command) {
                 Ok(Command::Run(args)) => Ok(NodeSettings::from(&*args.node_settings)),
@@ -138,8 +141,8 @@ mod tests {
         assert_eq!(parse(&args), Ok(expected));
         for (arg, says) in [
             ("--cluster-dns=dns", "invalid IP address"),
-            ("--cgroup-root=a", "from the root of the tree"),
-            ("--cgroup-root=/a/../b", "from the root of the tree"),
+            ("--cgroup-root=a", "not an absolute cgroup path"),
+            ("--cgroup-root=/a/../b", "not an absolute cgroup path"),
             ("--cgroup-driver=docker", "cgroupfs or systemd"),
             ("--resolv-conf=/nowhere/at-all", "cannot be read"),
             ("--runtime-class=gvisor", "NAME=HANDLER"),

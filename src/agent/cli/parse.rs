@@ -1,4 +1,4 @@
-//! Reading the command line, with flags that would have no effect refused.
+//! Parses the command line, and refuses flags that have no effect with the chosen runtime.
 
 use std::ffi::OsString;
 
@@ -9,27 +9,28 @@ use clap::{Args, CommandFactory, FromArgMatches};
 use super::{Cli, Command, RunArgs};
 use crate::agent::runtime::Runtime;
 
-/// Reads a command line; its first word is the program's name.
+/// Parses a command line, whose first word is the program's name.
 ///
 /// # Errors
-/// What is wrong with it, with the remedy; also where help was asked for.
+/// The fault with its remedy. A request for help or for the version is an error too.
 pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
     let mut program = Cli::command();
     let matches = program.try_get_matches_from_mut(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
     if let (Command::Run(run), Some((_, given))) = (&cli.command, matches.subcommand())
-        && let Some((flag, runtime)) = foreign(run, |flag| given.value_source(flag) == Some(ValueSource::CommandLine))
+        && let Some((flag, runtime)) =
+            flag_of_other_runtime(run, |flag| given.value_source(flag) == Some(ValueSource::CommandLine))
     {
         let flag = flag.replace('_', "-");
-        let text = format!("--{flag} has no effect here: give --runtime {runtime} too, or leave it out");
+        let text = format!("--{flag} has no effect with this runtime: add --runtime {runtime}, or leave out --{flag}");
         return Err(program.error(ErrorKind::ArgumentConflict, text));
     }
     Ok(cli)
 }
 
-/// A flag that was given and is for another runtime, with that one.
-fn foreign(run: &RunArgs, given: impl Fn(&str) -> bool) -> Option<(String, &'static str)> {
-    let of_another = [
+/// A given flag that belongs to another runtime, and that runtime.
+fn flag_of_other_runtime(run: &RunArgs, given: impl Fn(&str) -> bool) -> Option<(String, &'static str)> {
+    let other_runtimes = [
         #[cfg(feature = "cri")]
         (!matches!(run.runtime, Runtime::Cri(_)), "cri=ENDPOINT", {
             let flags = super::images::ImageArgs::augment_args(clap::Command::new("run"));
@@ -38,7 +39,7 @@ fn foreign(run: &RunArgs, given: impl Fn(&str) -> bool) -> Option<(String, &'sta
         #[cfg(feature = "simulated")]
         (run.runtime != Runtime::Simulated, "simulated", vec!["simulate".to_owned()]),
     ];
-    let flags = of_another.into_iter().filter(|(other, ..)| *other);
+    let flags = other_runtimes.into_iter().filter(|(is_other, ..)| *is_other);
     let mut flags = flags.flat_map(|(_, runtime, flags)| flags.into_iter().map(move |flag| (flag, runtime)));
     flags.find(|(flag, _)| given(flag))
 }
@@ -60,10 +61,10 @@ mod tests {
         };
         for flag in ["--cgroup-root=/a", "--registry-config=/b", "--image-gc-high-threshold=85", "--runtime-class=a=b"]
         {
-            assert!(error(&[flag]).contains("give --runtime cri=ENDPOINT too"), "{flag}: {}", error(&[flag]));
+            assert!(error(&[flag]).contains("add --runtime cri=ENDPOINT"), "{flag}: {}", error(&[flag]));
             assert_eq!(error(&[flag, "--runtime=cri=unix:///c.sock"]), "");
         }
-        assert!(error(&["--simulate=run-for=5s"]).contains("give --runtime simulated too"));
+        assert!(error(&["--simulate=run-for=5s"]).contains("add --runtime simulated"));
         assert_eq!(error(&["--simulate=run-for=5s", "--runtime=simulated"]), "");
         assert_eq!(error(&["--max-pods=5"]), "");
     }

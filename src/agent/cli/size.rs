@@ -1,11 +1,11 @@
-//! Numbers of bytes on the command line.
+//! Sizes in bytes on the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::actors::recorder::Recorder;
 
-/// Bytes of a container's log; 0 for any number.
+/// The size in bytes at which a container's log is rotated; 0 for never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogSize(pub(crate) usize);
 
@@ -17,7 +17,7 @@ impl Default for LogSize {
 
 impl fmt::Display for LogSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show_bytes(self.0, f)
+        write_bytes(self.0, f)
     }
 }
 
@@ -25,12 +25,12 @@ impl FromStr for LogSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        bytes(text).map(LogSize)
+        parse_bytes(text).map(LogSize)
     }
 }
 
-/// A number of bytes, with a unit or without.
-fn bytes(text: &str) -> Result<usize, String> {
+/// Parses a number of bytes, with or without a unit.
+fn parse_bytes(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match text[digits.len()..].trim_end_matches('B') {
         "" => 1,
@@ -40,13 +40,13 @@ fn bytes(text: &str) -> Result<usize, String> {
         "k" | "K" => 1_000,
         "M" => 1_000_000,
         "G" => 1_000_000_000,
-        other => return Err(format!("there is no unit {other:?}: write bytes, or Ki, Mi or Gi as in 16Mi")),
+        other => return Err(format!("unknown unit {other:?}: use Ki, Mi or Gi as in 16Mi, or no unit for bytes")),
     };
-    let number = digits.parse::<usize>().map_err(|_| "not a size: write one as in 16Mi, or 0 for none".to_owned())?;
-    number.checked_mul(unit).ok_or_else(|| "more than there can be: write a size as in 16Mi".to_owned())
+    let number = digits.parse::<usize>().map_err(|_| "not a size: write one such as 16Mi, or 0 for none".to_owned())?;
+    number.checked_mul(unit).ok_or_else(|| "too large: write a size such as 16Mi".to_owned())
 }
 
-fn show_bytes(bytes: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_bytes(bytes: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match bytes {
         bytes if bytes > 0 && bytes % (1 << 20) == 0 => write!(f, "{}Mi", bytes >> 20),
         bytes if bytes > 0 && bytes % (1 << 10) == 0 => write!(f, "{}Ki", bytes >> 10),
@@ -54,12 +54,13 @@ fn show_bytes(bytes: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Bytes of the flight recorder; 0 for none.
+/// The memory of the flight recorder in bytes; 0 turns it off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordingSize(pub(crate) usize);
 
 impl RecordingSize {
-    /// Half of what `replay` reads, because segments and what is told of idle pods go over the size.
+    /// The largest size, half of what `replay` reads. A saved recording is larger than this memory, because it holds whole
+    /// segments and the state of idle pods.
     pub(crate) const LARGEST: Self = RecordingSize(512 << 20);
 }
 
@@ -71,7 +72,7 @@ impl Default for RecordingSize {
 
 impl fmt::Display for RecordingSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        show_bytes(self.0, f)
+        write_bytes(self.0, f)
     }
 }
 
@@ -79,15 +80,15 @@ impl FromStr for RecordingSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bytes = bytes(text)?;
+        let bytes = parse_bytes(text)?;
         if bytes > 0 && bytes < Recorder::SMALLEST {
             return Err(format!(
-                "too small to hold much: give {} or more, or 0 for none",
+                "too small for the flight recorder: give {} or more, or 0 to turn it off",
                 RecordingSize(Recorder::SMALLEST)
             ));
         }
         if bytes > RecordingSize::LARGEST.0 {
-            return Err(format!("more than replay reads: give {} or less", RecordingSize::LARGEST));
+            return Err(format!("larger than replay can read: give {} or less", RecordingSize::LARGEST));
         }
         Ok(RecordingSize(bytes))
     }
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_has_a_size_with_a_unit() {
+    fn recording_sizes_parse_with_units_and_limits() {
         let parse = |text: &str| text.parse::<RecordingSize>().map(|RecordingSize(bytes)| bytes);
         for (text, bytes) in [
             ("16Mi", 16 << 20),
@@ -122,11 +123,11 @@ mod tests {
             let error = parse(bad).unwrap_err();
             assert!(error.contains(says), "{bad}: {error}");
         }
-        assert!(parse("99999999999999999Gi").unwrap_err().contains("more than"));
+        assert!(parse("99999999999999999Gi").unwrap_err().contains("too large"));
     }
 
     #[test]
-    fn a_log_has_a_size_too() {
+    fn log_sizes_parse_with_units() {
         let size = |text: &str| text.parse::<LogSize>().map(|LogSize(bytes)| bytes);
         assert_eq!([size("10Mi"), size("0"), size("1Ki")], [Ok(10 << 20), Ok(0), Ok(1024)]);
         assert_eq!(LogSize::default().to_string(), "10Mi");

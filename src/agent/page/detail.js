@@ -1,8 +1,8 @@
-// One pod: what it waits for, how it came there, what was told of it.
+// The details of one pod: its waits, transitions, containers and events.
 
 const RANGES = { "all": Infinity, "1 h": 3_600_000, "10 min": 600_000, "1 min": 60_000 };
-const detail = { asked: undefined, got: undefined, at: 0, range: "all", from: undefined, scrolled: 0 };
-// By name, and by UID where the address has one: several pods may have a name, one after the other.
+const detail = { request: undefined, got: undefined, at: 0, range: "all", from: undefined, scrolled: 0 };
+// The open pod by full name, and by UID if the address has one, because several pods may have a full name.
 let chosen;
 
 const isChosen = (pod) => pod.key === chosen?.key && pod.row.uid === (chosen.uid ?? detail.got?.uid ?? pod.row.uid);
@@ -14,7 +14,7 @@ function choose(pod) {
   else location.hash = hashOf(pod.row);
 }
 
-// What the address says is chosen.
+// Opens or closes the details as the address says.
 function route() {
   let parts;
   try { parts = location.hash.slice(1).split("/").map(decodeURIComponent); } catch { parts = []; }
@@ -43,47 +43,47 @@ function route() {
   }
 }
 
-function leave() {
+function closeDetail() {
   history.pushState(null, "", location.pathname + location.search);
   route();
 }
 addEventListener("hashchange", route);
 addEventListener("popstate", route);
-$("close").addEventListener("click", leave);
+$("close").addEventListener("click", closeDetail);
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && chosen !== undefined && !event.defaultPrevented) leave();
+  if (event.key === "Escape" && chosen !== undefined && !event.defaultPrevented) closeDetail();
 });
 
-// Asks again, at most twice a second however often its row changes.
-let soon;
+// Fetches the details again, at most twice a second, however often the pod's row changes.
+let scheduled;
 function refreshDetail() {
-  if (chosen === undefined || soon) return;
-  soon = setTimeout(fetchDetail, Math.max(0, detail.at + 500 - Date.now()));
+  if (chosen === undefined || scheduled) return;
+  scheduled = setTimeout(fetchDetail, Math.max(0, detail.at + 500 - Date.now()));
 }
 
 async function fetchDetail() {
-  soon = undefined;
+  scheduled = undefined;
   detail.at = Date.now();
   if (chosen === undefined) return;
   const of = chosen;
-  detail.asked?.abort();
-  const asked = (detail.asked = new AbortController());
+  detail.request?.abort();
+  const request = (detail.request = new AbortController());
   try {
     const path = [of.namespace, of.name].map(encodeURIComponent).join("/");
     const which = of.uid === undefined ? "" : `&uid=${encodeURIComponent(of.uid)}`;
-    const answer = await fetch(`/explain/${path}?output=json${which}`, { signal: asked.signal, cache: "no-store" });
+    const answer = await fetch(`/explain/${path}?output=json${which}`, { signal: request.signal, cache: "no-store" });
     const got = answer.ok ? await answer.json() : { missing: await answer.text() };
     if (of !== chosen) return;
     detail.got = got;
     showDetail();
   } catch (error) {
     if (error.name !== "AbortError" && of === chosen && !detail.got) {
-      $("facts").replaceChildren(el("p", { className: "soft" }, "The agent does not answer. This is asked again when it does."));
+      $("facts").replaceChildren(el("p", { className: "soft" }, "The agent does not answer. The details appear when it does."));
     }
   }
 }
 
-// Some of what it shows changes without a row that does: an event that repeats.
+// Some details change without the row, such as the count of a repeated event. They are fetched every 10 s.
 function detailTick() {
   if (chosen === undefined) return;
   if (Date.now() - detail.at > 10_000) refreshDetail();
@@ -105,34 +105,34 @@ function showDetail() {
   const facts = [el("span", { className: `state ${health}` }, glyph(), " ", got.state)];
   if (got.state !== got.phase) facts.push(`phase ${got.phase}`);
   if (row?.containers) facts.push(`${row.ready} of ${row.containers} ready`, plural(row.restarts, "restart"));
-  if (row?.born) facts.push(aged({ "data-words": "age #" }, "since", row.born));
-  const source = { file: "from a file", http: "from a URL", api: "from the API server" }[got.source] ?? "known to the runtime only";
-  facts.push(got.desired ? source : `${source}, wanted by nobody any more`);
+  if (row?.started) facts.push(aged({ "data-words": "age #" }, "since", row.started));
+  const source = { file: "from a file", http: "from a URL", api: "from the API server" }[got.source];
+  facts.push(!source ? "runtime-only pod" : got.desired ? source : `${source}, no longer desired`);
   $("facts").replaceChildren(
     el("p", {}, facts.flatMap((fact, index) => (index ? [" · ", fact] : [fact]))),
     ...(got.reason || got.message ? [el("p", {}, [got.reason, got.message].filter(Boolean).join(": "))] : []),
     el("h3", {}, "Waits for"), chain(got.chain, health));
   drawTimeline();
-  $("more").replaceChildren(...containers(got), ...moves(got), ...told(got), ...others(got),
+  $("more").replaceChildren(...containers(got), ...transitions(got), ...eventsAndProblems(got), ...others(got),
     el("p", { className: "soft" }, "uid ", el("span", { className: "mono" }, got.uid)));
 }
 
-// The pods that had the name before, or have it after.
+// Other pods with the same full name.
 function others(got) {
   if (!got.others.length) return [];
   const item = ({ uid, lifecycle }) => el("li", {}, el("a", { className: "mono", href: hashOf(got, uid) }, uid), lifecycle ? `, ${lifecycle}` : "");
-  return [el("h3", {}, "Also known under this name"), el("ul", {}, got.others.map(item))];
+  return [el("h3", {}, "Other pods with this name"), el("ul", {}, got.others.map(item))];
 }
 
-// Flat: how deep one stands tells what it waits for in turn.
+// The waits of a pod as a flat list. The indentation shows which wait causes which.
 function chain(waits, health) {
   return el("ol", { className: "chain" }, waits.map((wait) => {
     const notes = [];
     if (wait.since) notes.push(aged({ "data-words": "for #" }, "since", at(wait.since)));
     if (wait.tries) notes.push(plural(wait.tries, "try", "tries"));
     if (wait.next) notes.push(el("span", {}, "next: ", aged({}, "until", at(wait.next))));
-    const item = el("li", { className: wait.what === "nothing" ? "calm" : health },
-      wait.depth ? el("p", { className: "soft" }, "which waits for") : "",
+    const item = el("li", { className: wait.what === "nothing" ? "no-wait" : health },
+      wait.depth ? el("p", { className: "soft" }, "caused by") : "",
       el("p", {}, el("b", {}, wait.detail)),
       notes.length ? el("p", { className: "soft" }, notes.flatMap((note, index) => (index ? [" · ", note] : [note]))) : "",
       el("p", { className: "soft" }, `released by: ${wait.releasedBy}`));
@@ -142,27 +142,27 @@ function chain(waits, health) {
 }
 
 function drawTimeline() {
-  const got = detail.got, moves = got.transitions;
-  $("timeline").hidden = !moves.length;
-  if (!moves.length) return;
+  const got = detail.got, steps = got.transitions;
+  $("timeline").hidden = !steps.length;
+  if (!steps.length) return;
   detail.drawn = Date.now();
   const now = clock.now();
-  const life = { name: "pod", spans: moves.map((move, index) => ({
-    from: at(move.at), to: at(moves[index + 1]?.at) ?? now, kind: SPANS[move.to] ?? "finished", label: move.to,
-    words: `${move.to}: ${move.cause}`,
+  const lifecycle = { name: "pod", spans: steps.map((step, index) => ({
+    from: at(step.at), to: at(steps[index + 1]?.at) ?? now, kind: SPANS[step.to] ?? "finished", label: step.to,
+    words: `${step.to}: ${step.cause}`,
   })) };
   const events = { name: "events", marks: got.events.flatMap((event) => [event.first, event.last].map((when) => ({
     at: at(when), kind: event.type === "Warning" ? "failing" : "note", words: `${timeOfDay(at(when))} ${event.reason}: ${event.message}`,
   }))) };
-  const lanes = [life, ...containerLanes(got, now), ...(got.events.length ? [events] : [])];
-  const born = Math.min(...lanes.flatMap((lane) => [...(lane.spans ?? []).map((span) => span.from), ...(lane.marks ?? []).map((mark) => mark.at)]));
-  const choices = Object.keys(RANGES).filter((name) => name === "all" || RANGES[name] < now - born);
+  const lanes = [lifecycle, ...containerLanes(got, now), ...(got.events.length ? [events] : [])];
+  const start = Math.min(...lanes.flatMap((lane) => [...(lane.spans ?? []).map((span) => span.from), ...(lane.marks ?? []).map((mark) => mark.at)]));
+  const choices = Object.keys(RANGES).filter((name) => name === "all" || RANGES[name] < now - start);
   if (!choices.includes(detail.range)) detail.range = "all";
   ranges(choices);
-  const from = Math.max(born, now - RANGES[detail.range]);
+  const from = Math.max(start, now - RANGES[detail.range]);
   const width = Math.max(240, $("drawing").clientWidth);
   $("drawing").replaceChildren(drawing(lanes, from, now, width), legend(),
-    el("p", { id: "timeline-words", className: "sr" }, `${plural(moves.length, "transition")} and ${plural(got.events.length, "event")}, as the tables below tell`));
+    el("p", { id: "timeline-words", className: "sr" }, `${plural(steps.length, "transition")} and ${plural(got.events.length, "event")}, listed below`));
 }
 
 function ranges(choices) {
@@ -174,14 +174,14 @@ function ranges(choices) {
   for (const button of into.children) button.ariaPressed = String(button.textContent === detail.range);
 }
 
-function moves(got) {
+function transitions(got) {
   if (!got.transitions.length) return [];
-  const rows = got.transitions.map((move, index) => {
+  const rows = got.transitions.map((step, index) => {
     const next = at(got.transitions[index + 1]?.at);
     return el("tr", {},
-      el("td", { className: "when" }, el("time", { dateTime: move.at, title: move.at }, timeOfDay(at(move.at), true))),
-      el("td", { className: "when" }, move.to), el("td", {}, move.cause),
-      el("td", { className: "when" }, next === undefined ? aged({}, "since", at(move.at)) : fine(next - at(move.at))));
+      el("td", { className: "when" }, el("time", { dateTime: step.at, title: step.at }, timeOfDay(at(step.at), true))),
+      el("td", { className: "when" }, step.to), el("td", {}, step.cause),
+      el("td", { className: "when" }, next === undefined ? aged({}, "since", at(step.at)) : fine(next - at(step.at))));
   });
   return [el("h3", {}, "Transitions"), table(["Time", "To", "Cause", "Duration"], rows)];
 }
@@ -192,13 +192,13 @@ function table(heads, rows) {
   return el("div", { className: "scrolls" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows)));
 }
 
-// A long word of several may be broken between them.
+// Lets a long reason such as CreateContainerConfigError break between its words.
 const breakable = (word) => word.replace(/([a-z])([A-Z])/g, "$1\u200b$2");
 
-function told(got) {
+function eventsAndProblems(got) {
   const parts = [];
   if (got.problems?.length) {
-    parts.push(el("h3", {}, "Problems of its source"), el("ul", {}, got.problems.map((problem) => el("li", { className: "event" }, problem))));
+    parts.push(el("h3", {}, "Manifest problems"), el("ul", {}, got.problems.map((problem) => el("li", { className: "event" }, problem))));
   }
   if (got.events.length) {
     parts.push(el("h3", {}, "Events"), el("ul", {}, [...got.events].reverse().map((event) => el("li", { className: "event" },
@@ -209,28 +209,28 @@ function told(got) {
   return parts;
 }
 
-const ended = (run) => (run.exitCode === 0 ? "finished" : "failing");
-const end = (run) => `ended with exit code ${run.exitCode}${run.reason ? ` (${run.reason})` : ""}`;
+const exitHealth = (run) => (run.exitCode === 0 ? "finished" : "failing");
+const exitWords = (run) => `ended with exit code ${run.exitCode}${run.reason ? ` (${run.reason})` : ""}`;
 
-// The run before, the pause after it, and the run that goes on or was the last.
+// The lane of each container: its previous run, the pause after it, and its current or last run.
 function containerLanes(got, now) {
   return got.containers.map((container) => {
     const spans = [];
-    const ran = (run) => {
+    const addRun = (run) => {
       if (!run?.startedAt) return;
       const until = at(run.finishedAt);
       spans.push({
-        from: at(run.startedAt), to: until ?? now, kind: until ? ended(run) : "healthy",
-        label: until ? `exit ${run.exitCode}` : "runs", words: `${container.name} ${until ? end(run) : "runs"}`,
+        from: at(run.startedAt), to: until ?? now, kind: until ? exitHealth(run) : "healthy",
+        label: until ? `exit ${run.exitCode}` : "running", words: `${container.name} ${until ? exitWords(run) : "is running"}`,
       });
     };
-    ran(container.last);
+    addRun(container.last);
     const pause = at(container.last?.finishedAt);
     if (pause) {
       const until = at(container.run?.startedAt) ?? now;
-      spans.push({ from: pause, to: until, kind: "waiting", label: "waiting", words: `${container.name} waits to be started again` });
+      spans.push({ from: pause, to: until, kind: "waiting", label: "waiting", words: `${container.name} waits to restart` });
     }
-    ran(container.run);
+    addRun(container.run);
     return { name: `container ${container.name}`, spans };
   }).filter((lane) => lane.spans.length);
 }
@@ -242,13 +242,13 @@ function containers(got) {
     const state = [breakable(container.reason ?? container.state)];
     if (container.state === "running" && container.kind !== "ephemeral") state.push(container.ready ? ", ready" : ", not ready");
     if (run?.startedAt && !run.finishedAt) state.push(", ", aged({ "data-words": "for #" }, "since", at(run.startedAt)));
-    const gone = container.state === "terminated" ? run : last;
+    const exit = container.state === "terminated" ? run : last;
     return el("tr", {},
       el("th", { scope: "row" }, container.name, container.kind === "regular" ? "" : el("span", { className: "soft" }, ` ${container.kind}`)),
       el("td", {}, el("span", { className: container.standing }, glyph()), " ", state),
       el("td", {}, String(container.restarts)),
-      el("td", {}, gone ? [`${gone.exitCode}${gone.reason ? ` ${gone.reason}` : ""}`,
-        gone.finishedAt ? [", ", aged({ "data-words": "# ago" }, "since", at(gone.finishedAt))] : []].flat() : "none"));
+      el("td", {}, exit ? [`${exit.exitCode}${exit.reason ? ` ${exit.reason}` : ""}`,
+        exit.finishedAt ? [", ", aged({ "data-words": "# ago" }, "since", at(exit.finishedAt))] : []].flat() : "none"));
   });
   return [el("h3", {}, "Containers"), table(["Name", "State", "Restarts", "Last exit"], rows)];
 }

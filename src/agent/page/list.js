@@ -1,28 +1,28 @@
-// The list. Only the rows in sight exist as elements, however many pods there are; they are placed, never moved about in
-// the document, and one frame draws them after any number of messages.
+// The list of pods. Only visible rows exist as elements, however many pods there are. Elements are positioned and never
+// reordered, and one animation frame draws the result of any number of messages.
 
 const OVERSCAN = 6;
-// What changed shines for a moment, unless the system asks for calm.
-const TOLD = { backgroundColor: ["color-mix(in srgb, var(--accent) 22%, transparent)", "transparent"] };
-const still = matchMedia("(prefers-reduced-motion: reduce)");
-const list = { shown: [], drawn: new Map(), spare: [], height: 44, cursor: undefined, told: new Set(), stale: true };
+// A changed row is highlighted briefly, unless the system requests reduced motion.
+const HIGHLIGHT = { backgroundColor: ["color-mix(in srgb, var(--accent) 22%, transparent)", "transparent"] };
+const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
+const list = { shown: [], drawn: new Map(), spare: [], height: 44, cursor: undefined, changed: new Set(), stale: true };
 
-// Draws soon, once. `anew` also asks again which pods are wanted, and in which order.
+// Draws in the next animation frame. With `refilter`, it also filters, orders and counts the pods again.
 let frame;
-function draw(anew = false) {
-  list.stale ||= anew;
+function draw(refilter = false) {
+  list.stale ||= refilter;
   frame ??= requestAnimationFrame(() => {
     frame = undefined;
     if (list.stale) {
       list.stale = false;
-      list.shown = wanted();
-      summarise();
+      list.shown = matchingPods();
+      drawSummary();
     }
-    window_();
+    drawRows();
   });
 }
 
-function blank() {
+function newRow() {
   const link = el("a", { tabIndex: -1 }, el("span", { className: "ns" }), el("span", { className: "name" }));
   const row = el("div", { role: "row", tabIndex: -1 },
     el("span", { className: "pod", role: "rowheader" }, link),
@@ -36,9 +36,9 @@ function blank() {
   return row;
 }
 
-// The UID only where the name is not enough.
+// The address of a pod. It holds the UID only if several pods have the full name.
 function hashOf({ namespace, name, uid }, which) {
-  const only = which === undefined && (namesakes.get(`${namespace}/${name}`) ?? 1) < 2;
+  const only = which === undefined && (podsByName.get(`${namespace}/${name}`) ?? 1) < 2;
   return `#${[namespace, name, ...(only ? [] : [which ?? uid])].map(encodeURIComponent).join("/")}`;
 }
 
@@ -62,7 +62,7 @@ function fill(element, pod, index, cursor) {
   else if (row.wait?.since !== undefined && now - row.wait.since >= 1000) left = `, for ${short(now - row.wait.since)}`;
   text(parts.left, left);
   text(parts.restarts, row.restarts ? `${row.restarts}${row.restarted ? ` (${ago(row.restarted)})` : ""}` : narrow ? "" : "0");
-  text(parts.age, row.born === undefined ? "" : short(now - row.born));
+  text(parts.age, row.started === undefined ? "" : short(now - row.started));
   element.ariaRowIndex = String(index + 2);
   const selected = String(isChosen(pod));
   if (element.ariaSelected !== selected) element.ariaSelected = selected;
@@ -76,7 +76,7 @@ function cursorIndex() {
   return Math.max(0, at);
 }
 
-function window_() {
+function drawRows() {
   const rows = $("rows"), count = list.shown.length;
   rows.style.height = `${count * list.height}px`;
   $("grid").ariaRowCount = String(count + 1);
@@ -86,7 +86,7 @@ function window_() {
   const last = Math.min(count, Math.ceil((innerHeight - top) / list.height) + OVERSCAN);
   const want = new Map();
   for (let index = first; index < last; index++) want.set(list.shown[index].row.uid, index);
-  // The row that has the focus stays, or the focus would be lost.
+  // The focused row keeps its element. Otherwise the focus would be lost.
   const focused = document.activeElement?.closest?.("#rows .row")?.pod;
   if (focused) {
     const index = list.shown.findIndex((pod) => pod.row.uid === focused.row.uid);
@@ -102,18 +102,18 @@ function window_() {
   for (const [uid, index] of want) {
     let element = list.drawn.get(uid);
     if (!element) {
-      element = list.spare.pop() ?? blank();
+      element = list.spare.pop() ?? newRow();
       element.pod = undefined;
       list.drawn.set(uid, element);
       rows.append(element);
     }
     fill(element, list.shown[index], index, cursor);
-    if (list.told.has(uid) && !still.matches) element.animate(TOLD, 1400);
+    if (list.changed.has(uid) && !reducedMotion.matches) element.animate(HIGHLIGHT, 1400);
   }
-  list.told.clear();
+  list.changed.clear();
 }
 
-// How high a row is depends on how wide the list is.
+// The height of a row depends on the width of the list.
 new ResizeObserver(() => {
   const probe = el("div", { className: "row" });
   probe.style.visibility = "hidden";
@@ -135,7 +135,7 @@ function moveTo(index) {
   const tools = getComputedStyle($("tools")).position === "sticky" ? $("tools").offsetHeight : 0;
   if (at < tools) scrollBy(0, at - tools - 4);
   else if (at + list.height > innerHeight) scrollBy(0, at + list.height - innerHeight + 4);
-  window_();
+  drawRows();
   list.drawn.get(pod.row.uid)?.focus({ preventScroll: true });
 }
 

@@ -1,24 +1,24 @@
-// What the agent tells, and what happens when it does not.
+// The connection to the agent, and what the page shows while it is lost.
 
 const SILENCE = 12_000;
 const RETRIES = [1, 2, 4, 8, 10];
-const live = { source: undefined, heard: 0, state: "connecting", tries: 0, next: 0, lostAt: 0, why: undefined, stale: new Set() };
+const live = { source: undefined, receivedAt: 0, state: "connecting", tries: 0, next: 0, lostAt: 0, cause: undefined, stale: new Set() };
 
 function connect() {
   live.source?.close();
-  live.heard = performance.now();
-  if (live.state !== "lost") state("connecting");
+  live.receivedAt = performance.now();
+  if (live.state !== "lost") setState("connecting");
   const source = (live.source = new EventSource("/watch"));
   const on = (name, take) => source.addEventListener(name, (event) => {
     if (source !== live.source) return;
     const message = JSON.parse(event.data);
-    live.heard = performance.now();
+    live.receivedAt = performance.now();
     clock.set(message.now);
-    if (live.state !== "live") found();
+    if (live.state !== "live") setLive();
     take(message);
   });
   on("agent", (message) => {
-    // An agent of another version has come: its page knows what it tells.
+    // An agent of another version has started. Its own page understands its messages.
     if (agent && agent.page !== message.page) return location.reload();
     agent = message;
     showAgent();
@@ -27,7 +27,7 @@ function connect() {
   on("rows", (message) => {
     if (message.from === 0) live.stale = new Set(pods.keys());
     for (const row of message.rows) {
-      pods.set(row.uid, known(row));
+      pods.set(row.uid, podOf(row));
       live.stale.delete(row.uid);
     }
     list.loading = message.from + message.rows.length < message.of;
@@ -39,8 +39,8 @@ function connect() {
   });
   on("change", (message) => {
     for (const row of message.rows) {
-      pods.set(row.uid, known(row));
-      list.told.add(row.uid);
+      pods.set(row.uid, podOf(row));
+      list.changed.add(row.uid);
       if (`${row.namespace}/${row.name}` === chosen?.key) refreshDetail();
     }
     for (const uid of message.gone) {
@@ -52,25 +52,25 @@ function connect() {
   on("beat", () => {});
   source.onerror = () => {
     if (source !== live.source) return;
-    lose();
-    askWhy();
+    setLost();
+    fetchCause();
   };
 }
 
-// A source of events keeps to itself what it was answered with: this asks for the same once, and lets go of it again.
-async function askWhy() {
-  const asked = new AbortController();
-  let why;
+// An EventSource hides an error answer. This fetches the same path once to read the answer, and then aborts the request.
+async function fetchCause() {
+  const request = new AbortController();
+  let cause;
   try {
-    const answer = await fetch("/watch", { signal: asked.signal, cache: "no-store" });
-    if (!answer.ok) why = (await answer.text()).trim();
-  } catch { /* Nobody answers. */ }
-  asked.abort();
-  live.why = why;
-  if (live.state === "lost") tellLost();
+    const answer = await fetch("/watch", { signal: request.signal, cache: "no-store" });
+    if (!answer.ok) cause = (await answer.text()).trim();
+  } catch { /* No agent answers. */ }
+  request.abort();
+  live.cause = cause;
+  if (live.state === "lost") showLost();
 }
 
-function state(name) {
+function setState(name) {
   live.state = name;
   document.body.classList.toggle("stale", name === "lost");
   $("lost").hidden = name !== "lost";
@@ -78,35 +78,35 @@ function state(name) {
   text($("link-text"), { live: "live", connecting: "connecting", lost: "not connected", paused: "paused" }[name]);
 }
 
-function found() {
+function setLive() {
   live.tries = 0;
-  state("live");
+  setState("live");
 }
 
-function lose() {
+function setLost() {
   live.source?.close();
   live.source = undefined;
   clock.stop();
   if (live.state !== "lost") {
     live.lostAt = Date.now();
-    state("lost");
+    setState("lost");
   }
   live.next = Date.now() + 1000 * RETRIES[Math.min(live.tries, RETRIES.length - 1)];
   live.tries += 1;
-  tellLost();
+  showLost();
 }
 
-function tellLost() {
-  const why = live.why ? `The agent says: ${live.why}.` : agent ? "" : "No agent answers here. Is it running?";
-  const stale = agent ? `What is here is from ${timeOfDay(live.lostAt)}, and may be wrong by now.` : "";
-  text($("lost-text"), `${why} ${stale}`.trim());
+function showLost() {
+  const cause = live.cause ? `The agent answers: ${live.cause}.` : agent ? "" : "No agent answers at this address. Check that it is running.";
+  const stale = agent ? `The page shows the state at ${timeOfDay(live.lostAt)}, which may be out of date.` : "";
+  text($("lost-text"), `${cause} ${stale}`.trim());
   const left = Math.ceil((live.next - Date.now()) / 1000);
-  text($("lost-next"), live.source ? "Trying now." : `Next try in ${Math.max(1, left)} s.`);
+  text($("lost-next"), live.source ? "Connecting." : `Next attempt in ${Math.max(1, left)} s.`);
 }
 
 $("lost-now").addEventListener("click", connect);
 
-// A page that nobody sees asks for nothing.
+// A hidden page disconnects after 30 s.
 let hidden;
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hidden);
@@ -116,7 +116,7 @@ document.addEventListener("visibilitychange", () => {
       live.source = undefined;
       if (live.state === "lost") return;
       clock.stop();
-      state("paused");
+      setState("paused");
     }, 30_000);
   } else if (!live.source) connect();
 });
@@ -124,20 +124,20 @@ document.addEventListener("visibilitychange", () => {
 setInterval(() => {
   if (live.state === "lost") {
     if (!live.source && Date.now() >= live.next && !document.hidden) connect();
-    else if (live.source && performance.now() - live.heard > SILENCE) lose();
-    tellLost();
+    else if (live.source && performance.now() - live.receivedAt > SILENCE) setLost();
+    showLost();
     return;
   }
-  if (live.source && performance.now() - live.heard > SILENCE) return lose();
+  if (live.source && performance.now() - live.receivedAt > SILENCE) return setLost();
   if (live.state !== "live") return;
-  for (const element of document.querySelectorAll("[data-since], [data-until]")) retell(element);
+  for (const element of document.querySelectorAll("[data-since], [data-until]")) updateAge(element);
   detailTick();
-  // What is long or recent changes with time alone; so does what each row says of it.
-  draw(wish.long || wish.recent || pods.size < 1000 || Math.floor(Date.now() / 1000) % 5 === 0);
+  // The filters for long waits and recent restarts depend on time, and so do the ages in the rows.
+  draw(filter.long || filter.recent || pods.size < 1000 || Math.floor(Date.now() / 1000) % 5 === 0);
 }, 1000);
 
-recall();
+readAddress();
 route();
-// A tab may be opened behind others.
-if (document.hidden) state("paused");
+// A tab may be opened in the background.
+if (document.hidden) setState("paused");
 else connect();

@@ -1,4 +1,4 @@
-// The agent itself, and the numbers.
+// The agent's state, the counts and the filters.
 
 let agent;
 
@@ -7,68 +7,68 @@ function showAgent() {
   text($("node"), `on ${agent.name}`);
   document.title = `${agent.name} · podwright`;
   $("stopping").hidden = !agent.stopping;
-  const told = (health, words) => ({ health, words });
-  const fails = (words, ill) => ({ health: "failing", words: `${words} `, age: ["for #", ill.since], why: ill.error });
-  const runtime = agent.outage ? fails("does not answer", agent.outage) : agent.runtime ? told("healthy", "answers") : told("failing", "does not answer");
-  const passes = agent.early ? fails("passes end early", agent.early) : agent.housekeeping === undefined ? told("waiting", "has not passed yet")
-    : { ...told(agent.late ? "failing" : "healthy", "passed "), age: ["# ago", agent.housekeeping] };
-  const sources = [...new Set(agent.places.map((place) => place.source))].map((source) =>
-    agent.missing.includes(source) ? told("waiting", `${source} has not delivered`) : told("healthy", `${source} delivered`));
-  const facts = [["Runtime", runtime, ...agent.lacks.map((why) => told("failing", why))], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { words: agent.version }],
+  const value = (health, words) => ({ health, words });
+  const failure = (words, { since, error }) => ({ health: "failing", words: `${words} `, age: ["for #", since], cause: error });
+  const runtime = agent.outage ? failure("does not answer", agent.outage) : agent.runtime ? value("healthy", "answers") : value("failing", "does not answer");
+  const passes = agent.passFailure ? failure("passes fail", agent.passFailure) : agent.housekeeping === undefined ? value("waiting", "no pass yet")
+    : { ...value(agent.late ? "failing" : "healthy", "last pass "), age: ["# ago", agent.housekeeping] };
+  const sources = [...new Set(agent.locations.map((location) => location.source))].map((source) =>
+    agent.missing.includes(source) ? value("waiting", `${source} has not delivered`) : value("healthy", `${source} delivered`));
+  const facts = [["Runtime", runtime, ...agent.conditions.map((condition) => value("failing", condition))], ["Housekeeping", passes], ["Sources", ...sources], ["Version", { words: agent.version }],
     ["Up", { words: "", age: ["#", agent.started] }]];
   const into = $("agent").firstElementChild;
   if (!into.children.length) into.append(...facts.map(([name]) => el("div", {}, el("dt", {}, name))));
   facts.forEach(([, ...values], index) => showFact(into.children[index], values));
   $("problems").hidden = agent.problemCount === 0;
-  // Of a source that never delivered nothing runs.
-  const kept = agent.missing.length ? "" : ": what runs is the last good version";
+  // A source that has never delivered has no version that could run.
+  const kept = agent.missing.length ? "" : ": the last good version keeps running";
   text($("problems-title"), `${plural(agent.problemCount, "manifest problem")}${kept}`);
-  hold($("problems").querySelector("ul"), [agent.problems, agent.problemCount], () => [
+  replaceIfChanged($("problems").querySelector("ul"), [agent.problems, agent.problemCount], () => [
     ...agent.problems.map((problem) => el("li", {}, el("span", { className: "mono" }, problem.what), ": ", problem.message)),
     ...(agent.problemCount > agent.problems.length ? [el("li", {}, `and ${agent.problemCount - agent.problems.length} more, in the agent's log`)] : [])]);
   if (!pods.size) showEmpty();
 }
 
-// A fact is a `dd` for each value; of one that only grew older, only the age is told anew.
+// A fact has one `dd` for each value. If only the age of a value changes, only the age is replaced.
 function showFact(fact, values) {
   while (fact.children.length > values.length + 1) fact.lastElementChild.remove();
-  values.forEach(({ health, words, age, why }, index) => {
+  values.forEach(({ health, words, age, cause }, index) => {
     const value = fact.children[index + 1] ?? fact.appendChild(el("dd"));
-    hold(value, [health, words, age?.[0], why], () => [
+    replaceIfChanged(value, [health, words, age?.[0], cause], () => [
       health && el("span", { className: health }, glyph()), health && " ", words,
-      age && aged({ "data-words": age[0] }, "since", age[1]), why && el("p", { className: "soft" }, why)].filter(Boolean));
-    const told = value.querySelector("[data-since]");
-    if (!told || told.dataset.since === String(age[1])) return;
-    told.dataset.since = age[1];
-    retell(told);
+      age && aged({ "data-words": age[0] }, "since", age[1]), cause && el("p", { className: "soft" }, cause)].filter(Boolean));
+    const element = value.querySelector("[data-since]");
+    if (!element || element.dataset.since === String(age[1])) return;
+    element.dataset.since = age[1];
+    updateAge(element);
   });
 }
 
-// Replaces what an element holds only if that is told of differs: what somebody has selected there stays so.
-function hold(element, told, make) {
-  const said = JSON.stringify(told);
-  if (element.said === said) return;
-  element.said = said;
+// Replaces the content of an element only if the data for it changed, so that a selection in it survives.
+function replaceIfChanged(element, data, make) {
+  const key = JSON.stringify(data);
+  if (element.shownKey === key) return;
+  element.shownKey = key;
   element.replaceChildren(...make());
 }
 
 function showEmpty() {
   if (!agent) return;
-  const waits = agent.missing.length
-    ? `The ${agent.missing.join(" and ")} source has not delivered yet; pods start when it does. Manifests are read from:`
-    : "Nothing is wanted here, and nothing runs. A pod starts as soon as its manifest is put where manifests are read from:";
+  const explanation = agent.missing.length
+    ? `The ${agent.missing.join(" and ")} source has not delivered yet. Pods start when it does. The agent reads manifests from:`
+    : "This node has no manifests. A pod starts when you add its manifest to one of these locations:";
   const sample = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: hello\nspec:\n  containers:\n  - name: main\n    image: none\n    command: [sh, -c, \"while date; do sleep 5; done\"]\n";
-  const file = agent.places.find((place) => place.source === "file");
-  hold($("empty"), [agent.missing, agent.places], () => [
+  const file = agent.locations.find((location) => location.source === "file");
+  replaceIfChanged($("empty"), [agent.missing, agent.locations], () => [
     el("h2", {}, "No pods yet"),
-    el("p", {}, waits),
-    el("ul", {}, agent.places.map((place) => el("li", {}, el("code", {}, place.place)))),
-    el("p", {}, file ? "For instance, as hello.yaml:" : "For instance:"),
+    el("p", {}, explanation),
+    el("ul", {}, agent.locations.map(({ location }) => el("li", {}, el("code", {}, location)))),
+    el("p", {}, file ? "For example, as hello.yaml:" : "For example:"),
     el("pre", { tabIndex: 0, ariaLabel: "An example manifest" }, sample),
-    el("p", {}, "Is there one, and nothing happens? ", el("code", {}, `podwright validate ${file?.place ?? "FILE"}`), " tells what is wrong with it, by line and field.")]);
+    el("p", {}, "If a manifest is there and no pod starts, run ", el("code", {}, `podwright validate ${file?.location ?? "FILE"}`), ". It prints each fault with its line and field.")]);
 }
 
-// Which buttons there are changes seldom; their numbers are set in place, so that none loses the focus.
+// Buttons are replaced only when the set of buttons changes. Counts are updated in place, so that no button loses the focus.
 function chips(into, all) {
   const have = new Map([...into.children].map((button) => [button.dataset.name, button]));
   const want = all.filter((chip) => chip.count || chip.on || chip.always);
@@ -94,21 +94,21 @@ function chips(into, all) {
 
 function flip(set, value) {
   if (!set.delete(value)) set.add(value);
-  asked();
+  filterChanged();
 }
 
-function summarise() {
-  const sum = tally(), all = pods.size;
+function drawSummary() {
+  const sum = countPods(), all = pods.size;
   chips($("healths"), [
     ...HEALTHS.map((health) => ({
       name: health, health, words: health, count: sum.health[health], always: true,
-      on: wish.healths.has(health), toggle: () => flip(wish.healths, health),
+      on: filter.healths.has(health), toggle: () => flip(filter.healths, health),
     })),
-    { name: "long", words: "waiting > 1 min", count: sum.long, always: true, on: wish.long, toggle: () => { wish.long = !wish.long; asked(); } },
-    { name: "recent", words: "restarted < 10 min", count: sum.recent, always: true, on: wish.recent, toggle: () => { wish.recent = !wish.recent; asked(); } },
+    { name: "long", words: "waiting > 1 min", count: sum.long, always: true, on: filter.long, toggle: () => { filter.long = !filter.long; filterChanged(); } },
+    { name: "recent", words: "restarted < 10 min", count: sum.recent, always: true, on: filter.recent, toggle: () => { filter.recent = !filter.recent; filterChanged(); } },
   ]);
   chips($("phases"), PHASES.map((phase) => ({
-    name: phase, words: phase, count: sum.phase[phase], on: wish.phases.has(phase), toggle: () => flip(wish.phases, phase),
+    name: phase, words: phase, count: sum.phase[phase], on: filter.phases.has(phase), toggle: () => flip(filter.phases, phase),
   })));
   const share = $("share");
   if (!share.children.length) share.append(...HEALTHS.map((health) => el("span", { className: health })));
@@ -116,9 +116,9 @@ function summarise() {
     part.style.flexGrow = sum.health[part.className] ?? 0;
     part.hidden = !sum.health[part.className];
   }
-  options($("namespace"), "All namespaces", sum.namespaces, wish.namespace);
-  options($("wait"), "Any wait", sum.waits, wish.wait);
-  $("namespace").parentElement.hidden = sum.namespaces.size < 2 && !wish.namespace;
+  options($("namespace"), "All namespaces", sum.namespaces, filter.namespace);
+  options($("wait"), "Any wait", sum.waits, filter.wait);
+  $("namespace").parentElement.hidden = sum.namespaces.size < 2 && !filter.namespace;
   text($("count"), `${list.shown.length < all ? `${list.shown.length.toLocaleString("en")} of ` : ""}${all.toLocaleString("en")}, ${sum.active.toLocaleString("en")} active`);
   const loaded = agent !== undefined && !list.loading;
   $("summary").hidden = !all;
@@ -132,30 +132,30 @@ function summarise() {
 function options(select, every, counts, value) {
   const names = [...counts.keys()].sort();
   if (value && !counts.has(value)) names.push(value);
-  const said = names.map((name) => `${name} ${counts.get(name) ?? 0}`).join("\n");
-  // An open choice is left alone.
-  if (select.said === said || document.activeElement === select && select.said !== undefined) return;
-  select.said = said;
+  const key = names.map((name) => `${name} ${counts.get(name) ?? 0}`).join("\n");
+  // An open menu is not changed.
+  if (select.shownKey === key || document.activeElement === select && select.shownKey !== undefined) return;
+  select.shownKey = key;
   select.replaceChildren(el("option", { value: "" }, every),
     ...names.map((name) => el("option", { value: name }, `${name} (${counts.get(name) ?? 0})`)));
   select.value = value;
 }
 
-function asked() {
-  remember();
+function filterChanged() {
+  writeAddress();
   draw(true);
 }
 
 $("search").addEventListener("submit", (event) => event.preventDefault());
-$("query").addEventListener("input", () => { wish.query = $("query").value.trim(); asked(); });
+$("query").addEventListener("input", () => { filter.query = $("query").value.trim(); filterChanged(); });
 for (const name of ["namespace", "wait", "sort"]) {
-  $(name).addEventListener("change", () => { wish[name] = $(name).value; asked(); });
+  $(name).addEventListener("change", () => { filter[name] = $(name).value; filterChanged(); });
 }
 $("clear").addEventListener("click", () => {
-  Object.assign(wish, { query: "", healths: new Set(), phases: new Set(), namespace: "", wait: "", long: false, recent: false });
+  Object.assign(filter, { query: "", healths: new Set(), phases: new Set(), namespace: "", wait: "", long: false, recent: false });
   $("query").value = "";
   for (const name of ["namespace", "wait"]) $(name).value = "";
-  asked();
+  filterChanged();
   $("query").focus();
 });
 addEventListener("keydown", (event) => {

@@ -1,55 +1,57 @@
-// What is known of the pods, and which of them are wanted to be seen.
+// The pods, and the filter and order of the list.
 
 const pods = new Map();
-// How many of them have a name.
-let namesakes = new Map();
-// What is asked for; kept in the address, so that it can be shared and outlives a reload.
-const wish = { query: "", healths: new Set(), phases: new Set(), namespace: "", wait: "", long: false, recent: false, sort: "failing" };
+// How many pods have a full name.
+let podsByName = new Map();
+// The filter and the order. The address holds them, so that they can be shared and survive a reload.
+const filter = { query: "", healths: new Set(), phases: new Set(), namespace: "", wait: "", long: false, recent: false, sort: "failing" };
 
-function known(row) {
+function podOf(row) {
   return {
     row,
     key: `${row.namespace}/${row.name}`,
     rank: `${HEALTHS.indexOf(row.health)} ${row.namespace}/${row.name}`,
-    hay: `${row.namespace}/${row.name} ${row.phase} ${row.state} ${row.lifecycle ?? ""} ${row.wait ? `${row.wait.short} ${row.wait.what}` : ""}`.toLowerCase(),
+    searchText: `${row.namespace}/${row.name} ${row.phase} ${row.state} ${row.lifecycle ?? ""} ${row.wait ? `${row.wait.short} ${row.wait.what}` : ""}`.toLowerCase(),
   };
 }
 
+// Whether a pod has waited for more than one minute.
 const isLong = ({ row }) => row.wait?.since !== undefined && row.health !== "finished" && clock.now() - row.wait.since > LONG;
+// Whether a container was restarted within the last ten minutes.
 const isRecent = ({ row }) => row.restarted !== undefined && clock.now() - row.restarted < RECENT;
 
 const orders = {
   failing: (a, b) => (a.rank < b.rank ? -1 : 1),
   longest: (a, b) => (a.row.wait?.since ?? Infinity) - (b.row.wait?.since ?? Infinity) || orders.name(a, b),
   restarts: (a, b) => b.row.restarts - a.row.restarts || orders.name(a, b),
-  young: (a, b) => (b.row.born ?? 0) - (a.row.born ?? 0) || orders.name(a, b),
+  youngest: (a, b) => (b.row.started ?? 0) - (a.row.started ?? 0) || orders.name(a, b),
   name: (a, b) => (a.key < b.key ? -1 : 1),
 };
 
-function wanted() {
-  const words = wish.query.toLowerCase().split(/\s+/).filter(Boolean);
+function matchingPods() {
+  const words = filter.query.toLowerCase().split(/\s+/).filter(Boolean);
   const all = [];
   for (const pod of pods.values()) {
     const row = pod.row;
-    if (wish.healths.size && !wish.healths.has(row.health)) continue;
-    if (wish.phases.size && !wish.phases.has(row.phase)) continue;
-    if (wish.namespace && wish.namespace !== row.namespace) continue;
-    if (wish.wait && wish.wait !== row.wait?.short) continue;
-    if (wish.long && !isLong(pod)) continue;
-    if (wish.recent && !isRecent(pod)) continue;
-    if (!words.every((word) => pod.hay.includes(word))) continue;
+    if (filter.healths.size && !filter.healths.has(row.health)) continue;
+    if (filter.phases.size && !filter.phases.has(row.phase)) continue;
+    if (filter.namespace && filter.namespace !== row.namespace) continue;
+    if (filter.wait && filter.wait !== row.wait?.short) continue;
+    if (filter.long && !isLong(pod)) continue;
+    if (filter.recent && !isRecent(pod)) continue;
+    if (!words.every((word) => pod.searchText.includes(word))) continue;
     all.push(pod);
   }
-  return all.sort(orders[wish.sort] ?? orders.failing);
+  return all.sort(orders[filter.sort] ?? orders.failing);
 }
 
-function tally() {
+function countPods() {
   const sum = { health: {}, phase: {}, namespaces: new Map(), waits: new Map(), long: 0, recent: 0, active: 0 };
   const more = (map, key) => map.set(key, (map.get(key) ?? 0) + 1);
-  namesakes = new Map();
+  podsByName = new Map();
   for (const pod of pods.values()) {
     const row = pod.row;
-    more(namesakes, pod.key);
+    more(podsByName, pod.key);
     sum.health[row.health] = (sum.health[row.health] ?? 0) + 1;
     sum.phase[row.phase] = (sum.phase[row.phase] ?? 0) + 1;
     more(sum.namespaces, row.namespace);
@@ -61,33 +63,33 @@ function tally() {
   return sum;
 }
 
-const isWished = () => Boolean(wish.query || wish.healths.size || wish.phases.size || wish.namespace || wish.wait || wish.long || wish.recent);
+const isFiltered = () => Boolean(filter.query || filter.healths.size || filter.phases.size || filter.namespace || filter.wait || filter.long || filter.recent);
 
-function remember() {
+function writeAddress() {
   const params = new URLSearchParams();
-  if (wish.query) params.set("q", wish.query);
-  if (wish.healths.size) params.set("health", [...wish.healths].join(","));
-  if (wish.phases.size) params.set("phase", [...wish.phases].join(","));
-  if (wish.namespace) params.set("namespace", wish.namespace);
-  if (wish.wait) params.set("wait", wish.wait);
-  if (wish.long) params.set("long", "1");
-  if (wish.recent) params.set("restarted", "1");
-  if (wish.sort !== "failing") params.set("sort", wish.sort);
+  if (filter.query) params.set("q", filter.query);
+  if (filter.healths.size) params.set("health", [...filter.healths].join(","));
+  if (filter.phases.size) params.set("phase", [...filter.phases].join(","));
+  if (filter.namespace) params.set("namespace", filter.namespace);
+  if (filter.wait) params.set("wait", filter.wait);
+  if (filter.long) params.set("long", "1");
+  if (filter.recent) params.set("restarted", "1");
+  if (filter.sort !== "failing") params.set("sort", filter.sort);
   const query = params.toString();
   history.replaceState(history.state, "", `${location.pathname}${query ? `?${query}` : ""}${location.hash}`);
 }
 
-function recall() {
+function readAddress() {
   const params = new URLSearchParams(location.search);
   const some = (name, all) => new Set((params.get(name) ?? "").split(",").filter((word) => all.includes(word)));
-  wish.query = params.get("q") ?? "";
-  wish.healths = some("health", HEALTHS);
-  wish.phases = some("phase", PHASES);
-  wish.namespace = params.get("namespace") ?? "";
-  wish.wait = params.get("wait") ?? "";
-  wish.long = params.has("long");
-  wish.recent = params.has("restarted");
-  wish.sort = params.get("sort") in orders ? params.get("sort") : "failing";
-  $("query").value = wish.query;
-  $("sort").value = wish.sort;
+  filter.query = params.get("q") ?? "";
+  filter.healths = some("health", HEALTHS);
+  filter.phases = some("phase", PHASES);
+  filter.namespace = params.get("namespace") ?? "";
+  filter.wait = params.get("wait") ?? "";
+  filter.long = params.has("long");
+  filter.recent = params.has("restarted");
+  filter.sort = params.get("sort") in orders ? params.get("sort") : "failing";
+  $("query").value = filter.query;
+  $("sort").value = filter.sort;
 }

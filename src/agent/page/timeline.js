@@ -1,8 +1,9 @@
-// One pod's life, drawn to scale: a lane for the pod, one for each container, one for what was told of it.
+// The timeline of one pod, drawn to scale: one lane for the pod, one for each container, one for events.
 
 const SVG = "http://www.w3.org/2000/svg";
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 2592000].map((s) => s * 1000);
-const SPANS = { waiting: "waiting", sync: "healthy", terminating: "stops", terminated: "finished", finished: "finished" };
+// The colour of each lifecycle state.
+const SPANS = { waiting: "waiting", sync: "healthy", terminating: "stopping", terminated: "finished", finished: "finished" };
 const LANE = 30, AXIS = 22, NAME = 14;
 
 function svg(tag, props = {}, ...children) {
@@ -12,7 +13,7 @@ function svg(tag, props = {}, ...children) {
   return element;
 }
 
-// `lanes`: name, spans (from, to, kind, words), marks (at, kind, words). Times in milliseconds.
+// `lanes` have a name, spans (from, to, kind, words) and marks (at, kind, words). Times are in milliseconds.
 function drawing(lanes, from, to, width) {
   const scale = (at) => ((at - from) / Math.max(1, to - from)) * (width - 2) + 1;
   const height = lanes.length * (LANE + NAME) + AXIS;
@@ -34,14 +35,14 @@ function drawing(lanes, from, to, width) {
       if (span.to < from || span.from > to) continue;
       const x = scale(Math.max(from, span.from)), wide = Math.max(2, scale(Math.min(to, span.to)) - x);
       root.append(svg("rect", { class: `span ${span.kind}`, x, y: top + 3, width: wide, height: LANE - 10, rx: 3 }, svg("title", {}, span.words)));
-      if (span.label && wide > span.label.length * 7.5 + 10 && span.kind !== "stops") {
+      if (span.label && wide > span.label.length * 7.5 + 10 && span.kind !== "stopping") {
         root.append(svg("text", { class: "in", x: x + 6, y: top + LANE - 13 }, span.label));
       }
     }
     for (const mark of lane.marks ?? []) {
       if (mark.at < from || mark.at > to) continue;
       const x = scale(mark.at), y = top + LANE / 2 - 2;
-      // What warns has another shape, not only another colour.
+      // A warning differs in shape, not only in colour.
       const shape = mark.kind === "failing"
         ? svg("path", { class: "mark failing", d: `M${x - 6} ${y + 6}L${x} ${y - 6}L${x + 6} ${y + 6}Z` }, svg("title", {}, mark.words))
         : svg("circle", { class: `mark ${mark.kind}`, cx: x, cy: y, r: 4 }, svg("title", {}, mark.words));
@@ -59,5 +60,5 @@ function axisWords(at, step) {
 }
 
 const legend = () => el("p", { className: "legend", ariaHidden: "true" },
-  [["waiting", "waiting"], ["healthy", "running"], ["stops", "stopping"], ["finished", "ended"], ["failing", "failed"]].map(([kind, words]) =>
+  [["waiting", "waiting"], ["healthy", "running"], ["stopping", "stopping"], ["finished", "finished"], ["failing", "failing"]].map(([kind, words]) =>
     el("span", {}, el("i", { className: kind }), words)));

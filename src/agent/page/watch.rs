@@ -1,8 +1,8 @@
-//! One look for all who watch, and what each of them is told.
+//! `/watch`: one inspection of the node for all watchers, and the messages that each watcher receives.
 //!
-//! A look compares every pod with what was told last and sends what differs, encoded once, to all. Nobody watches: nobody
-//! looks, and nothing is kept. Who reads too slowly loses what it did not take and is told everything anew; what it costs
-//! is bounded by the channel.
+//! An inspection compares every pod with the last published state. The difference is encoded once and sent to all
+//! watchers. Without watchers there are no inspections, and nothing is kept. A watcher that reads too slowly loses its
+//! unread messages and receives everything again; the channel limits the memory that it uses.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,236 +23,246 @@ use crate::actors::explain::{NodeState, PodFacts};
 use crate::actors::time::Time;
 use tokio::sync::watch as signal;
 
-use super::about::Agent;
-use super::board::{Board, Millis, Nearest, Row, all};
+use super::agent_info::AgentState;
+use super::row::{Millis, Row};
+use super::rows::{NearestWait, PodRows, serialize_rows};
 
-/// How many may watch at a time.
-pub(in crate::agent) const SEATS: usize = 64;
-/// The shortest time between two looks, so between two messages of changes.
+/// How many watchers there may be at a time.
+pub(in crate::agent) const MAX_WATCHERS: usize = 64;
+/// The shortest time between two inspections, and so between two messages with changes.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The longest: not everything that the page shows tells that it changed.
+/// The longest time between two inspections. It is needed because not every change that the page shows is signalled.
 const TICK: Duration = Duration::from_millis(1000);
-/// After how much silence a word is sent all the same, by which a page knows that it is still told.
+/// After this much silence a `beat` is sent, by which the page knows that the connection works.
 const BEAT: Duration = Duration::from_secs(5);
-/// How many messages one who watches may leave unread.
-const UNREAD: usize = 16;
-/// How many rows a message of the first telling holds: a page shows them as they come.
-const CHUNK: usize = 250;
+/// How many messages a watcher may leave unread.
+const MAX_UNREAD: usize = 16;
+/// How many rows one message of the initial state holds. The page shows them as they arrive.
+const ROWS_PER_MESSAGE: usize = 250;
 
-/// Who looks.
-pub(super) trait Eyes: Send + Sync {
-    /// Takes its time.
-    fn look(&self) -> Seen<'_>;
+/// Access to the node that is watched.
+pub(super) trait Inspect: Send + Sync {
+    /// Inspects the node. Blocking: it visits every pod.
+    fn inspect(&self) -> NodeSnapshot<'_>;
 }
 
-/// What is true at one instant.
-pub(super) struct Seen<'a> {
-    pub(super) at: Time,
-    pub(super) agent: Agent,
+/// The state of the node at one time.
+pub(super) struct NodeSnapshot<'a> {
+    pub(super) now: Time,
+    pub(super) agent: AgentState,
     pub(super) node: NodeState,
     pub(super) pods: Vec<PodFacts>,
-    pub(super) nearest: Box<Nearest<'a>>,
+    pub(super) nearest_wait: Box<NearestWait<'a>>,
 }
 
-/// Looks for all who watch.
+/// Inspects a node for all watchers.
 pub(super) struct Watch {
-    eyes: Box<dyn Eyes>,
-    /// Counts up when something changed, as far as it tells.
+    inspector: Box<dyn Inspect>,
+    /// Counts the changes that the node signals.
     changes: signal::Receiver<u64>,
-    seats: Arc<Semaphore>,
-    sight: Mutex<Sight>,
+    watchers: Arc<Semaphore>,
+    published: Mutex<Published>,
 }
 
-/// What was told last; nobody may join while a look is under way.
-struct Sight {
+/// The last published state. Its lock is held during an inspection, so that a new watcher misses no change.
+struct Published {
     now: Millis,
-    board: Board,
-    agent: Option<Agent>,
-    told: Instant,
+    rows: PodRows,
+    agent: Option<AgentState>,
+    /// When the last message was sent.
+    sent_at: Instant,
     to: Sender<Bytes>,
-    /// Whether somebody looks again and again.
-    awake: bool,
+    /// Whether a task inspects the node repeatedly.
+    is_watched: bool,
 }
 
-/// One who watches.
+/// One client of `/watch`.
 struct Watcher {
     watch: Arc<Watch>,
-    _seat: OwnedSemaphorePermit,
-    place: Option<Joined>,
+    _permit: OwnedSemaphorePermit,
+    position: Option<WatcherPosition>,
 }
 
-/// Where one stands who watches: what is still to be told of the beginning, and what comes then.
-struct Joined {
+/// The messages that a watcher still receives: the rest of the initial state, and then the changes.
+struct WatcherPosition {
+    now: Millis,
     agent: Option<Bytes>,
     rows: std::vec::IntoIter<Arc<Row>>,
-    of: usize,
-    begun: bool,
-    then: Receiver<Bytes>,
-    now: Millis,
+    row_count: usize,
+    has_sent_rows: bool,
+    changes: Receiver<Bytes>,
 }
 
-/// A part of the first telling.
+/// A message with a part of the initial rows.
 #[derive(Serialize)]
-struct Part<'a> {
+struct RowsMessage<'a> {
     now: Millis,
-    #[serde(serialize_with = "all")]
+    #[serde(serialize_with = "serialize_rows")]
     rows: &'a [Arc<Row>],
-    /// How many rows were told before.
+    /// How many rows earlier messages held.
     from: usize,
-    /// How many there are in all.
+    /// How many rows there are.
     of: usize,
 }
 
+/// A message with the node's time.
 #[derive(Serialize)]
-struct At<T> {
+struct TimedMessage<T> {
     now: Millis,
     #[serde(flatten)]
-    what: T,
+    content: T,
 }
 
 #[derive(Serialize)]
-struct Nothing {}
+struct NoContent {}
 
-impl Default for Sight {
+impl Default for Published {
     fn default() -> Self {
-        Sight {
+        Published {
             now: Millis::default(),
-            board: Board::default(),
+            rows: PodRows::default(),
             agent: None,
-            told: Instant::now(),
-            to: Sender::new(UNREAD),
-            awake: false,
+            sent_at: Instant::now(),
+            to: Sender::new(MAX_UNREAD),
+            is_watched: false,
         }
     }
 }
 
 impl Watch {
-    pub(super) fn new(eyes: impl Eyes + 'static, changes: signal::Receiver<u64>) -> Self {
-        let seats = Arc::new(Semaphore::new(SEATS));
-        Watch { eyes: Box::new(eyes), changes, seats, sight: Mutex::default() }
+    pub(super) fn new(inspector: impl Inspect + 'static, changes: signal::Receiver<u64>) -> Self {
+        let watchers = Arc::new(Semaphore::new(MAX_WATCHERS));
+        Watch { inspector: Box::new(inspector), changes, watchers, published: Mutex::default() }
     }
 
-    /// What one who watches is told, until it goes. `None` if too many watch.
+    /// The messages of a new watcher. `None` if there are too many watchers.
     pub(super) fn events(self: &Arc<Self>) -> Option<impl Stream<Item = Result<Bytes, Infallible>> + use<>> {
-        let seat = self.seats.clone().try_acquire_owned().ok()?;
-        let watcher = Watcher { watch: self.clone(), _seat: seat, place: None };
+        let permit = self.watchers.clone().try_acquire_owned().ok()?;
+        let watcher = Watcher { watch: self.clone(), _permit: permit, position: None };
         Some(unfold(watcher, async |mut watcher| Some((Ok(watcher.next().await?), watcher))))
     }
 
-    /// Everything as it is told to one who comes, and what comes after exactly that. Takes as long as a look.
-    fn join(self: &Arc<Self>) -> Joined {
-        let mut sight = self.sight.lock();
-        if !sight.awake {
-            self.look(&mut sight);
-            sight.awake = true;
-            tokio::spawn(self.clone().keep_looking());
+    /// The initial state for a watcher, and every change after it. Blocking: the first watcher causes an inspection.
+    fn join(self: &Arc<Self>) -> WatcherPosition {
+        let mut published = self.published.lock();
+        if !published.is_watched {
+            self.inspect(&mut published);
+            published.is_watched = true;
+            tokio::spawn(self.clone().inspect_repeatedly());
         }
-        let now = sight.now;
-        let agent = sight.agent.as_ref().map(|agent| event("agent", &At { now, what: agent }));
-        let rows = sight.board.rows();
-        Joined { agent, of: rows.len(), rows: rows.into_iter(), begun: false, then: sight.to.subscribe(), now }
+        let now = published.now;
+        let agent = published.agent.as_ref().map(|agent| event("agent", &TimedMessage { now, content: agent }));
+        let rows = published.rows.rows();
+        WatcherPosition {
+            now,
+            agent,
+            row_count: rows.len(),
+            rows: rows.into_iter(),
+            has_sent_rows: false,
+            changes: published.to.subscribe(),
+        }
     }
 
-    /// Looks until nobody watches any more.
-    async fn keep_looking(self: Arc<Self>) {
+    /// Inspects the node until there are no watchers.
+    async fn inspect_repeatedly(self: Arc<Self>) {
         let mut changes = self.changes.clone();
         loop {
             sleep(PAUSE).await;
-            // Whether something told or the time is up, the look comes.
-            let _told = timeout(TICK - PAUSE, changes.changed()).await;
+            // The inspection follows in either case: after a signalled change, or when the time is up.
+            let _changed = timeout(TICK - PAUSE, changes.changed()).await;
             let watch = self.clone();
-            let looked = spawn_blocking(move || {
-                let mut sight = watch.sight.lock();
-                if sight.to.receiver_count() == 0 {
-                    *sight = Sight::default();
+            let inspected = spawn_blocking(move || {
+                let mut published = watch.published.lock();
+                if published.to.receiver_count() == 0 {
+                    *published = Published::default();
                     return false;
                 }
-                watch.look(&mut sight);
+                watch.inspect(&mut published);
                 true
             });
-            match looked.await {
+            match inspected.await {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(_) => {
-                    // It panicked, or the agent ends. The streams end too, and whoever still watches comes again.
-                    *self.sight.lock() = Sight::default();
+                    // The inspection panicked, or the agent ends. The streams end too, and open pages connect again.
+                    *self.published.lock() = Published::default();
                     return;
                 }
             }
         }
     }
 
-    /// One look.
-    fn look(&self, sight: &mut Sight) {
-        let Seen { at, agent, node, pods, nearest } = self.eyes.look();
+    /// Inspects the node once and sends the changes.
+    fn inspect(&self, published: &mut Published) {
+        let NodeSnapshot { now: at, agent, node, pods, nearest_wait } = self.inspector.inspect();
         let now = Millis::from(at);
-        let change = sight.board.take(node, pods, at, &*nearest);
-        let mut told = Vec::new();
-        // The first look is told to each by itself.
-        if sight.awake {
-            if sight.agent.as_ref() != Some(&agent) {
-                told.push(event("agent", &At { now, what: &agent }));
+        let change = published.rows.update(node, pods, at, &*nearest_wait);
+        let mut messages = Vec::new();
+        // After the first inspection, each watcher receives the initial state from its own position.
+        if published.is_watched {
+            if published.agent.as_ref() != Some(&agent) {
+                messages.push(event("agent", &TimedMessage { now, content: &agent }));
             }
             if !change.is_empty() {
-                told.push(event("change", &At { now, what: &change }));
+                messages.push(event("change", &TimedMessage { now, content: &change }));
             }
-            if told.is_empty() && sight.told.elapsed() >= BEAT {
-                told.push(event("beat", &At { now, what: Nothing {} }));
+            if messages.is_empty() && published.sent_at.elapsed() >= BEAT {
+                messages.push(event("beat", &TimedMessage { now, content: NoContent {} }));
             }
         }
-        sight.now = now;
-        sight.agent = Some(agent);
-        for message in told {
-            sight.told = Instant::now();
-            // Nobody is there to be told: the next turn sees that.
-            let _gone = sight.to.send(message);
+        published.now = now;
+        published.agent = Some(agent);
+        for message in messages {
+            published.sent_at = Instant::now();
+            // This fails if the last watcher has left. The next turn of the loop notices that.
+            let _no_watcher = published.to.send(message);
         }
     }
 }
 
 impl Watcher {
-    /// The next message. Cancel safe but for the first telling, which then begins anew.
+    /// The next message. Cancel safe: a watcher that is cancelled while it joins joins again.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let place = match &mut self.place {
-                Some(place) => place,
+            let position = match &mut self.position {
+                Some(position) => position,
                 None => {
                     let watch = self.watch.clone();
-                    self.place.insert(spawn_blocking(move || watch.join()).await.ok()?)
+                    self.position.insert(spawn_blocking(move || watch.join()).await.ok()?)
                 }
             };
-            if let Some(message) = place.beginning() {
+            if let Some(message) = position.next_initial() {
                 return Some(message);
             }
-            match place.then.recv().await {
+            match position.changes.recv().await {
                 Ok(message) => return Some(message),
-                Err(RecvError::Lagged(_)) => self.place = None,
+                Err(RecvError::Lagged(_)) => self.position = None,
                 Err(RecvError::Closed) => return None,
             }
         }
     }
 }
 
-impl Joined {
-    /// The next message of the first telling.
-    fn beginning(&mut self) -> Option<Bytes> {
+impl WatcherPosition {
+    /// The next message of the initial state.
+    fn next_initial(&mut self) -> Option<Bytes> {
         if let Some(agent) = self.agent.take() {
             return Some(agent);
         }
-        // That there is no pod is told too.
-        if self.begun && self.rows.len() == 0 {
+        // A node without pods sends one message without rows.
+        if self.has_sent_rows && self.rows.len() == 0 {
             return None;
         }
-        self.begun = true;
-        let from = self.of - self.rows.len();
-        let rows: Vec<Arc<Row>> = self.rows.by_ref().take(CHUNK).collect();
-        Some(event("rows", &Part { now: self.now, rows: &rows, from, of: self.of }))
+        self.has_sent_rows = true;
+        let from = self.row_count - self.rows.len();
+        let rows: Vec<Arc<Row>> = self.rows.by_ref().take(ROWS_PER_MESSAGE).collect();
+        Some(event("rows", &RowsMessage { now: self.now, rows: &rows, from, of: self.row_count }))
     }
 }
 
-/// One server-sent event.
+/// Encodes one server-sent event.
 fn event(name: &str, data: &impl Serialize) -> Bytes {
-    let data = serde_json::to_string(data).expect("rows are maps of text and numbers");
+    let data = serde_json::to_string(data).expect("messages are maps of text and numbers");
     format!("event: {name}\ndata: {data}\n\n").into()
 }
 

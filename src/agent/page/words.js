@@ -1,8 +1,8 @@
-// Small things: elements, times, words. Text is only ever set as text.
+// Helpers for elements, times and plurals. Text enters the document as text, never as markup.
 
 const $ = (id) => document.getElementById(id);
 
-// An element with properties and children; a child that is no node becomes text.
+// Creates an element with properties and children. A child that is not a node becomes text.
 function el(tag, props = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {
@@ -20,7 +20,7 @@ function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }
 
-// The agent's clock, as far as it can be known here; it stands still while the agent is not heard.
+// The agent's clock, estimated from its messages. It stops while the connection is lost.
 const clock = {
   ahead: 0,
   stopped: undefined,
@@ -29,7 +29,7 @@ const clock = {
   now() { return this.stopped ?? Date.now() + this.ahead; },
 };
 
-// A duration in at most two units, as the command line tells it.
+// A duration in at most two units, as the command line prints it.
 function short(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
   const m = Math.floor(s / 60), h = Math.floor(s / 3600), d = Math.floor(s / 86400);
@@ -53,19 +53,19 @@ const timeOfDay = (at, fine) => {
 };
 const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 
-// Elements that tell an age or what is left, kept true by one clock: `data-since` or `data-until`, in milliseconds.
+// Elements with an age or a remaining time, which one timer updates. `data-since` or `data-until` holds milliseconds.
 function aged(props, kind, at) {
   const element = el("span", props);
   element.dataset[kind] = at;
-  retell(element);
+  updateAge(element);
   return element;
 }
-function retell(element) {
+function updateAge(element) {
   const { since, until, words } = element.dataset;
   if (since) text(element, (words ?? "#").replace("#", short(clock.now() - since)));
   else if (until) {
     const left = until - clock.now();
-    text(element, left > 0 ? `${short(left + 999)} left` : "now due");
+    text(element, left > 0 ? `${short(left + 999)} left` : "due now");
   }
 }
 
@@ -75,7 +75,7 @@ const PHASES = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
 const LONG = 60_000;
 const RECENT = 600_000;
 
-// Light, dark, or as the system has it. Remembered where the browser lets us.
+// Light, dark or the system's theme. The choice is stored if the browser permits it.
 const theme = {
   all: ["system", "light", "dark"],
   read() { try { return localStorage.getItem("theme") ?? "system"; } catch { return "system"; } },
@@ -87,7 +87,7 @@ const theme = {
   },
   next() {
     const which = this.all[(this.all.indexOf(this.read()) + 1) % this.all.length];
-    try { localStorage.setItem("theme", which); } catch { /* It holds until the page is left. */ }
+    try { localStorage.setItem("theme", which); } catch { /* The choice lasts until the page is closed. */ }
     this.show(which);
   },
 };

@@ -1,4 +1,4 @@
-//! The signals that ask the agent to end.
+//! The signals that stop the agent.
 
 use std::io;
 
@@ -10,57 +10,59 @@ const SIGHUP: u8 = 1;
 const SIGINT: u8 = 2;
 const SIGTERM: u8 = 15;
 
-/// Listens from the moment it is made.
+/// Handlers of the stop signals. They catch signals from the time of construction.
 #[derive(Debug)]
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// A terminal that closes. Absent if the agent was started to outlive it (`nohup`).
+    /// SIGHUP, which a closing terminal sends. Absent if the agent was started with SIGHUP ignored (`nohup`).
     hangup: Option<Signal>,
 }
 
-/// One that came.
+/// A signal that the agent received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Came {
+pub(super) struct ReceivedSignal {
     pub(super) name: &'static str,
     number: u8,
 }
 
-impl Came {
-    /// What a process that this signal ends exits with, as shells tell it.
+impl ReceivedSignal {
+    /// The exit code that a shell reports for a process that this signal ended: 128 plus the signal's number.
     pub(super) fn exit_code(self) -> i32 {
         128 + i32::from(self.number)
     }
 }
 
 impl Signals {
+    /// Installs the handlers.
+    ///
     /// # Errors
-    /// As the system says.
+    /// The system's error if a handler cannot be installed.
     pub(super) fn listen() -> io::Result<Self> {
         let hangup = if machine::starts_ignoring(SIGHUP.into()) { None } else { Some(signal(SignalKind::hangup())?) };
         Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())?, hangup })
     }
 
-    /// The first one. Cancel safe.
-    pub(super) async fn next(&mut self) -> Came {
+    /// Waits for the next stop signal. Cancel safe.
+    pub(super) async fn next(&mut self) -> ReceivedSignal {
         tokio::select! {
-            Some(()) = self.interrupt.recv() => Came { name: "SIGINT", number: SIGINT },
-            Some(()) = self.terminate.recv() => Came { name: "SIGTERM", number: SIGTERM },
-            Some(()) = recv(self.hangup.as_mut()) => Came { name: "SIGHUP", number: SIGHUP },
-            // Signals never end while their listeners are there.
+            Some(()) = self.interrupt.recv() => ReceivedSignal { name: "SIGINT", number: SIGINT },
+            Some(()) = self.terminate.recv() => ReceivedSignal { name: "SIGTERM", number: SIGTERM },
+            Some(()) = recv(self.hangup.as_mut()) => ReceivedSignal { name: "SIGHUP", number: SIGHUP },
+            // A handler yields signals for as long as it exists.
             else => std::future::pending().await,
         }
     }
 
-    /// A second one, which says that it should be quick. A terminal that closes after somebody asked for the end says no
-    /// such thing. Cancel safe.
-    pub(super) async fn insists(&mut self) -> Came {
+    /// Waits for a second stop signal, which ends the agent at once. SIGHUP no longer counts: a terminal often closes
+    /// right after the first signal. Cancel safe.
+    pub(super) async fn next_after_stop(&mut self) -> ReceivedSignal {
         self.hangup = None;
         self.next().await
     }
 }
 
-/// Ends at once, with nothing, if nobody listens.
+/// Resolves at once with `None` if there is no handler.
 async fn recv(signal: Option<&mut Signal>) -> Option<()> {
     signal?.recv().await
 }

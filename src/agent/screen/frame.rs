@@ -1,15 +1,15 @@
-//! What is on the screen, fitted to its size. Pure.
+//! Lays out the live table for the size of the terminal. Pure.
 
 use crate::actors::text::plain;
 
 use crate::agent::table;
 
-/// The fewest lines that logs get while there are any.
-const LOGS: usize = 6;
-/// The most bytes of a line, before it is cut to the width: more than the widest terminal shows.
-const LONGEST: usize = 8192;
-/// The most lines that problems get.
-const PROBLEMS: usize = 4;
+/// The fewest lines for logs while there are any.
+const MIN_LOG_LINES: usize = 6;
+/// The maximum length of a line in bytes before it is cut to the width. No terminal is as wide.
+const MAX_LINE_BYTES: usize = 8192;
+/// The most lines for problems.
+const MAX_PROBLEM_LINES: usize = 4;
 
 /// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +18,11 @@ pub(super) struct Size {
     pub(super) rows: u16,
 }
 
-/// What there is to show.
+/// The content of the screen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     pub(super) title: String,
-    /// The pods' cells, at least as many as fit.
+    /// The rows of the pods; at least as many as fit.
     pub(super) rows: Vec<Vec<String>>,
     /// How many pods there are.
     pub(super) pods: usize,
@@ -30,16 +30,16 @@ pub(super) struct Content {
     pub(super) logs: Vec<String>,
 }
 
-/// The lines of the screen, at most as many as it has, none longer than it is wide.
+/// The lines of the screen: no more than it has rows, none longer than it is wide.
 pub(super) fn compose(content: &Content, size: Size, color: bool) -> Vec<String> {
     let height = usize::from(size.rows);
     let fit = |text: &str| fit(text, usize::from(size.columns));
     let style = |code: &str, text: String| if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text };
 
-    let problems = told(&content.problems, PROBLEMS, "more problems");
+    let problems = first_few(&content.problems, MAX_PROBLEM_LINES, "more problems");
     let problem_lines = if problems.is_empty() { 0 } else { problems.len() + 1 };
-    let log_lines = if content.logs.is_empty() { 0 } else { content.logs.len().min(LOGS) + 1 };
-    // Title, a blank line and the header stand above the pods.
+    let log_lines = if content.logs.is_empty() { 0 } else { content.logs.len().min(MIN_LOG_LINES) + 1 };
+    // Three lines are above the pods: the title, a blank line and the header.
     let room = height.saturating_sub(3 + problem_lines + log_lines).max(1);
 
     let mut lines = vec![style("1", fit(&content.title)), String::new()];
@@ -70,19 +70,19 @@ pub(super) fn compose(content: &Content, size: Size, color: bool) -> Vec<String>
     lines
 }
 
-/// The first few, and how many more there are.
-fn told(all: &[String], most: usize, more: &str) -> Vec<String> {
-    if all.len() <= most {
+/// The first lines, and a last line with the number of the rest.
+fn first_few(all: &[String], limit: usize, more: &str) -> Vec<String> {
+    if all.len() <= limit {
         return all.to_vec();
     }
-    let mut some = all[..most - 1].to_vec();
+    let mut some = all[..limit - 1].to_vec();
     some.push(format!("… and {} {more}", all.len() - some.len()));
     some
 }
 
-/// Cut to a width. What a program wrote must not move the cursor.
+/// Cuts text to a width. Control characters are escaped, so that the text cannot move the cursor.
 fn fit(text: &str, columns: usize) -> String {
-    let text = plain(text, LONGEST);
+    let text = plain(text, MAX_LINE_BYTES);
     if text.chars().count() <= columns {
         return text.into_owned();
     }
@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_ever_larger_than_the_screen(
+        fn the_live_table_never_exceeds_the_screen(
             pods in 0usize..40, problems in 0usize..9, logs in 0usize..30, columns in 1u16..120, rows in 1u16..50,
         ) {
             let lines = compose(&content(pods, problems, logs), Size { columns, rows }, false);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_do_not_fit_are_counted() {
+    fn pods_that_do_not_fit_on_the_screen_are_counted() {
         let lines = compose(&content(30, 0, 0), Size { columns: 80, rows: 10 }, false);
         assert_eq!(lines.len(), 10);
         assert_eq!(lines[9], "… and 24 more");
@@ -127,23 +127,23 @@ mod tests {
     }
 
     #[test]
-    fn logs_get_what_pods_and_problems_leave() {
+    fn log_lines_fill_the_rows_below_pods_and_problems() {
         let lines = compose(&content(2, 1, 30), Size { columns: 80, rows: 20 }, false);
         assert_eq!(lines.len(), 20);
         assert!(lines.contains(&"! /m/0.yaml: broken".to_owned()));
         assert_eq!(lines[19], "log 29");
         let lines = compose(&content(50, 0, 30), Size { columns: 80, rows: 20 }, false);
-        assert_eq!(lines.iter().filter(|line| line.starts_with("log")).count(), LOGS, "{lines:?}");
+        assert_eq!(lines.iter().filter(|line| line.starts_with("log")).count(), MIN_LOG_LINES, "{lines:?}");
     }
 
     #[test]
-    fn what_a_program_wrote_cannot_move_the_cursor() {
+    fn text_of_a_program_cannot_move_the_cursor() {
         assert_eq!(fit("a\x1b[2Jb", 80), "a\\u{1b}[2Jb");
         assert_eq!(fit("abcdef", 4), "abc…");
     }
 
     #[test]
-    fn colours_can_be_had_without() {
+    fn the_live_table_can_be_drawn_without_colours() {
         let size = Size { columns: 80, rows: 10 };
         assert!(compose(&content(1, 1, 1), size, true).concat().contains('\x1b'));
         assert!(!compose(&content(1, 1, 1), size, false).concat().contains('\x1b'));

@@ -35,12 +35,15 @@ async fn a_broken_manifest_is_named_with_its_place_and_the_others_run() {
 
     let (code, told) = agent.get("/explain/default/field-n1", "");
     assert_eq!(code, 404);
-    assert!(told.contains("a manifest that names it cannot be used") && told.contains("field.yaml"), "{told}");
+    assert!(told.contains("a manifest with this pod cannot be used") && told.contains("field.yaml"), "{told}");
 
     let (_, told) = agent.get("/explain/default/elsewhere", "");
-    assert!(told.contains("it may be in a manifest that cannot be used") && told.contains("broken.yaml"), "{told}");
+    assert!(
+        told.contains("the pod may be in a manifest that cannot be used") && told.contains("broken.yaml"),
+        "{told}"
+    );
     let (_, told) = agent.get("/explain/default/broken-n1", "");
-    assert!(told.contains("a manifest that names it") && told.contains("broken.yaml"), "{told}");
+    assert!(told.contains("a manifest with this pod") && told.contains("broken.yaml"), "{told}");
     assert!(agent.get("/explain", "").1.contains("broken.yaml"));
 
     // W27: the pod that ran before its manifest broke goes on, and its explanation says so, although the text names no pod.
@@ -68,7 +71,7 @@ async fn a_directory_that_cannot_be_listed_is_named_and_others_count() {
 async fn flags_that_cannot_be_are_refused_with_what_can_be() {
     for (args, says) in [
         (["--runtime", "cri=containerd"], "unix:///run/containerd/containerd.sock"),
-        (["--runtime", "docker"], "there is no such runtime"),
+        (["--runtime", "docker"], "no such runtime"),
         (["--admin", "0.0.0.0:10255"], "TLS and a token"),
         (["--admin", "nowhere"], "127.0.0.1:10255"),
         (["--shutdown-grace", "5,10"], "critical"),
@@ -84,7 +87,7 @@ async fn flags_that_cannot_be_are_refused_with_what_can_be() {
 #[tokio::test]
 async fn a_root_that_cannot_be_used_is_named_with_the_remedy() {
     for (root, says) in [
-        ("/proc/podwright", "cannot make the root directory /proc/podwright"),
+        ("/proc/podwright", "cannot create the root directory /proc/podwright"),
         ("/proc", "cannot write to the root directory /proc"),
     ] {
         let output = podwright(&["run", "--root", root]).await;

@@ -88,14 +88,14 @@ async fn a_pod_that_ended_is_not_run_again_though_nothing_of_its_containers_is_l
 async fn another_boot_is_told_of_once() {
     let place = Place::new();
     let agent = place.start(&[]).await;
-    assert!(agent.line("started anew").is_none());
+    assert!(agent.line("machine rebooted").is_none());
     agent.crash().await;
     let boot = fs::read_to_string(place.root().join("boot")).unwrap();
     assert!(boot.contains(fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim()));
     fs::write(place.root().join("boot"), podwright::adapters::record::seal(br#""another""#)).unwrap();
     let agent = place.start(&[]).await;
-    agent.says("the machine was started anew since an agent ran here").await;
+    agent.says("the machine rebooted since the last agent ran").await;
     agent.crash().await;
     let agent = place.start(&[]).await;
-    assert!(agent.line("started anew").is_none());
+    assert!(agent.line("machine rebooted").is_none());
 }

@@ -100,7 +100,7 @@ async fn an_edited_manifest_replaces_its_pod_once_the_old_one_has_stopped() {
     assert_ne!(container(&new).unwrap().container_id, container(&old).unwrap().container_id);
     let uid = new.metadata.uid.as_deref().unwrap();
     let unknown = agent.ask(&["explain", "default/web-n1", "--uid", "nobody"]).await;
-    let told = format!("podwright: there is no pod default/web-n1 with UID nobody\nknown under this name: {uid}");
+    let told = format!("podwright: there is no pod default/web-n1 with UID nobody\nUIDs of pods with this name: {uid}");
     assert!(text(&unknown.stderr).starts_with(&told), "{}", text(&unknown.stderr));
     let known = agent.ask(&["explain", "default/web-n1", "--uid", uid]).await;
     assert!(text(&known.stdout).contains(uid), "{}", text(&known.stderr));
@@ -193,7 +193,7 @@ async fn people_and_programs_can_ask_for_pods() {
     assert!(text(&odd.stderr).contains("there is no pod default/web-n1?output=json"), "{}", text(&odd.stderr));
     let unknown = agent.ask(&["explain", "default/web"]).await;
     assert_eq!(unknown.status.code(), Some(1));
-    assert_eq!(text(&unknown.stderr), "podwright: there is no pod default/web\nnear to it: default/web-n1\n");
+    assert_eq!(text(&unknown.stderr), "podwright: there is no pod default/web\nsimilar names: default/web-n1\n");
 
     // A web page that points its own name here is refused.
     assert_eq!(agent.get("/pods", "Host: evil.example\r\n").0, 403);
@@ -209,6 +209,8 @@ async fn where_no_agent_is_the_remedy_is_told() {
     let told = text(&output.stderr);
     assert_eq!(
         told,
-        format!("podwright: no agent answers at {free}: start one with `podwright run`, or name it with --admin\n")
+        format!(
+            "podwright: no agent listens at {free}: start one with `podwright run`, or give the address of a running one with --admin\n"
+        )
     );
 }

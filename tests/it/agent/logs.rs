@@ -58,12 +58,12 @@ async fn the_log_of_a_container_is_printed_as_it_is_asked_for() {
     assert_eq!(logs(&agent, &["default/two-n1", "-c", "main"]).await, "main\n");
 
     for (args, says) in [
-        (&["default/a"][..], "there is no pod default/a\nnear to it: default/a-n1"),
-        (&["default/two-n1"], "pod default/two-n1 has several containers: say with -c which of side, main"),
+        (&["default/a"][..], "there is no pod default/a\nsimilar names: default/a-n1"),
+        (&["default/two-n1"], "pod default/two-n1 has several containers: choose with -c one of side, main"),
         (&["default/two-n1", "-c", "x"], "pod default/two-n1 has no container \"x\": it has side, main"),
         (&["default/a-n1", "-p"], "container main of pod default/a-n1 had no run before this one"),
-        (&["default/greedy-n1"], "container main of pod default/greedy-n1 was not started: OutOfcpu"),
-        (&["default/none-n1"], "container main of pod default/none-n1 waits to start: CreateContainerConfigError"),
+        (&["default/greedy-n1"], "container main of pod default/greedy-n1 has not started: OutOfcpu"),
+        (&["default/none-n1"], "container main of pod default/none-n1 is waiting to start: CreateContainerConfigError"),
     ] {
         let error = refused(&agent, args).await;
         assert!(error.contains(says), "{args:?}: {error}");

@@ -212,7 +212,7 @@ const TOLD: &str = r#"
   window.asked = [];
   window.fetch = async (path) => { window.asked.push(path); return window.answer(path); };
   window.told = (more) => feed.tell("agent", { page: "p", version: "1", name: "n1", started: 0, stopping: false,
-    places: [{ source: "http", place: "http://place" }], missing: ["http"], lacks: ["no disk"], problemCount: 1,
+    locations: [{ source: "http", location: "http://place" }], missing: ["http"], conditions: ["no disk"], problemCount: 1,
     problems: [{ what: "http://place", message: "no answer (refused)" }],
     runtime: true, housekeeping: Date.now(), late: false, ...more });
   window.row = (uid, health) => ({ uid, namespace: "default", name: "web", health, phase: "Running", state: "Running", ready: 1, containers: 1, restarts: 0 });
@@ -233,31 +233,31 @@ async fn an_outage_is_in_the_header_and_what_is_selected_stays_selected() {
     let select = "getSelection().selectAllChildren(document.querySelector('#problems li'))";
     browser.eval(select).await;
     let gone = "{ since: Date.now() - 90000, error: 'nobody listens at ' + '/run'.repeat(50) }";
-    browser.eval(&format!("told({{ outage: {gone}, early: {gone}, runtime: false }})")).await;
+    browser.eval(&format!("told({{ outage: {gone}, passFailure: {gone}, runtime: false }})")).await;
     let says = |words: &str| format!("document.querySelector('#agent').innerText.includes({words:?})");
     browser.until("the runtime is away", &says("does not answer for 90s")).await;
-    browser.until("passes end early", &says("passes end early for 90s")).await;
+    browser.until("passes fail", &says("passes fail for 90s")).await;
     assert_eq!(browser.eval(&says("nobody listens")).await, true);
     fits(&mut browser).await;
     readable(&mut browser).await;
     browser.eval("told({})").await;
-    browser.until("it is back", &format!("{} && !{}", says("passed "), says("nobody"))).await;
+    browser.until("it is back", &format!("{} && !{}", says("last pass "), says("nobody"))).await;
     assert_eq!(browser.eval("getSelection().toString()").await, "http://place: no answer (refused)");
 
     assert_eq!(browser.eval(&says("no disk")).await, true, "what the runtime lacks");
 
     // Of what never came no version runs.
-    let kept = "document.querySelector('#problems-title').innerText.endsWith('what runs is the last good version')";
+    let kept = "document.querySelector('#problems-title').innerText.endsWith('the last good version keeps running')";
     assert_eq!(browser.eval(kept).await, false);
     browser.eval("told({ missing: [] })").await;
     browser.until("all sources delivered", kept).await;
 
     // What it was answered with is asked for, because a source of events does not tell.
     browser
-        .eval("window.answer = () => new Response('64 others watch already: close a page\\n', { status: 503 })")
+        .eval("window.answer = () => new Response('64 pages are open, which is the limit: close one of them\\n', { status: 503 })")
         .await;
     browser.eval("feed.onerror()").await;
-    let lost = "document.querySelector('#lost-text').innerText.includes('64 others watch already')";
+    let lost = "document.querySelector('#lost-text').innerText.includes('64 pages are open')";
     browser.until("why it is cut off", lost).await;
     assert_eq!(browser.eval("window.asked").await, json!(["/watch"]));
     browser.close().await;

@@ -37,7 +37,7 @@ async fn a_crash_can_be_followed_in_a_recording() {
     let (code, told, _) = replay(&file, &[]).await;
     assert_eq!(code, Some(0), "{told}");
     assert!(told.contains("events of 2 pods"), "{told}");
-    assert!(told.ends_with("every state was reached again\n"), "{told}");
+    assert!(told.ends_with("the replay reached every recorded state\n"), "{told}");
 
     let (code, told, _) = replay(&file, &["--pod", "default/crash-n1"]).await;
     assert_eq!(code, Some(0), "{told}");
@@ -64,7 +64,7 @@ async fn a_crash_can_be_followed_in_a_recording() {
 
     let (code, _, error) = replay(&file, &["--pod", "default/crash"]).await;
     assert_eq!(code, Some(1));
-    assert!(error.contains("no pod default/crash is in the recording: near to it is default/crash-n1"), "{error}");
+    assert!(error.contains("pod default/crash is not in the recording: similar names are default/crash-n1"), "{error}");
     agent.signal(Signal::TERM);
 }
 

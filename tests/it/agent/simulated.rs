@@ -27,7 +27,11 @@ async fn pods_do_what_flags_say_unless_their_annotations_say_otherwise() {
     let output = place.run(&[&args[..], &["--until-finished"]].concat()).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("all pods have finished succeeded=1 failed=1"), "{}", text(&output.stdout));
-    assert!(text(&output.stdout).contains("pod default/b-n1 failed (main ended with 7)"), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).contains("pod default/b-n1 failed (main ended with exit code 7)"),
+        "{}",
+        text(&output.stdout)
+    );
 }
 
 #[tokio::test]
@@ -36,7 +40,7 @@ async fn a_bad_default_ends_the_agent_at_its_start_with_a_remedy() {
     for (args, says) in [
         (&["--runtime", "simulated", "--simulate", "run-for=soon"][..], "write a duration"),
         (&["--runtime", "simulated", "--simulate", "run=5s"][..], "write one of sandbox-latency"),
-        (&["--simulate", "run-for=5s"][..], "give --runtime simulated too"),
+        (&["--simulate", "run-for=5s"][..], "add --runtime simulated"),
     ] {
         let output = place.run(args).await;
         assert_ne!(output.status.code(), Some(0));

@@ -21,7 +21,11 @@ async fn it_ends_with_1_if_one_failed_and_names_it() {
     place.put("b.yaml", &manifest("b", "exit 5", NEVER));
     let output = place.run(&["--until-finished"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
-    assert!(text(&output.stdout).contains("pod default/b-n1 failed (main ended with 5)"), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).contains("pod default/b-n1 failed (main ended with exit code 5)"),
+        "{}",
+        text(&output.stdout)
+    );
 }
 
 #[tokio::test]

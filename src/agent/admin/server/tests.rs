@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// Longer than what sockets hold.
+/// More bytes than socket buffers hold.
 const LARGE: usize = 32 << 20;
 
-/// Serves an answer that is short, one that is long, and one that never ends.
+/// Serves a short answer, a large answer, and an answer without end.
 async fn server() -> SocketAddr {
     let endless = || async {
         let beats = stream::unfold((), |()| async {
@@ -31,21 +31,21 @@ async fn server() -> SocketAddr {
     address
 }
 
-async fn ask(address: SocketAddr, path: &str) -> TcpStream {
+async fn request(address: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await.unwrap();
     stream
 }
 
-/// Whether the short answer comes within this time.
+/// Whether the short answer arrives within this time.
 async fn answers(address: SocketAddr, within: Duration) -> bool {
     let mut answer = [0; 12];
-    let asked = async { ask(address, "/").await.read_exact(&mut answer).await };
-    timeout(within, asked).await.is_ok_and(|read| read.is_ok()) && answer == *b"HTTP/1.1 200"
+    let answered = async { request(address, "/").await.read_exact(&mut answer).await };
+    timeout(within, answered).await.is_ok_and(|read| read.is_ok()) && answer == *b"HTTP/1.1 200"
 }
 
-/// How many bytes come until the other side closes.
-async fn drained(mut stream: TcpStream) -> usize {
+/// How many bytes arrive until the server closes the connection.
+async fn read_to_end(mut stream: TcpStream) -> usize {
     let (mut buffer, mut all) = (vec![0; 1 << 16], 0);
     while let Ok(read @ 1..) = stream.read(&mut buffer).await {
         all += read;
@@ -53,42 +53,42 @@ async fn drained(mut stream: TcpStream) -> usize {
     all
 }
 
-/// Lets others do what they can without time going by.
-async fn settle() {
+/// Lets other tasks run without advancing the clock.
+async fn run_other_tasks() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn silent_connections_are_bounded_and_go_away() {
+async fn idle_admin_connections_are_limited_and_time_out() {
     let address = server().await;
     let mut silent = Vec::new();
-    for place in 0..CONNECTIONS {
+    for index in 0..MAX_CONNECTIONS {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // A head that does not end is as silent as none.
-        stream.write_all(if place % 2 == 0 { b"" } else { b"GET / HTTP/1.1\r\n" }).await.unwrap();
+        // Half of the clients send an incomplete request, the others nothing.
+        stream.write_all(if index % 2 == 0 { b"" } else { b"GET / HTTP/1.1\r\n" }).await.unwrap();
         silent.push(stream);
     }
-    settle().await;
-    assert!(!answers(address, REQUEST / 2).await, "all places are taken");
-    assert!(answers(address, REQUEST).await);
+    run_other_tasks().await;
+    assert!(!answers(address, REQUEST_TIMEOUT / 2).await, "all connections are in use");
+    assert!(answers(address, REQUEST_TIMEOUT).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_taken_ends_and_one_without_end_goes_on() {
+async fn an_unread_answer_times_out_and_a_stream_goes_on() {
     let address = server().await;
     let begun = Instant::now();
     let (mut endless, idle, large) =
-        (ask(address, "/endless").await, ask(address, "/").await, ask(address, "/large").await);
-    assert!(drained(idle).await < 1000);
-    assert_eq!(begun.elapsed().as_secs(), REQUEST.as_secs());
-    let limit = ANSWER.0 + Duration::from_secs(LARGE as u64 / ANSWER.1);
+        (request(address, "/endless").await, request(address, "/").await, request(address, "/large").await);
+    assert!(read_to_end(idle).await < 1000);
+    assert_eq!(begun.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs());
+    let limit = ANSWER_TIMEOUT + Duration::from_secs(LARGE as u64 / MIN_BYTES_PER_SECOND);
     sleep(limit).await;
-    let taken = drained(large).await;
-    assert!(taken < LARGE, "{taken} bytes were sent");
-    let whole = drained(ask(address, "/large").await).await;
-    assert!(whole > LARGE, "who reads gets all of it: {whole}");
+    let sent = read_to_end(large).await;
+    assert!(sent < LARGE, "{sent} bytes were sent");
+    let whole = read_to_end(request(address, "/large").await).await;
+    assert!(whole > LARGE, "a client that reads gets all bytes: {whole}");
     let mut beats = vec![0; 1000];
     endless.read_exact(&mut beats).await.unwrap();
     assert!(begun.elapsed() > limit);

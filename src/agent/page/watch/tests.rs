@@ -5,30 +5,31 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::page::board::tests::{node, pod, runs};
+use crate::agent::page::rows::tests::{node, pod, running};
 
-/// A node whose pods are all new at every look.
-struct Restless {
+/// A node whose pods all change between two inspections.
+struct ChangingNode {
     pods: usize,
-    looks: Arc<AtomicU32>,
+    inspections: Arc<AtomicU32>,
 }
 
-impl Eyes for Restless {
-    fn look(&self) -> Seen<'_> {
-        let look = self.looks.fetch_add(1, Ordering::SeqCst);
-        let status =
-            |name: &str| if look.is_multiple_of(2) { runs() } else { json!({"phase": "Failed", "reason": name}) };
+impl Inspect for ChangingNode {
+    fn inspect(&self) -> NodeSnapshot<'_> {
+        let inspection = self.inspections.fetch_add(1, Ordering::SeqCst);
+        let status = |name: &str| {
+            if inspection.is_multiple_of(2) { running() } else { json!({"phase": "Failed", "reason": name}) }
+        };
         let pods = (0..self.pods).map(|n| format!("pod-{n:04}")).map(|name| pod(&name, status(&name))).collect();
-        let at = Time::from_secs(100 + u64::from(look));
-        Seen { at, agent: Agent::default(), node: node(), pods, nearest: Box::new(|_| None) }
+        let now = Time::from_secs(100 + u64::from(inspection));
+        NodeSnapshot { now, agent: AgentState::default(), node: node(), pods, nearest_wait: Box::new(|_| None) }
     }
 }
 
-fn restless(pods: usize) -> (Arc<Watch>, Arc<AtomicU32>, signal::Sender<u64>) {
-    let (tell, changes) = signal::channel(0);
-    let eyes = Restless { pods, looks: Arc::default() };
-    let looks = eyes.looks.clone();
-    (Arc::new(Watch::new(eyes, changes)), looks, tell)
+fn changing_node(pods: usize) -> (Arc<Watch>, Arc<AtomicU32>, signal::Sender<u64>) {
+    let (signal, changes) = signal::channel(0);
+    let node = ChangingNode { pods, inspections: Arc::default() };
+    let inspections = node.inspections.clone();
+    (Arc::new(Watch::new(node, changes)), inspections, signal)
 }
 
 /// The name and the data of an event.
@@ -39,24 +40,26 @@ fn read(event: &Bytes) -> (String, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_is_told_all_rows_in_parts_and_then_what_changes() {
-    let (watch, _, _tell) = restless(600);
+async fn a_watcher_receives_all_rows_in_parts_and_then_changes() {
+    let (watch, _, _signal) = changing_node(600);
     let mut events = pin!(watch.events().unwrap());
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for _ in 0..5 {
-        told.push(read(&events.next().await.unwrap().unwrap()));
+        messages.push(read(&events.next().await.unwrap().unwrap()));
     }
-    let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+    let names: Vec<&str> = messages.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["agent", "rows", "rows", "rows", "change"]);
-    let part = |n: usize| (told[n].1["from"].as_u64(), told[n].1["rows"].as_array().map(Vec::len), &told[n].1["of"]);
+    let part = |n: usize| {
+        (messages[n].1["from"].as_u64(), messages[n].1["rows"].as_array().map(Vec::len), &messages[n].1["of"])
+    };
     assert_eq!(part(1), (Some(0), Some(250), &600.into()));
     assert_eq!(part(3), (Some(500), Some(100), &600.into()));
-    assert_eq!(told[4].1["rows"].as_array().map(Vec::len), Some(600));
+    assert_eq!(messages[4].1["rows"].as_array().map(Vec::len), Some(600));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_pods_is_told_as_such_and_silence_is_broken() {
-    let (watch, _, _tell) = restless(0);
+async fn a_watcher_of_an_empty_node_receives_no_rows_and_then_beats() {
+    let (watch, _, _signal) = changing_node(0);
     let mut events = pin!(watch.events().unwrap());
     let begun = Instant::now();
     let mut names = Vec::new();
@@ -68,10 +71,10 @@ async fn a_node_without_pods_is_told_as_such_and_silence_is_broken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_looks_while_nobody_watches_and_all_share_a_look() {
-    let (watch, looks, tell) = restless(3);
+async fn watchers_share_inspections_and_without_watchers_there_are_none() {
+    let (watch, inspections, signal) = changing_node(3);
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(looks.load(Ordering::SeqCst), 0);
+    assert_eq!(inspections.load(Ordering::SeqCst), 0);
 
     let mut all: Vec<_> = (0..10).map(|_| Box::pin(watch.events().unwrap())).collect();
     let begun = Instant::now();
@@ -80,40 +83,40 @@ async fn nobody_looks_while_nobody_watches_and_all_share_a_look() {
             events.next().await.unwrap().unwrap();
         }
     }
-    // However often something changes.
+    // The number of inspections is limited, however often pods change.
     for n in 0..1000 {
-        tell.send_replace(n);
+        signal.send_replace(n);
         sleep(Duration::from_millis(5)).await;
     }
     let most = begun.elapsed().as_millis() / PAUSE.as_millis() + 2;
-    let looked = looks.load(Ordering::SeqCst);
-    assert!(looked > 10 && u128::from(looked) <= most, "{looked} looks in {:?}", begun.elapsed());
+    let inspected = inspections.load(Ordering::SeqCst);
+    assert!(inspected > 10 && u128::from(inspected) <= most, "{inspected} inspections in {:?}", begun.elapsed());
 
     drop(all);
     sleep(2 * TICK).await;
-    let looked = looks.load(Ordering::SeqCst);
+    let inspected = inspections.load(Ordering::SeqCst);
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(looks.load(Ordering::SeqCst), looked);
-    assert!(watch.sight.lock().board.rows().is_empty(), "nothing is kept");
+    assert_eq!(inspections.load(Ordering::SeqCst), inspected);
+    assert!(watch.published.lock().rows.rows().is_empty(), "nothing is kept");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_reads_too_slowly_is_told_everything_anew() {
-    let (watch, _, _tell) = restless(3);
+async fn a_slow_watcher_receives_the_whole_state_again() {
+    let (watch, _, _signal) = changing_node(3);
     let mut events = pin!(watch.events().unwrap());
     for _ in 0..2 {
         events.next().await.unwrap().unwrap();
     }
-    sleep(2 * TICK * u32::try_from(UNREAD).unwrap()).await;
+    sleep(2 * TICK * u32::try_from(MAX_UNREAD).unwrap()).await;
     let again: Vec<String> =
         [events.next().await, events.next().await].into_iter().map(|event| read(&event.unwrap().unwrap()).0).collect();
     assert_eq!(again, ["agent", "rows"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn seats_are_bounded_and_given_back() {
-    let (watch, _, _tell) = restless(0);
-    let all: Vec<_> = (0..SEATS).map(|_| watch.events().unwrap()).collect();
+async fn the_number_of_watchers_is_limited() {
+    let (watch, _, _signal) = changing_node(0);
+    let all: Vec<_> = (0..MAX_WATCHERS).map(|_| watch.events().unwrap()).collect();
     assert!(watch.events().is_none());
     drop(all);
     assert!(watch.events().is_some());

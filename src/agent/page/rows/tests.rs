@@ -1,22 +1,23 @@
 use std::sync::Arc;
 
 use crate::actors::engine::PodSnapshot;
-use crate::actors::explain::{Failing, On, Subject, Wait, What};
+use std::time::Duration;
+
+use crate::actors::explain::{Failing, Health, On, Subject, Wait, What};
 use crate::actors::ids::FullName;
-use crate::actors::pod::PodObject;
-use crate::actors::pod_worker::{Failure, Hook, Wait as PodWait, WaitFor};
+use crate::actors::pod::{Phase, PodObject};
+use crate::actors::pod_worker::{Failure, Hook, Lifecycle, Wait as PodWait, WaitFor};
 use crate::actors::ports::{Blame, Unready};
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 
 use super::*;
-use crate::agent::page::nearest::nearest;
 
 fn at(seconds: u64) -> Time {
     Time::from_secs(seconds)
 }
 
-/// A pod with one container, that began at 10 s and has no more to wait for.
+/// A pod with one container, which started at 10 s and waits for nothing.
 pub(in crate::agent::page) fn pod(name: &str, status: serde_json::Value) -> PodFacts {
     let object = json!({
         "metadata": {"name": name, "namespace": "default", "uid": name},
@@ -44,7 +45,7 @@ pub(in crate::agent::page) fn pod(name: &str, status: serde_json::Value) -> PodF
     }
 }
 
-pub(in crate::agent::page) fn runs() -> serde_json::Value {
+pub(in crate::agent::page) fn running() -> serde_json::Value {
     let state = json!({"running": {"startedAt": "1970-01-01T00:00:12Z"}});
     let container =
         json!({"name": "main", "ready": true, "restartCount": 0, "image": "", "imageID": "", "state": state});
@@ -58,7 +59,7 @@ fn waits(reason: &str) -> serde_json::Value {
     json!({"phase": "Pending", "containerStatuses": [container]})
 }
 
-/// What a pod waits for, as its record says.
+/// The wait of a pod, derived from its record.
 fn wait(pod: &PodFacts) -> Wait {
     let since = pod.snapshot.as_ref().map(|snapshot| snapshot.wait.since);
     let what = match pod.snapshot.as_ref().map(|snapshot| &snapshot.wait.what) {
@@ -85,8 +86,8 @@ pub(in crate::agent::page) fn node() -> NodeState {
     }
 }
 
-fn take(board: &mut Board, pods: Vec<PodFacts>, now: Time) -> Change {
-    board.take(node(), pods, now, &|pod| nearest(pod, wait(pod), "words".into(), now))
+fn update(rows: &mut PodRows, pods: Vec<PodFacts>, now: Time) -> Change {
+    rows.update(node(), pods, now, &|pod| RowWait::new(pod, wait(pod), "words".into(), now))
 }
 
 fn names(rows: &[Arc<Row>]) -> Vec<&str> {
@@ -100,7 +101,7 @@ fn waiting(pod: PodFacts, what: WaitFor, since: u64) -> PodFacts {
     PodFacts { snapshot, ..pod }
 }
 
-/// A pod whose setup failed and waits to be called again, or is called.
+/// A pod whose sync failed, and whose hook waits for its retry or runs again.
 fn failing(pod: PodFacts, what: WaitFor) -> PodFacts {
     let pod = waiting(pod, what, 19);
     let failure = Failure { hook: Hook::Sync, error: "no".into(), blame: Blame::Nothing, count: 1, since: at(10) };
@@ -109,38 +110,38 @@ fn failing(pod: PodFacts, what: WaitFor) -> PodFacts {
 }
 
 #[test]
-fn only_rows_that_differ_are_told_and_those_that_went() {
-    let mut board = Board::default();
-    let (a, b, c) = (pod("a", runs()), pod("b", runs()), pod("c", runs()));
-    let first = take(&mut board, vec![a.clone(), b.clone(), c.clone()], at(20));
+fn an_update_publishes_changed_rows_and_removed_pods() {
+    let mut rows = PodRows::default();
+    let (a, b, c) = (pod("a", running()), pod("b", running()), pod("c", running()));
+    let first = update(&mut rows, vec![a.clone(), b.clone(), c.clone()], at(20));
     assert_eq!((names(&first.rows), first.gone.len()), (vec!["a", "b", "c"], 0));
-    assert!(take(&mut board, vec![a.clone(), b.clone(), c.clone()], at(30)).is_empty(), "time alone changes no row");
+    assert!(update(&mut rows, vec![a.clone(), b.clone(), c.clone()], at(30)).is_empty(), "time alone changes no row");
 
     let same = PodFacts { status: a.status.as_deref().cloned().map(Arc::new), ..a.clone() };
-    let change = take(&mut board, vec![same, pod("b", waits("CrashLoopBackOff"))], at(40));
+    let change = update(&mut rows, vec![same, pod("b", waits("CrashLoopBackOff"))], at(40));
     assert_eq!((names(&change.rows), change.gone), (vec!["b"], vec!["c".to_owned()]));
-    assert!(take(&mut board, vec![a, pod("b", waits("CrashLoopBackOff"))], at(50)).is_empty());
+    assert!(update(&mut rows, vec![a, pod("b", waits("CrashLoopBackOff"))], at(50)).is_empty());
 }
 
 #[test]
-fn the_worst_comes_first() {
+fn rows_are_ordered_by_health_worst_first() {
     let failed = json!({"phase": "Failed"});
     let succeeded = json!({"phase": "Succeeded"});
-    let mut board = Board::default();
-    take(
-        &mut board,
+    let mut rows = PodRows::default();
+    update(
+        &mut rows,
         vec![
             pod("a-finished", succeeded),
-            pod("b-healthy", runs()),
+            pod("b-healthy", running()),
             pod("c-starts", waits("ContainerCreating")),
             pod("d-crashes", waits("CrashLoopBackOff")),
             pod("e-failed", failed),
-            failing(pod("f-retries", runs()), WaitFor::Retry { hook: Hook::Sync, error: "no".into() }),
-            failing(pod("g-is-called-again", runs()), WaitFor::HookCall(Hook::Sync)),
+            failing(pod("f-retries", running()), WaitFor::Retry { hook: Hook::Sync, error: "no".into() }),
+            failing(pod("g-is-called-again", running()), WaitFor::HookCall(Hook::Sync)),
         ],
         at(20),
     );
-    let rows = board.rows();
+    let rows = rows.rows();
     assert_eq!(
         names(&rows),
         ["d-crashes", "e-failed", "f-retries", "g-is-called-again", "c-starts", "b-healthy", "a-finished"]
@@ -150,37 +151,37 @@ fn the_worst_comes_first() {
     assert_eq!(healths, [Failing, Failing, Failing, Failing, Waiting, Healthy, Finished]);
 }
 
-// A pod that is checked once a minute for a few milliseconds is not one that waits.
+// The regular sync of a healthy pod takes milliseconds, and must not make the pod a waiting one.
 #[test]
-fn a_call_is_told_once_it_takes_long() {
-    let mut board = Board::default();
-    let called = waiting(pod("a", runs()), WaitFor::HookCall(Hook::Sync), 100);
-    take(&mut board, vec![pod("a", runs())], at(99));
-    let quick = take(&mut board, vec![called.clone()], at(101));
+fn a_row_shows_a_sync_only_after_two_seconds() {
+    let mut rows = PodRows::default();
+    let called = waiting(pod("a", running()), WaitFor::HookCall(Hook::Sync), 100);
+    update(&mut rows, vec![pod("a", running())], at(99));
+    let quick = update(&mut rows, vec![called.clone()], at(101));
     assert!(quick.rows.iter().all(|row| row.wait.is_none()), "{quick:?}");
-    let long = take(&mut board, vec![called], at(103));
+    let long = update(&mut rows, vec![called], at(103));
     assert_eq!(long.rows.first().map(|row| row.health), Some(Health::Waiting), "{long:?}");
 }
 
-// Nothing happens to a pod that cannot be killed, and so its facts stay the same.
+// The facts of a pod that cannot be killed do not change, but its row must.
 #[test]
 fn a_pod_that_outlasts_its_grace_period_is_failing() {
-    let mut board = Board::default();
-    let stops = waiting(pod("a", runs()), WaitFor::HookCall(Hook::Terminating), 100);
-    take(&mut board, vec![stops.clone()], at(101));
-    assert_eq!(board.rows()[0].health, Health::Waiting);
-    assert!(take(&mut board, vec![stops.clone()], at(139)).is_empty());
-    let late = take(&mut board, vec![stops.clone()], at(140));
+    let mut rows = PodRows::default();
+    let stops = waiting(pod("a", running()), WaitFor::HookCall(Hook::Terminating), 100);
+    update(&mut rows, vec![stops.clone()], at(101));
+    assert_eq!(rows.rows()[0].health, Health::Waiting);
+    assert!(update(&mut rows, vec![stops.clone()], at(139)).is_empty());
+    let late = update(&mut rows, vec![stops.clone()], at(140));
     assert_eq!(late.rows.first().map(|row| row.health), Some(Health::Failing), "{late:?}");
-    assert!(take(&mut board, vec![stops], at(200)).is_empty());
+    assert!(update(&mut rows, vec![stops], at(200)).is_empty());
 }
 
-// What is known of the pods stays the same while the runtime is away, because nothing can be known.
+// While the runtime does not answer, the facts of the pods do not change, but rows of idle pods must.
 #[test]
-fn an_outage_is_told_of_pods_that_rest_and_so_is_its_end() {
-    let mut board = Board::default();
-    let pods = vec![pod("crashes", waits("CrashLoopBackOff")), pod("rests", runs())];
-    let mut look = |tries: u32, now: u64| {
+fn a_runtime_outage_and_its_end_change_the_rows_of_idle_pods() {
+    let mut rows = PodRows::default();
+    let pods = vec![pod("crashes", waits("CrashLoopBackOff")), pod("idle", running())];
+    let mut inspect = |tries: u32, now: u64| {
         let error = || Failing { since: at(100), tries, error: "gone".into() };
         let node = NodeState { last_pass: Some(at(now)), runtime: (tries > 0).then(error), ..node() };
         let runtime = node.runtime.clone();
@@ -188,13 +189,14 @@ fn an_outage_is_told_of_pods_that_rest_and_so_is_its_end() {
             (wait, Some(_)) if wait.what == What::Nothing => Wait { what: What::Runtime, since: Some(at(100)), ..wait },
             (wait, _) => wait,
         };
-        let change = board.take(node, pods.clone(), at(now), &|pod| nearest(pod, wait(pod), "words".into(), at(now)));
+        let change =
+            rows.update(node, pods.clone(), at(now), &|pod| RowWait::new(pod, wait(pod), "words".into(), at(now)));
         let rows = change.rows.iter().map(|row| (row.name.clone(), row.health));
         rows.collect::<Vec<_>>()
     };
-    let rests = |health| vec![("rests".to_owned(), health)];
-    look(0, 99);
-    assert_eq!(look(1, 101), rests(Health::Waiting));
-    assert_eq!(look(2, 102), [], "another try changes no row");
-    assert_eq!(look(0, 103), rests(Health::Healthy));
+    let idle = |health| vec![("idle".to_owned(), health)];
+    inspect(0, 99);
+    assert_eq!(inspect(1, 101), idle(Health::Waiting));
+    assert_eq!(inspect(2, 102), [], "another try changes no row");
+    assert_eq!(inspect(0, 103), idle(Health::Healthy));
 }

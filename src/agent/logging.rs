@@ -1,4 +1,4 @@
-//! Where log lines go: to standard output, or below the live table.
+//! The agent's log output: to standard output, or to the lines below the live table.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,28 +18,28 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::cli::LogFormat;
 
-/// How many lines are kept for the table.
+/// How many lines are kept for the live table.
 const KEPT: usize = 200;
-/// The most bytes of a line for people.
-const LONGEST: usize = 16 << 10;
-/// What is logged unless `RUST_LOG` says otherwise.
-const FILTER: &str = "info";
+/// The maximum length of a text line in bytes.
+const MAX_LINE_BYTES: usize = 16 << 10;
+/// The log filter if `RUST_LOG` is not set.
+const DEFAULT_FILTER: &str = "info";
 
 /// The last log lines.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct LogLines {
     kept: Mutex<VecDeque<String>>,
     changed: Notify,
 }
 
-impl Lines {
-    /// The last `n` lines, oldest first.
+impl LogLines {
+    /// The last `n` lines, the oldest first.
     pub(crate) fn last(&self, n: usize) -> Vec<String> {
         let kept = self.kept.lock();
         kept.iter().skip(kept.len().saturating_sub(n)).cloned().collect()
     }
 
-    /// Resolves when there are new lines. For one waiter.
+    /// Resolves when lines were added. Only one task may wait.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -54,22 +54,22 @@ impl Lines {
     }
 }
 
-/// Logs to standard output.
+/// Sends log lines to standard output.
 pub(crate) fn to_stdout(format: LogFormat) {
     init(format, io::stdout);
 }
 
-/// Logs into `lines`.
-pub(crate) fn to_lines(format: LogFormat, lines: Arc<Lines>) {
-    init(format, move || LineWriter(lines.clone()));
+/// Sends log lines to `lines`.
+pub(crate) fn to_lines(format: LogFormat, lines: Arc<LogLines>) {
+    init(format, move || LogLinesWriter(lines.clone()));
 }
 
 fn init<W>(format: LogFormat, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(FILTER));
-    // A reader of the lines that has gone is no reason to write about it elsewhere.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
+    // Without internal errors: a closed standard output would otherwise be reported on standard error for each line.
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
@@ -77,13 +77,13 @@ where
         .with_ansi(false)
         .log_internal_errors(false);
     match format {
-        LogFormat::Text => logs.fmt_fields(debug_fn(write_field)).event_format(Line).init(),
+        LogFormat::Text => logs.fmt_fields(debug_fn(write_field)).event_format(TextLine).init(),
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
 }
 
-/// One field of a line for people. UIDs, and the phase that a span notes with each move, are left to the other format; the
-/// name of a span's pod comes in two fields, one after the other.
+/// Writes one field of a text line. UIDs and the span's phase appear only in JSON. A span names its pod in two fields,
+/// `pod.namespace` and then `pod.name`, which become `pod=NAMESPACE/NAME`.
 fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let plain = || format!("{value:?}").trim_matches('"').to_owned();
     match field.name() {
@@ -95,11 +95,11 @@ fn write_field(to: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fm
     }
 }
 
-/// A line for people: when, how bad, what, and at the end which pod it was about. What containers and runtimes said in it
-/// neither ends the line nor moves a cursor.
-struct Line;
+/// The text format of a log line: time, level, message, fields, and last the pod of the span. Text of containers and
+/// runtimes is escaped, so that it cannot end the line or move the cursor.
+struct TextLine;
 
-impl<S, N> FormatEvent<S, N> for Line
+impl<S, N> FormatEvent<S, N> for TextLine
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -110,18 +110,18 @@ where
         cx.field_format().format_fields(words.by_ref(), event)?;
         for span in cx.event_scope().into_iter().flatten() {
             if let Some(fields) = span.extensions().get::<FormattedFields<N>>() {
-                // A space follows each recording.
+                // Each recorded field ends with a space.
                 write!(words, "{}", fields.trim_end())?;
             }
         }
         SystemTime.format_time(&mut to)?;
-        writeln!(to, " {:>5} {}", event.metadata().level(), plain(&line, LONGEST))
+        writeln!(to, " {:>5} {}", event.metadata().level(), plain(&line, MAX_LINE_BYTES))
     }
 }
 
-struct LineWriter(Arc<Lines>);
+struct LogLinesWriter(Arc<LogLines>);
 
-impl Write for LineWriter {
+impl Write for LogLinesWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.push(&String::from_utf8_lossy(bytes));
         Ok(bytes.len())
@@ -137,8 +137,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_last_lines_are_kept() {
-        let lines = Lines::default();
+    fn only_the_last_log_lines_are_kept_for_the_table() {
+        let lines = LogLines::default();
         for n in 0..KEPT + 5 {
             lines.push(&format!("line {n}\n"));
         }
@@ -147,26 +147,26 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_people_names_the_pod_of_its_span_once() {
-        let lines = Arc::new(Lines::default());
+    fn a_text_log_line_names_the_pod_of_its_span_once() {
+        let lines = Arc::new(LogLines::default());
         let writer = lines.clone();
         let logs = tracing_subscriber::fmt()
-            .with_writer(move || LineWriter(writer.clone()))
+            .with_writer(move || LogLinesWriter(writer.clone()))
             .with_ansi(false)
             .fmt_fields(debug_fn(write_field))
-            .event_format(Line)
+            .event_format(TextLine)
             .finish();
         tracing::subscriber::with_default(logs, || {
             let phase = tracing::field::Empty;
             let span = tracing::info_span!("pod_worker", pod.uid = "u", pod.namespace = "a", pod.name = "b", phase);
             span.record("phase", "sync");
             span.in_scope(|| tracing::info!(lifecycle = "terminated", "moved"));
-            tracing::warn!(pod = %"a/c", "told");
-            tracing::warn!(error = %"x\x1b[2J", "it said {}", "a\nb");
+            tracing::warn!(pod = %"a/c", "reported");
+            tracing::warn!(error = %"x\x1b[2J", "answer {}", "a\nb");
         });
         let lines = lines.last(3);
         assert!(lines[0].ends_with("  INFO moved lifecycle=\"terminated\" pod=a/b"), "{lines:?}");
-        assert!(lines[1].ends_with("  WARN told pod=a/c"), "{lines:?}");
-        assert!(lines[2].ends_with("  WARN it said a\\nb error=x\\u{1b}[2J"), "{lines:?}");
+        assert!(lines[1].ends_with("  WARN reported pod=a/c"), "{lines:?}");
+        assert!(lines[2].ends_with("  WARN answer a\\nb error=x\\u{1b}[2J"), "{lines:?}");
     }
 }

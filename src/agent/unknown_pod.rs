@@ -1,0 +1,119 @@
+//! The error text for a pod that the node does not know, with the likely causes.
+
+use crate::actors::explain::Explainer;
+use crate::actors::ids::{FullName, PodUid};
+use crate::actors::ports::SourceProblem;
+use crate::actors::text::plain;
+
+use super::admin::MAX_ECHO_BYTES;
+
+/// The maximum length of one problem in bytes: a path, a field and what is wrong with it.
+pub(crate) const MAX_PROBLEM_BYTES: usize = 8192;
+
+/// Says that there is no such pod, and lists what may explain it: other UIDs of the name, manifests that cannot be used,
+/// problems of the whole node, and similar names.
+pub(crate) fn unknown_pod(explainer: &Explainer, name: &FullName, uid: Option<&PodUid>) -> String {
+    let mut why = format!("there is no pod {}", plain(&name.to_string(), MAX_ECHO_BYTES));
+    if let Some(uid) = uid {
+        why.push_str(&format!(" with UID {}", plain(&uid.to_string(), MAX_ECHO_BYTES)));
+    }
+    why.push('\n');
+    let uids: Vec<String> = explainer.named(name).iter().map(|pod| pod.uid.to_string()).collect();
+    if !uids.is_empty() {
+        why.push_str(&format!("UIDs of pods with this name: {}\n", plain(&uids.join(", "), MAX_PROBLEM_BYTES)));
+        return why;
+    }
+    let problems = explainer.problems();
+    // Problems of a manifest with known pods are left out: they appear in the explanations of those pods.
+    let (naming, other): (Vec<_>, Vec<_>) = problems
+        .iter()
+        .filter(|problem| mentions(problem, name.name()) || problem.pods.is_empty())
+        .partition(|problem| mentions(problem, name.name()));
+    for problem in &naming {
+        let problem = problem.to_string();
+        why.push_str(&format!("a manifest with this pod cannot be used: {}\n", plain(&problem, MAX_PROBLEM_BYTES)));
+    }
+    if naming.is_empty() {
+        for problem in &other {
+            let problem = problem.to_string();
+            why.push_str(&format!(
+                "the pod may be in a manifest that cannot be used: {}\n",
+                plain(&problem, MAX_PROBLEM_BYTES)
+            ));
+        }
+    }
+    for trouble in explainer.troubles() {
+        why.push_str(&format!("{}\n", plain(&trouble.detail, MAX_PROBLEM_BYTES)));
+    }
+    // No full name is longer than this, and the comparison of long texts is slow.
+    let short = name.as_str().len() <= MAX_ECHO_BYTES;
+    let similar = similar_names(name, explainer.names().into_iter().filter(|_| short));
+    if !similar.is_empty() {
+        let similar: Vec<String> = similar.iter().map(ToString::to_string).collect();
+        why.push_str(&format!("similar names: {}\n", similar.join(", ")));
+    }
+    why
+}
+
+/// Whether a problem concerns a pod of this name. The name in the manifest may lack the node's name at its end. A problem
+/// without a pod's name counts if the file has the pod's name.
+fn mentions(problem: &SourceProblem, name: &str) -> bool {
+    let is = |written: &str| {
+        !written.is_empty() && (name == written || name.strip_prefix(written).is_some_and(|n| n.starts_with('-')))
+    };
+    let written = problem.message.split_once("pod \"").and_then(|(_, rest)| rest.split_once('"'));
+    let file = problem.what.rsplit('/').next().and_then(|file| file.split('.').next());
+    match written {
+        Some((written, _)) => is(written),
+        None => file.is_some_and(is),
+    }
+}
+
+/// Up to three known names that are similar to `name`, the most similar first.
+pub(crate) fn similar_names(name: &FullName, known: impl IntoIterator<Item = FullName>) -> Vec<FullName> {
+    let mut similar: Vec<(f64, FullName)> = known
+        .into_iter()
+        .map(|other| {
+            // Users often leave out the node's name at the end.
+            let similarity = if other.name().starts_with(name.name()) {
+                1.0
+            } else {
+                strsim::jaro_winkler(name.name(), other.name())
+            };
+            let penalty = if other.namespace() == name.namespace() { 0.0 } else { 0.05 };
+            (similarity - penalty, other)
+        })
+        .filter(|(similarity, _)| *similarity > 0.8)
+        .collect();
+    similar.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    similar.dedup();
+    similar.into_iter().take(3).map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifest_problems_match_a_pod_by_name_or_by_file_name() {
+        let problem =
+            |what: &str, message: &str| SourceProblem { what: what.into(), message: message.into(), pods: vec![] };
+        let problems = [
+            problem("/m/x.yaml", "line 1: pod \"web\": x"),
+            problem("/m", "pod \"we\": x"),
+            problem("/m/db.yaml", "line 2: x"),
+        ];
+        let found = |name: &str| problems.iter().filter(|problem| mentions(problem, name)).count();
+        assert_eq!(["web", "web-n1", "webber", "other", "db-n1", "x"].map(found), [1, 1, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn an_unknown_pod_name_leads_to_similar_names() {
+        let name = |name: &str| FullName::new("default", name);
+        let known = || ["hello-vm", "crashloop-vm", "stubborn-vm"].map(name);
+        assert_eq!(similar_names(&name("hello"), known()), [name("hello-vm")]);
+        assert_eq!(similar_names(&name("crashlop-vm"), known()), [name("crashloop-vm")]);
+        assert_eq!(similar_names(&FullName::new("other", "hello-vm"), known()), [name("hello-vm")]);
+        assert_eq!(similar_names(&name("database"), known()), []);
+    }
+}
