@@ -93,7 +93,7 @@ fn cores_are_pure() {
         "src/adapters/cri/read.rs",
         "src/adapters/log/file_names.rs",
         "src/adapters/log/printer.rs",
-        "src/agent/admin/logs/choice.rs",
+        "src/agent/admin/logs/selection.rs",
         "src/adapters/simulated/behaviour.rs",
         "src/adapters/simulated/behaviour",
         "src/adapters/simulated/draw.rs",
