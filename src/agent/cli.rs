@@ -247,7 +247,7 @@ impl FromStr for AdminAddress {
             .map_err(|_| "not an address with a port: write 127.0.0.1:10255 or [::1]:10255".to_owned())?;
         if !address.ip().is_loopback() {
             return Err(format!(
-                "{} is reachable from other machines, and this version serves admin requests without TLS and authentication: \
+                "{} is reachable from other machines, which needs TLS and a token, and this version supports neither: \
                  use an address of 127.0.0.0/8 or [::1]",
                 describe(address.ip())
             ));

@@ -118,7 +118,7 @@ async fn pods_run_although_the_admin_address_is_taken() {
     let output = place.run(&["--admin", &address, "--until-finished"]).await;
     assert_eq!(output.status.code(), Some(0));
     let logged = text(&output.stdout);
-    let lines: Vec<&str> = logged.lines().filter(|line| line.contains("admin endpoints cannot be served")).collect();
+    let lines: Vec<&str> = logged.lines().filter(|line| line.contains("cannot listen for admin requests")).collect();
     assert_eq!(lines.len(), 1, "{logged}");
     assert!(lines[0].contains(&address) && lines[0].contains("--admin"), "{logged}");
 }
