@@ -78,7 +78,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn pods_that_came_and_went_leave_nothing_behind() {
+fn created_and_killed_pods_leave_no_memory_behind() {
     let count = std::env::var(COUNT).map_or(DEFAULT_COUNT, |count| count.parse().expect("a number"));
     let config = EngineConfig { threads: Threads::Own(NonZeroUsize::MIN), ..EngineConfig::default() };
     let engine = Engine::build(Arc::new(Nothing), EngineParts { config, ..EngineParts::default() }).unwrap();

@@ -73,7 +73,7 @@ async fn endless() -> impl IntoResponse {
 }
 
 #[tokio::test]
-async fn http_answers_with_status_and_the_beginning_of_the_body() {
+async fn http_get_returns_status_and_the_start_of_the_body() {
     let server = serve(router()).await;
     let get = async |path: &str| client().http_get(target(server, path), PLENTY).await;
     assert_eq!(get("/ok").await, Ok((200, "fine".into())));
@@ -84,7 +84,7 @@ async fn http_answers_with_status_and_the_beginning_of_the_body() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_on_the_same_host_only() {
+async fn http_redirects_are_followed_on_the_same_host_only() {
     let server = serve(router()).await;
     let get = async |path: &str| client().http_get(target(server, path), PLENTY).await;
     assert_eq!(get("/near").await, Ok((200, "fine".into())));
@@ -94,7 +94,7 @@ async fn redirects_are_followed_on_the_same_host_only() {
 }
 
 #[tokio::test]
-async fn headers_are_sent_as_they_are_and_host_replaces_the_made_one() {
+async fn http_headers_are_sent_unchanged_and_host_overrides_the_default() {
     let server = serve(router()).await;
     let plain = client().http_get(target(server, "/headers"), PLENTY).await.unwrap().1;
     let expected = format!("accept=*/*\nconnection=close\nhost={server}\nuser-agent=kube-probe/1.36");
@@ -113,7 +113,7 @@ async fn headers_are_sent_as_they_are_and_host_replaces_the_made_one() {
 }
 
 #[tokio::test]
-async fn http_times_out_on_a_late_answer_and_on_a_late_body() {
+async fn http_get_times_out_on_a_late_head_and_a_late_body() {
     let server = serve(router()).await;
     for path in ["/slow", "/endless"] {
         let answer = client().http_get(target(server, path), SHORT).await;
@@ -144,7 +144,7 @@ async fn every_http_call_makes_its_own_connection() {
 }
 
 #[tokio::test]
-async fn https_accepts_a_certificate_that_nobody_signed() {
+async fn https_accepts_a_self_signed_certificate() {
     let made = rcgen::generate_simple_self_signed(["someone.else.test".into()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -169,7 +169,7 @@ async fn https_accepts_a_certificate_that_nobody_signed() {
 }
 
 #[tokio::test]
-async fn a_closed_port_and_a_garbled_answer_say_why() {
+async fn http_error_names_closed_port_and_malformed_response() {
     let (listener, server) = listen().await;
     drop(listener);
     for answer in [
@@ -190,7 +190,7 @@ async fn a_closed_port_and_a_garbled_answer_say_why() {
 }
 
 #[tokio::test]
-async fn tcp_connects_to_whoever_listens() {
+async fn tcp_connect_succeeds_on_a_listening_port() {
     let (_listener, server) = listen().await;
     let target = |host: &str, port| TcpTarget { host: host.into(), port };
     assert_eq!(client().tcp_connect(target("127.0.0.1", server.port()), PLENTY).await, Ok(()));
@@ -203,7 +203,7 @@ async fn tcp_connects_to_whoever_listens() {
 }
 
 #[tokio::test]
-async fn grpc_tells_whether_a_service_serves() {
+async fn grpc_check_reports_whether_a_service_is_serving() {
     let (reporter, service) = tonic_health::server::health_reporter();
     reporter.set_service_status("up", ServingStatus::Serving).await;
     reporter.set_service_status("down", ServingStatus::NotServing).await;
@@ -224,7 +224,7 @@ async fn grpc_tells_whether_a_service_serves() {
 }
 
 #[tokio::test]
-async fn grpc_fails_where_nobody_speaks_it() {
+async fn grpc_check_fails_on_a_server_without_grpc() {
     let (silent, server) = listen().await;
     let target = GrpcTarget { host: "127.0.0.1".into(), port: server.port(), service: String::new() };
     assert_eq!(client().grpc_check(target.clone(), SHORT).await, Err(NetworkError::Timeout(SHORT)));
@@ -238,7 +238,7 @@ async fn grpc_fails_where_nobody_speaks_it() {
 
 // A hook by HTTPS is repeated without TLS then (`kubelet_lifecycle_handler_http_fallbacks_total`).
 #[tokio::test]
-async fn a_server_without_tls_is_told_from_one_that_fails() {
+async fn https_error_distinguishes_missing_tls_from_a_failing_handshake() {
     let server = serve(router()).await;
     let over_tls = HttpTarget { https: true, ..target(server, "/ok") };
     assert_eq!(client().http_get(over_tls, PLENTY).await, Err(NetworkError::PlainHttp));

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
 
 #[tokio::test]
-async fn exit_codes_and_signals_are_reported() {
+async fn container_exit_codes_and_signals_are_reported() {
     let root = Root::new();
     let runtime = root.open().await;
     for (i, (text, code, signal, reason)) in [
@@ -37,7 +37,7 @@ async fn exit_codes_and_signals_are_reported() {
 }
 
 #[tokio::test]
-async fn output_is_logged_in_the_cri_format() {
+async fn container_output_is_logged_in_the_cri_format() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -60,7 +60,7 @@ async fn output_is_logged_in_the_cri_format() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_moved_away_is_continued_in_a_new_file() {
+async fn reopened_log_continues_in_a_new_file() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -80,7 +80,7 @@ async fn a_log_that_was_moved_away_is_continued_in_a_new_file() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_the_container_end_by_itself() {
+async fn stopped_container_can_exit_by_itself_after_sigterm() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -97,7 +97,7 @@ async fn a_stop_lets_the_container_end_by_itself() {
 }
 
 #[tokio::test]
-async fn a_container_that_ignores_the_stop_is_killed_after_the_grace_period() {
+async fn container_ignoring_sigterm_is_killed_after_the_grace_period() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -113,7 +113,7 @@ async fn a_container_that_ignores_the_stop_is_killed_after_the_grace_period() {
 
 // S-rule of §16: a shorter grace takes effect at once, also on the call that came before.
 #[tokio::test]
-async fn a_second_stop_shortens_the_first() {
+async fn later_stop_with_shorter_grace_period_shortens_the_first() {
     let root = Root::new();
     let runtime = Arc::new(root.open().await);
     let pod = pod("u", |_| {});
@@ -136,7 +136,7 @@ async fn a_second_stop_shortens_the_first() {
 }
 
 #[tokio::test]
-async fn a_container_stopped_before_its_start_never_starts() {
+async fn container_stopped_before_its_start_never_starts() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -149,7 +149,7 @@ async fn a_container_stopped_before_its_start_never_starts() {
 }
 
 #[tokio::test]
-async fn what_left_the_session_ends_with_the_container() {
+async fn processes_outside_the_session_end_with_their_container() {
     for cgroups in [true, false] {
         let root = Root::new();
         let runtime = root.open_with(|config| config.cgroups = cgroups).await;
@@ -185,7 +185,7 @@ fn processes_in(dir: &std::path::Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_killed_shim_takes_its_container_along() {
+async fn container_is_killed_when_its_shim_is_killed() {
     for cgroups in [true, false] {
         let root = Root::new();
         let runtime = root.open_with(|config| config.cgroups = cgroups).await;
@@ -207,7 +207,7 @@ async fn a_killed_shim_takes_its_container_along() {
 }
 
 #[tokio::test]
-async fn sandboxes_are_ready_until_stopped_and_then_can_go() {
+async fn sandbox_is_ready_until_stopped_and_removable_after_that() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -236,7 +236,7 @@ async fn sandboxes_are_ready_until_stopped_and_then_can_go() {
 }
 
 #[tokio::test]
-async fn a_removed_container_keeps_its_log_if_asked() {
+async fn removed_container_keeps_its_log_if_requested() {
     let root = Root::new();
     let runtime = root.open().await;
     for keep in [true, false] {
@@ -252,7 +252,7 @@ async fn a_removed_container_keeps_its_log_if_asked() {
 }
 
 #[tokio::test]
-async fn many_containers_start_and_end_at_the_same_time() {
+async fn many_containers_start_and_end_concurrently() {
     let root = Root::new();
     let runtime = Arc::new(root.open().await);
     let pods: Vec<_> = (0..50).map(|i| pod(&format!("u{i}"), |_| {})).collect();

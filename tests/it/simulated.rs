@@ -51,7 +51,7 @@ async fn phase_at(node: &TestNode, uid: &str, phase: &str) -> f64 {
 }
 
 #[actix::test]
-async fn each_step_takes_its_time_and_a_run_ends_as_it_is_told() {
+async fn simulated_steps_and_exits_follow_their_annotations() {
     let node = node(&[("sandbox-latency", "1s"), ("start-latency", "1h")]).await;
     let does = [("pull-latency", "2s"), ("start-latency", "3s"), ("run-for", "5s,side=1s"), ("exit-code", "3,side=0")];
     let begin = node.now();
@@ -66,7 +66,7 @@ async fn each_step_takes_its_time_and_a_run_ends_as_it_is_told() {
 }
 
 #[actix::test]
-async fn what_fails_at_first_is_tried_again_until_it_works() {
+async fn simulated_failures_are_retried_until_they_succeed() {
     let node = node(&[]).await;
     let begin = node.now();
     node.deliver(&[that("sandbox", &[("sandbox-failures", "1")]), that("pull", &[("pull-failures", "1")])]).await;
@@ -98,7 +98,7 @@ async fn what_fails_at_first_is_tried_again_until_it_works() {
 }
 
 #[actix::test]
-async fn a_stop_takes_its_time_or_the_whole_grace() {
+async fn simulated_stop_takes_its_configured_time_or_the_grace_period() {
     let node = node(&[]).await;
     for (uid, latency, grace, took, code) in
         [("quick", "0s", 30, 0, 0), ("slow", "7s", 30, 7, 0), ("late", "7s", 5, 5, 137), ("deaf", "never", 5, 5, 137)]
@@ -123,7 +123,7 @@ async fn a_stop_takes_its_time_or_the_whole_grace() {
 }
 
 #[actix::test]
-async fn probes_are_answered_without_a_process_and_a_network() {
+async fn simulated_probes_need_no_process_and_no_network() {
     let node = node(&[]).await;
     let probe = |kind: &str, action: serde_json::Value| {
         let mut container = json!({"name": "main", "image": "img"});
@@ -148,7 +148,7 @@ async fn probes_are_answered_without_a_process_and_a_network() {
 }
 
 #[actix::test]
-async fn a_bad_annotation_keeps_its_containers_from_starting_and_says_why() {
+async fn invalid_simulation_annotation_prevents_container_starts() {
     let node = node(&[]).await;
     node.deliver(&[that("a", &[("run-for", "soon")]), that("b", &[("run-fro", "5s")]), pod("c")]).await;
     for (uid, says) in [
@@ -188,7 +188,7 @@ async fn fates(setup: Setup, seed: &str, reversed: bool) -> Vec<(i32, Option<i12
 }
 
 #[actix::test]
-async fn a_seed_decides_all_that_is_left_to_chance() {
+async fn simulated_runtime_seed_determines_every_random_choice() {
     let one = fates(Setup::new(true), "1", false).await;
     assert_eq!(one, fates(Setup::again(true), "1", true).await);
     assert_ne!(one, fates(Setup::again(true), "2", false).await);

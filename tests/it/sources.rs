@@ -102,7 +102,7 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn a_directory_is_followed_file_by_file() {
+async fn manifest_directory_is_watched_file_by_file() {
     let dir = TempDir::new().unwrap();
     let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.json"));
     fs::write(&a, pod("a", "one")).unwrap();
@@ -130,9 +130,9 @@ async fn a_directory_is_followed_file_by_file() {
     assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["a-node two"]);
 }
 
-// W27
+// Rule POD-W27.
 #[tokio::test]
-async fn a_manifest_that_cannot_be_used_keeps_its_pod_while_it_exists() {
+async fn invalid_manifest_keeps_its_pod_while_the_file_exists() {
     let dir = TempDir::new().unwrap();
     let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.yaml"));
     fs::write(&a, pod("a", "one")).unwrap();
@@ -167,7 +167,7 @@ async fn a_manifest_that_cannot_be_used_keeps_its_pod_while_it_exists() {
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_listed_keeps_its_pods() {
+async fn unlistable_manifest_directory_keeps_its_pods() {
     let parent = TempDir::new().unwrap();
     let dir = parent.path().join("pods");
     fs::create_dir(&dir).unwrap();
@@ -191,7 +191,7 @@ async fn a_directory_that_cannot_be_listed_keeps_its_pods() {
 }
 
 #[tokio::test]
-async fn a_missing_path_is_an_empty_set_until_it_comes() {
+async fn missing_manifest_path_is_an_empty_set_until_it_exists() {
     let parent = TempDir::new().unwrap();
     let (dir, file) = (parent.path().join("later/pods"), parent.path().join("single.yaml"));
     let mut source = Running::files(&[dir.clone(), file.clone()]);
@@ -207,9 +207,9 @@ async fn a_missing_path_is_an_empty_set_until_it_comes() {
     assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["s-node one"]);
 }
 
-// S31: whatever was seen between, the last edit is what runs in the end.
+// POD-S31: whatever was seen between, the last edit is what runs in the end.
 #[tokio::test]
-async fn of_many_edits_the_last_one_counts() {
+async fn last_of_many_manifest_edits_is_delivered() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("a.yaml");
     fs::write(&file, pod("a", "v0")).unwrap();
@@ -243,7 +243,7 @@ async fn of_many_edits_the_last_one_counts() {
 }
 
 #[tokio::test]
-async fn a_fixed_uid_makes_an_edit_an_update() {
+async fn manifest_edit_with_fixed_uid_is_an_update() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("a.yaml");
     let text = |image| pod("a", image).replace("name: a", "name: a, uid: fixed");
@@ -259,7 +259,7 @@ async fn a_fixed_uid_makes_an_edit_an_update() {
 }
 
 #[tokio::test]
-async fn a_named_pipe_in_the_directory_stops_nothing() {
+async fn named_pipe_in_a_manifest_directory_blocks_nothing() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a.yaml"), pod("a", "one")).unwrap();
     let made = tokio::process::Command::new("mkfifo").arg(dir.path().join("pipe")).status().await.unwrap();
@@ -269,7 +269,7 @@ async fn a_named_pipe_in_the_directory_stops_nothing() {
 }
 
 #[tokio::test]
-async fn every_example_is_without_fault() {
+async fn every_example_manifest_is_valid() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let set = Running::files(&[examples]).next().await;
     assert_eq!(set.problems, []);
@@ -317,7 +317,7 @@ impl Server {
 const OFTEN: Duration = Duration::from_millis(5);
 
 #[tokio::test]
-async fn a_url_is_followed_and_its_failures_keep_the_last_pods() {
+async fn url_source_keeps_its_last_pods_while_requests_fail() {
     let server = Server::start(StatusCode::OK, &pod("a", "one")).await;
     let mut source = Running::urls(std::slice::from_ref(&server.url), OFTEN);
     let set = source.next().await;
@@ -350,7 +350,7 @@ async fn a_url_is_followed_and_its_failures_keep_the_last_pods() {
 
 // A source that was never reached has not delivered: pods of an earlier run must not be stopped for that.
 #[tokio::test]
-async fn the_first_set_waits_until_every_url_answered() {
+async fn first_url_set_waits_until_every_url_answered() {
     let (up, down) = (
         Server::start(StatusCode::OK, &pod("a", "one")).await,
         Server::start(StatusCode::SERVICE_UNAVAILABLE, "").await,
@@ -366,7 +366,7 @@ async fn the_first_set_waits_until_every_url_answered() {
 }
 
 #[tokio::test]
-async fn a_source_ends_when_it_is_stopped() {
+async fn manifest_source_ends_when_cancelled() {
     let dir = TempDir::new().unwrap();
     let mut source = Running::files(&[dir.path().to_owned()]);
     source.next().await;

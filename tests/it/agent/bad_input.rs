@@ -9,7 +9,7 @@ use super::harness::{Place, eventually, manifest, podwright, text};
 const SLEEPS: &str = "exec sleep 1000";
 
 #[tokio::test]
-async fn a_broken_manifest_is_named_with_its_place_and_the_others_run() {
+async fn broken_manifest_is_logged_with_its_line_and_other_pods_run() {
     let place = Place::new();
     place.put("good.yaml", &manifest("good", SLEEPS, ""));
     place.put("broken.yaml", "apiVersion: v1\nkind: [\n");
@@ -46,14 +46,14 @@ async fn a_broken_manifest_is_named_with_its_place_and_the_others_run() {
     assert!(told.contains("a manifest with this pod") && told.contains("broken.yaml"), "{told}");
     assert!(agent.get("/explain", "").1.contains("broken.yaml"));
 
-    // W27: the pod that ran before its manifest broke goes on, and its explanation says so, although the text names no pod.
+    // POD-W27: the pod that ran before its manifest broke goes on, and its explanation says so, although the text names no pod.
     place.put("good.yaml", "apiVersion: v1\nkind: [\n");
     eventually("the problem is told", || async { agent.explain("good-n1").contains("good.yaml").then_some(()) }).await;
     assert_eq!(agent.pods().len(), 1);
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_listed_is_named_and_others_count() {
+async fn unlistable_manifest_directory_is_logged_and_other_paths_are_used() {
     let place = Place::new();
     place.put("good.yaml", &manifest("good", SLEEPS, ""));
     let file = place.root().join("file");
@@ -68,7 +68,7 @@ async fn a_directory_that_cannot_be_listed_is_named_and_others_count() {
 }
 
 #[tokio::test]
-async fn flags_that_cannot_be_are_refused_with_what_can_be() {
+async fn invalid_flags_are_refused_with_the_valid_values() {
     for (args, says) in [
         (["--runtime", "cri=containerd"], "unix:///run/containerd/containerd.sock"),
         (["--runtime", "docker"], "no such runtime"),
@@ -85,7 +85,7 @@ async fn flags_that_cannot_be_are_refused_with_what_can_be() {
 }
 
 #[tokio::test]
-async fn a_root_that_cannot_be_used_is_named_with_the_remedy() {
+async fn unusable_root_directory_is_an_error_with_remedy() {
     for (root, says) in [
         ("/proc/podwright", "cannot create the root directory /proc/podwright"),
         ("/proc", "cannot write to the root directory /proc"),
@@ -98,7 +98,7 @@ async fn a_root_that_cannot_be_used_is_named_with_the_remedy() {
 }
 
 #[tokio::test]
-async fn two_agents_never_share_a_root() {
+async fn two_agents_cannot_share_a_root_directory() {
     let place = Place::new();
     place.put("good.yaml", &manifest("good", SLEEPS, ""));
     let agent = place.start(&[]).await;
@@ -124,7 +124,7 @@ async fn pods_run_although_the_admin_address_is_taken() {
 }
 
 #[tokio::test]
-async fn a_corrupted_record_is_named_and_the_other_pods_are_adopted() {
+async fn corrupted_container_record_is_logged_and_other_pods_are_adopted() {
     let place = Place::new();
     place.put("one.yaml", &manifest("one", SLEEPS, ""));
     place.put("two.yaml", &manifest("two", SLEEPS, ""));
@@ -147,7 +147,7 @@ async fn a_corrupted_record_is_named_and_the_other_pods_are_adopted() {
 }
 
 #[tokio::test]
-async fn validate_tells_every_fault_and_fails() {
+async fn validate_prints_every_manifest_fault_and_fails() {
     let place = Place::new();
     place.put("good.yaml", &manifest("good", SLEEPS, ""));
     place.put("field.yaml", &manifest("field", SLEEPS, "restartPolice: Never"));

@@ -1,4 +1,4 @@
-//! Pods that are over for good, an agent that is killed, and the one that comes after it (W13).
+//! Pods that are over for good, an agent that is killed, and the one that comes after it (POD-W13).
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn reason(pod: &k8s_openapi::api::core::v1::Pod) -> String {
 }
 
 #[tokio::test]
-async fn a_pod_that_was_refused_stays_so_though_the_agent_was_killed_and_there_is_room_now() {
+async fn rejected_pod_stays_rejected_after_agent_crash_with_free_capacity() {
     let place = Place::new();
     place.put("a.yaml", &manifest("a", "exec sleep 1000", ""));
     let agent = place.start(&["--max-pods", "1"]).await;
@@ -41,7 +41,7 @@ async fn a_pod_that_was_refused_stays_so_though_the_agent_was_killed_and_there_i
 }
 
 #[tokio::test]
-async fn a_pod_that_ended_is_not_run_again_though_nothing_of_its_containers_is_left() {
+async fn finished_pod_is_not_run_again_after_its_container_records_are_lost() {
     let place = Place::new();
     let ran = place.root().join("ran");
     let script = |code: u8| format!("echo x >> {}; exit {code}", ran.display());
@@ -85,7 +85,7 @@ async fn a_pod_that_ended_is_not_run_again_though_nothing_of_its_containers_is_l
 }
 
 #[tokio::test]
-async fn another_boot_is_told_of_once() {
+async fn reboot_is_logged_once() {
     let place = Place::new();
     let agent = place.start(&[]).await;
     assert!(agent.line("machine rebooted").is_none());

@@ -27,7 +27,7 @@ fn last_run(pod: &Pod) -> ContainerStateTerminated {
 }
 
 #[tokio::test]
-async fn the_examples_run_and_a_signal_stops_them_all() {
+async fn example_pods_run_and_a_signal_stops_them_all() {
     let place = Place::new();
     let mut agent = place.start(&["--manifests", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
     for name in ["hello-n1", "hooks-n1", "init-sidecar-n1", "stubborn-n1", "volumes-n1", "probes-n1"] {
@@ -47,9 +47,9 @@ async fn the_examples_run_and_a_signal_stops_them_all() {
     assert_eq!(place.processes(), Vec::<String>::new());
 }
 
-// S67: the first restart comes at once, the second after ten seconds.
+// POD-S67: the first restart comes at once, the second after ten seconds.
 #[tokio::test]
-async fn a_container_that_crashes_is_started_again_with_growing_pauses() {
+async fn crashing_container_restarts_with_growing_backoff() {
     let place = Place::new();
     place.put("crash.yaml", &manifest("crash", "exit 3", ""));
     let agent = place.start(&[]).await;
@@ -78,7 +78,7 @@ async fn a_container_that_crashes_is_started_again_with_growing_pauses() {
 }
 
 #[tokio::test]
-async fn an_edited_manifest_replaces_its_pod_once_the_old_one_has_stopped() {
+async fn edited_manifest_replaces_its_pod_after_the_old_pod_stopped() {
     let place = Place::new();
     place.put("web.yaml", &manifest("web", STUBBORN, "terminationGracePeriodSeconds: 2"));
     let agent = place.start(&[]).await;
@@ -111,7 +111,7 @@ async fn an_edited_manifest_replaces_its_pod_once_the_old_one_has_stopped() {
 }
 
 #[tokio::test]
-async fn a_pod_with_a_fixed_uid_can_be_removed_and_come_back() {
+async fn static_pod_with_fixed_uid_can_be_removed_and_added_again() {
     let place = Place::new();
     let fixed = manifest("fixed", SLEEPS, "").replace("  name: fixed", "  name: fixed\n  uid: fixed-uid");
     place.put("fixed.yaml", &fixed);
@@ -128,7 +128,7 @@ async fn a_pod_with_a_fixed_uid_can_be_removed_and_come_back() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_the_agent_at_once() {
+async fn second_signal_ends_the_agent_and_leaves_containers_running() {
     let place = Place::new();
     place.put("stubborn.yaml", &manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 50"));
     let mut agent = place.start(&[]).await;
@@ -142,7 +142,7 @@ async fn a_second_signal_ends_the_agent_at_once() {
 }
 
 #[tokio::test]
-async fn pods_can_be_left_running_for_the_next_agent() {
+async fn zero_shutdown_grace_leaves_pods_running_for_the_next_agent() {
     let place = Place::new();
     place.put("web.yaml", &manifest("web", SLEEPS, ""));
     let mut agent = place.start(&["--shutdown-grace", "0"]).await;
@@ -155,7 +155,7 @@ async fn pods_can_be_left_running_for_the_next_agent() {
 }
 
 #[tokio::test]
-async fn readiness_says_what_is_missing_and_liveness_does_not_mind() {
+async fn readyz_names_the_missing_source_and_healthz_stays_ok() {
     let place = Place::new();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let agent = place.start(&["--manifests", &format!("http://{nobody}/pods.yaml")]).await;
@@ -166,7 +166,7 @@ async fn readiness_says_what_is_missing_and_liveness_does_not_mind() {
 }
 
 #[tokio::test]
-async fn people_and_programs_can_ask_for_pods() {
+async fn get_and_explain_print_pods_as_table_and_json() {
     let place = Place::new();
     place.put("web.yaml", &manifest("web", SLEEPS, ""));
     let agent = place.start(&[]).await;
@@ -202,7 +202,7 @@ async fn people_and_programs_can_ask_for_pods() {
 }
 
 #[tokio::test]
-async fn where_no_agent_is_the_remedy_is_told() {
+async fn command_without_running_agent_prints_the_remedy() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = podwright(&["get", "pods", "--admin", &free]).await;
     assert_eq!(output.status.code(), Some(1));

@@ -25,7 +25,7 @@ async fn refused(agent: &Agent, args: &[&str]) -> String {
 }
 
 #[tokio::test]
-async fn the_log_of_a_container_is_printed_as_it_is_asked_for() {
+async fn logs_command_prints_the_lines_that_its_flags_select() {
     let place = Place::new();
     let long = "head -c 40000 /dev/zero | tr '\\0' x; echo";
     place.put("a.yaml", &manifest("a", &format!("echo one; echo two >&2; {long}; echo three"), NEVER));
@@ -73,7 +73,7 @@ async fn the_log_of_a_container_is_printed_as_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn the_run_before_this_one_has_a_log_of_its_own() {
+async fn logs_previous_prints_the_log_of_the_run_before() {
     let place = Place::new();
     let ran = place.root().join("ran");
     let script =
@@ -88,7 +88,7 @@ async fn the_run_before_this_one_has_a_log_of_its_own() {
 }
 
 #[tokio::test]
-async fn who_follows_sees_the_rest_until_the_container_ends() {
+async fn logs_follow_prints_new_output_until_the_container_ends() {
     let place = Place::new();
     let go = place.root().join("go");
     let script = format!("echo before; while [ ! -e {} ]; do sleep 0.05; done; echo after; echo last", go.display());
@@ -163,14 +163,14 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn nothing_a_process_writes_is_lost_in_rotation() {
+async fn log_rotation_loses_no_output_of_a_process() {
     let place = Place::new();
     let pods = place.root().join("pods");
     nothing_is_lost_in_rotation(&place, &[], "i", |uid| pods.join(uid).join("logs/main")).await;
 }
 
 #[tokio::test]
-async fn a_log_that_a_killed_agent_had_moved_away_goes_on_with_the_next_one() {
+async fn next_agent_completes_a_log_rotation_that_a_crash_interrupted() {
     let place = Place::new();
     let (go, done) = (place.root().join("go"), place.root().join("done"));
     let wait = |path: &Path| format!("while [ ! -e {} ]; do sleep 0.05; done", path.display());

@@ -59,7 +59,7 @@ async fn fits(browser: &mut Browser) {
 }
 
 #[tokio::test]
-async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
+async fn page_shows_pods_with_their_waits_and_reconnects() {
     let Some(mut browser) = Browser::start().await else { return };
     let place = Place::new();
     place.put("crash.yaml", &manifest("crash", "exit 3", ""));
@@ -151,7 +151,7 @@ async fn the_page_shows_what_runs_and_what_each_waits_for_and_follows_it() {
 }
 
 #[tokio::test]
-async fn what_pods_and_manifests_say_stays_text() {
+async fn page_renders_pod_and_manifest_content_as_text() {
     let Some(mut browser) = Browser::start().await else { return };
     let place = Place::new();
     let hostile = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
@@ -184,7 +184,7 @@ async fn what_pods_and_manifests_say_stays_text() {
 }
 
 #[tokio::test]
-async fn a_node_without_pods_says_where_manifests_are_read_from() {
+async fn page_without_pods_shows_the_manifest_paths() {
     let Some(mut browser) = Browser::start().await else { return };
     let place = Place::new();
     let agent = place.start(&[]).await;
@@ -219,7 +219,7 @@ const TOLD: &str = r#"
 "#;
 
 #[tokio::test]
-async fn an_outage_is_in_the_header_and_what_is_selected_stays_selected() {
+async fn page_header_shows_runtime_outage_and_keeps_the_selection() {
     let Some(mut browser) = Browser::start().await else { return };
     let place = Place::new();
     let agent = place.start(&[]).await;
@@ -264,7 +264,7 @@ async fn an_outage_is_in_the_header_and_what_is_selected_stays_selected() {
 }
 
 #[tokio::test]
-async fn of_two_pods_of_a_name_each_can_be_opened() {
+async fn page_opens_each_of_two_pods_with_one_name() {
     let Some(mut browser) = Browser::start().await else { return };
     let place = Place::new();
     let agent = place.start(&[]).await;
@@ -293,7 +293,7 @@ async fn of_two_pods_of_a_name_each_can_be_opened() {
 }
 
 #[tokio::test]
-async fn five_thousand_pods_with_lives_of_their_own_are_shown_searched_and_scrolled() {
+async fn page_lists_searches_and_scrolls_five_thousand_pods() {
     let Some(mut browser) = Browser::start().await else { return };
     let place = Place::new();
     let one = manifest("NAME", "exit 0", "");
@@ -337,7 +337,7 @@ async fn five_thousand_pods_with_lives_of_their_own_are_shown_searched_and_scrol
 }
 
 #[tokio::test]
-async fn the_page_is_sent_once_and_no_other_page_may_ask() {
+async fn page_is_cached_and_cross_site_requests_are_refused() {
     let place = Place::new();
     let agent = place.start(&[]).await;
     let ask = |path: &str, headers: &str| {

@@ -19,7 +19,7 @@ fn save(place: &Place, agent: &Agent) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_crash_can_be_followed_in_a_recording() {
+async fn replay_of_a_recording_shows_a_container_crash() {
     let place = Place::new();
     place.put("crash.yaml", &manifest("crash", "exit 3", ""));
     place.put("other.yaml", &manifest("other", "exec sleep 1000", ""));
@@ -69,7 +69,7 @@ async fn a_crash_can_be_followed_in_a_recording() {
 }
 
 #[tokio::test]
-async fn what_is_no_recording_is_refused_with_the_place_and_the_remedy() {
+async fn replay_refuses_an_invalid_recording_with_place_and_remedy() {
     let place = Place::new();
     let agent = place.start(&["--recording-size", "0"]).await;
     let (code, why) = agent.get("/recording", "");
@@ -87,7 +87,7 @@ async fn what_is_no_recording_is_refused_with_the_place_and_the_remedy() {
 }
 
 #[tokio::test]
-async fn a_recording_from_elsewhere_does_not_move_the_cursor() {
+async fn replay_escapes_control_characters_of_a_recording() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/recording/hostile-build.podrec");
     let (code, told, _) = replay(&file, &[]).await;
     assert_eq!(code, Some(0), "{told:?}");

@@ -9,7 +9,7 @@ use crate::fuzz_corpora::corpus;
 use crate::properties::requests::{Answer, EVENTS, PODS, Request, check};
 
 #[tokio::test]
-async fn every_request_gets_a_proper_answer() {
+async fn every_admin_request_of_the_corpus_gets_a_valid_answer() {
     let place = Place::new();
     place.put("pods.yaml", PODS);
     let agent = place.start(&[]).await;
@@ -28,7 +28,7 @@ async fn every_request_gets_a_proper_answer() {
 }
 
 #[tokio::test]
-async fn who_only_sits_there_takes_nothing_that_pods_need() {
+async fn idle_admin_connections_leave_file_descriptors_for_pods() {
     let place = Place::new();
     // As on a machine whose limit is 1,024, where more than that sit there.
     let agent = place.start_with_open_files(256).await;

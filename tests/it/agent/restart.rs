@@ -19,7 +19,7 @@ fn identity(pod: &Pod) -> (Option<String>, i32, String) {
 }
 
 #[tokio::test]
-async fn twenty_pods_outlive_a_killed_agent_and_none_is_restarted_or_lost() {
+async fn killed_agent_loses_and_restarts_none_of_twenty_pods() {
     let place = Place::new();
     for n in 0..19 {
         place.put(&format!("{n}.yaml"), &manifest(&format!("pod-{n}"), "exec sleep 1000", ""));

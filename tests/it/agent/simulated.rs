@@ -3,7 +3,7 @@
 use super::harness::{Place, text};
 
 #[tokio::test]
-async fn the_examples_run_without_a_process() {
+async fn example_pods_run_simulated_without_a_process() {
     let place = Place::new();
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     let agent = place.start(&["--runtime", "simulated", "--manifests", examples]).await;
@@ -14,7 +14,7 @@ async fn the_examples_run_without_a_process() {
 }
 
 #[tokio::test]
-async fn pods_do_what_flags_say_unless_their_annotations_say_otherwise() {
+async fn simulated_pods_follow_flags_unless_annotations_override_them() {
     let place = Place::new();
     let manifest = |name: &str, annotations: &str| {
         let meta = format!("metadata: {{name: {name}, annotations: {{{annotations}}}}}");
@@ -35,7 +35,7 @@ async fn pods_do_what_flags_say_unless_their_annotations_say_otherwise() {
 }
 
 #[tokio::test]
-async fn a_bad_default_ends_the_agent_at_its_start_with_a_remedy() {
+async fn invalid_simulation_flag_ends_the_agent_with_remedy() {
     let place = Place::new();
     for (args, says) in [
         (&["--runtime", "simulated", "--simulate", "run-for=soon"][..], "write a duration"),

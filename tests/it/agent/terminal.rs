@@ -56,7 +56,7 @@ fn start(place: &Place, end: File) -> Child {
 }
 
 #[tokio::test]
-async fn the_table_shows_pods_waits_problems_and_logs_and_leaves_the_terminal_as_it_was() {
+async fn live_table_shows_pods_and_restores_the_terminal() {
     let place = Place::new();
     place.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
     place.put("crash.yaml", &manifest("crash", "exit 1", ""));
@@ -81,7 +81,7 @@ async fn the_table_shows_pods_waits_problems_and_logs_and_leaves_the_terminal_as
 }
 
 #[tokio::test]
-async fn a_terminal_that_closes_stops_the_pods() {
+async fn closed_terminal_stops_the_agent_and_its_pods() {
     let place = Place::new();
     place.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
     let (tty, end) = Tty::open();

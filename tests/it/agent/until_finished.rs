@@ -5,7 +5,7 @@ use super::harness::{Place, manifest, text};
 const NEVER: &str = "restartPolicy: Never";
 
 #[tokio::test]
-async fn it_ends_with_0_once_all_succeeded() {
+async fn until_finished_exits_with_0_after_all_pods_succeeded() {
     let place = Place::new();
     place.put("a.yaml", &manifest("a", "sleep 1", NEVER));
     place.put("b.yaml", &manifest("b", "exit 0", "restartPolicy: OnFailure"));
@@ -15,7 +15,7 @@ async fn it_ends_with_0_once_all_succeeded() {
 }
 
 #[tokio::test]
-async fn it_ends_with_1_if_one_failed_and_names_it() {
+async fn until_finished_exits_with_1_and_names_the_failed_pod() {
     let place = Place::new();
     place.put("a.yaml", &manifest("a", "exit 0", NEVER));
     place.put("b.yaml", &manifest("b", "exit 5", NEVER));
@@ -29,7 +29,7 @@ async fn it_ends_with_1_if_one_failed_and_names_it() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_rejected_and_a_broken_manifest_count_as_failed() {
+async fn until_finished_counts_rejected_pods_and_broken_manifests_as_failed() {
     let place = Place::new();
     let greedy =
         manifest("greedy", "exit 0", NEVER).replace("image: i", "image: i\n    resources: {requests: {cpu: 9999}}");
@@ -45,7 +45,7 @@ async fn a_pod_that_is_rejected_and_a_broken_manifest_count_as_failed() {
 }
 
 #[tokio::test]
-async fn it_does_not_wait_for_manifests_that_are_not_there() {
+async fn until_finished_does_not_wait_for_missing_manifests() {
     let place = Place::new();
     let output = place.run(&["--until-finished", "--manifests", "/nowhere/at-all"]).await;
     assert_eq!(output.status.code(), Some(1));

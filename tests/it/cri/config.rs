@@ -42,7 +42,7 @@ fn cgroups(uid: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn containers_run_as_their_pods_say() {
+async fn cri_containers_get_the_security_and_limits_of_their_pod() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let spec = "shareProcessNamespace: true\n  hostAliases: [{ip: 10.1.2.3, hostnames: [foo, bar]}]\n  \

@@ -48,7 +48,7 @@ fn left(containerd: &Containerd) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_hundred_pods_come_and_go_and_the_runtime_dies_among_them() {
+async fn hundred_cri_pods_survive_a_runtime_crash_and_are_removed() {
     const PODS: usize = 100;
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
@@ -126,7 +126,7 @@ const RICH: &str = "  initContainers:
 
 // The first agent dies right after it said the one, the second after it said the other.
 #[tokio::test]
-async fn an_agent_killed_between_any_two_steps_of_a_pod_goes_on_where_it_was() {
+async fn agent_killed_between_two_steps_of_a_pod_continues_there() {
     let Some(containerd) = Containerd::turn().await else { return };
     for (starting, stopping) in [
         ("allowed to start", "Stopping container main"),
@@ -162,7 +162,7 @@ async fn an_agent_killed_between_any_two_steps_of_a_pod_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_container_that_takes_too_much_memory_is_killed_and_says_so() {
+async fn container_over_its_memory_limit_is_reported_as_oom_killed() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     place.put(

@@ -21,7 +21,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn of_a_container_that_ends_again_and_again_one_dead_run_is_kept_until_its_pod_goes() {
+async fn one_exited_container_is_kept_until_its_pod_is_removed() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     put(&place, "ends", "echo run; exit 3");
@@ -63,7 +63,7 @@ async fn of_a_container_that_ends_again_and_again_one_dead_run_is_kept_until_its
 }
 
 #[tokio::test]
-async fn images_that_nobody_uses_make_room_and_those_of_pods_stay() {
+async fn image_garbage_collection_removes_only_unused_images() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     put(&place, "runs", "exec sleep 1000");

@@ -24,7 +24,7 @@ fn waiting(pod: &Pod) -> Option<&str> {
 }
 
 #[tokio::test]
-async fn the_examples_run_as_containers() {
+async fn example_pods_run_as_cri_containers() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
@@ -57,7 +57,7 @@ async fn the_examples_run_as_containers() {
 }
 
 #[tokio::test]
-async fn what_cannot_run_says_why() {
+async fn cri_pods_that_cannot_run_report_the_reason() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let pod = |name: &str, container: &str| {
@@ -98,7 +98,7 @@ async fn what_cannot_run_says_why() {
 }
 
 #[tokio::test]
-async fn probes_reach_containers_by_command_and_network() {
+async fn exec_and_http_probes_reach_cri_containers() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let serve = "mkdir /www; echo hi > /www/index.html; sleep 1; exec httpd -f -p 8080 -h /www";
@@ -139,7 +139,7 @@ fn listen_in_network_of(pid: &str, port: u16) -> TcpListener {
 }
 
 #[tokio::test]
-async fn a_grpc_probe_reaches_a_server_in_the_pods_network() {
+async fn grpc_probe_reaches_a_server_in_the_pod_network() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let probe = "readinessProbe: {grpc: {port: 9000, service: shop}, periodSeconds: 1, failureThreshold: 1}";
@@ -169,7 +169,7 @@ async fn a_grpc_probe_reaches_a_server_in_the_pods_network() {
 }
 
 #[tokio::test]
-async fn nothing_a_container_writes_is_lost_in_rotation() {
+async fn log_rotation_loses_no_output_of_a_container() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let logs = place.root().join("log/pods");

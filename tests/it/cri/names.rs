@@ -13,7 +13,7 @@ fn entries(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn labels_logs_and_links_are_those_of_a_node() {
+async fn cri_labels_log_paths_and_links_are_those_of_a_kubelet() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let script = "echo to the log; hostname; grep $(hostname) /etc/hosts; exec sleep 1000";

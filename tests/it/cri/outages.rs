@@ -33,7 +33,7 @@ fn place() -> Place {
 }
 
 #[tokio::test]
-async fn containers_outlive_the_agent_and_are_adopted() {
+async fn next_agent_adopts_running_cri_containers() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = place();
     for n in 0..5 {
@@ -73,7 +73,7 @@ async fn containers_outlive_the_agent_and_are_adopted() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_dies_loses_nothing_and_runs_nothing_twice() {
+async fn runtime_crash_loses_and_duplicates_no_container() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = place();
     put(&place, "steady", "exec sleep 1000");
@@ -107,7 +107,7 @@ async fn a_runtime_that_dies_loses_nothing_and_runs_nothing_twice() {
 }
 
 #[tokio::test]
-async fn agents_that_share_a_runtime_leave_each_others_pods_alone() {
+async fn agents_sharing_a_runtime_do_not_stop_each_others_pods() {
     let Some(containerd) = Containerd::turn().await else { return };
     let (place, elsewhere) = (place(), place());
     put(&place, "mine", "exec sleep 1000");
@@ -128,7 +128,7 @@ async fn agents_that_share_a_runtime_leave_each_others_pods_alone() {
 }
 
 #[tokio::test]
-async fn an_agent_waits_for_a_runtime_that_is_not_there_yet() {
+async fn agent_waits_for_a_runtime_socket_that_does_not_exist_yet() {
     let place = place();
     put(&place, "early", "exec sleep 1000");
     let socket = place.root().join("no.sock");

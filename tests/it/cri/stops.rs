@@ -18,7 +18,7 @@ use crate::support::processes::PATIENCE;
 const STUBBORN: &str = "trap 'echo no' TERM; while true; do sleep 0.1; done";
 
 #[tokio::test]
-async fn a_stubborn_container_is_killed_after_its_grace() {
+async fn cri_container_ignoring_sigterm_is_killed_after_its_grace_period() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let text = manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 3");
@@ -35,7 +35,7 @@ async fn a_stubborn_container_is_killed_after_its_grace() {
 }
 
 #[tokio::test]
-async fn a_shorter_grace_takes_effect_at_once_and_creations_are_not_doubled() {
+async fn cri_creation_is_idempotent_and_a_shorter_grace_period_applies() {
     let Some(containerd) = Containerd::turn().await else { return };
     let root = tempfile::tempdir().unwrap();
     let runtime = containerd.open(root.path());

@@ -50,7 +50,7 @@ async fn said(agent: &Agent, place: &Place, name: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn volumes_and_limits_are_there_for_a_pod_and_gone_after_it() {
+async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
     let Some(containerd) = Containerd::turn().await else { return };
     let place = Place::new();
     let host = place.root().join("host");

@@ -11,9 +11,9 @@ use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
-// S100, W1, S93: the removal in a set is handled before its additions.
+// POD-S100, POD-W1, POD-S93: the removal in a set is handled before its additions.
 #[actix::test]
-async fn a_pod_that_was_removed_counts_until_its_containers_have_stopped() {
+async fn removed_pod_uses_node_capacity_until_its_containers_stopped() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("a").cpu("3").grace(60)]).await;
@@ -30,9 +30,9 @@ async fn a_pod_that_was_removed_counts_until_its_containers_have_stopped() {
     assert_eq!(node.runtime.calls_of("b"), [""; 0]);
 }
 
-// S93
+// Scenario POD-S93.
 #[actix::test]
-async fn one_set_removes_adds_and_changes() {
+async fn one_source_set_removes_adds_and_updates_pods() {
     let node = TestNode::start().await;
     node.deliver(&[pod("foo"), pod("foo2")]).await;
     node.deliver(&[pod("foo2").label("2"), pod("foo4")]).await;
@@ -44,7 +44,7 @@ async fn one_set_removes_adds_and_changes() {
 }
 
 #[actix::test]
-async fn pods_of_one_set_count_against_each_other_and_ended_ones_do_not() {
+async fn pods_of_one_set_share_capacity_and_finished_pods_use_none() {
     let node = TestNode::start().await;
     node.runtime.script("done", Script::ends(1.0, 0));
     let done = pod("done").policy("Never").containers(&["done"]).cpu("4");
@@ -58,7 +58,7 @@ async fn pods_of_one_set_count_against_each_other_and_ended_ones_do_not() {
 
 // Until every source delivered nothing is stopped, so a pod that leaves goes on running; it must not be in its own way.
 #[actix::test]
-async fn a_pod_that_leaves_an_early_set_and_comes_back_keeps_its_place() {
+async fn pod_removed_and_added_before_all_sources_delivered_stays_admitted() {
     let node = Setup::new(true).start();
     let large = || vec![pod("a").cpu("3").build()];
     for pods in [large(), Vec::new(), large()] {
@@ -81,7 +81,7 @@ impl AdmissionHandler for Confused {
 }
 
 #[actix::test]
-async fn a_pod_whose_judge_panics_is_judged_again_and_no_other_waits_for_it() {
+async fn admission_panic_is_retried_and_delays_no_other_pod() {
     let judge = Arc::new(Confused(AtomicBool::new(true)));
     let setup = Setup { judge: Some(judge.clone()), ..Setup::new(true) };
     let node = setup.start();
@@ -109,7 +109,7 @@ async fn a_pod_whose_judge_panics_is_judged_again_and_no_other_waits_for_it() {
 }
 
 #[actix::test]
-async fn sets_that_keep_coming_do_not_put_off_who_is_to_be_judged_again() {
+async fn source_updates_do_not_delay_an_admission_retry() {
     let judge = Arc::new(Confused(AtomicBool::new(true)));
     let node = Setup { judge: Some(judge.clone()), ..Setup::new(true) }.start();
     node.deliver(&[pod("b")]).await;

@@ -27,7 +27,7 @@ async fn deliver(node: &TestNode, pod: &PodBuilder) {
 }
 
 #[actix::test]
-async fn a_running_container_is_adopted_and_not_started_again() {
+async fn running_container_is_adopted_and_not_restarted() {
     let a = pod("a");
     let node = restarted("a", &a).await;
     deliver(&node, &a.phase("Running")).await;
@@ -38,7 +38,7 @@ async fn a_running_container_is_adopted_and_not_started_again() {
 }
 
 #[actix::test]
-async fn a_pod_that_runs_is_not_judged_again_and_counts_before_any_new_one() {
+async fn running_pod_is_not_admitted_again_and_counts_before_new_pods() {
     let old = pod("old").cpu("3");
     let node = restarted("old", &old).await;
     node.deliver(&[pod("new").cpu("3"), old.clone()]).await;
@@ -47,7 +47,7 @@ async fn a_pod_that_runs_is_not_judged_again_and_counts_before_any_new_one() {
 }
 
 #[actix::test]
-async fn a_pod_that_runs_keeps_its_place_although_a_new_one_took_it_meanwhile() {
+async fn running_pod_stays_admitted_after_a_new_pod_took_its_capacity() {
     let old = pod("old").cpu("3");
     let node = restarted("old", &old).await;
     node.deliver(&[pod("other").cpu("2")]).await;
@@ -56,7 +56,7 @@ async fn a_pod_that_runs_keeps_its_place_although_a_new_one_took_it_meanwhile() 
 }
 
 #[actix::test]
-async fn a_pod_that_runs_and_cannot_be_read_is_not_judged_again_either() {
+async fn running_pod_with_unreadable_status_is_not_admitted_again() {
     let old = pod("old").cpu("3");
     let node = restarted("old", &old).await;
     node.runtime.fail(Op::Status);
@@ -69,7 +69,7 @@ async fn a_pod_that_runs_and_cannot_be_read_is_not_judged_again_either() {
 }
 
 #[actix::test]
-async fn a_running_container_of_another_definition_is_replaced() {
+async fn running_container_with_another_spec_hash_is_replaced() {
     let node = restarted("a", &pod("a").containers(&["main", "other"]).cpu("1")).await;
     deliver(&node, &pod("a").spec("containers", serde_json::json!([{"name": "main", "image": "newer"}]))).await;
     assert_eq!(node.runtime.calls_of("a")[..1], ["stop main 30"]);
@@ -77,9 +77,9 @@ async fn a_running_container_of_another_definition_is_replaced() {
     assert_eq!(node.status("a").container_statuses.unwrap()[0].restart_count, 5);
 }
 
-// S6, W14
+// Scenario POD-S6 and rule POD-W14.
 #[actix::test]
-async fn a_pod_that_has_ended_for_the_api_and_still_runs_is_stopped() {
+async fn failed_pod_with_running_containers_is_stopped() {
     let a = pod("a");
     let node = restarted("a", &a).await;
     deliver(&node, &a.phase("Succeeded")).await;
@@ -87,9 +87,9 @@ async fn a_pod_that_has_ended_for_the_api_and_still_runs_is_stopped() {
     assert_eq!((node.lifecycle("a"), node.phase("a")), (Some(Lifecycle::Finished), "Succeeded".into()));
 }
 
-// S7
+// Scenario POD-S7.
 #[actix::test]
-async fn a_pod_that_has_ended_and_does_not_run_is_cleaned_up_only() {
+async fn failed_pod_without_running_containers_is_only_cleaned_up() {
     let node = TestNode::start().await;
     deliver(&node, &pod("a").phase("Failed")).await;
     assert_eq!(node.runtime.calls_of("a"), [""; 0]);
@@ -99,9 +99,9 @@ async fn a_pod_that_has_ended_and_does_not_run_is_cleaned_up_only() {
     assert_eq!(node.pod_counts(), ["desired_pods{} 1", "working_pods{desired,terminated,} 1"]);
 }
 
-// S96: the API object is deleted by the status writer.
+// POD-S96: the API object is deleted by the status writer.
 #[actix::test]
-async fn a_pod_that_is_first_seen_while_it_is_deleted_is_stopped_and_cleaned_up() {
+async fn pod_first_seen_during_its_deletion_is_stopped_and_cleaned_up() {
     let a = pod("a");
     let node = restarted("a", &a).await;
     deliver(&node, &a.phase("Running").deleting(7)).await;

@@ -16,7 +16,7 @@ async fn start(cgroups: &Arc<FakeCgroups>) -> TestNode {
 }
 
 #[actix::test]
-async fn a_pod_has_its_cgroup_until_it_is_cleaned_up() {
+async fn pod_cgroup_exists_until_pod_cleanup() {
     let cgroups = Arc::new(FakeCgroups::default());
     let node = start(&cgroups).await;
     node.deliver(&[pod("a")]).await;
@@ -34,9 +34,9 @@ async fn a_pod_has_its_cgroup_until_it_is_cleaned_up() {
     assert_eq!(cgroups.of(), [""; 0]);
 }
 
-// K1, K14, W37
+// Rules POD-K1, POD-K14, POD-W37.
 #[actix::test]
-async fn cgroups_that_nobody_needs_are_removed_and_no_others() {
+async fn housekeeping_removes_only_cgroups_of_removed_pods() {
     let cgroups = Arc::new(FakeCgroups::default());
     ["gone", "runs", "theirs"].iter().for_each(|uid| cgroups.plant(uid));
     let node = start(&cgroups).await;
@@ -57,9 +57,9 @@ async fn cgroups_that_nobody_needs_are_removed_and_no_others() {
     assert!(!node.storage.has("stuck") && cgroups.of() == ["runs", "theirs"]);
 }
 
-// W37
+// Rule POD-W37.
 #[actix::test]
-async fn a_pod_that_comes_back_while_its_cgroup_is_to_be_removed_keeps_it() {
+async fn pod_added_again_during_cgroup_removal_keeps_its_cgroup() {
     let cgroups = Arc::new(FakeCgroups::default());
     let node = start(&cgroups).await;
     node.storage.plant("back");
@@ -73,7 +73,7 @@ async fn a_pod_that_comes_back_while_its_cgroup_is_to_be_removed_keeps_it() {
 }
 
 #[actix::test]
-async fn containers_that_run_outside_of_their_pods_cgroup_are_started_again_in_it() {
+async fn containers_outside_their_pod_cgroup_are_restarted_inside_it() {
     let cgroups = Arc::new(FakeCgroups::default());
     let node = start(&cgroups).await;
     node.deliver(&[pod("a"), pod("once").policy("Never")]).await;
@@ -90,9 +90,9 @@ async fn containers_that_run_outside_of_their_pods_cgroup_are_started_again_in_i
     assert_eq!(calls.iter().filter(|call| *call == "start main").count(), 1, "{calls:?}");
 }
 
-// D6, W3
+// Rule POD-W3.
 #[actix::test]
-async fn a_cgroup_that_takes_long_is_told_of_and_a_look_at_it_is_given_up() {
+async fn slow_cgroup_call_is_explained_and_cancelled_with_its_pod() {
     let cgroups = Arc::new(FakeCgroups::default());
     let node = start(&cgroups).await;
     cgroups.silence(true);

@@ -6,9 +6,9 @@ use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
-// S67: a retry waits for the end of the backoff and up to half as long again, in steps of the resync at most.
+// POD-S67: a retry waits for the end of the backoff and up to half as long again, in steps of the resync at most.
 #[actix::test]
-async fn a_container_that_keeps_ending_is_started_again_later_and_later() {
+async fn crash_backoff_grows_with_each_restart() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(1.0, 1));
     node.deliver(&[pod("a")]).await;
@@ -39,17 +39,17 @@ async fn ends_as_soon_as_it_starts(with_events: bool) {
 }
 
 #[actix::test]
-async fn a_container_that_ends_as_soon_as_it_starts_is_noticed() {
+async fn container_exit_right_after_its_start_is_observed_by_event() {
     ends_as_soon_as_it_starts(true).await;
 }
 
 #[actix::test]
-async fn a_container_that_ends_as_soon_as_it_starts_is_noticed_by_a_relist() {
+async fn container_exit_right_after_its_start_is_observed_by_relist() {
     ends_as_soon_as_it_starts(false).await;
 }
 
 #[actix::test]
-async fn a_pod_past_its_active_deadline_fails_and_its_containers_stop() {
+async fn pod_past_its_active_deadline_fails_and_its_containers_stop() {
     let node = TestNode::start().await;
     // Between two passes, so that it is the worker that wakes up.
     node.deliver(&[pod("a").spec("activeDeadlineSeconds", 19)]).await;
@@ -64,9 +64,9 @@ async fn a_pod_past_its_active_deadline_fails_and_its_containers_stop() {
     assert_eq!(node.runtime.times_of("start main").len(), 1);
 }
 
-// S54: a backoff that outlasts the deadline does not put it off.
+// POD-S54: a backoff that outlasts the deadline does not put it off.
 #[actix::test]
-async fn a_pod_that_waits_to_be_restarted_fails_at_its_deadline_too() {
+async fn pod_in_crash_backoff_fails_at_its_active_deadline() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(1.0, 1));
     node.deliver(&[pod("a").spec("activeDeadlineSeconds", 150)]).await;
@@ -77,9 +77,9 @@ async fn a_pod_that_waits_to_be_restarted_fails_at_its_deadline_too() {
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
 }
 
-// S54
+// Scenario POD-S54.
 #[actix::test]
-async fn a_pod_that_is_well_is_looked_at_again_after_the_resync_interval() {
+async fn healthy_pod_is_synced_again_after_the_resync_interval() {
     let setup = Setup::new(true);
     let storage = setup.storage.clone();
     let node = setup.start();
@@ -93,9 +93,9 @@ async fn a_pod_that_is_well_is_looked_at_again_after_the_resync_interval() {
     assert!(node.events.has("a", "FailedMount"));
 }
 
-// S102
+// Scenario POD-S102.
 #[actix::test]
-async fn a_panic_in_a_hook_is_that_pods_error_alone() {
+async fn hook_panic_is_an_error_of_that_pod_only() {
     let node = TestNode::start().await;
     node.runtime.panic_in(Op::Create);
     node.deliver(&[pod("a")]).await;
@@ -110,7 +110,7 @@ async fn a_panic_in_a_hook_is_that_pods_error_alone() {
 }
 
 #[actix::test]
-async fn a_container_that_cannot_be_started_shows_why_and_is_tried_again() {
+async fn container_start_failure_is_reported_and_retried() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script { fails_to_start: true, ..Script::default() });
     node.deliver(&[pod("a").containers(&["main", "other"])]).await;
@@ -124,7 +124,7 @@ async fn a_container_that_cannot_be_started_shows_why_and_is_tried_again() {
 }
 
 #[actix::test]
-async fn dead_runs_go_and_the_newest_one_stays_for_the_backoff() {
+async fn exited_containers_are_removed_except_the_newest() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(1.0, 1));
     node.deliver(&[pod("a")]).await;

@@ -15,9 +15,9 @@ use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 use reading::{Retry, assert_text, explain, retry, waits};
 
-// S67
+// Scenario POD-S67.
 #[actix::test]
-async fn a_crash_backoff_tells_its_end() {
+async fn explain_shows_when_a_crash_backoff_ends() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(1.0, 3));
     node.deliver(&[pod("a")]).await;
@@ -44,7 +44,7 @@ async fn a_crash_backoff_tells_its_end() {
 }
 
 #[actix::test]
-async fn a_static_pod_that_waits_for_its_name_tells_what_the_holder_waits_for() {
+async fn explain_shows_what_the_holder_of_a_static_pod_name_waits_for() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("web").uid("old").of_file().grace(30)]).await;
@@ -68,9 +68,9 @@ async fn a_static_pod_that_waits_for_its_name_tells_what_the_holder_waits_for() 
     );
 }
 
-// S16
+// Scenario POD-S16.
 #[actix::test]
-async fn an_image_that_cannot_be_pulled_tells_why_and_when_it_is_tried_next() {
+async fn explain_shows_image_pull_error_and_next_try() {
     let node = TestNode::start().await;
     node.runtime.fail(Op::Pull);
     node.deliver(&[pod("a")]).await;
@@ -88,7 +88,7 @@ async fn an_image_that_cannot_be_pulled_tells_why_and_when_it_is_tried_next() {
 }
 
 #[actix::test]
-async fn an_image_in_backoff_tells_when_it_is_tried_next() {
+async fn explain_shows_the_next_try_of_an_image_in_backoff() {
     let node = TestNode::start().await;
     node.runtime.fail(Op::Pull);
     node.deliver(&[pod("a")]).await;
@@ -120,7 +120,7 @@ async fn an_image_in_backoff_tells_when_it_is_tried_next() {
 }
 
 #[actix::test]
-async fn a_hook_that_fails_tells_what_it_said() {
+async fn explain_shows_the_error_of_a_failing_hook() {
     let node = TestNode::start().await;
     node.runtime.fail(Op::RunSandbox);
     node.deliver(&[pod("a")]).await;
@@ -139,7 +139,7 @@ async fn a_hook_that_fails_tells_what_it_said() {
 }
 
 #[actix::test]
-async fn a_grace_that_runs_tells_who_still_runs() {
+async fn explain_shows_containers_that_run_in_the_grace_period() {
     let node = TestNode::start().await;
     node.runtime.script("app", Script::stubborn());
     node.deliver(&[pod("a").containers(&["app", "quick"]).grace(30)]).await;
@@ -160,9 +160,9 @@ async fn a_grace_that_runs_tells_who_still_runs() {
     );
 }
 
-// S38
+// Scenario POD-S38.
 #[actix::test]
-async fn an_orphan_tells_that_nobody_wants_it_and_why_it_is_still_there() {
+async fn explain_shows_why_an_orphan_still_exists() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a").grace(2)]).await;
     node.runtime.fail_stops();
@@ -181,7 +181,7 @@ async fn an_orphan_tells_that_nobody_wants_it_and_why_it_is_still_there() {
 }
 
 #[actix::test]
-async fn a_runtime_that_does_not_answer_is_named() {
+async fn explain_shows_an_unreachable_runtime() {
     let setup = Setup::new(false);
     setup.runtime.unreachable();
     let node = setup.start();
@@ -217,7 +217,7 @@ async fn a_runtime_that_does_not_answer_is_named() {
 }
 
 #[actix::test]
-async fn a_runtime_that_went_away_is_named_below_the_hook_that_fails() {
+async fn explain_shows_runtime_outage_as_cause_of_a_failing_hook() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a")]).await;
     node.until(55.0).await;
@@ -239,7 +239,7 @@ async fn a_runtime_that_went_away_is_named_below_the_hook_that_fails() {
 }
 
 #[actix::test]
-async fn a_source_that_has_not_delivered_holds_up_housekeeping() {
+async fn explain_shows_housekeeping_waiting_for_a_source() {
     let node = Setup::new(true).start();
     node.deliver_set(SourceKind::File, vec![pod("a").of_file().build()], vec![]).await;
     node.deliver_set(SourceKind::File, vec![], vec![]).await;
@@ -264,7 +264,7 @@ async fn a_source_that_has_not_delivered_holds_up_housekeeping() {
 }
 
 #[actix::test]
-async fn a_volume_that_is_not_there_is_named() {
+async fn explain_shows_a_missing_volume() {
     let node = TestNode::start().await;
     node.storage.missing(true);
     node.deliver(&[pod("a")]).await;
@@ -281,9 +281,9 @@ async fn a_volume_that_is_not_there_is_named() {
     );
 }
 
-// W10
+// Rule POD-W10.
 #[actix::test]
-async fn where_a_volume_does_not_answer_is_told() {
+async fn explain_shows_a_volume_that_does_not_answer() {
     let node = TestNode::start().await;
     node.deliver(&[pod("b")]).await;
     ["a", "b"].iter().for_each(|uid| node.storage.hang(uid));
@@ -301,9 +301,8 @@ async fn where_a_volume_does_not_answer_is_told() {
     assert!(told.contains(&format!("volume \"/pods/a\" cannot be brought up: {said}")), "{told}");
 }
 
-// D10
 #[actix::test]
-async fn a_start_that_waits_for_its_turn_tells_its_place() {
+async fn explain_shows_the_position_in_the_start_queue() {
     let node = TestNode::start().await;
     node.runtime.slow(Op::RunSandbox, 5.0);
     let pods: Vec<_> = (0..9).map(|n| pod(&format!("p{n}"))).collect();
@@ -320,9 +319,9 @@ async fn a_start_that_waits_for_its_turn_tells_its_place() {
     );
 }
 
-// S92
+// Scenario POD-S92.
 #[actix::test]
-async fn a_shutdown_tells_whom_it_stops_when() {
+async fn explain_shows_order_and_deadlines_of_a_node_shutdown() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("usual"), pod("vital").spec("priority", 2_000_000_000)]).await;
@@ -364,7 +363,7 @@ async fn a_shutdown_tells_whom_it_stops_when() {
 }
 
 #[actix::test]
-async fn what_others_said_neither_ends_its_line_nor_moves_a_cursor() {
+async fn explain_escapes_control_characters_of_foreign_text() {
     let node = TestNode::start().await;
     let (what, message) = ("/m/a.yaml".to_owned(), "no\x1b[2J\nwaits for".to_owned());
     let problem = SourceProblem { what, message, pods: vec![FullName::new("test", "a")] };
@@ -375,7 +374,7 @@ async fn what_others_said_neither_ends_its_line_nor_moves_a_cursor() {
 }
 
 #[actix::test]
-async fn programs_get_the_chain_across_pods() {
+async fn explain_json_has_the_wait_chain_across_pods() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("web").uid("old").of_file().grace(30)]).await;
@@ -412,7 +411,7 @@ async fn programs_get_the_chain_across_pods() {
 }
 
 #[actix::test]
-async fn a_crash_loop_becomes_one_event() {
+async fn crash_loop_publishes_one_long_wait_event() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(1.0, 1));
     node.deliver(&[pod("a")]).await;
@@ -421,7 +420,7 @@ async fn a_crash_loop_becomes_one_event() {
 }
 
 #[actix::test]
-async fn a_wait_that_lasts_becomes_one_event() {
+async fn long_wait_publishes_one_event() {
     let node = TestNode::start().await;
     node.storage.missing(true);
     node.deliver(&[pod("a")]).await;

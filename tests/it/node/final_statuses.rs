@@ -1,4 +1,4 @@
-//! Pods that are over for good, and the agents that come later (W13).
+//! Pods that are over for good, and the agents that come later (POD-W13).
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ async fn deliver(node: &TestNode, pods: &[PodBuilder]) {
 }
 
 #[actix::test]
-async fn a_rejection_outlives_the_agent_and_is_told_once_it_is_on_disk() {
+async fn rejection_is_published_after_it_is_stored_and_survives_the_agent() {
     let node = TestNode::start().await;
     node.final_statuses.slow(3000);
     let pods = [pod("a").cpu("3").of_file(), pod("b").cpu("3").of_file()];
@@ -54,7 +54,7 @@ async fn a_rejection_outlives_the_agent_and_is_told_once_it_is_on_disk() {
 }
 
 #[actix::test]
-async fn a_pod_that_ended_is_not_run_again_though_nothing_is_left_of_it() {
+async fn finished_pod_is_not_run_again_without_its_containers() {
     let node = TestNode::start().await;
     node.runtime.script("done", Script::ends(1.0, 0));
     node.runtime.script("failed", Script::ends(1.0, 3));
@@ -90,7 +90,7 @@ async fn a_pod_that_ended_is_not_run_again_though_nothing_is_left_of_it() {
 }
 
 #[actix::test]
-async fn an_end_that_was_written_down_before_its_containers_stopped_is_brought_about() {
+async fn stored_final_status_stops_containers_that_still_run() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     let a = pod("a").of_file().spec("activeDeadlineSeconds", 2);
@@ -109,7 +109,7 @@ async fn an_end_that_was_written_down_before_its_containers_stopped_is_brought_a
 }
 
 #[actix::test]
-async fn what_nobody_wants_any_more_is_forgotten() {
+async fn final_status_of_a_pod_no_longer_desired_is_removed() {
     let node = TestNode::start().await;
     node.runtime.script("done", Script::ends(1.0, 0));
     let done = pod("a").policy("Never").containers(&["done"]).of_file();
@@ -135,7 +135,7 @@ async fn what_nobody_wants_any_more_is_forgotten() {
 }
 
 #[actix::test]
-async fn a_journal_that_cannot_be_written_holds_up_no_pod() {
+async fn unwritable_final_status_store_delays_no_pod() {
     let node = TestNode::start().await;
     node.final_statuses.broken(true);
     node.runtime.script("done", Script::ends(1.0, 0));
@@ -149,7 +149,7 @@ async fn a_journal_that_cannot_be_written_holds_up_no_pod() {
 }
 
 #[actix::test]
-async fn a_static_pod_that_a_shutdown_stopped_runs_again_and_one_that_was_to_run_once_does_not() {
+async fn static_pod_stopped_by_shutdown_runs_again_unless_restart_never() {
     use podwright_actors::shutdown::{ShutdownConfig, groups, stop_all};
     let node = TestNode::start().await;
     let pods = [pod("a").of_file(), pod("b").policy("Never").of_file()];
@@ -165,7 +165,7 @@ async fn a_static_pod_that_a_shutdown_stopped_runs_again_and_one_that_was_to_run
 }
 
 #[actix::test]
-async fn an_entry_that_makes_no_sense_is_left_out() {
+async fn invalid_final_status_record_is_ignored() {
     let setup = Setup::new(true);
     setup.final_statuses.plant("what?");
     let node = setup.start();

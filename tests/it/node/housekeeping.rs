@@ -1,5 +1,5 @@
 //! The pass: pods that are desired, and what becomes of them. Left out here for want of an API server: the deletion of
-//! orphan mirrors (S50) and of API objects (S57); and cgroups, which pods of this node do not have (S56).
+//! orphan mirrors (POD-S50) and of API objects (POD-S57); and cgroups, which pods of this node do not have (POD-S56).
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn stop_wanting(node: &TestNode, pod: &PodBuilder) {
 }
 
 #[actix::test]
-async fn a_running_pod_counts_as_desired_active_and_working() {
+async fn running_pod_is_counted_as_desired_active_and_working() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a"), pod("s").of_file(), pod("s").uid("m").mirror()]).await;
     node.wait(3.0).await;
@@ -41,9 +41,9 @@ async fn a_running_pod_counts_as_desired_active_and_working() {
     assert_eq!(node.pod_counts(), expected);
 }
 
-// S40
+// Scenario POD-S40.
 #[actix::test]
-async fn a_desired_pod_without_a_record_is_created() {
+async fn desired_pod_without_a_record_is_created() {
     let node = TestNode::start().await;
     want(&node, &pod("a"));
     node.pass().await;
@@ -54,9 +54,9 @@ async fn a_desired_pod_without_a_record_is_created() {
     assert_eq!(node.pod_counts(), expected);
 }
 
-// S41
+// Scenario POD-S41.
 #[actix::test]
-async fn a_desired_pod_that_has_failed_is_not_created() {
+async fn desired_pod_in_phase_failed_is_not_created() {
     let node = TestNode::start().await;
     want(&node, &pod("a").phase("Failed"));
     node.pass().await;
@@ -64,9 +64,9 @@ async fn a_desired_pod_that_has_failed_is_not_created() {
     assert_eq!(node.lifecycle("a"), None);
 }
 
-// S42
+// Scenario POD-S42.
 #[actix::test]
-async fn a_rejected_pod_is_not_created() {
+async fn rejected_pod_is_not_created() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a").cpu("64")]).await;
     node.wait(5.0).await;
@@ -79,9 +79,9 @@ async fn a_rejected_pod_is_not_created() {
     assert!(message.starts_with("Pod was rejected: "), "{message}");
 }
 
-// S43
+// Scenario POD-S43.
 #[actix::test]
-async fn a_terminating_pod_that_is_still_desired_is_left_to_its_own_retry() {
+async fn housekeeping_does_not_retry_a_terminating_desired_pod() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a")]).await;
     node.runtime.fail_stops();
@@ -95,9 +95,9 @@ async fn a_terminating_pod_that_is_still_desired_is_left_to_its_own_retry() {
     assert!(node.events.has("a", "FailedKillPod"));
 }
 
-// S47
+// Scenario POD-S47.
 #[actix::test]
-async fn a_started_pod_that_nobody_wants_any_more_is_stopped_by_its_spec() {
+async fn orphan_is_stopped_with_the_grace_period_of_its_spec() {
     let node = TestNode::start().await;
     let web = pod("web").of_file().grace(40);
     node.runtime.script("main", Script::stubborn());
@@ -111,9 +111,9 @@ async fn a_started_pod_that_nobody_wants_any_more_is_stopped_by_its_spec() {
     assert_eq!((node.lifecycle("web"), node.pod_counts()), (None, vec![]));
 }
 
-// S48
+// Scenario POD-S48.
 #[actix::test]
-async fn one_pass_forgets_a_finished_pod_and_starts_the_one_of_the_same_uid() {
+async fn one_pass_restarts_a_finished_pod_with_the_same_uid() {
     let node = TestNode::start().await;
     node.until(2.5).await;
     let web = pod("web").of_file();
@@ -135,9 +135,9 @@ async fn one_pass_forgets_a_finished_pod_and_starts_the_one_of_the_same_uid() {
     assert_eq!(active.metadata().labels.as_ref().unwrap()["v"], "2");
 }
 
-// S49
+// Scenario POD-S49.
 #[actix::test]
-async fn nothing_is_stopped_for_want_of_a_source_that_has_not_delivered() {
+async fn no_pod_is_stopped_before_every_source_delivered() {
     let node = Setup::new(true).start();
     let web = pod("web").of_file().build();
     node.deliver_set(SourceKind::File, vec![web], vec![]).await;
@@ -152,9 +152,9 @@ async fn nothing_is_stopped_for_want_of_a_source_that_has_not_delivered() {
     assert!(node.node.engine.is_synced());
 }
 
-// S51
+// Scenario POD-S51.
 #[actix::test]
-async fn a_pass_whose_list_fails_touches_nothing_that_needs_it() {
+async fn housekeeping_pass_with_failing_list_creates_and_removes_nothing() {
     let node = TestNode::start().await;
     let (gone, lost) = (pod("gone"), pod("lost"));
     node.deliver(std::slice::from_ref(&gone)).await;
@@ -174,7 +174,7 @@ async fn a_pass_whose_list_fails_touches_nothing_that_needs_it() {
 
 // Those that go well are many and the same.
 #[actix::test]
-async fn only_passes_that_fail_and_the_one_after_them_are_recorded() {
+async fn recorder_keeps_failed_passes_and_the_first_pass_after_them() {
     let node = TestNode::start().await;
     node.wait(10.0).await;
     let told = || {
@@ -193,9 +193,9 @@ async fn only_passes_that_fail_and_the_one_after_them_are_recorded() {
     assert!(!told[1].contains("ended early"), "{told:?}");
 }
 
-// S52
+// Scenario POD-S52.
 #[actix::test]
-async fn what_is_gone_loses_status_and_directory_and_what_ended_keeps_them() {
+async fn removed_pod_loses_status_and_directory_and_finished_pod_keeps_both() {
     let node = TestNode::start().await;
     node.runtime.script("ok", Script::ends(1.0, 0));
     node.runtime.script("bad", Script::ends(1.0, 1));
@@ -212,9 +212,9 @@ async fn what_is_gone_loses_status_and_directory_and_what_ended_keeps_them() {
     assert_eq!(node.pod_counts(), ["desired_pods{} 2", "working_pods{desired,terminated,} 2"]);
 }
 
-// S57: the API object is deleted by the status writer.
+// POD-S57: the API object is deleted by the status writer.
 #[actix::test]
-async fn a_deleted_pod_that_failed_before_the_agent_started_is_cleaned_up_once() {
+async fn deleted_failed_pod_of_an_earlier_agent_is_cleaned_up_once() {
     let node = TestNode::start().await;
     want(&node, &pod("a").phase("Failed").deleting(30));
     node.pass().await;
@@ -227,7 +227,7 @@ async fn a_deleted_pod_that_failed_before_the_agent_started_is_cleaned_up_once()
 }
 
 #[actix::test]
-async fn a_pod_that_dispatch_adds_during_the_list_is_no_restart() {
+async fn pod_dispatched_during_the_list_is_not_counted_as_restarted() {
     let node = TestNode::start().await;
     node.runtime.slow(Op::List, 1.0);
     let pass = node.node.housekeeping.pass();
@@ -242,7 +242,7 @@ async fn a_pod_that_dispatch_adds_during_the_list_is_no_restart() {
 }
 
 #[actix::test]
-async fn a_panic_in_a_port_costs_one_pass() {
+async fn housekeeping_continues_after_a_panic_in_a_port() {
     let node = TestNode::start().await;
     node.runtime.panic_in(Op::List);
     node.wait(5.0).await;
@@ -253,9 +253,9 @@ async fn a_panic_in_a_port_costs_one_pass() {
     assert!(node.metric("podwright_hook_panics_total") >= 1.0);
 }
 
-// W11
+// Rule POD-W11.
 #[actix::test]
-async fn the_ends_of_an_evicted_pod_are_read_before_anything_of_it_goes() {
+async fn exit_codes_of_an_evicted_pod_are_read_before_its_removal() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script { stops: Some((Duration::from_secs(1), 7)), ..Script::default() });
     let a = pod("a");

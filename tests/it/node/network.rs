@@ -8,9 +8,9 @@ use super::explain::reading::explain;
 use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
-// S95
+// Scenario POD-S95.
 #[actix::test]
-async fn a_pod_waits_for_the_network_unless_it_uses_the_nodes() {
+async fn pod_waits_for_the_network_unless_it_uses_the_host_network() {
     let node = TestNode::start().await;
     node.runtime.unready(Unready { runtime: None, network: Some("cni plugin not initialized".into()) });
     node.deliver(&[pod("a"), pod("h").spec("hostNetwork", true)]).await;
@@ -35,7 +35,7 @@ async fn a_pod_waits_for_the_network_unless_it_uses_the_nodes() {
 }
 
 #[actix::test]
-async fn what_the_runtime_says_it_lacks_is_told_for_the_whole_node() {
+async fn unready_runtime_conditions_are_listed_for_the_node() {
     let node = TestNode::start().await;
     assert_eq!(node.node.explainer.troubles(), []);
     node.runtime.unready(Unready { runtime: Some("its disk is full".into()), network: Some("no plugin".into()) });

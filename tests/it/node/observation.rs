@@ -11,9 +11,9 @@ use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
 use crate::support::test_node::Setup;
 
-// S91, W17
+// Scenario POD-S91 and rule POD-W17.
 #[actix::test]
-async fn gauges_show_what_runs_and_zeros_where_nothing_does() {
+async fn running_pod_and_container_gauges_return_to_zero() {
     let setup = Setup::new(false);
     for (uid, names) in [("u1", ["a", "b"]), ("u2", ["c", "d"])] {
         for name in names {
@@ -40,7 +40,7 @@ async fn gauges_show_what_runs_and_zeros_where_nothing_does() {
 
 // A pod's hook reads its status first; that is the one failure that nothing else tells of.
 #[actix::test]
-async fn only_a_status_that_cannot_be_read_is_told_as_a_failed_sync() {
+async fn failed_sync_event_is_published_only_for_an_unreadable_status() {
     let node = Setup::new(true).start();
     node.deliver(&[]).await;
     node.runtime.fail(Op::Start);
@@ -55,7 +55,7 @@ async fn only_a_status_that_cannot_be_read_is_told_as_a_failed_sync() {
 
 // What was seen stands until something happens, be it seen by a relist or done by the node itself.
 #[actix::test]
-async fn a_pod_that_is_well_costs_no_reads_and_still_starts_again_at_once() {
+async fn healthy_pod_causes_no_status_reads_and_restarts_at_once() {
     let node = Setup::new(false).start();
     node.runtime.script("main", Script::ends(600.5, 1));
     node.deliver(&[]).await;
@@ -82,7 +82,7 @@ async fn a_pod_that_is_well_costs_no_reads_and_still_starts_again_at_once() {
 
 // What was seen of the life before has been removed since, and nobody is told of that before the next relist.
 #[actix::test]
-async fn a_pod_that_comes_back_is_seen_as_it_is() {
+async fn pod_added_again_is_not_observed_from_its_earlier_life() {
     let node = Setup::new(false).start();
     node.deliver(&[]).await;
     node.deliver(&[pod("a")]).await;
@@ -100,7 +100,7 @@ async fn a_pod_that_comes_back_is_seen_as_it_is() {
 
 // Asked again after 1, 2, 4, 8 and then every 10 seconds; the relist that goes with each finds what was missed.
 #[actix::test]
-async fn a_panic_in_the_events_is_not_the_end_of_the_observer() {
+async fn observer_continues_after_a_panic_in_runtime_events() {
     let node = Setup::new(true).start();
     node.runtime.script("main", Script::ends(20.5, 0));
     node.deliver(&[]).await;
@@ -131,21 +131,21 @@ async fn an_unreadable_status(with_events: bool) {
     assert_eq!(node.phase("a"), "Succeeded");
 }
 
-// S88, S89
+// Scenarios POD-S88, POD-S89.
 #[actix::test]
-async fn a_status_that_cannot_be_read_is_read_again_and_its_change_told_then() {
+async fn unreadable_pod_status_is_read_again_with_runtime_events() {
     an_unreadable_status(true).await;
 }
 
-// S88, S89
+// Scenarios POD-S88, POD-S89.
 #[actix::test]
-async fn without_events_a_status_that_cannot_be_read_is_read_again_too() {
+async fn unreadable_pod_status_is_read_again_without_runtime_events() {
     an_unreadable_status(false).await;
 }
 
 // Whoever starts a sidecar is told nothing of it afterwards, and has to go on by itself.
 #[actix::test]
-async fn what_follows_a_sidecar_starts_at_once_whatever_the_runtime_tells() {
+async fn containers_after_a_sidecar_start_without_a_runtime_event() {
     let node = Setup::new(false).start();
     node.deliver(&[]).await;
     let sidecar = |name: &str| json!({"name": name, "image": "img", "restartPolicy": "Always"});
@@ -153,9 +153,9 @@ async fn what_follows_a_sidecar_starts_at_once_whatever_the_runtime_tells() {
     assert_eq!(node.phase("a"), "Running");
 }
 
-// S90
+// Scenario POD-S90.
 #[actix::test]
-async fn a_pod_keeps_its_address_when_its_sandbox_ends() {
+async fn pod_keeps_its_ip_address_after_its_sandbox_ended() {
     let node = Setup::new(true).start();
     node.deliver(&[]).await;
     node.deliver(&[pod("a").policy("Never")]).await;
@@ -167,9 +167,9 @@ async fn a_pod_keeps_its_address_when_its_sandbox_ends() {
     assert_eq!(seen.sandboxes[0].ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
 }
 
-// S59
+// Scenario POD-S59.
 #[actix::test]
-async fn a_pod_that_loses_its_sandbox_half_started_ends_where_it_may_have_no_other() {
+async fn pod_with_restart_never_fails_when_it_loses_its_sandbox() {
     let node = Setup::new(true).start();
     node.runtime.script("two", Script { fails_to_start: true, ..Script::default() });
     node.deliver(&[]).await;
@@ -187,7 +187,7 @@ async fn a_pod_that_loses_its_sandbox_half_started_ends_where_it_may_have_no_oth
 }
 
 #[actix::test]
-async fn nothing_is_dispatched_before_the_runtime_was_seen() {
+async fn no_pod_is_dispatched_before_the_first_runtime_list() {
     let setup = Setup::new(true);
     setup.runtime.unreachable();
     let node = setup.start();
@@ -201,7 +201,7 @@ async fn nothing_is_dispatched_before_the_runtime_was_seen() {
 }
 
 #[actix::test]
-async fn a_runtime_that_hangs_for_long_is_unhealthy_and_runs_on() {
+async fn hanging_runtime_is_unhealthy_and_its_events_still_count() {
     let node = Setup::new(true).start();
     node.deliver(&[]).await;
     node.deliver(&[pod("a")]).await;
@@ -224,7 +224,7 @@ async fn a_runtime_that_hangs_for_long_is_unhealthy_and_runs_on() {
 }
 
 #[actix::test]
-async fn one_pod_whose_reads_are_slow_delays_no_other() {
+async fn slow_status_reads_of_one_pod_delay_no_other_pod() {
     let node = Setup::new(false).start();
     node.deliver(&[]).await;
     node.runtime.script("main", Script::ends(5.0, 0));

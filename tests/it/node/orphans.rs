@@ -19,9 +19,9 @@ async fn with_stranger(prepare: impl FnOnce(&Setup)) -> TestNode {
     node
 }
 
-// S37
+// Scenario POD-S37.
 #[actix::test]
-async fn a_pod_that_only_the_runtime_knows_is_stopped_and_counted_once() {
+async fn runtime_only_pod_is_stopped_and_counted_once() {
     let node = with_stranger(|_| ()).await;
     node.until(2.01).await;
     assert_eq!(
@@ -36,7 +36,7 @@ async fn a_pod_that_only_the_runtime_knows_is_stopped_and_counted_once() {
 
 // Who has the grace of its pod is the runtime; nobody else has its spec.
 #[actix::test]
-async fn a_run_that_nothing_is_known_of_is_the_runtimes_to_stop() {
+async fn runtime_only_container_in_unknown_state_is_stopped_once() {
     let setup = Setup::new(true);
     setup.runtime.plant("u", FullName::new("test", "left"), "main");
     setup.runtime.edit("u", "main", |container| container.state = ContainerState::Unknown);
@@ -49,7 +49,7 @@ async fn a_run_that_nothing_is_known_of_is_the_runtimes_to_stop() {
 }
 
 #[actix::test]
-async fn a_list_that_is_older_than_the_end_of_a_pod_brings_nothing_back() {
+async fn outdated_runtime_list_recreates_no_record() {
     let node = with_stranger(|setup| {
         setup.runtime.script("main", Script { stops: Some((Duration::from_secs_f64(1.5), 0)), ..Script::default() });
     })
@@ -72,9 +72,9 @@ async fn a_list_that_is_older_than_the_end_of_a_pod_brings_nothing_back() {
     assert_eq!(stops, ["stop quick 5", "stop-sandbox"]);
 }
 
-// S39
+// Scenario POD-S39.
 #[actix::test]
-async fn a_stranger_whose_stop_fails_is_tried_again_after_its_backoff() {
+async fn failing_stop_of_a_runtime_only_pod_is_retried_after_its_backoff() {
     let node = with_stranger(|setup| setup.runtime.fail_stops()).await;
     node.until(9.0).await;
     assert_eq!(node.runtime.times_of("stop main").len(), 1);
@@ -88,9 +88,9 @@ async fn a_stranger_whose_stop_fails_is_tried_again_after_its_backoff() {
     assert_eq!((node.lifecycle("u"), node.pod_counts()), (None, vec!["orphaned_runtime_pods_total{} 1".to_owned()]));
 }
 
-// S56
+// Scenario POD-S56.
 #[actix::test]
-async fn what_a_pod_left_that_was_deleted_while_the_agent_was_down_goes() {
+async fn leftovers_of_a_pod_deleted_without_an_agent_are_removed() {
     let node = with_stranger(|setup| setup.storage.plant("u")).await;
     node.until(8.0).await;
     assert!(!node.storage.has("u"));
@@ -98,9 +98,9 @@ async fn what_a_pod_left_that_was_deleted_while_the_agent_was_down_goes() {
     assert_eq!(node.pod_counts(), ["orphaned_runtime_pods_total{} 1"]);
 }
 
-// W13
+// Rule POD-W13.
 #[actix::test]
-async fn a_rejected_pod_that_turns_out_to_run_is_stopped_by_its_spec() {
+async fn running_rejected_pod_is_stopped_with_its_own_grace_period() {
     let node = TestNode::start().await;
     node.deliver(&[pod("r").cpu("64").grace(7)]).await;
     node.runtime.script("main", Script::stubborn());
@@ -114,7 +114,7 @@ async fn a_rejected_pod_that_turns_out_to_run_is_stopped_by_its_spec() {
 }
 
 #[actix::test]
-async fn what_happens_in_the_runtime_to_a_rejected_pod_gives_it_no_record() {
+async fn runtime_change_of_a_rejected_pod_creates_no_record() {
     let node = TestNode::start().await;
     node.deliver(&[pod("r").cpu("64")]).await;
     node.runtime.plant("r", FullName::new("test", "r"), "main");
@@ -123,9 +123,9 @@ async fn what_happens_in_the_runtime_to_a_rejected_pod_gives_it_no_record() {
     assert_eq!(node.lifecycle("r"), None);
 }
 
-// W9
+// Rule POD-W9.
 #[actix::test]
-async fn a_container_that_appears_after_its_pod_was_terminated_is_stopped() {
+async fn zombie_container_of_a_terminated_pod_is_stopped() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a")]).await;
     node.storage.stuck(true);
@@ -142,9 +142,9 @@ async fn a_container_that_appears_after_its_pod_was_terminated_is_stopped() {
     assert_eq!(node.metric("podwright_zombie_containers_total"), 1.0);
 }
 
-// S38, W33
+// Scenario POD-S38 and rule POD-W33.
 #[actix::test]
-async fn a_removed_pod_whose_stop_fails_is_retried_at_its_own_backoff() {
+async fn failing_stop_of_an_orphan_is_retried_after_its_backoff() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a").grace(2)]).await;
     node.runtime.fail_stops();
@@ -162,9 +162,9 @@ async fn a_removed_pod_whose_stop_fails_is_retried_at_its_own_backoff() {
     assert_eq!(node.pod_counts(), [""; 0]);
 }
 
-// S55: the mirror stays Running meanwhile, which is the status writer's business.
+// POD-S55: the mirror stays Running meanwhile, which is the status writer's business.
 #[actix::test]
-async fn an_outage_of_the_runtime_during_a_stop_is_overcome() {
+async fn orphan_stop_continues_after_a_runtime_outage() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("web").of_file().grace(20)]).await;
@@ -181,9 +181,9 @@ async fn an_outage_of_the_runtime_during_a_stop_is_overcome() {
     assert_eq!((node.lifecycle("web"), node.pod_counts()), (None, vec![]));
 }
 
-// W10
+// Rule POD-W10.
 #[actix::test]
-async fn a_directory_that_does_not_answer_holds_up_no_other() {
+async fn unresponsive_pod_directory_delays_no_other_cleanup() {
     let setup = Setup::new(true);
     for uid in ["a", "b", "c", "d", "e", "gone"] {
         setup.storage.plant(uid);

@@ -11,9 +11,9 @@ use crate::support::test_node::TestNode;
 
 const CONFIG: ShutdownConfig = ShutdownConfig { total: Duration::from_secs(30), critical: Duration::from_secs(10) };
 
-// S92
+// Scenario POD-S92.
 #[actix::test]
-async fn a_shutdown_stops_normal_pods_then_critical_ones_each_within_its_time() {
+async fn node_shutdown_stops_normal_pods_before_critical_pods() {
     let node = TestNode::start().await;
     for name in ["usual", "short", "long", "vital"] {
         node.runtime.script(name, Script::stubborn());
@@ -57,7 +57,7 @@ async fn a_shutdown_stops_normal_pods_then_critical_ones_each_within_its_time() 
 }
 
 #[actix::test]
-async fn pods_that_do_not_stop_in_time_hold_up_nobody_and_are_named() {
+async fn node_shutdown_returns_the_pods_that_did_not_stop_in_time() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a"), pod("b").spec("priority", 2_000_000_000)]).await;
     node.runtime.fail_stops();
@@ -70,7 +70,7 @@ async fn pods_that_do_not_stop_in_time_hold_up_nobody_and_are_named() {
 }
 
 #[actix::test]
-async fn volumes_that_come_down_late_are_waited_for_within_the_groups_time() {
+async fn node_shutdown_waits_for_slow_volume_cleanup() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a")]).await;
     node.storage.stuck(true);

@@ -11,9 +11,9 @@ fn seen(pod: PodBuilder) -> PodBuilder {
     pod.annotation("kubernetes.io/config.seen", "2027-01-15T08:00:00Z")
 }
 
-// W15
+// Rule POD-W15.
 #[actix::test]
-async fn the_start_of_a_pod_is_measured_once_when_it_begins_to_run() {
+async fn pod_start_duration_is_measured_once_per_pod() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(5.0, 1));
     node.runtime.slow(Op::Pull, 7.0);
@@ -27,9 +27,9 @@ async fn the_start_of_a_pod_is_measured_once_when_it_begins_to_run() {
     assert!((7.0..7.5).contains(&took), "{took}");
 }
 
-// W18
+// Rule POD-W18.
 #[actix::test]
-async fn the_way_to_the_worker_is_measured_although_the_create_is_merged_with_an_update() {
+async fn worker_start_duration_is_measured_for_a_merged_create() {
     let node = TestNode::start().await;
     node.wait(1.0).await;
     let versions = [seen(pod("a")), seen(pod("a")).label("2")];

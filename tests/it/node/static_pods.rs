@@ -11,9 +11,9 @@ fn version(n: usize) -> PodBuilder {
     pod("web").of_file().uid(&format!("web-{n}")).label(&n.to_string()).containers(&[&format!("c{n}")])
 }
 
-// S44, S45
+// Scenarios POD-S44, POD-S45.
 #[actix::test]
-async fn a_static_pod_that_waits_for_its_name_does_nothing_until_it_is_dropped() {
+async fn static_pod_waiting_for_its_full_name_makes_no_runtime_calls() {
     let node = TestNode::start().await;
     node.runtime.script("c1", Script::stubborn());
     node.deliver(&[version(1)]).await;
@@ -36,9 +36,9 @@ async fn a_static_pod_that_waits_for_its_name_does_nothing_until_it_is_dropped()
     assert_eq!(node.pod_counts(), ["working_pods{orphan,terminating,true} 1"]);
 }
 
-// S46
+// Scenario POD-S46.
 #[actix::test]
-async fn a_pod_of_the_same_uid_starts_once_the_failing_stop_of_the_old_one_is_over() {
+async fn static_pod_with_same_uid_starts_after_the_failing_stop_succeeded() {
     let node = TestNode::start().await;
     let web = pod("web").of_file();
     node.deliver(&[web.clone().label("1")]).await;
@@ -56,9 +56,9 @@ async fn a_pod_of_the_same_uid_starts_once_the_failing_stop_of_the_old_one_is_ov
     assert_eq!(node.metric("kubelet_restarted_pods_total{static=\"true\"}"), 1.0);
 }
 
-// S31: the mirror is made again by whoever talks to the API server.
+// POD-S31: the mirror is made again by whoever talks to the API server.
 #[actix::test]
-async fn of_many_edits_within_the_grace_only_the_last_one_runs() {
+async fn only_the_last_of_many_static_pod_edits_runs() {
     let node = TestNode::start().await;
     node.runtime.script("c0", Script::stubborn());
     node.deliver(&[version(0)]).await;
@@ -74,9 +74,9 @@ async fn of_many_edits_within_the_grace_only_the_last_one_runs() {
     assert_eq!(node.pod_counts(), expected);
 }
 
-// W27
+// Rule POD-W27.
 #[actix::test]
-async fn a_manifest_that_became_unreadable_keeps_its_pod() {
+async fn static_pod_is_kept_while_its_manifest_is_unreadable() {
     let node = TestNode::start().await;
     let web = pod("web").of_file().build();
     node.deliver_set(SourceKind::File, vec![web.clone()], vec![]).await;
@@ -94,7 +94,7 @@ async fn a_manifest_that_became_unreadable_keeps_its_pod() {
 }
 
 #[actix::test]
-async fn a_static_pod_that_succeeded_stays_so_and_is_not_started_again() {
+async fn succeeded_static_pod_is_not_started_again() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(2.0, 0));
     node.deliver(&[pod("job").of_file().policy("Never")]).await;

@@ -27,9 +27,9 @@ fn exit_code(node: &TestNode, uid: &str) -> i32 {
     statuses[0].state.as_ref().unwrap().terminated.as_ref().unwrap().exit_code
 }
 
-// S87
+// Scenario POD-S87.
 #[actix::test]
-async fn a_pod_deleted_while_its_image_cannot_be_pulled_fails_and_is_cleaned_up() {
+async fn pod_deleted_during_image_backoff_fails_and_is_cleaned_up() {
     let node = TestNode::start().await;
     node.runtime.fail(Op::Pull);
     node.deliver(&[pod("a")]).await;
@@ -44,9 +44,9 @@ async fn a_pod_deleted_while_its_image_cannot_be_pulled_fails_and_is_cleaned_up(
     assert_eq!(node.runtime.times_of("start"), [0.0; 0]);
 }
 
-// S87
+// Scenario POD-S87.
 #[actix::test]
-async fn a_container_that_ignores_its_stop_is_killed_after_the_grace() {
+async fn container_ignoring_its_stop_is_killed_after_the_grace_period() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("a")]).await;
@@ -57,9 +57,9 @@ async fn a_container_that_ignores_its_stop_is_killed_after_the_grace() {
     assert_eq!((node.phase("a").as_str(), exit_code(&node, "a")), ("Failed", 137));
 }
 
-// S87
+// Scenario POD-S87.
 #[actix::test]
-async fn a_container_that_stops_well_succeeds() {
+async fn deleted_pod_with_exit_code_zero_succeeds() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a")]).await;
     node.deliver(&[pod("a").deleting(5)]).await;
@@ -72,9 +72,9 @@ async fn a_container_that_stops_well_succeeds() {
     );
 }
 
-// S98
+// Scenario POD-S98.
 #[actix::test]
-async fn a_deletion_interrupts_an_image_pull() {
+async fn deletion_interrupts_an_image_pull() {
     let node = TestNode::start().await;
     node.runtime.slow(Op::Pull, 600.0);
     node.deliver(&[pod("a")]).await;
@@ -85,9 +85,9 @@ async fn a_deletion_interrupts_an_image_pull() {
     assert_eq!(node.runtime.calls_of("a"), ["sandbox 0", "pull img", "stop-sandbox"]);
 }
 
-// S99
+// Scenario POD-S99.
 #[actix::test]
-async fn a_shorter_grace_reaches_a_stop_under_way() {
+async fn shorter_grace_period_applies_to_a_running_stop() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("a").grace(600)]).await;
@@ -99,9 +99,9 @@ async fn a_shorter_grace_reaches_a_stop_under_way() {
     assert_eq!(node.runtime.times_of("stop main").len(), 2);
 }
 
-// W30
+// Rule POD-W30.
 #[actix::test]
-async fn a_slow_stop_or_list_holds_up_no_other_pod() {
+async fn slow_stop_or_list_delays_no_other_pod() {
     let node = TestNode::start().await;
     node.deliver(&[pod("slow")]).await;
     node.runtime.slow(Op::Stop, 20.0);
@@ -112,9 +112,9 @@ async fn a_slow_stop_or_list_holds_up_no_other_pod() {
     assert_eq!(node.lifecycle("slow"), Some(Lifecycle::Terminating));
 }
 
-// S97
+// Scenario POD-S97.
 #[actix::test]
-async fn a_waiter_for_a_stop_is_told_as_soon_as_nothing_can_run() {
+async fn stop_notifier_completes_when_no_container_can_run() {
     let node = TestNode::start().await;
     // A running pod: after its stop.
     node.runtime.script("main", Script { stops: Some((std::time::Duration::from_secs(3), 0)), ..Script::default() });
@@ -127,9 +127,9 @@ async fn a_waiter_for_a_stop_is_told_as_soon_as_nothing_can_run() {
     assert_eq!(waits(&node, kill(&node, &web)).await, 0.0);
 }
 
-// S97
+// Scenario POD-S97.
 #[actix::test]
-async fn a_waiter_for_a_pod_that_never_starts_is_told() {
+async fn stop_notifier_completes_for_a_pod_that_never_starts() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::stubborn());
     let (old, new) = (pod("web").of_file().uid("1"), pod("web").of_file().uid("2"));
@@ -148,9 +148,9 @@ async fn a_waiter_for_a_pod_that_never_starts_is_told() {
     assert_eq!(node.lifecycle("3"), None);
 }
 
-// S97
+// Scenario POD-S97.
 #[actix::test]
-async fn a_waiter_for_a_pod_that_only_the_runtime_knows_is_told() {
+async fn stop_notifier_completes_for_a_runtime_only_pod() {
     let node = TestNode::start().await;
     let full_name = FullName::new("test", "left");
     node.runtime.plant("u", full_name.clone(), "main");
@@ -163,7 +163,7 @@ async fn a_waiter_for_a_pod_that_only_the_runtime_knows_is_told() {
 }
 
 #[actix::test]
-async fn a_container_that_still_runs_after_its_stop_keeps_the_pod_terminating() {
+async fn container_running_after_the_stop_keeps_its_pod_terminating() {
     let node = TestNode::start().await;
     node.runtime.script("late", Script::stubborn());
     // It comes between the look at the pod and the end of the stop.
@@ -178,9 +178,9 @@ async fn a_container_that_still_runs_after_its_stop_keeps_the_pod_terminating() 
     assert_eq!(node.runtime.running("b"), [""; 0]);
 }
 
-// S69, S102
+// Scenarios POD-S69, POD-S102.
 #[actix::test]
-async fn a_pre_stop_hook_that_panics_does_not_keep_its_pod_from_stopping() {
+async fn panicking_pre_stop_hook_does_not_prevent_the_stop() {
     let node = TestNode::start().await;
     let hook =
         serde_json::json!([{"name": "main", "image": "img", "lifecycle": {"preStop": {"exec": {"command": ["bye"]}}}}]);

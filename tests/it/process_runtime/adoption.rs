@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run, sandbox, script, status};
 
 #[tokio::test]
-async fn what_runs_is_adopted_and_what_ended_meanwhile_is_reported() {
+async fn running_containers_are_adopted_and_ended_ones_are_reported() {
     let root = Root::new();
     let (stays, ends, lost) = (pod("stays", |_| {}), pod("ends", |_| {}), pod("lost", |_| {}));
     let (stays_pid, ends_pid, lost_pid) = (root.fifo("stays"), root.fifo("ends"), root.fifo("lost"));
@@ -63,7 +63,7 @@ fn watch(pid: u32) -> tokio::task::JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn a_start_that_was_only_intended_can_be_made_again() {
+async fn container_start_that_was_only_recorded_can_be_repeated() {
     let root = Root::new();
     let pod = pod("u", |_| {});
     let first = root.open().await;
@@ -79,7 +79,7 @@ async fn a_start_that_was_only_intended_can_be_made_again() {
 }
 
 #[tokio::test]
-async fn unfinished_creations_and_removals_are_swept_up() {
+async fn unfinished_container_creations_and_removals_are_cleaned_up() {
     let root = Root::new();
     let pod = pod("u", |_| {});
     let first = root.open().await;
@@ -95,7 +95,7 @@ async fn unfinished_creations_and_removals_are_swept_up() {
 }
 
 #[tokio::test]
-async fn a_damaged_record_is_moved_aside_and_its_processes_are_killed() {
+async fn damaged_container_record_is_moved_aside_and_its_processes_killed() {
     let root = Root::new();
     let (bad, good) = (pod("bad", |_| {}), pod("good", |_| {}));
     let pid = root.fifo("pid");
@@ -116,7 +116,7 @@ async fn a_damaged_record_is_moved_aside_and_its_processes_are_killed() {
 }
 
 #[tokio::test]
-async fn a_damaged_exit_is_an_unknown_one_whose_message_names_the_file() {
+async fn damaged_exit_record_is_an_unknown_exit_that_names_the_file() {
     let root = Root::new();
     let pod = pod("u", |_| {});
     let first = root.open().await;
@@ -133,7 +133,7 @@ async fn a_damaged_exit_is_an_unknown_one_whose_message_names_the_file() {
 }
 
 #[tokio::test]
-async fn a_boot_ends_every_sandbox_and_container() {
+async fn reboot_ends_every_sandbox_and_container() {
     let root = Root::new();
     let pod = pod("u", |_| {});
     let first = root.open().await;
@@ -175,7 +175,7 @@ fn reboot(path: &std::path::Path) {
 }
 
 #[tokio::test]
-async fn two_agents_cannot_share_a_root() {
+async fn two_process_runtimes_cannot_share_a_root_directory() {
     let root = Root::new();
     let _first = root.open().await;
     assert!(matches!(root.try_open().await, Err(OpenError::InUse(_))));
@@ -183,7 +183,7 @@ async fn two_agents_cannot_share_a_root() {
 
 /// A command that an agent was running when it was killed is ended by the next one; its container runs on.
 #[tokio::test]
-async fn commands_of_an_earlier_agent_end() {
+async fn exec_commands_of_an_earlier_agent_end() {
     let root = Root::new();
     let pod = pod("u", |_| {});
     let in_exec = root.fifo("in-exec");

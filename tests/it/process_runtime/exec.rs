@@ -11,7 +11,7 @@ fn shell(text: &str) -> [String; 3] {
 }
 
 #[tokio::test]
-async fn a_command_runs_in_the_containers_environment() {
+async fn exec_command_runs_in_the_container_environment() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -36,7 +36,7 @@ async fn a_command_runs_in_the_containers_environment() {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_long_is_killed_with_all_it_started() {
+async fn exec_command_past_its_timeout_is_killed_with_its_children() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -56,7 +56,7 @@ async fn a_command_that_takes_too_long_is_killed_with_all_it_started() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_container_ends_its_commands() {
+async fn exec_commands_end_with_their_container() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});

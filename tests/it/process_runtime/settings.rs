@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::processes::{Root, ended, pod, run, sandbox, script, status};
 
 #[tokio::test]
-async fn a_command_that_cannot_be_executed_is_a_start_error() {
+async fn command_that_cannot_be_executed_is_a_start_error() {
     let root = Root::new();
     let runtime = root.open().await;
     for (uid, program, dir, says) in [
@@ -32,7 +32,7 @@ async fn a_command_that_cannot_be_executed_is_a_start_error() {
 }
 
 #[tokio::test]
-async fn a_container_without_command_is_refused() {
+async fn container_without_command_is_refused() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -45,7 +45,7 @@ async fn a_container_without_command_is_refused() {
 }
 
 #[tokio::test]
-async fn mounts_are_links_and_variables() {
+async fn container_mounts_are_links_and_environment_variables() {
     let root = Root::new();
     let runtime = root.open().await;
     let volume = root.path().join("volume");
@@ -77,7 +77,7 @@ async fn mounts_are_links_and_variables() {
 }
 
 #[tokio::test]
-async fn every_run_has_a_directory_of_its_own() {
+async fn every_container_run_has_its_own_root_directory() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |_| {});
@@ -88,7 +88,7 @@ async fn every_run_has_a_directory_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_termination_message_comes_from_its_file_else_from_the_log_of_a_failure() {
+async fn termination_message_comes_from_its_file_or_from_the_log() {
     let root = Root::new();
     let runtime = root.open().await;
     for (uid, policy, text, message) in [
@@ -109,7 +109,7 @@ async fn a_termination_message_comes_from_its_file_else_from_the_log_of_a_failur
 }
 
 #[tokio::test]
-async fn the_stop_signal_is_the_containers_own() {
+async fn container_is_stopped_with_its_own_stop_signal() {
     let root = Root::new();
     let runtime = root.open().await;
     let pod = pod("u", |spec| {
@@ -124,7 +124,7 @@ async fn the_stop_signal_is_the_containers_own() {
 }
 
 #[tokio::test]
-async fn root_runs_a_container_as_the_user_it_names() {
+async fn root_agent_runs_a_container_as_its_run_as_user() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can run a container as another user");
         return;

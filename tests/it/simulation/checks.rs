@@ -69,7 +69,7 @@ pub(super) fn call(moment: &TurnClock<'_>) -> Verdict {
     }
 }
 
-/// I3: what the hooks of one pod do never overlaps.
+/// POD-I3: what the hooks of one pod do never overlaps.
 fn alone(moment: &TurnClock<'_>) -> Verdict {
     let stray = moment.look.is_none_or(|look| is_over(&look.snapshot));
     let stops = STOPS.contains(&moment.op);

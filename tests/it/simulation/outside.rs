@@ -253,7 +253,7 @@ impl Outside {
         Some(SourceSet { source: source.kind(), pods, problems: problems.into_iter().collect() })
     }
 
-    /// Writes statuses to the API server, and lets it delete what has ended (I6, I7).
+    /// Writes statuses to the API server, and lets it delete what has ended (POD-I6, POD-I7).
     pub(super) fn write(&mut self, world: &World, agent: &Agent) -> Verdict {
         let now = world.clock.now();
         for which in 0..self.pods.len() {

@@ -11,7 +11,7 @@ use crate::support::test_node::TestNode;
 
 // The time between two looks meets a hook that waits to be called again, then one that is called, and so on.
 #[actix::test]
-async fn a_hook_that_takes_long_before_it_fails_becomes_one_event() {
+async fn slow_failing_hook_publishes_one_long_wait_event() {
     let node = TestNode::start().await;
     node.storage.missing(true);
     node.storage.slow(Duration::from_secs(35));
@@ -25,7 +25,7 @@ async fn a_hook_that_takes_long_before_it_fails_becomes_one_event() {
 }
 
 #[actix::test]
-async fn a_cleanup_that_cannot_end_is_told_of_although_nobody_wants_the_pod() {
+async fn failing_cleanup_of_an_orphan_publishes_one_long_wait_event() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a").grace(2)]).await;
     node.until(5.0).await;
@@ -54,7 +54,7 @@ async fn a_cleanup_that_cannot_end_is_told_of_although_nobody_wants_the_pod() {
 }
 
 #[actix::test]
-async fn a_runtime_that_goes_away_during_a_crash_loop_is_told_before_the_backoff() {
+async fn explain_shows_runtime_outage_before_crash_backoff() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(1.0, 3));
     node.deliver(&[pod("a")]).await;
@@ -81,7 +81,7 @@ async fn a_runtime_that_goes_away_during_a_crash_loop_is_told_before_the_backoff
 }
 
 #[actix::test]
-async fn a_volume_that_is_there_again_is_not_blamed_for_what_fails_after_it() {
+async fn explain_does_not_blame_a_volume_that_exists_again() {
     let node = TestNode::start().await;
     node.storage.missing(true);
     node.deliver(&[pod("a")]).await;

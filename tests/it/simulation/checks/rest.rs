@@ -34,7 +34,7 @@ const NAMED_WAITS: [&str; 7] = [
 /// starts, one after the other.
 const SLOW_SETUP: Duration = Duration::from_secs(60 + 5 * 45);
 
-/// What is told of the end of a pod is on disk (W13). Of a pod that had left its source when it ended nobody asked.
+/// What is told of the end of a pod is on disk (POD-W13). Of a pod that had left its source when it ended nobody asked.
 pub(in crate::simulation) fn kept(agent: &Agent, wanted: &[Wanted], disk: &Disk) -> Verdict {
     for Wanted { uid, pod, was_stopped, .. } in wanted {
         let Some(status) = agent.statuses.get(uid).filter(|status| is_final(pod, status)) else { continue };

@@ -43,7 +43,7 @@ impl Samples {
     }
 }
 
-/// I2, I5.
+/// POD-I2, POD-I5.
 fn one_way(seen: &mut Seen, now: &PodSnapshot) -> Verdict {
     if !now.transitions.starts_with(&seen.transitions) {
         return Err(format!("its history changed from {:?} to {:?}", seen.transitions, now.transitions));
@@ -61,7 +61,7 @@ fn one_way(seen: &mut Seen, now: &PodSnapshot) -> Verdict {
     Ok(())
 }
 
-/// A pod that everybody wants is not stopped, unless it was refused and something of it runs (W13).
+/// A pod that everybody wants is not stopped, unless it was refused and something of it runs (POD-W13).
 fn justified(now: &PodSnapshot, agent: &Agent, doomed: &BTreeSet<PodUid>) -> Verdict {
     let is_over = agent.statuses.phase(&now.uid).is_some_and(Phase::is_terminal);
     for transition in &now.transitions {
@@ -81,7 +81,7 @@ fn justified(now: &PodSnapshot, agent: &Agent, doomed: &BTreeSet<PodUid>) -> Ver
     Ok(())
 }
 
-/// I10: the queries tell of one and the same state.
+/// POD-I10: the queries tell of one and the same state.
 fn answers(now: &PodSnapshot, agent: &Agent) -> Verdict {
     let (engine, uid) = (&agent.engine, &now.uid);
     let (terminating, terminated, finished) = (

@@ -12,7 +12,7 @@ use crate::simulation::world::About;
 
 pub(super) fn start(moment: &TurnClock<'_>) -> Verdict {
     let Some(look) = moment.look else { return Err("the engine does not know the pod".into()) };
-    // I1. What was made just before is still started, as long as the terminate hook was not called.
+    // POD-I1. What was made just before is still started, as long as the terminate hook was not called.
     let lifecycle = look.snapshot.lifecycle;
     let allowed = lifecycle == Lifecycle::Sync
         || (moment.op == Op::Start && lifecycle == Lifecycle::Terminating && !look.stopping);
@@ -37,7 +37,7 @@ pub(super) fn start(moment: &TurnClock<'_>) -> Verdict {
     }
 }
 
-/// I8: of the static pods of one full name at most one was started and is not finished.
+/// POD-I8: of the static pods of one full name at most one was started and is not finished.
 fn one_of_a_name(moment: &TurnClock<'_>) -> Verdict {
     let own = moment.rivals.iter().find(|rival| rival.uid == *moment.uid);
     let Some(own) = own.filter(|own| own.is_static) else { return Ok(()) };

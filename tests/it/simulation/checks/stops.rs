@@ -21,7 +21,7 @@ pub(super) fn stop(moment: &TurnClock<'_>) -> Verdict {
         Lifecycle::Sync => has_reason(moment, look, run),
         _ if !look.stopping => Ok(()),
         _ => {
-            // I5: what the runtime is told is never more than what was decided.
+            // POD-I5: what the runtime is told is never more than what was decided.
             let decided = look.snapshot.grace.map_or(Duration::ZERO, |grace| grace.duration());
             if *grace > decided.max(Duration::from_secs(2)) {
                 return Err(format!("within {grace:?}, although {decided:?} were decided"));
@@ -62,13 +62,13 @@ fn in_turn(moment: &TurnClock<'_>, look: &Look, name: &str, decided: Duration) -
     let begun = look.snapshot.wait.since;
     // Where nobody asked for a stop, a grace of zero in the spec leaves no time to wait.
     let decided = if plan.grace == Some(0) { Duration::ZERO } else { decided };
-    // A grace only gets shorter, and of the ends that it ever had the earliest counts (I5): none is before this one.
+    // A grace only gets shorter, and of the ends that it ever had the earliest counts (POD-I5): none is before this one.
     let to_stop = look.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
     let deadline = to_stop.map_or(begun, |transition| transition.at) + decided;
     if moment.kind_of(name) != Some(Kind::Sidecar) || moment.now + Duration::from_millis(1) >= deadline {
         return Ok(());
     }
-    // A stop that a sync began, as of a pod that ended or of all containers to start again, is given no time anew (I5).
+    // A stop that a sync began, as of a pod that ended or of all containers to start again, is given no time anew (POD-I5).
     if moment.runs.iter().any(|run| run.runs() && run.replaced) {
         return Ok(());
     }
