@@ -1,6 +1,6 @@
-//! What always has to hold, as functions of what is seen at one instant.
+//! Invariants: functions that check the state of the simulation at one time.
 
-mod rest;
+mod end_states;
 mod samples;
 mod starts;
 mod stops;
@@ -13,86 +13,86 @@ use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::PodRuntimeStatus;
 use podwright_actors::time::Time;
 
-use super::runs::Run;
+use super::container_runs::ContainerRun;
+use super::machine::{ActiveCall, CallDetail, PodView};
 use super::scenario::{Kind, Op, PodPlan};
-use super::world::{About, Flight, Look};
 
-pub(super) use rest::{drained, kept, settled};
-pub(super) use samples::{Samples, noticed};
+pub(super) use end_states::{drained, final_statuses_are_stored, settled};
+pub(super) use samples::{Samples, exits_are_noticed};
 
-/// A violation, in words; `Ok` if there is none.
-pub(super) type Verdict = Result<(), String>;
+/// `Err` describes the violation.
+pub(super) type CheckResult = Result<(), String>;
 
 /// What is known when a call begins.
-pub(super) struct TurnClock<'a> {
+pub(super) struct CallContext<'a> {
     pub(super) now: Time,
     pub(super) life: u32,
     pub(super) uid: &'a PodUid,
     pub(super) op: Op,
-    pub(super) about: &'a About,
-    /// How the pod stands for the engine.
-    pub(super) look: Option<&'a Look>,
-    /// What the runtime has of it in truth.
+    pub(super) about: &'a CallDetail,
+    /// The pod as the engine sees it.
+    pub(super) look: Option<&'a PodView>,
+    /// The pod as the runtime really has it.
     pub(super) status: &'a PodRuntimeStatus,
-    /// Its runs so far.
-    pub(super) runs: &'a [Run],
-    /// All calls under way.
-    pub(super) flights: &'a BTreeMap<u64, Flight>,
+    /// The pod's container runs so far.
+    pub(super) runs: &'a [ContainerRun],
+    /// All calls that have begun and not ended.
+    pub(super) active_calls: &'a BTreeMap<u64, ActiveCall>,
     pub(super) plan: Option<&'a PodPlan>,
-    /// For a container that is made: all pods that the engine knows.
+    /// All pods that the engine knows. Filled only for the creation of a container.
     pub(super) rivals: &'a [PodSnapshot],
 }
 
-/// Calls that only a pod's hook makes, one after the other.
+/// Calls that only the hooks of a pod make, one after the other.
 const OF_HOOKS: [Op; 6] = [Op::RunSandbox, Op::Pull, Op::Create, Op::Start, Op::SetUp, Op::TearDown];
 const STOPS: [Op; 2] = [Op::Stop, Op::StopSandbox];
 
-/// Whether calls of this kind are judged.
-pub(super) fn is_judged(op: Op) -> bool {
+/// Whether calls of this kind are checked.
+pub(super) fn is_checked(op: Op) -> bool {
     OF_HOOKS.contains(&op) || STOPS.contains(&op) || op == Op::Exec
 }
 
-/// Whether nothing of the pod runs for the engine.
-pub(super) fn is_over(snapshot: &PodSnapshot) -> bool {
+/// Whether no container of the pod runs, as the engine sees it.
+pub(super) fn is_terminated(snapshot: &PodSnapshot) -> bool {
     snapshot.lifecycle >= Lifecycle::Terminated
 }
 
-/// Judges a call that begins.
-pub(super) fn call(moment: &TurnClock<'_>) -> Verdict {
-    alone(moment)?;
-    match moment.op {
-        Op::RunSandbox | Op::Pull | Op::Create | Op::Start => starts::start(moment),
-        Op::Stop => stops::stop(moment),
-        Op::StopSandbox => stops::sandbox(moment),
-        Op::Exec => stops::command(moment),
+/// Checks a call that begins.
+pub(super) fn call_begin(call: &CallContext<'_>) -> CheckResult {
+    does_not_overlap(call)?;
+    match call.op {
+        Op::RunSandbox | Op::Pull | Op::Create | Op::Start => starts::start(call),
+        Op::Stop => stops::stop(call),
+        Op::StopSandbox => stops::sandbox(call),
+        Op::Exec => stops::command(call),
         _ => Ok(()),
     }
 }
 
-/// POD-I3: what the hooks of one pod do never overlaps.
-fn alone(moment: &TurnClock<'_>) -> Verdict {
-    let stray = moment.look.is_none_or(|look| is_over(&look.snapshot));
-    let stops = STOPS.contains(&moment.op);
-    if !OF_HOOKS.contains(&moment.op) && (!stops || stray) {
+/// The hooks of one pod never overlap (POD-I3).
+fn does_not_overlap(call: &CallContext<'_>) -> CheckResult {
+    let zombie_stop = call.look.is_none_or(|look| is_terminated(&look.snapshot));
+    let stops = STOPS.contains(&call.op);
+    if !OF_HOOKS.contains(&call.op) && (!stops || zombie_stop) {
         return Ok(());
     }
-    let others = moment.flights.values().filter(|flight| flight.uid == *moment.uid);
+    let others = call.active_calls.values().filter(|flight| flight.uid == *call.uid);
     for other in others {
-        let in_the_way = OF_HOOKS.contains(&other.op) || (!stops && STOPS.contains(&other.op) && !other.stray);
-        if in_the_way {
-            return Err(format!("while {:?}{} is under way", other.op, other.about));
+        let overlaps = OF_HOOKS.contains(&other.op) || (!stops && STOPS.contains(&other.op) && !other.zombie_stop);
+        if overlaps {
+            return Err(format!("while {:?}{} has not ended", other.op, other.about));
         }
     }
     Ok(())
 }
 
-impl TurnClock<'_> {
+impl CallContext<'_> {
     fn kind_of(&self, name: &str) -> Option<Kind> {
         self.plan?.containers.iter().find(|container| container.name == name).map(|container| container.kind)
     }
 
-    /// The runs that the present record of the pod made in this life of the agent.
-    fn own_runs(&self) -> impl DoubleEndedIterator<Item = &Run> {
+    /// The container runs that the pod's present record created in this life of the agent.
+    fn own_runs(&self) -> impl DoubleEndedIterator<Item = &ContainerRun> {
         let record = self.look.map(|look| look.snapshot.synced_at);
         self.runs.iter().filter(move |run| run.life == self.life && run.record == record)
     }

@@ -1,4 +1,5 @@
-//! The time of a simulation: tokio's while an agent lives, and what the runner says between two lives.
+//! The clock of a simulation. It follows tokio's clock while an agent runs, and the runner advances it between two
+//! agents.
 
 use std::time::Duration;
 
@@ -8,40 +9,40 @@ use podwright_actors::time::Time;
 use tokio::time::Instant;
 
 #[derive(Debug)]
-pub(super) struct SimClock(Mutex<Standing>);
+pub(super) struct SimClock(Mutex<ClockState>);
 
 #[derive(Debug)]
-struct Standing {
+struct ClockState {
     base: Time,
     since: Option<Instant>,
 }
 
 impl SimClock {
-    pub(super) fn standing_at(base: Time) -> Self {
-        SimClock(Mutex::new(Standing { base, since: None }))
+    pub(super) fn stopped_at(base: Time) -> Self {
+        SimClock(Mutex::new(ClockState { base, since: None }))
     }
 
-    /// Goes on with the time of the tokio runtime that is entered.
-    pub(super) fn run(&self) {
+    /// Follows the clock of the current tokio runtime from now on.
+    pub(super) fn start(&self) {
         self.0.lock().since = Some(Instant::now());
     }
 
-    /// Stands still; the runtime is about to end.
-    pub(super) fn stand(&self) {
+    /// Stops the clock, before its tokio runtime is dropped.
+    pub(super) fn stop(&self) {
         let base = self.now();
-        *self.0.lock() = Standing { base, since: None };
+        *self.0.lock() = ClockState { base, since: None };
     }
 
-    /// Time in which no agent lives.
+    /// Advances the stopped clock.
     pub(super) fn skip(&self, time: Duration) {
-        let mut standing = self.0.lock();
-        standing.base = standing.base + time;
+        let mut state = self.0.lock();
+        state.base = state.base + time;
     }
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Time {
-        let standing = self.0.lock();
-        standing.base + standing.since.map_or(Duration::ZERO, |since| since.elapsed())
+        let state = self.0.lock();
+        state.base + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }

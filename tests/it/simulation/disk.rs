@@ -1,4 +1,4 @@
-//! Pods' directories: they outlive the agent.
+//! The pods' directories and the stored final statuses. They outlive the agent.
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
@@ -13,34 +13,34 @@ use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Checkpoint, CheckpointError, PodStorage, StorageError, Unused, VolumeMounts};
 
-use super::faulty::{Failed, NODE};
+use super::faulty_ports::{NODE, SimulatedError};
+use super::machine::{CallDetail, Machine};
 use super::scenario::{Fault, Op};
-use super::world::{About, World};
 use crate::support::fake_ports::has_end_of;
 
-/// How long it takes until something is on disk.
+/// How long a write takes.
 const SAVE: Duration = Duration::from_millis(20);
 
 pub(super) struct Disk {
-    world: Arc<World>,
+    machine: Arc<Machine>,
     directories: Mutex<BTreeSet<PodUid>>,
     final_statuses: Mutex<Vec<String>>,
-    /// Nobody was cut short since the journal was saved as a whole.
+    /// Whether no append has failed or was cut short since the last full save.
     whole: AtomicBool,
 }
 
-impl Failed for StorageError {
+impl SimulatedError for StorageError {
     fn failed(_: bool) -> Self {
         StorageError::Volume { volume: "data".into(), reason: "simulated".into() }
     }
 }
 
 impl Disk {
-    pub(super) fn new(world: Arc<World>) -> Self {
-        Disk { world, directories: Mutex::default(), final_statuses: Mutex::default(), whole: AtomicBool::new(false) }
+    pub(super) fn new(machine: Arc<Machine>) -> Self {
+        Disk { machine, directories: Mutex::default(), final_statuses: Mutex::default(), whole: AtomicBool::new(false) }
     }
 
-    /// Whether it is written down that a pod is over.
+    /// Whether the final status of a pod is stored.
     pub(super) fn has_end_of(&self, uid: &PodUid) -> bool {
         has_end_of(&self.final_statuses.lock(), &uid.to_string())
     }
@@ -56,7 +56,7 @@ impl Checkpoint for Disk {
         Ok(self.final_statuses.lock().clone())
     }
 
-    /// All at once, after a while in which an agent may go down.
+    /// Saves all records at once, after a delay in which the agent may crash.
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         async move {
             tokio::time::sleep(SAVE).await;
@@ -67,13 +67,13 @@ impl Checkpoint for Disk {
         .boxed()
     }
 
-    /// An agent that goes down in the middle leaves some of them, and so does what goes wrong.
+    /// Appends in two halves. A crash between them, or a fault, leaves only the first half.
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         async move {
-            let fault = self.world.fate(Op::Append, &NODE);
-            self.world.note(format!("{} lines are appended to the journal {fault:?}", records.len()));
+            let fault = self.machine.draw_fault(Op::Append, &NODE);
+            self.machine.note(format!("{} final statuses are appended {fault:?}", records.len()));
             if !self.whole.swap(false, Ordering::Relaxed) {
-                self.world.violated("what is appended to may have a torn end".to_owned());
+                self.machine.violated("an append follows an append that failed or was cut short".to_owned());
             }
             let (first, rest) = records.split_at(records.len() / 2);
             for half in [first, rest] {
@@ -89,7 +89,7 @@ impl Checkpoint for Disk {
             match fault {
                 Some(Fault::ErrorAfter) => Err(CheckpointError { path: "/journal".into(), error: "simulated".into() }),
                 Some(Fault::PanicAfter) => resume_unwind(Box::new("simulated")),
-                // One that is too slow is given up for some time, as the journal's own tests say.
+                // A slow append needs no simulation here: the unit tests of the final status store cover it.
                 _ => {
                     self.whole.store(true, Ordering::Relaxed);
                     Ok(())
@@ -106,11 +106,11 @@ impl PodStorage for Disk {
             self.directories.lock().insert(pod.uid().clone());
             Ok(VolumeMounts::new())
         };
-        self.world.call(Op::SetUp, pod.uid(), About::Nothing, work).boxed()
+        self.machine.call(Op::SetUp, pod.uid(), CallDetail::Nothing, work).boxed()
     }
 
     fn tear_down<'a>(&'a self, uid: &'a PodUid) -> BoxFuture<'a, Result<(), StorageError>> {
-        self.world.call(Op::TearDown, uid, About::Nothing, async { Ok(()) }).boxed()
+        self.machine.call(Op::TearDown, uid, CallDetail::Nothing, async { Ok(()) }).boxed()
     }
 
     fn remove_pod<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), StorageError>> {
@@ -120,20 +120,20 @@ impl PodStorage for Disk {
             }
             Ok(())
         };
-        self.world.call(Op::RemoveDirectory, uid, About::Nothing, work).boxed()
+        self.machine.call(Op::RemoveDirectory, uid, CallDetail::Nothing, work).boxed()
     }
 
     fn pods(&self) -> BoxFuture<'_, Result<Vec<PodUid>, StorageError>> {
-        self.world.call(Op::ListDirectories, &NODE, About::Nothing, async { Ok(self.directories()) }).boxed()
+        self.machine.call(Op::ListDirectories, &NODE, CallDetail::Nothing, async { Ok(self.directories()) }).boxed()
     }
 
-    /// The logs of a container are numbered by its restarts, and are there as long as the pod's directory is.
+    /// The logs of a container are numbered by its restarts. They exist as long as the pod's directory.
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
         async move {
             if !self.directories.lock().contains(pod.uid()) {
                 return None;
             }
-            self.world.with_runs(|runs| {
+            self.machine.with_runs(|runs| {
                 let of = runs.of(pod.uid()).iter().filter(|run| run.name.as_str() == container);
                 of.map(|run| run.restart_count + 1).max()
             })

@@ -11,7 +11,7 @@ impl Rng {
         Rng(seed)
     }
 
-    /// Numbers that depend on nothing but the seed and these words: the order in which others draw does not matter.
+    /// Numbers that depend only on the seed and these words, and not on the order in which other numbers are drawn.
     pub(super) fn of(seed: u64, words: &[&[u8]]) -> Self {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
         for word in words {
@@ -30,12 +30,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to `end`, which is not among them.
+    /// A number from 0 to `end`, without `end` itself.
     pub(super) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end.max(1) as u64).unwrap()
     }
 
-    /// One of so many hundred times.
+    /// True in `chance` of a hundred draws.
     pub(super) fn percent(&mut self, chance: u64) -> bool {
         self.next() % 100 < chance
     }
@@ -44,7 +44,7 @@ impl Rng {
         from[self.below(from.len())]
     }
 
-    /// Between two numbers of milliseconds.
+    /// A duration between two numbers of milliseconds, both included.
     pub(super) fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_millis(least + self.next() % (most - least + 1))
     }

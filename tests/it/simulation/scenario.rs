@@ -1,61 +1,61 @@
-//! What happens in a simulation: pods, what is done with them, and what goes wrong meanwhile. Values only.
+//! Scenarios: the pods, the steps that change them, and the faults. Plain values.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Everything that a run depends on.
+/// Everything that a simulation depends on.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) seed: u64,
-    /// Whether the runtime tells of ends; else it is relisted every second.
+    /// Whether the runtime publishes events. If not, the agent relists it every second.
     pub(super) with_events: bool,
     pub(super) pods: Vec<PodPlan>,
-    /// In the order of time.
+    /// Sorted by time.
     pub(super) steps: Vec<Step>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) at: Duration,
-    pub(super) what: What,
+    pub(super) what: StepAction,
 }
 
-/// Which pod of the scenario.
-pub(super) type Which = usize;
+/// The index of a pod in the scenario.
+pub(super) type PodIndex = usize;
 
 #[derive(Clone, Debug)]
-pub(super) enum What {
-    /// The pod comes into its source.
-    Add(Which),
-    /// It leaves its source at once.
-    Remove(Which),
-    /// It leaves and comes back with the same UID, so long after.
-    Return(Which, Duration),
-    /// The API server marks it for deletion, or shortens its grace.
-    Delete(Which, i64),
-    /// Its containers change.
-    Image(Which),
-    /// A label changes.
-    Label(Which),
-    /// A static pod's manifest changes: another UID, the same name.
-    Replace(Which),
-    /// Somebody in the agent stops it.
-    Kill { pod: Which, evict: bool, grace: Option<i64> },
-    /// Its sandbox ends, and all in it.
-    SandboxEnds(Which),
-    /// A source says for so long that it wants nothing.
+pub(super) enum StepAction {
+    /// Adds the pod to its source.
+    Add(PodIndex),
+    /// Removes the pod from its source.
+    Remove(PodIndex),
+    /// Removes the pod and adds it again with the same UID after this time.
+    Return(PodIndex, Duration),
+    /// The API server marks the pod for deletion, or shortens its grace period, in seconds.
+    Delete(PodIndex, i64),
+    /// Changes the image of the pod's containers.
+    Image(PodIndex),
+    /// Changes a label of the pod.
+    Label(PodIndex),
+    /// Changes a static pod's manifest: another UID, the same name.
+    Replace(PodIndex),
+    /// Kills the pod from inside the agent.
+    Kill { pod: PodIndex, evict: bool, grace: Option<i64> },
+    /// Ends the pod's sandbox with all its containers.
+    SandboxEnds(PodIndex),
+    /// A source delivers an empty set, for so long.
     Empty(Source, Duration),
-    /// A source says nothing for so long.
+    /// A source delivers nothing, for so long.
     Mute(Source, Duration),
-    /// A source says again what it said.
+    /// A source delivers its last set again.
     Repeat(Source),
-    /// A source says that some place cannot be read.
+    /// A source reports a problem.
     Problem(Source),
-    /// Calls go wrong for a while.
+    /// Calls fail for a while.
     Fault(Window),
-    /// The agent is killed, and another one comes after so long.
+    /// The agent is killed. The next one starts after this time.
     Crash(Duration),
-    /// The agent stops all pods and ends; another one comes after so long.
+    /// The agent stops all pods and ends. The next one starts after `down`.
     Shutdown { critical: u64, total: u64, down: Duration },
 }
 
@@ -65,32 +65,32 @@ pub(super) enum Source {
     Api,
 }
 
-/// A time in which calls go wrong.
+/// A time in which calls get a fault.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     pub(super) lasts: Duration,
     pub(super) op: Option<Op>,
-    pub(super) pod: Option<Which>,
+    pub(super) pod: Option<PodIndex>,
     pub(super) fault: Fault,
-    /// Of a hundred calls.
+    /// How many of a hundred calls get the fault.
     pub(super) percent: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Fails and does nothing.
+    /// The call fails and has no effect.
     Error,
-    /// Does it, and says that it failed.
+    /// The call has its effect and returns an error.
     ErrorAfter,
-    /// Does it after a while.
+    /// The call has its effect after a delay.
     Slow(Duration),
-    /// Does it, and answers after a while.
+    /// The call has its effect and returns after a delay.
     Late(Duration),
     Panic,
     PanicAfter,
-    /// For events only: is not told.
+    /// For events only: the event is lost.
     Lost,
-    /// For events only: is told twice.
+    /// For events only: the event is delivered twice.
     Twice,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct PodPlan {
     pub(super) priority: Option<i32>,
     pub(super) host_network: bool,
     pub(super) cpu: Option<&'static str>,
-    /// What else the simulated runtime is told of the pod.
+    /// Settings of the simulated runtime for the pod.
     pub(super) settings: Vec<(&'static str, String)>,
     pub(super) containers: Vec<ContainerPlan>,
 }
@@ -144,18 +144,18 @@ pub(super) struct ContainerPlan {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) policy: Option<&'static str>,
-    /// Exit codes that a rule names, and its action.
+    /// The exit code of a restart rule, and the rule's action.
     pub(super) rule: Option<(i32, &'static str)>,
     pub(super) probes: Vec<ProbePlan>,
     pub(super) post_start: Option<HookPlan>,
     pub(super) pre_stop: Option<HookPlan>,
-    /// What the simulated runtime is told of it.
+    /// Settings of the simulated runtime for the container.
     pub(super) settings: Vec<(&'static str, String)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbePlan {
-    /// The field of the container.
+    /// The field of the container that holds the probe.
     pub(super) field: &'static str,
     pub(super) exec: bool,
     pub(super) period: i64,

@@ -1,20 +1,21 @@
-//! Smaller scenarios that still fail in the same way.
+//! Searches for a smaller scenario with the same violation.
 
 use std::sync::Arc;
 
-use super::run::{Report, run};
+use super::runner::{Report, run};
 use super::scenario::Scenario;
 use super::trace::KEPT;
 
-/// How many runs the search may cost.
+/// The most simulations that the search may run.
 const TRIES: usize = 300;
 
-/// What is left of a failing scenario once every step was dropped without which it still fails.
+/// Drops every step of a failing scenario without which it still fails in the same way.
 pub(super) fn shrink(scenario: Arc<Scenario>, report: Report) -> (Arc<Scenario>, Report) {
     let wanted = report.violation.as_deref().map(gist);
     let (mut smallest, mut found) = (scenario, report);
     let mut tries = 0;
-    // Halves first, then quarters, down to single steps; once more over the singles as long as that helps.
+    // Drops halves of the steps first, then quarters, down to single steps, and repeats single steps as long as one can
+    // be dropped.
     let mut size = smallest.steps.len().div_ceil(2).max(1);
     loop {
         let mut dropped = false;
@@ -38,7 +39,7 @@ pub(super) fn shrink(scenario: Arc<Scenario>, report: Report) -> (Arc<Scenario>,
     }
 }
 
-/// A violation less what differs between runs: numbers, and whatever comes after its first clause.
+/// A violation without the parts that differ between runs: numbers, and everything after its first clauses.
 fn gist(violation: &str) -> String {
     let text: String = violation.chars().filter(|c| !c.is_ascii_hexdigit()).collect();
     text.split([',', ':', ';']).take(3).collect()

@@ -1,30 +1,30 @@
-//! What happened, in order: the last of it for people, all of it as one number.
+//! The trace of a simulation: its last lines as text, and a hash of all lines.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-/// How much is kept to be shown of one run among many.
+/// How many lines are kept of a run that is one of many.
 pub(super) const KEPT: usize = 250;
 
 #[derive(Debug)]
 pub(super) struct Trace {
-    last: VecDeque<Entry>,
+    last: VecDeque<TraceLine>,
     kept: usize,
     hash: u64,
     count: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
-    /// Since the beginning.
+struct TraceLine {
+    /// Time since the simulation began.
     at: Duration,
     life: u32,
     what: String,
 }
 
 impl Trace {
-    /// Empty; keeps so much to be shown.
+    /// An empty trace that keeps so many lines.
     pub(super) fn keeping(kept: usize) -> Self {
         Trace { last: VecDeque::new(), kept, hash: 0xcbf2_9ce4_8422_2325, count: 0 }
     }
@@ -38,10 +38,10 @@ impl Trace {
         if self.last.len() >= self.kept {
             self.last.pop_front();
         }
-        self.last.push_back(Entry { at, life, what });
+        self.last.push_back(TraceLine { at, life, what });
     }
 
-    /// Equal traces have equal ones.
+    /// Equal traces have equal hashes.
     pub(super) fn hash(&self) -> u64 {
         self.hash
     }
@@ -53,7 +53,7 @@ impl Trace {
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Entry { at, life, what } in &self.last {
+        for TraceLine { at, life, what } in &self.last {
             writeln!(f, "{:9.3} life {life} {what}", at.as_secs_f64())?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What is seen of all pods from one second to the next.
+//! Checks of all pods, once per second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,41 +10,41 @@ use podwright_actors::pod_worker::{Cause, Lifecycle, Transition, WaitFor};
 use podwright_actors::ports::Clock;
 use podwright_actors::time::{Grace, Time};
 
-use super::Verdict;
-use crate::simulation::world::{Agent, World};
+use super::CheckResult;
+use crate::simulation::machine::{Agent, Machine};
 
-/// What was seen before, in one life of the agent.
+/// What earlier samples of one life of the agent showed.
 #[derive(Default)]
 pub(in crate::simulation) struct Samples {
-    records: BTreeMap<(PodUid, Time), Seen>,
+    records: BTreeMap<(PodUid, Time), RecordHistory>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct RecordHistory {
     transitions: Vec<Transition>,
     grace: Option<Grace>,
     restarts: BTreeMap<String, i32>,
 }
 
 impl Samples {
-    /// Looks at every pod. `doomed` are the pods that somebody wanted gone at some time in this life of the agent.
-    pub(in crate::simulation) fn look(&mut self, agent: &Agent, doomed: &BTreeSet<PodUid>) -> Verdict {
+    /// Checks every pod. `may_be_stopped` are the pods that were removed, deleted or killed in this life of the agent.
+    pub(in crate::simulation) fn check(&mut self, agent: &Agent, may_be_stopped: &BTreeSet<PodUid>) -> CheckResult {
         let mut snapshots = agent.engine.snapshots();
         snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
         for snapshot in &snapshots {
             let seen = self.records.entry((snapshot.uid.clone(), snapshot.synced_at)).or_default();
             let of = |what: String| format!("{}: {what}", snapshot.uid);
-            one_way(seen, snapshot).map_err(of)?;
-            justified(snapshot, agent, doomed).map_err(of)?;
-            answers(snapshot, agent).map_err(of)?;
-            restarts(seen, snapshot, agent).map_err(of)?;
+            moves_forward(seen, snapshot).map_err(of)?;
+            stop_is_justified(snapshot, agent, may_be_stopped).map_err(of)?;
+            queries_agree(snapshot, agent).map_err(of)?;
+            restarts_only_increase(seen, snapshot, agent).map_err(of)?;
         }
         Ok(())
     }
 }
 
-/// POD-I2, POD-I5.
-fn one_way(seen: &mut Seen, now: &PodSnapshot) -> Verdict {
+/// A record only moves forward (POD-I2), and its grace period never grows (POD-I5).
+fn moves_forward(seen: &mut RecordHistory, now: &PodSnapshot) -> CheckResult {
     if !now.transitions.starts_with(&seen.transitions) {
         return Err(format!("its history changed from {:?} to {:?}", seen.transitions, now.transitions));
     }
@@ -61,19 +61,19 @@ fn one_way(seen: &mut Seen, now: &PodSnapshot) -> Verdict {
     Ok(())
 }
 
-/// A pod that everybody wants is not stopped, unless it was refused and something of it runs (POD-W13).
-fn justified(now: &PodSnapshot, agent: &Agent, doomed: &BTreeSet<PodUid>) -> Verdict {
-    let is_over = agent.statuses.phase(&now.uid).is_some_and(Phase::is_terminal);
+/// A pod that is desired all the time is not stopped, except for a rejected pod that runs (POD-W13).
+fn stop_is_justified(now: &PodSnapshot, agent: &Agent, may_be_stopped: &BTreeSet<PodUid>) -> CheckResult {
+    let has_ended = agent.statuses.phase(&now.uid).is_some_and(Phase::is_terminal);
     for transition in &now.transitions {
         match transition.cause {
             Cause::Orphaned | Cause::RuntimeOnly if !agent.desired.is_ready() => {
                 return Err(format!("{:?} before every source delivered", transition.cause));
             }
-            Cause::Killed if is_over => {}
+            Cause::Killed if has_ended => {}
             Cause::Orphaned | Cause::RuntimeOnly | Cause::Killed | Cause::Evicted | Cause::Deleted
-                if !doomed.contains(&now.uid) =>
+                if !may_be_stopped.contains(&now.uid) =>
             {
-                return Err(format!("{:?}, and nobody wants it gone", transition.cause));
+                return Err(format!("{:?}, although the pod is desired and was not killed", transition.cause));
             }
             _ => {}
         }
@@ -81,8 +81,8 @@ fn justified(now: &PodSnapshot, agent: &Agent, doomed: &BTreeSet<PodUid>) -> Ver
     Ok(())
 }
 
-/// POD-I10: the queries tell of one and the same state.
-fn answers(now: &PodSnapshot, agent: &Agent) -> Verdict {
+/// All queries describe one state (POD-I10).
+fn queries_agree(now: &PodSnapshot, agent: &Agent) -> CheckResult {
     let (engine, uid) = (&agent.engine, &now.uid);
     let (terminating, terminated, finished) = (
         now.lifecycle >= Lifecycle::Terminating,
@@ -109,8 +109,8 @@ fn answers(now: &PodSnapshot, agent: &Agent) -> Verdict {
     Ok(())
 }
 
-/// Restart counts only go up.
-fn restarts(seen: &mut Seen, now: &PodSnapshot, agent: &Agent) -> Verdict {
+/// Restart counts never decrease.
+fn restarts_only_increase(seen: &mut RecordHistory, now: &PodSnapshot, agent: &Agent) -> CheckResult {
     let Some(status) = agent.statuses.get(&now.uid) else { return Ok(()) };
     let lists = [&status.init_container_statuses, &status.container_statuses];
     for container in lists.into_iter().flatten().flatten() {
@@ -122,13 +122,14 @@ fn restarts(seen: &mut Seen, now: &PodSnapshot, agent: &Agent) -> Verdict {
     Ok(())
 }
 
-/// How long an end may go unnoticed: the longest pause between two relists, and the read that follows.
+/// How long the exit of a container may stay unnoticed: the longest pause between two relists, and the read after it.
 const NOTICED_WITHIN: Duration = Duration::from_secs(15);
 
-/// An end is noticed in time although its event was lost, as long as the runtime answers and the pod's worker is free.
-pub(in crate::simulation) fn noticed(world: &World, agent: &Agent, born: Time) -> Verdict {
-    let now = world.clock.now();
-    let since = born.max(world.well_since());
+/// The agent notices the exit of a container in time even if its event was lost, provided that the runtime answers and
+/// the pod's worker is idle.
+pub(in crate::simulation) fn exits_are_noticed(machine: &Machine, agent: &Agent, agent_started: Time) -> CheckResult {
+    let now = machine.clock.now();
+    let since = agent_started.max(machine.faultless_since());
     if now.since(since) < NOTICED_WITHIN {
         return Ok(());
     }
@@ -140,17 +141,17 @@ pub(in crate::simulation) fn noticed(world: &World, agent: &Agent, born: Time) -
         {
             continue;
         }
-        // Nobody acts on a pod that its source dropped before the other sources delivered.
+        // The agent does not act on a pod that its source dropped before the other sources delivered.
         let wanted = agent.desired.pod(&snapshot.uid).is_some();
         let Some(status) = agent.statuses.get(&snapshot.uid).filter(|_| wanted) else { continue };
-        let truth = world.truth(&snapshot.uid);
+        let truth = machine.runtime_status(&snapshot.uid);
         for container in status.container_statuses.iter().flatten() {
-            let shown = container.state.as_ref().is_some_and(|state| state.running.is_some());
+            let reported = container.state.as_ref().is_some_and(|state| state.running.is_some());
             let id = container.container_id.as_deref().and_then(|id| id.split_once("://"));
             let run = truth.containers.iter().find(|run| id.is_some_and(|(_, id)| id == run.id.as_str()));
-            let ended = run.and_then(|run| run.finished_at).filter(|_| shown);
+            let ended = run.and_then(|run| run.finished_at).filter(|_| reported);
             if ended.is_some_and(|at| now.since(at) > NOTICED_WITHIN) {
-                return Err(format!("{}: nobody noticed that {} ended", snapshot.uid, container.name));
+                return Err(format!("{}: the agent did not notice that {} exited", snapshot.uid, container.name));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The runtime and the network as an agent meets them: slow, failing, panicking, with news that are late, lost or told
-//! twice. What is below them does what it is told.
+//! The runtime and the network with faults: slow, failing and panicking calls, and events that are late, lost or
+//! repeated. The simulated runtime and network below have no faults.
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
@@ -19,16 +19,16 @@ use podwright_actors::ports::{
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::machine::{CallDetail, Machine};
 use super::rng::Rng;
 use super::scenario::{Fault, Op};
-use super::world::{About, World};
 
-/// A call that fails says so.
-pub(super) trait Failed {
+/// An error that a fault can return.
+pub(super) trait SimulatedError {
     fn failed(after: bool) -> Self;
 }
 
-impl Failed for RuntimeError {
+impl SimulatedError for RuntimeError {
     fn failed(after: bool) -> Self {
         match after {
             true => RuntimeError::Timeout { call: "a call", after: Duration::from_secs(1) },
@@ -37,50 +37,50 @@ impl Failed for RuntimeError {
     }
 }
 
-impl Failed for ImageError {
+impl SimulatedError for ImageError {
     fn failed(_: bool) -> Self {
         ImageError::Pull("simulated".into())
     }
 }
 
-impl Failed for NetworkError {
+impl SimulatedError for NetworkError {
     fn failed(_: bool) -> Self {
         NetworkError::Failed("simulated".into())
     }
 }
 
-impl World {
-    /// Makes a call with what befalls it.
-    pub(super) async fn call<T, E: Failed>(
+impl Machine {
+    /// Makes a call with the fault that is drawn for it.
+    pub(super) async fn call<T, E: SimulatedError>(
         &self,
         op: Op,
         uid: &PodUid,
-        about: About,
+        about: CallDetail,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let landing = self.begin(op, uid, about);
-        match landing.fault {
+        let guard = self.begin(op, uid, about);
+        match guard.fault {
             Some(Fault::Error) => {
-                landing.answered("failed");
+                guard.answered("failed");
                 return Err(E::failed(false));
             }
-            // Not by the macro: the panic hook would print each.
+            // Without the `panic!` macro, because the panic hook would print every simulated panic.
             Some(Fault::Panic) => resume_unwind(Box::new("simulated")),
             Some(Fault::Slow(time)) => sleep(time).await,
             Some(Fault::ErrorAfter | Fault::Late(_) | Fault::PanicAfter | Fault::Lost | Fault::Twice) | None => {}
         }
         let result = work.await;
-        self.truth(uid);
-        match landing.fault {
+        self.runtime_status(uid);
+        match guard.fault {
             Some(Fault::ErrorAfter) if result.is_ok() => {
-                landing.answered("done, and failed");
+                guard.answered("done, and failed");
                 return Err(E::failed(true));
             }
             Some(Fault::PanicAfter) => resume_unwind(Box::new("simulated")),
             Some(Fault::Late(time)) => sleep(time).await,
             _ => {}
         }
-        landing.answered(if result.is_ok() { "ok" } else { "failed by itself" });
+        guard.answered(if result.is_ok() { "ok" } else { "failed by itself" });
         result
     }
 
@@ -100,29 +100,29 @@ impl World {
     }
 }
 
-/// For all that is not about one pod.
+/// Stands for the UID in calls that are about no pod.
 pub(super) static NODE: LazyLock<PodUid> = LazyLock::new(|| PodUid::new("node"));
 
-pub(super) struct Faulty {
-    world: Arc<World>,
-    /// News on their way.
-    news: Mutex<BTreeSet<(Instant, u64, PodUid)>>,
+pub(super) struct FaultyRuntime {
+    machine: Arc<Machine>,
+    /// Events that are not delivered yet, by delivery time.
+    events: Mutex<BTreeSet<(Instant, u64, PodUid)>>,
 }
 
-impl Faulty {
-    pub(super) fn new(world: Arc<World>) -> Self {
-        Faulty { world, news: Mutex::default() }
+impl FaultyRuntime {
+    pub(super) fn new(machine: Arc<Machine>) -> Self {
+        FaultyRuntime { machine, events: Mutex::default() }
     }
 
-    /// News from below set out.
+    /// Queues an event of the runtime below, as its fault says.
     fn send(&self, uid: PodUid) {
-        let mut news = self.news.lock();
+        let mut events = self.events.lock();
         let now = Instant::now();
         let mut put = |at: Instant| {
-            let number = news.len() as u64;
-            news.insert((at, number, uid.clone()));
+            let number = events.len() as u64;
+            events.insert((at, number, uid.clone()));
         };
-        match self.world.fate(Op::Event, &uid) {
+        match self.machine.draw_fault(Op::Event, &uid) {
             Some(Fault::Lost) => {}
             Some(Fault::Slow(time) | Fault::Late(time)) => put(now + time),
             Some(Fault::Twice) => {
@@ -134,20 +134,20 @@ impl Faulty {
     }
 }
 
-impl ContainerRuntime for Faulty {
+impl ContainerRuntime for FaultyRuntime {
     fn list_pods(&self) -> RuntimeFuture<'_, Vec<RuntimePod>> {
-        self.world.call(Op::List, &NODE, About::Nothing, self.world.runtime.list_pods()).boxed()
+        self.machine.call(Op::List, &NODE, CallDetail::Nothing, self.machine.runtime.list_pods()).boxed()
     }
 
     fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
-        self.world.call(Op::Status, uid, About::Nothing, self.world.runtime.pod_status(uid)).boxed()
+        self.machine.call(Op::Status, uid, CallDetail::Nothing, self.machine.runtime.pod_status(uid)).boxed()
     }
 
     fn run_sandbox(&self, config: SandboxConfig) -> RuntimeFuture<'_, SandboxId> {
         async move {
-            let (uid, about) = (config.pod.uid().clone(), About::Attempt(config.attempt));
-            let mut late = Late { world: &self.world, config: Some(config.clone()) };
-            let made = self.world.call(Op::RunSandbox, &uid, about, self.world.runtime.run_sandbox(config)).await;
+            let (uid, about) = (config.pod.uid().clone(), CallDetail::Attempt(config.attempt));
+            let mut late = LateSandbox { machine: &self.machine, config: Some(config.clone()) };
+            let made = self.machine.call(Op::RunSandbox, &uid, about, self.machine.runtime.run_sandbox(config)).await;
             late.config = None;
             made
         }
@@ -156,9 +156,9 @@ impl ContainerRuntime for Faulty {
 
     fn stop_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
         async move {
-            let uid = self.world.owner_of_sandbox(id);
-            self.world
-                .call(Op::StopSandbox, &uid, About::Sandbox(id.clone()), self.world.runtime.stop_sandbox(id))
+            let uid = self.machine.owner_of_sandbox(id);
+            self.machine
+                .call(Op::StopSandbox, &uid, CallDetail::Sandbox(id.clone()), self.machine.runtime.stop_sandbox(id))
                 .await
         }
         .boxed()
@@ -166,9 +166,9 @@ impl ContainerRuntime for Faulty {
 
     fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()> {
         async move {
-            let uid = self.world.owner_of_sandbox(id);
-            self.world
-                .call(Op::RemoveSandbox, &uid, About::Sandbox(id.clone()), self.world.runtime.remove_sandbox(id))
+            let uid = self.machine.owner_of_sandbox(id);
+            self.machine
+                .call(Op::RemoveSandbox, &uid, CallDetail::Sandbox(id.clone()), self.machine.runtime.remove_sandbox(id))
                 .await
         }
         .boxed()
@@ -181,46 +181,46 @@ impl ContainerRuntime for Faulty {
         policy: Option<&'a str>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
-        let work = self.world.runtime.ensure_image(pod, image, policy, cancel);
-        self.world.call(Op::Pull, pod.uid(), About::Image(image.to_owned()), work).boxed()
+        let work = self.machine.runtime.ensure_image(pod, image, policy, cancel);
+        self.machine.call(Op::Pull, pod.uid(), CallDetail::Image(image.to_owned()), work).boxed()
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
         async move {
             let uid = config.pod.uid().clone();
-            let about = About::New {
+            let about = CallDetail::New {
                 name: config.name.clone(),
                 restart_count: config.restart_count,
                 sandbox: config.sandbox.clone(),
             };
-            self.world.call(Op::Create, &uid, about, self.world.runtime.create_container(config)).await
+            self.machine.call(Op::Create, &uid, about, self.machine.runtime.create_container(config)).await
         }
         .boxed()
     }
 
     fn start_container<'a>(&'a self, id: &'a ContainerId) -> RuntimeFuture<'a, ()> {
         async move {
-            let (uid, name) = self.world.owner_of_container(id);
-            let about = About::Run { name, id: id.clone() };
-            self.world.call(Op::Start, &uid, about, self.world.runtime.start_container(id)).await
+            let (uid, name) = self.machine.owner_of_container(id);
+            let about = CallDetail::Run { name, id: id.clone() };
+            self.machine.call(Op::Start, &uid, about, self.machine.runtime.start_container(id)).await
         }
         .boxed()
     }
 
     fn stop_container<'a>(&'a self, id: &'a ContainerId, grace: Duration) -> RuntimeFuture<'a, ()> {
         async move {
-            let (uid, name) = self.world.owner_of_container(id);
-            let about = About::Stop { name, id: id.clone(), grace };
-            self.world.call(Op::Stop, &uid, about, self.world.runtime.stop_container(id, grace)).await
+            let (uid, name) = self.machine.owner_of_container(id);
+            let about = CallDetail::Stop { name, id: id.clone(), grace };
+            self.machine.call(Op::Stop, &uid, about, self.machine.runtime.stop_container(id, grace)).await
         }
         .boxed()
     }
 
     fn remove_container<'a>(&'a self, id: &'a ContainerId, keep_log: bool) -> RuntimeFuture<'a, ()> {
         async move {
-            let (uid, name) = self.world.owner_of_container(id);
-            let about = About::Run { name, id: id.clone() };
-            self.world.call(Op::Remove, &uid, about, self.world.runtime.remove_container(id, keep_log)).await
+            let (uid, name) = self.machine.owner_of_container(id);
+            let about = CallDetail::Run { name, id: id.clone() };
+            self.machine.call(Op::Remove, &uid, about, self.machine.runtime.remove_container(id, keep_log)).await
         }
         .boxed()
     }
@@ -232,9 +232,9 @@ impl ContainerRuntime for Faulty {
         timeout: Duration,
     ) -> RuntimeFuture<'a, ExecOutput> {
         async move {
-            let (uid, name) = self.world.owner_of_container(id);
-            let about = About::Command { name, id: id.clone(), command: command.join(" ") };
-            let work = self.world.call(Op::Exec, &uid, about, self.world.runtime.exec(id, command, timeout));
+            let (uid, name) = self.machine.owner_of_container(id);
+            let about = CallDetail::Command { name, id: id.clone(), command: command.join(" ") };
+            let work = self.machine.call(Op::Exec, &uid, about, self.machine.runtime.exec(id, command, timeout));
             let late = || RuntimeError::Timeout { call: "exec", after: timeout };
             tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| Err(late()))
         }
@@ -248,10 +248,10 @@ impl ContainerRuntime for Faulty {
         async {
             loop {
                 let first = {
-                    let mut news = self.news.lock();
-                    let first = news.first().map(|(at, _, _)| *at);
+                    let mut events = self.events.lock();
+                    let first = events.first().map(|(at, _, _)| *at);
                     if first.is_some_and(|at| at <= Instant::now()) {
-                        return news.pop_first().map(|(_, _, uid)| uid).unwrap();
+                        return events.pop_first().map(|(_, _, uid)| uid).unwrap();
                     }
                     first
                 };
@@ -263,7 +263,7 @@ impl ContainerRuntime for Faulty {
                 };
                 tokio::select! {
                     biased;
-                    uid = self.world.runtime.next_event() => self.send(uid),
+                    uid = self.machine.runtime.next_event() => self.send(uid),
                     () = arrival => {}
                 }
             }
@@ -272,36 +272,36 @@ impl ContainerRuntime for Faulty {
     }
 
     fn has_events(&self) -> bool {
-        self.world.scenario.with_events
+        self.machine.scenario.with_events
     }
 }
 
-/// A call that is dropped takes effect for every second pod.
-struct Late<'a> {
-    world: &'a World,
+/// Creates the sandbox of a dropped call later, for every second pod.
+struct LateSandbox<'a> {
+    machine: &'a Machine,
     config: Option<SandboxConfig>,
 }
 
-impl Drop for Late<'_> {
+impl Drop for LateSandbox<'_> {
     fn drop(&mut self) {
-        let seed = self.world.scenario.seed;
+        let seed = self.machine.scenario.seed;
         let chosen = |config: &SandboxConfig| Rng::of(seed, &[config.pod.full_name().as_str().as_bytes()]).percent(50);
         let config = self.config.take().filter(chosen);
         if let Some(config) = config {
-            self.world.make_late(config);
+            self.machine.add_late_sandbox(config);
         }
     }
 }
 
 pub(super) struct FaultyNetwork {
-    world: Arc<World>,
+    machine: Arc<Machine>,
     below: SimulatedNetwork,
 }
 
 impl FaultyNetwork {
-    pub(super) fn new(world: Arc<World>) -> Self {
-        let below = world.runtime.network();
-        FaultyNetwork { world, below }
+    pub(super) fn new(machine: Arc<Machine>) -> Self {
+        let below = machine.runtime.network();
+        FaultyNetwork { machine, below }
     }
 
     async fn within<T>(
@@ -310,7 +310,7 @@ impl FaultyNetwork {
         timeout: Duration,
         work: impl Future<Output = Result<T, NetworkError>>,
     ) -> Result<T, NetworkError> {
-        let call = self.world.call(Op::Network, &NODE, About::Host(host.to_owned()), work);
+        let call = self.machine.call(Op::Network, &NODE, CallDetail::Host(host.to_owned()), work);
         tokio::time::timeout(timeout, call).await.unwrap_or(Err(NetworkError::Timeout(timeout)))
     }
 }

@@ -1,4 +1,4 @@
-//! What the sources want, and the API server's part: statuses are written to it, and it deletes what has ended.
+//! The pod sources, and the API server's part: it stores statuses and deletes pods that have ended.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use podwright_actors::ports::{Clock, SourceKind, SourceProblem, SourceSet};
 use podwright_actors::status::merge_for_api;
 use podwright_actors::time::Time;
 
-use super::checks::Verdict;
-use super::objects::{self, Standing};
-use super::scenario::{PodPlan, Scenario, Source, Which};
-use super::world::{Agent, World};
+use super::checks::CheckResult;
+use super::machine::{Agent, Machine};
+use super::pod_objects::{self, PodRevision};
+use super::scenario::{PodIndex, PodPlan, Scenario, Source};
 
 impl Source {
     pub(super) const ALL: [Source; 2] = [Source::File, Source::Api];
@@ -26,16 +26,16 @@ impl Source {
     }
 }
 
-pub(super) struct Outside {
+pub(super) struct SimSources {
     scenario: Arc<Scenario>,
-    pods: Vec<Entry>,
-    lines: [Line; 2],
-    /// Pods that somebody wanted gone at some time in this life of the agent.
-    pub(super) doomed: BTreeSet<PodUid>,
+    pods: Vec<SourcePod>,
+    lines: [SourceFeed; 2],
+    /// Pods that were removed, deleted or killed at some time in this life of the agent. Only these may be stopped.
+    pub(super) may_be_stopped: BTreeSet<PodUid>,
 }
 
 #[derive(Default)]
-struct Entry {
+struct SourcePod {
     present: bool,
     incarnation: u32,
     image: u32,
@@ -46,40 +46,40 @@ struct Entry {
     written: Option<Arc<PodStatus>>,
     object: Option<Arc<PodObject>>,
     killed: bool,
-    /// It was stopped, or left its source, and may come back.
+    /// The pod was killed or left its source, and may be added again.
     was_stopped: bool,
-    /// Its source told of it.
-    told: bool,
+    /// The source has delivered the pod.
+    delivered: bool,
 }
 
-/// How a source speaks.
+/// What one source is going to deliver.
 #[derive(Default)]
-struct Line {
-    news: bool,
+struct SourceFeed {
+    changed: bool,
     mute_until: Time,
     empty_until: Time,
     problems: u32,
 }
 
-/// A pod as its source wants it now.
-pub(super) struct Wanted {
+/// A pod in the version that its source has now.
+pub(super) struct DesiredPod {
     pub(super) uid: PodUid,
     pub(super) pod: Arc<PodObject>,
     pub(super) killed: bool,
-    /// It was stopped before, maybe because it had left its source, and is to run again.
+    /// The pod was stopped before, perhaps because it had left its source, and is desired again.
     pub(super) was_stopped: bool,
 }
 
-impl Entry {
+impl SourcePod {
     fn uid(&self, plan: &PodPlan) -> PodUid {
         uid(plan, self.incarnation)
     }
 
     fn object(&mut self, plan: &PodPlan) -> &Arc<PodObject> {
-        let Entry { incarnation, image, label, deleting, ref status, .. } = *self;
+        let SourcePod { incarnation, image, label, deleting, ref status, .. } = *self;
         let uid = format!("{}-{incarnation}", plan.name);
-        let standing = Standing { uid: &uid, image, label, deleting, status: status.as_ref() };
-        self.object.get_or_insert_with(|| objects::object(plan, &standing))
+        let revision = PodRevision { uid: &uid, image, label, deleting, status: status.as_ref() };
+        self.object.get_or_insert_with(|| pod_objects::pod_object(plan, &revision))
     }
 }
 
@@ -87,29 +87,29 @@ fn uid(plan: &PodPlan, incarnation: u32) -> PodUid {
     PodUid::new(&format!("{}-{incarnation}", plan.name))
 }
 
-impl Outside {
+impl SimSources {
     pub(super) fn new(scenario: Arc<Scenario>) -> Self {
-        let pods = scenario.pods.iter().map(|_| Entry::default()).collect();
-        Outside { scenario, pods, lines: Default::default(), doomed: BTreeSet::new() }
+        let pods = scenario.pods.iter().map(|_| SourcePod::default()).collect();
+        SimSources { scenario, pods, lines: Default::default(), may_be_stopped: BTreeSet::new() }
     }
 
-    /// A new agent is there, that was told nothing.
-    pub(super) fn agent_is_new(&mut self) {
-        self.doomed.clear();
-        self.lines.iter_mut().for_each(|line| line.news = true);
+    /// A new agent has started, to which no source has delivered yet.
+    pub(super) fn agent_started(&mut self) {
+        self.may_be_stopped.clear();
+        self.lines.iter_mut().for_each(|line| line.changed = true);
         self.pods.iter_mut().for_each(|pod| pod.written = None);
     }
 
-    /// From here on sources say what they want, as soon as they want it.
-    pub(super) fn heal(&mut self) {
+    /// Ends all faults of sources. From now on each source delivers every change at once.
+    pub(super) fn end_faults(&mut self) {
         for line in &mut self.lines {
-            *line = Line { news: true, ..Line::default() };
+            *line = SourceFeed { changed: true, ..SourceFeed::default() };
         }
     }
 
-    pub(super) fn present(&mut self) -> Vec<Wanted> {
+    pub(super) fn desired_pods(&mut self) -> Vec<DesiredPod> {
         let entries = self.pods.iter_mut().zip(&self.scenario.pods).filter(|(entry, _)| entry.present);
-        let wanted = entries.map(|(entry, plan)| Wanted {
+        let wanted = entries.map(|(entry, plan)| DesiredPod {
             uid: entry.uid(plan),
             pod: entry.object(plan).clone(),
             killed: entry.killed,
@@ -118,73 +118,77 @@ impl Outside {
         wanted.collect()
     }
 
-    /// Changes a pod that is there; one that is not there is left alone.
-    fn change(&mut self, which: Which, change: impl FnOnce(&mut Entry)) {
+    /// Changes a pod that is in its source. A pod that is in no source stays as it is.
+    fn change(&mut self, which: PodIndex, change: impl FnOnce(&mut SourcePod)) {
         let Some(entry) = self.pods.get_mut(which).filter(|entry| entry.present) else { return };
         change(entry);
         entry.object = None;
-        self.lines[self.scenario.pods[which].source as usize].news = true;
+        self.lines[self.scenario.pods[which].source as usize].changed = true;
     }
 
-    pub(super) fn add(&mut self, which: Which) {
+    pub(super) fn add(&mut self, which: PodIndex) {
         let Some(entry) = self.pods.get_mut(which) else { return };
         entry.present = true;
         self.change(which, |_| {});
     }
 
-    pub(super) fn remove(&mut self, which: Which) {
+    pub(super) fn remove(&mut self, which: PodIndex) {
         self.change(which, |entry| {
             entry.present = false;
             entry.was_stopped = true;
         });
     }
 
-    /// Everything leaves its source.
+    /// Removes every pod from its source.
     pub(super) fn clear(&mut self) {
         (0..self.pods.len()).for_each(|which| self.remove(which));
     }
 
-    pub(super) fn image(&mut self, which: Which) {
+    pub(super) fn image(&mut self, which: PodIndex) {
         self.change(which, |entry| entry.image += 1);
     }
 
-    pub(super) fn label(&mut self, which: Which) {
+    pub(super) fn label(&mut self, which: PodIndex) {
         self.change(which, |entry| entry.label += 1);
     }
 
-    pub(super) fn replace(&mut self, which: Which) {
+    pub(super) fn replace(&mut self, which: PodIndex) {
         self.change(which, |entry| {
-            *entry =
-                Entry { present: true, incarnation: entry.incarnation + 1, image: entry.image + 1, ..Entry::default() };
+            *entry = SourcePod {
+                present: true,
+                incarnation: entry.incarnation + 1,
+                image: entry.image + 1,
+                ..SourcePod::default()
+            };
         });
     }
 
-    /// The grace of a deletion never grows.
-    pub(super) fn delete(&mut self, which: Which, grace: i64) {
+    /// Marks a pod for deletion. A later call can only shorten the grace period.
+    pub(super) fn delete(&mut self, which: PodIndex, grace: i64) {
         self.change(which, |entry| entry.deleting = Some(entry.deleting.map_or(grace, |before| before.min(grace))));
     }
 
-    /// Somebody in the agent stops the pod.
-    pub(super) fn kill(&mut self, which: Which) -> Option<Arc<PodObject>> {
+    /// Returns the pod to be killed by a caller inside the agent.
+    pub(super) fn kill(&mut self, which: PodIndex) -> Option<Arc<PodObject>> {
         let entry = self.pods.get_mut(which).filter(|entry| entry.present)?;
         entry.killed = true;
         entry.was_stopped = true;
         let pod = entry.object(&self.scenario.pods[which]).clone();
-        self.doomed.insert(pod.uid().clone());
+        self.may_be_stopped.insert(pod.uid().clone());
         Some(pod)
     }
 
-    /// The same for every pod of a node that goes down; the next agent starts what is still wanted.
+    /// Allows a pod to be stopped by the shutdown of the node. The next agent starts it again if it is still desired.
     pub(super) fn doom(&mut self, uid: &PodUid) {
-        self.doomed.insert(uid.clone());
+        self.may_be_stopped.insert(uid.clone());
     }
 
-    pub(super) fn uid(&self, which: Which) -> Option<PodUid> {
+    pub(super) fn uid(&self, which: PodIndex) -> Option<PodUid> {
         Some(self.pods.get(which)?.uid(self.scenario.pods.get(which)?))
     }
 
-    /// The UIDs of all pods that there ever were.
-    pub(super) fn ever(&self) -> Vec<PodUid> {
+    /// The UIDs of all pods that ever existed.
+    pub(super) fn all_uids(&self) -> Vec<PodUid> {
         let pods = self.pods.iter().zip(&self.scenario.pods);
         pods.flat_map(|(entry, plan)| (0..=entry.incarnation).map(|number| uid(plan, number))).collect()
     }
@@ -196,39 +200,39 @@ impl Outside {
     pub(super) fn empty(&mut self, source: Source, until: Time) {
         let line = &mut self.lines[source as usize];
         line.empty_until = until;
-        line.news = true;
+        line.changed = true;
     }
 
     pub(super) fn repeat(&mut self, source: Source) {
-        self.lines[source as usize].news = true;
+        self.lines[source as usize].changed = true;
     }
 
     pub(super) fn problem(&mut self, source: Source) {
         let line = &mut self.lines[source as usize];
         line.problems += 1;
-        line.news = true;
+        line.changed = true;
     }
 
-    /// When a source will have something to say although nothing happens.
-    pub(super) fn next(&self, now: Time) -> Option<Time> {
+    /// The next time at which a source delivers although no step changes it.
+    pub(super) fn next_change(&self, now: Time) -> Option<Time> {
         let ends = self.lines.iter().flat_map(|line| [line.mute_until, line.empty_until]);
         ends.filter(|at| *at > now).min()
     }
 
-    /// What a source says now, if it says anything.
-    pub(super) fn speak(&mut self, source: Source, now: Time) -> Option<SourceSet> {
+    /// The set that a source delivers now, if it has changed.
+    pub(super) fn next_set(&mut self, source: Source, now: Time) -> Option<SourceSet> {
         let line = &mut self.lines[source as usize];
         if line.empty_until != Time::ZERO && now >= line.empty_until {
             line.empty_until = Time::ZERO;
-            line.news = true;
+            line.changed = true;
         }
-        if !line.news || now < line.mute_until {
+        if !line.changed || now < line.mute_until {
             return None;
         }
-        line.news = false;
+        line.changed = false;
         let says_nothing = now < line.empty_until;
         let problems = (line.problems > 0).then(|| SourceProblem {
-            what: "a place".into(),
+            what: "a manifest".into(),
             message: format!("broken for the {}. time", line.problems),
             pods: Vec::new(),
         });
@@ -237,25 +241,25 @@ impl Outside {
             let uid = entry.uid(plan);
             if entry.present && !says_nothing {
                 if entry.deleting.is_some() {
-                    self.doomed.insert(uid);
+                    self.may_be_stopped.insert(uid);
                 }
                 pods.push(entry.object(plan).clone());
-                entry.told = true;
+                entry.delivered = true;
             } else {
-                entry.was_stopped |= entry.told;
-                self.doomed.insert(uid);
+                entry.was_stopped |= entry.delivered;
+                self.may_be_stopped.insert(uid);
             }
-            // Whatever had the name before is wanted no more.
+            // The earlier pods of this name are no longer desired.
             for earlier in 0..entry.incarnation {
-                self.doomed.insert(self::uid(plan, earlier));
+                self.may_be_stopped.insert(self::uid(plan, earlier));
             }
         }
         Some(SourceSet { source: source.kind(), pods, problems: problems.into_iter().collect() })
     }
 
-    /// Writes statuses to the API server, and lets it delete what has ended (POD-I6, POD-I7).
-    pub(super) fn write(&mut self, world: &World, agent: &Agent) -> Verdict {
-        let now = world.clock.now();
+    /// Writes statuses to the API server, and deletes pods that have ended from it (POD-I6, POD-I7).
+    pub(super) fn write_statuses(&mut self, machine: &Machine, agent: &Agent) -> CheckResult {
+        let now = machine.clock.now();
         for which in 0..self.pods.len() {
             let plan = &self.scenario.pods[which];
             if plan.source != Source::Api {
@@ -275,20 +279,20 @@ impl Outside {
                 if entry.status.as_ref() != Some(&merged) {
                     let phase = Phase::parse(merged.phase.as_deref());
                     let ends = phase.is_terminal() && !Phase::parse(before.phase.as_deref()).is_terminal();
-                    if ends && world.truth(&uid).has_running_container() {
-                        return Err(format!("{uid}: the API server is told {phase:?} while containers run"));
+                    if ends && machine.runtime_status(&uid).has_running_container() {
+                        return Err(format!("{uid}: the API server is delivered {phase:?} while containers run"));
                     }
-                    world.note(format!("{uid} status {phase:?} {}", merged.reason.as_deref().unwrap_or_default()));
+                    machine.note(format!("{uid} status {phase:?} {}", merged.reason.as_deref().unwrap_or_default()));
                     self.change(which, |entry| entry.status = Some(merged));
                 }
             }
             let entry = &self.pods[which];
             let phase = entry.status.as_ref().map_or(Phase::Pending, |status| Phase::parse(status.phase.as_deref()));
             if entry.deleting.is_some() && phase.is_terminal() && agent.statuses.is_finished(&uid) {
-                if world.truth(&uid).has_running_container() {
+                if machine.runtime_status(&uid).has_running_container() {
                     return Err(format!("{uid}: is deleted from the API server while containers run"));
                 }
-                world.note(format!("{uid} deleted from the API server"));
+                machine.note(format!("{uid} deleted from the API server"));
                 self.remove(which);
             }
         }

@@ -1,20 +1,20 @@
-//! Scenarios from seeds: pure.
+//! Makes a scenario from a seed. Pure.
 
 use std::time::Duration;
 
 use super::rng::Rng;
 use super::scenario::{
-    ContainerPlan, Fault, HookPlan, Kind, Op, PodPlan, ProbePlan, Scenario, Source, Step, What, Which, Window,
+    ContainerPlan, Fault, HookPlan, Kind, Op, PodIndex, PodPlan, ProbePlan, Scenario, Source, Step, StepAction, Window,
 };
 
-/// For how long something happens. Then faults end, and all has to come to rest.
+/// For how long steps and faults happen. After this time every pod has to reach its final state.
 pub(super) const EVENTFUL: Duration = Duration::from_secs(420);
-/// Up to when there is what a seed draws first. What comes after it is drawn last, so that a seed that failed keeps these
-/// minutes.
+/// The end of the time for which steps are drawn first. Steps after it are drawn last, so that the steps before it stay
+/// the same when later steps are added to the generator.
 const FIRST: Duration = Duration::from_secs(300);
 
 /// The scenario of a seed.
-pub(super) fn plan(seed: u64) -> Scenario {
+pub(super) fn scenario(seed: u64) -> Scenario {
     let mut rng = Rng::new(seed);
     let count = rng.pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
     let pods: Vec<PodPlan> = (0..count).map(|which| pod(&mut rng, which)).collect();
@@ -22,19 +22,19 @@ pub(super) fn plan(seed: u64) -> Scenario {
     for (which, pod) in pods.iter().enumerate() {
         life(&mut rng, which, pod, &mut steps);
     }
-    // A third of the runs has a runtime without fault, so that what needs none is found without noise.
+    // A third of the scenarios has a runtime without faults, so that failures without faults are easy to read.
     let troubles = rng.pick(&[0, 0, 1, 2, 3, 5, 8]);
     for _ in 0..troubles {
         let window = window(&mut rng, count);
-        steps.push(Step { at: when(&mut rng), what: What::Fault(window) });
+        steps.push(Step { at: when(&mut rng), what: StepAction::Fault(window) });
     }
     for _ in 0..rng.pick(&[0, 0, 0, 1, 2, 3]) {
         let source = rng.pick(&[Source::File, Source::Api]);
         let what = match rng.below(5) {
-            0 => What::Empty(source, rng.millis(0, 15_000)),
-            1 => What::Mute(source, rng.millis(1_000, 60_000)),
-            2 => What::Problem(source),
-            _ => What::Repeat(source),
+            0 => StepAction::Empty(source, rng.millis(0, 15_000)),
+            1 => StepAction::Mute(source, rng.millis(1_000, 60_000)),
+            2 => StepAction::Problem(source),
+            _ => StepAction::Repeat(source),
         };
         steps.push(Step { at: when(&mut rng), what });
     }
@@ -43,15 +43,15 @@ pub(super) fn plan(seed: u64) -> Scenario {
         let what = match rng.below(6) {
             0 => {
                 let total = rng.pick(&[10, 30, 60]);
-                What::Shutdown { critical: rng.pick(&[0, 5, 10]), total, down }
+                StepAction::Shutdown { critical: rng.pick(&[0, 5, 10]), total, down }
             }
-            _ => What::Crash(down),
+            _ => StepAction::Crash(down),
         };
         let at = when(&mut rng);
         if rng.percent(30) {
-            // A new agent to which one source says nothing for a while.
+            // A new agent to which one source delivers nothing for a while.
             let source = rng.pick(&[Source::File, Source::Api]);
-            steps.push(Step { at, what: What::Mute(source, down + rng.millis(1_000, 30_000)) });
+            steps.push(Step { at, what: StepAction::Mute(source, down + rng.millis(1_000, 30_000)) });
         }
         steps.push(Step { at, what });
     }
@@ -59,8 +59,8 @@ pub(super) fn plan(seed: u64) -> Scenario {
     for _ in 0..rng.pick(&[0, 1, 2, 3, 5]) {
         let which = rng.below(count);
         let what = match rng.below(6) {
-            0 if troubles > 0 => What::Fault(window(&mut rng, count)),
-            1 => What::Crash(rng.pick(&[Duration::ZERO, Duration::from_secs(20)])),
+            0 if troubles > 0 => StepAction::Fault(window(&mut rng, count)),
+            1 => StepAction::Crash(rng.pick(&[Duration::ZERO, Duration::from_secs(20)])),
             _ => change(&mut rng, which, &pods[which]),
         };
         let at = rng.millis(0, 119_999);
@@ -71,7 +71,7 @@ pub(super) fn plan(seed: u64) -> Scenario {
 }
 
 fn when(rng: &mut Rng) -> Duration {
-    // Many things at the same few instants: they race.
+    // Many steps get the same few times, so that they race.
     match rng.below(3) {
         0 => Duration::from_secs(rng.next() % FIRST.as_secs()),
         1 => Duration::from_secs(5 * (1 + rng.next() % 8)),
@@ -79,50 +79,53 @@ fn when(rng: &mut Rng) -> Duration {
     }
 }
 
-/// What is done with one pod.
-fn life(rng: &mut Rng, which: Which, pod: &PodPlan, steps: &mut Vec<Step>) {
+/// Draws the steps of one pod.
+fn life(rng: &mut Rng, which: PodIndex, pod: &PodPlan, steps: &mut Vec<Step>) {
     let born = if rng.percent(60) { Duration::from_secs(rng.next() % 5) } else { when(rng) / 2 };
-    steps.push(Step { at: born, what: What::Add(which) });
+    steps.push(Step { at: born, what: StepAction::Add(which) });
     for _ in 0..rng.pick(&[0, 0, 1, 1, 2, 3, 4]) {
         let what = change(rng, which, pod);
         let soon = rng.percent(50);
         let at = if soon { born + rng.millis(0, 20_000) } else { born + when(rng) };
-        if let What::Delete(..) = what
+        if let StepAction::Delete(..) = what
             && rng.percent(40)
         {
             let later = at + rng.millis(100, 8_000);
-            steps.push(Step { at: later, what: What::Delete(which, rng.pick(&[0, 1, 2, 5])) });
+            steps.push(Step { at: later, what: StepAction::Delete(which, rng.pick(&[0, 1, 2, 5])) });
             if rng.percent(30) {
-                steps.push(Step { at: later + rng.millis(0, 4_000), what: What::Remove(which) });
+                steps.push(Step { at: later + rng.millis(0, 4_000), what: StepAction::Remove(which) });
             }
         }
-        if let What::Kill { .. } = what
+        if let StepAction::Kill { .. } = what
             && rng.percent(50)
         {
             let grace = rng.pick(&[None, Some(1), Some(4), Some(60)]);
-            steps.push(Step { at: at + rng.millis(0, 4_000), what: What::Kill { pod: which, evict: false, grace } });
+            steps.push(Step {
+                at: at + rng.millis(0, 4_000),
+                what: StepAction::Kill { pod: which, evict: false, grace },
+            });
         }
         steps.push(Step { at, what });
     }
     steps.retain(|step| step.at < FIRST);
 }
 
-/// One thing that happens to a pod.
-fn change(rng: &mut Rng, which: Which, pod: &PodPlan) -> What {
+/// Draws one change of a pod.
+fn change(rng: &mut Rng, which: PodIndex, pod: &PodPlan) -> StepAction {
     let from_api = pod.source == Source::Api;
     match rng.below(14) {
-        0 | 1 => What::Label(which),
-        2 | 3 => What::Image(which),
-        4 | 5 => What::SandboxEnds(which),
+        0 | 1 => StepAction::Label(which),
+        2 | 3 => StepAction::Image(which),
+        4 | 5 => StepAction::SandboxEnds(which),
         6 | 7 if from_api => {
             let grace = rng.pick(&[None, Some(0), Some(1), Some(5), Some(60)]);
-            What::Kill { pod: which, evict: rng.percent(60), grace }
+            StepAction::Kill { pod: which, evict: rng.percent(60), grace }
         }
-        6..=9 if !from_api => What::Replace(which),
-        8 => What::Return(which, rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(12)])),
-        9 | 10 if from_api => What::Delete(which, rng.pick(&[0, 1, 5, 20, 40])),
-        11 => What::Remove(which),
-        _ => What::Label(which),
+        6..=9 if !from_api => StepAction::Replace(which),
+        8 => StepAction::Return(which, rng.pick(&[Duration::ZERO, Duration::from_secs(1), Duration::from_secs(12)])),
+        9 | 10 if from_api => StepAction::Delete(which, rng.pick(&[0, 1, 5, 20, 40])),
+        11 => StepAction::Remove(which),
+        _ => StepAction::Label(which),
     }
 }
 
@@ -174,7 +177,7 @@ fn window(rng: &mut Rng, pods: usize) -> Window {
     }
 }
 
-fn pod(rng: &mut Rng, which: Which) -> PodPlan {
+fn pod(rng: &mut Rng, which: PodIndex) -> PodPlan {
     let source = rng.pick(&[Source::File, Source::Api, Source::Api]);
     let policy = rng.pick(&[None, Some("Always"), Some("Always"), Some("OnFailure"), Some("Never")]);
     let mut containers = Vec::new();

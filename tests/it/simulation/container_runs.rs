@@ -1,4 +1,4 @@
-//! Every run of every container that there was, as the runtime has it and not as the agent sees it.
+//! Every run of every container, as the runtime has it and not as the agent sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use podwright_actors::ports::{ContainerState, PodRuntimeStatus};
 use podwright_actors::time::Time;
 
-/// One run.
+/// One run of a container.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(super) struct ContainerRun {
     pub(super) id: ContainerId,
     pub(super) name: ContainerName,
     pub(super) sandbox: SandboxId,
@@ -19,28 +19,28 @@ pub(super) struct Run {
     pub(super) started: Option<Time>,
     pub(super) ended: Option<Time>,
     pub(super) exit_code: i32,
-    /// In which life of the agent it was made.
+    /// The life of the agent in which the container was created.
     pub(super) life: u32,
-    /// When the record that made it was made.
+    /// When the pod's record was created that created the container.
     pub(super) record: Option<Time>,
-    /// Stopped while its pod was to run on: its exit is not among those that the next start of it goes by.
+    /// The container was stopped while its pod was in sync. The backoff of its next start does not count this exit.
     pub(super) replaced: bool,
-    /// When a call to stop it failed last.
+    /// When a stop of the container last failed.
     pub(super) stop_failed: Option<Time>,
 }
 
-impl Run {
+impl ContainerRun {
     pub(super) fn runs(&self) -> bool {
         self.state == ContainerState::Running
     }
 }
 
-/// The runs of all pods, each pod's oldest first.
+/// The runs of all pods. Each pod's oldest run is first.
 #[derive(Debug, Default)]
-pub(super) struct Runs(BTreeMap<PodUid, Vec<Run>>);
+pub(super) struct ContainerRuns(BTreeMap<PodUid, Vec<ContainerRun>>);
 
-impl Runs {
-    /// Takes in what the runtime has now.
+impl ContainerRuns {
+    /// Records what the runtime has now.
     pub(super) fn learn(&mut self, uid: &PodUid, status: &PodRuntimeStatus, life: u32, record: Option<Time>) {
         if status.containers.is_empty() && !self.0.contains_key(uid) {
             return;
@@ -50,7 +50,7 @@ impl Runs {
             let run = match known.iter_mut().rfind(|run| run.id == now.id) {
                 Some(run) => run,
                 None => {
-                    known.push(Run {
+                    known.push(ContainerRun {
                         id: now.id.clone(),
                         name: now.name.clone(),
                         sandbox: now.sandbox.clone(),
@@ -76,7 +76,8 @@ impl Runs {
         }
     }
 
-    /// The agent stops what it believes to run of the containers with these names, and their pod is to run on.
+    /// The agent stops the containers with these names, and their pod stays in sync. Only the newest run of each is
+    /// marked.
     pub(super) fn replaced(&mut self, uid: &PodUid, names: impl Fn(&str) -> bool) {
         let mut seen = BTreeSet::new();
         let runs = self.0.get_mut(uid).into_iter().flatten().rev();
@@ -89,7 +90,7 @@ impl Runs {
         runs.filter(|run| run.id == *id).for_each(|run| run.stop_failed = Some(now));
     }
 
-    pub(super) fn of(&self, uid: &PodUid) -> &[Run] {
+    pub(super) fn of(&self, uid: &PodUid) -> &[ContainerRun] {
         self.0.get(uid).map_or(&[], Vec::as_slice)
     }
 }

@@ -1,4 +1,4 @@
-//! What outlives an agent and what watches it: the machine's runtime, the time, the trace, and the calls under way.
+//! The simulated machine, which outlives the agents: its runtime, its clock, the trace and the calls in progress.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,43 +18,43 @@ use podwright_actors::ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatu
 use podwright_actors::statuses::Statuses;
 use podwright_actors::time::Time;
 
-use super::checks::{self, TurnClock};
+use super::checks::{self, CallContext};
 use super::clock::SimClock;
+use super::container_runs::ContainerRuns;
 use super::rng::Rng;
-use super::runs::Runs;
 use super::scenario::{Fault, Op, PodPlan, Scenario, Window};
 use super::trace::Trace;
 
-/// When every simulation begins.
+/// The time at which every simulation begins.
 pub(super) const BEGIN: Time = Time::from_secs(1_800_000_000);
 
-/// No fault makes a call take longer.
+/// The longest time by which a fault can delay a call.
 const SLOWEST: Duration = Duration::from_secs(60);
 
-pub(super) struct World {
+pub(super) struct Machine {
     pub(super) clock: Arc<SimClock>,
     pub(super) runtime: SimulatedRuntime,
     pub(super) scenario: Arc<Scenario>,
-    state: Mutex<State>,
+    state: Mutex<MachineState>,
 }
 
-struct State {
+struct MachineState {
     trace: Trace,
-    runs: Runs,
+    runs: ContainerRuns,
     life: u32,
     agent: Option<Agent>,
-    flights: BTreeMap<u64, Flight>,
+    active_calls: BTreeMap<u64, ActiveCall>,
     numbers: u64,
     calls: BTreeMap<(Op, PodUid), u64>,
     windows: Vec<(Time, Window)>,
-    /// Sandboxes that nobody waits for any more and that are made all the same.
-    late: Vec<SandboxConfig>,
-    /// Until when calls went wrong.
-    ill_until: Time,
-    broken: Option<String>,
+    /// Sandboxes whose call was dropped and that are created later nevertheless.
+    late_sandboxes: Vec<SandboxConfig>,
+    /// The end of the last fault of calls.
+    faults_until: Time,
+    violation: Option<String>,
 }
 
-/// The parts of a living agent that are asked.
+/// The parts of a running agent that the checks query.
 #[derive(Clone)]
 pub(super) struct Agent {
     pub(super) engine: Engine,
@@ -67,26 +67,26 @@ impl Agent {
         Agent { engine: node.engine.clone(), statuses: node.statuses.clone(), desired: node.desired.clone() }
     }
 
-    /// How one pod stands for the engine.
-    pub(super) fn look(&self, uid: &PodUid) -> Option<Look> {
+    /// One pod as the engine sees it.
+    pub(super) fn pod_view(&self, uid: &PodUid) -> Option<PodView> {
         let snapshot = self.engine.snapshot(uid)?;
         let stopping = self.engine.should_pod_containers_be_terminating(uid);
-        Some(Look { snapshot, stopping, active: self.engine.active_pod(uid) })
+        Some(PodView { snapshot, stopping, active: self.engine.active_pod(uid) })
     }
 }
 
-/// How a pod stands for the engine.
+/// A pod as the engine sees it.
 #[derive(Clone, Debug)]
-pub(super) struct Look {
+pub(super) struct PodView {
     pub(super) snapshot: PodSnapshot,
     /// The terminate hook was called: no container may start.
     pub(super) stopping: bool,
     pub(super) active: Option<Arc<PodObject>>,
 }
 
-/// What a call is about, besides its pod.
+/// The subject of a call, besides its pod.
 #[derive(Clone, Debug)]
-pub(super) enum About {
+pub(super) enum CallDetail {
     Nothing,
     Attempt(u32),
     Sandbox(SandboxId),
@@ -98,76 +98,76 @@ pub(super) enum About {
     Host(String),
 }
 
-impl fmt::Display for About {
+impl fmt::Display for CallDetail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            About::Nothing => Ok(()),
-            About::Attempt(attempt) => write!(f, " {attempt}"),
-            About::Sandbox(id) => write!(f, " {id}"),
-            About::Image(text) | About::Host(text) => write!(f, " {text}"),
-            About::New { name, restart_count, sandbox } => write!(f, " {name} {restart_count} in {sandbox}"),
-            About::Run { name, id } => write!(f, " {name} {id}"),
-            About::Stop { name, id, grace } => write!(f, " {name} {id} within {}", grace.as_secs_f64()),
-            About::Command { name, id, command } => write!(f, " {name} {id} {command}"),
+            CallDetail::Nothing => Ok(()),
+            CallDetail::Attempt(attempt) => write!(f, " {attempt}"),
+            CallDetail::Sandbox(id) => write!(f, " {id}"),
+            CallDetail::Image(text) | CallDetail::Host(text) => write!(f, " {text}"),
+            CallDetail::New { name, restart_count, sandbox } => write!(f, " {name} {restart_count} in {sandbox}"),
+            CallDetail::Run { name, id } => write!(f, " {name} {id}"),
+            CallDetail::Stop { name, id, grace } => write!(f, " {name} {id} within {}", grace.as_secs_f64()),
+            CallDetail::Command { name, id, command } => write!(f, " {name} {id} {command}"),
         }
     }
 }
 
-/// A call under way.
+/// A call that has begun and not ended.
 #[derive(Clone, Debug)]
-pub(super) struct Flight {
+pub(super) struct ActiveCall {
     pub(super) op: Op,
     pub(super) uid: PodUid,
-    pub(super) about: About,
-    /// A stop of what an ended pod left; made beside its worker.
-    pub(super) stray: bool,
+    pub(super) about: CallDetail,
+    /// The call stops a container of a terminated pod. Such calls are made outside the pod's worker.
+    pub(super) zombie_stop: bool,
 }
 
-/// Ends a flight, however it ends.
-pub(super) struct Landing<'a> {
-    world: &'a World,
+/// Ends an active call when it is answered or dropped.
+pub(super) struct CallGuard<'a> {
+    machine: &'a Machine,
     number: u64,
     pub(super) fault: Option<Fault>,
     answered: bool,
 }
 
-impl Landing<'_> {
+impl CallGuard<'_> {
     pub(super) fn answered(mut self, how: &str) {
         self.answered = true;
-        self.world.landed(self.number, how);
+        self.machine.call_ended(self.number, how);
     }
 }
 
-impl Drop for Landing<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.world.landed(self.number, "dropped");
+            self.machine.call_ended(self.number, "dropped");
         }
     }
 }
 
-impl World {
-    /// A machine on which nothing ran yet; its trace keeps so much to be shown.
+impl Machine {
+    /// A machine on which nothing has run. Its trace keeps so many lines.
     pub(super) fn new(scenario: Arc<Scenario>, kept: usize) -> Self {
-        let clock = Arc::new(SimClock::standing_at(BEGIN));
+        let clock = Arc::new(SimClock::stopped_at(BEGIN));
         let config = SimulatedConfig { seed: scenario.seed, clock: clock.clone(), ..SimulatedConfig::default() };
-        let state = State {
+        let state = MachineState {
             trace: Trace::keeping(kept),
-            runs: Runs::default(),
+            runs: ContainerRuns::default(),
             life: 0,
             agent: None,
-            flights: BTreeMap::new(),
+            active_calls: BTreeMap::new(),
             numbers: 0,
             calls: BTreeMap::new(),
             windows: Vec::new(),
-            late: Vec::new(),
-            ill_until: Time::ZERO,
-            broken: None,
+            late_sandboxes: Vec::new(),
+            faults_until: Time::ZERO,
+            violation: None,
         };
-        World { clock, runtime: SimulatedRuntime::new(config), scenario, state: Mutex::new(state) }
+        Machine { clock, runtime: SimulatedRuntime::new(config), scenario, state: Mutex::new(state) }
     }
 
-    /// Since the beginning.
+    /// Time since the simulation began.
     pub(super) fn elapsed(&self) -> Duration {
         self.clock.now().since(BEGIN)
     }
@@ -179,18 +179,18 @@ impl World {
         state.trace.note(at, life, what);
     }
 
-    /// An agent comes to life.
-    pub(super) fn born(&self, agent: Agent) {
+    /// Sets the running agent.
+    pub(super) fn agent_started(&self, agent: Agent) {
         let mut state = self.state.lock();
         state.life += 1;
         state.agent = Some(agent);
     }
 
-    /// It is gone with all that it remembered.
-    pub(super) fn died(&self) {
+    /// Drops the agent with all that it remembered.
+    pub(super) fn agent_ended(&self) {
         let agent = {
             let mut state = self.state.lock();
-            state.flights.clear();
+            state.active_calls.clear();
             state.agent.take()
         };
         drop(agent);
@@ -204,14 +204,14 @@ impl World {
         self.state.lock().agent.clone()
     }
 
-    /// Something is not as it has to be. The first word counts.
+    /// Records a violation. Only the first one is reported.
     pub(super) fn violated(&self, what: String) {
         self.note(format!("VIOLATED {what}"));
-        self.state.lock().broken.get_or_insert(what);
+        self.state.lock().violation.get_or_insert(what);
     }
 
-    pub(super) fn broken(&self) -> Option<String> {
-        self.state.lock().broken.clone()
+    pub(super) fn violation(&self) -> Option<String> {
+        self.state.lock().violation.clone()
     }
 
     pub(super) fn trace_hash(&self) -> (u64, usize) {
@@ -223,32 +223,32 @@ impl World {
         self.state.lock().trace.to_string()
     }
 
-    pub(super) fn go_wrong(&self, window: Window) {
+    pub(super) fn add_fault_window(&self, window: Window) {
         let until = self.clock.now() + window.lasts;
         let mut state = self.state.lock();
         if window.op != Some(Op::Event) {
-            // A call that was slowed down ends later.
-            state.ill_until = state.ill_until.max(until + SLOWEST);
+            // A delayed call ends after the window.
+            state.faults_until = state.faults_until.max(until + SLOWEST);
         }
         state.windows.push((until, window));
     }
 
-    /// Since when no call went wrong, or until when one may; events do not count.
-    pub(super) fn well_since(&self) -> Time {
-        self.state.lock().ill_until
+    /// The time since which no call can have failed. Faults of events do not count.
+    pub(super) fn faultless_since(&self) -> Time {
+        self.state.lock().faults_until
     }
 
-    /// A sandbox is made although its call was dropped.
-    pub(super) fn make_late(&self, config: SandboxConfig) {
-        self.state.lock().late.push(config);
+    /// Creates a sandbox later although its call was dropped.
+    pub(super) fn add_late_sandbox(&self, config: SandboxConfig) {
+        self.state.lock().late_sandboxes.push(config);
     }
 
-    pub(super) fn take_late(&self) -> Vec<SandboxConfig> {
-        std::mem::take(&mut self.state.lock().late)
+    pub(super) fn take_late_sandboxes(&self) -> Vec<SandboxConfig> {
+        std::mem::take(&mut self.state.lock().late_sandboxes)
     }
 
-    /// From here on nothing goes wrong.
-    pub(super) fn heal(&self) {
+    /// Ends all faults.
+    pub(super) fn end_faults(&self) {
         self.state.lock().windows.clear();
     }
 
@@ -258,8 +258,8 @@ impl World {
         self.scenario.pods.iter().find(|plan| plan.name == name)
     }
 
-    /// What the runtime has of a pod now.
-    pub(super) fn truth(&self, uid: &PodUid) -> PodRuntimeStatus {
+    /// The pod as the runtime really has it now.
+    pub(super) fn runtime_status(&self, uid: &PodUid) -> PodRuntimeStatus {
         let status = self.runtime.pod_status(uid).now_or_never().expect("the simulated runtime answers at once");
         let status = status.expect("the simulated runtime answers");
         let record = self.agent().and_then(|agent| agent.engine.snapshot(uid)).map(|snapshot| snapshot.synced_at);
@@ -269,25 +269,25 @@ impl World {
         status
     }
 
-    pub(super) fn with_runs<T>(&self, ask: impl FnOnce(&Runs) -> T) -> T {
+    pub(super) fn with_runs<T>(&self, ask: impl FnOnce(&ContainerRuns) -> T) -> T {
         ask(&self.state.lock().runs)
     }
 
-    /// A call begins: it is noted, judged, and its fate is drawn.
-    pub(super) fn begin(&self, op: Op, uid: &PodUid, about: About) -> Landing<'_> {
+    /// Begins a call: traces it, checks it and draws its fault.
+    pub(super) fn begin(&self, op: Op, uid: &PodUid, about: CallDetail) -> CallGuard<'_> {
         let now = self.clock.now();
         let agent = self.agent();
-        let look = agent.as_ref().and_then(|agent| agent.look(uid));
-        let judged = checks::is_judged(op);
-        // A run that is removed is looked at for the last time.
-        let seen = judged || op == Op::Remove;
-        let status = if seen { self.truth(uid) } else { PodRuntimeStatus::default() };
+        let look = agent.as_ref().and_then(|agent| agent.pod_view(uid));
+        let checked = checks::is_checked(op);
+        // A container that is removed is recorded for the last time.
+        let recorded = checked || op == Op::Remove;
+        let status = if recorded { self.runtime_status(uid) } else { PodRuntimeStatus::default() };
         let rivals =
             agent.as_ref().filter(|_| op == Op::Create).map(|agent| agent.engine.snapshots()).unwrap_or_default();
         let mut state = self.state.lock();
         let state = &mut *state;
-        if judged {
-            let moment = TurnClock {
+        if checked {
+            let call = CallContext {
                 now,
                 life: state.life,
                 uid,
@@ -296,42 +296,43 @@ impl World {
                 look: look.as_ref(),
                 status: &status,
                 runs: state.runs.of(uid),
-                flights: &state.flights,
+                active_calls: &state.active_calls,
                 plan: self.plan_of(uid),
                 rivals: &rivals,
             };
-            if let Err(what) = checks::call(&moment) {
+            if let Err(what) = checks::call_begin(&call) {
                 let what = format!("{uid}: {op:?}{about}: {what}");
                 state.trace.note(now.since(BEGIN), state.life, format!("VIOLATED {what}"));
-                state.broken.get_or_insert(what);
+                state.violation.get_or_insert(what);
             }
         }
         let fault = self.draw(state, op, uid, now);
-        let told = fault.map_or(String::new(), |fault| format!(" {fault:?}"));
-        state.trace.note(now.since(BEGIN), state.life, format!("{uid} {op:?}{about}{told}"));
+        let fault_text = fault.map_or(String::new(), |fault| format!(" {fault:?}"));
+        state.trace.note(now.since(BEGIN), state.life, format!("{uid} {op:?}{about}{fault_text}"));
         state.numbers += 1;
-        let stray = look.as_ref().is_none_or(|look| checks::is_over(&look.snapshot));
-        state.flights.insert(state.numbers, Flight { op, uid: uid.clone(), about, stray });
-        Landing { world: self, number: state.numbers, fault, answered: false }
+        let zombie_stop = look.as_ref().is_none_or(|look| checks::is_terminated(&look.snapshot));
+        state.active_calls.insert(state.numbers, ActiveCall { op, uid: uid.clone(), about, zombie_stop });
+        CallGuard { machine: self, number: state.numbers, fault, answered: false }
     }
 
-    /// The agent tells what it does: a container that it stops in a pod that is to run on may first have a hook to run.
-    pub(super) fn told(&self, uid: &PodUid, event: &PodEvent) {
-        let look = self.agent().and_then(|agent| agent.look(uid));
+    /// The agent published an event. An event that a container is killed in a pod in sync marks its run as replaced,
+    /// since the container's pre-stop hook may run before the stop call.
+    pub(super) fn event_recorded(&self, uid: &PodUid, event: &PodEvent) {
+        let look = self.agent().and_then(|agent| agent.pod_view(uid));
         if event.reason == "Killing" && look.is_some_and(|look| look.snapshot.lifecycle == Lifecycle::Sync) {
-            self.truth(uid);
+            self.runtime_status(uid);
             let stopped = |name: &str| event.message.split(' ').any(|word| word == name);
             self.state.lock().runs.replaced(uid, stopped);
         }
     }
 
-    /// Whether something goes wrong with one more call.
-    pub(super) fn fate(&self, op: Op, uid: &PodUid) -> Option<Fault> {
+    /// The fault of one more call, if it gets one.
+    pub(super) fn draw_fault(&self, op: Op, uid: &PodUid) -> Option<Fault> {
         let now = self.clock.now();
         self.draw(&mut self.state.lock(), op, uid, now)
     }
 
-    fn draw(&self, state: &mut State, op: Op, uid: &PodUid, now: Time) -> Option<Fault> {
+    fn draw(&self, state: &mut MachineState, op: Op, uid: &PodUid, now: Time) -> Option<Fault> {
         state.windows.retain(|(until, _)| *until > now);
         if state.windows.is_empty() {
             return None;
@@ -348,12 +349,12 @@ impl World {
         hit.map(|(_, window)| window.fault)
     }
 
-    fn landed(&self, number: u64, how: &str) {
+    fn call_ended(&self, number: u64, how: &str) {
         let at = self.elapsed();
         let mut state = self.state.lock();
         let life = state.life;
-        if let Some(Flight { op, uid, about, .. }) = state.flights.remove(&number) {
-            if let (About::Stop { id, .. }, true) = (&about, how.contains("failed")) {
+        if let Some(ActiveCall { op, uid, about, .. }) = state.active_calls.remove(&number) {
+            if let (CallDetail::Stop { id, .. }, true) = (&about, how.contains("failed")) {
                 state.runs.stop_failed(&uid, id, BEGIN + at);
             }
             state.trace.note(at, life, format!("{uid} {op:?}{about}: {how}"));

@@ -1,4 +1,4 @@
-//! Pod objects from plans.
+//! Builds pod objects from pod plans.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use serde_json::{Map, Value, json};
 
 use super::scenario::{ContainerPlan, HookPlan, Kind, PodPlan, ProbePlan, Source};
 
-/// How a pod stands in its source.
+/// The state of a pod in its source.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Standing<'a> {
+pub(super) struct PodRevision<'a> {
     pub(super) uid: &'a str,
     pub(super) image: u32,
     pub(super) label: u32,
-    /// Marked for deletion, with this grace.
+    /// The grace period in seconds, if the pod is marked for deletion.
     pub(super) deleting: Option<i64>,
     pub(super) status: Option<&'a PodStatus>,
 }
 
-pub(super) fn object(plan: &PodPlan, standing: &Standing<'_>) -> Arc<PodObject> {
+pub(super) fn pod_object(plan: &PodPlan, revision_of_pod: &PodRevision<'_>) -> Arc<PodObject> {
     let source = match plan.source {
         Source::File => "file",
         Source::Api => "api",
@@ -40,7 +40,7 @@ pub(super) fn object(plan: &PodPlan, standing: &Standing<'_>) -> Arc<PodObject> 
     }
     let list = |regular: bool| -> Vec<Value> {
         let of = plan.containers.iter().filter(|c| (c.kind == Kind::Regular) == regular);
-        of.map(|c| container(c, standing.image)).collect()
+        of.map(|c| container(c, revision_of_pod.image)).collect()
     };
     let mut spec = json!({"containers": list(true)});
     let mut set = |key: &str, value: Value| spec[key] = value;
@@ -66,16 +66,16 @@ pub(super) fn object(plan: &PodPlan, standing: &Standing<'_>) -> Arc<PodObject> 
         spec["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
     }
     let mut metadata = json!({
-        "name": plan.name, "namespace": "sim", "uid": standing.uid, "generation": 1,
-        "labels": {"version": standing.label.to_string()}, "annotations": annotations,
+        "name": plan.name, "namespace": "sim", "uid": revision_of_pod.uid, "generation": 1,
+        "labels": {"version": revision_of_pod.label.to_string()}, "annotations": annotations,
     });
-    if let Some(grace) = standing.deleting {
+    if let Some(grace) = revision_of_pod.deleting {
         metadata["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
         metadata["deletionGracePeriodSeconds"] = json!(grace);
     }
     let mut pod: k8s_openapi::api::core::v1::Pod =
         serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
-    pod.status = standing.status.cloned();
+    pod.status = revision_of_pod.status.cloned();
     PodObject::new(pod).unwrap()
 }
 

@@ -1,4 +1,4 @@
-//! Where everything has to come to once nothing goes wrong any more.
+//! The states that every pod has to reach after the last fault.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use podwright_actors::pod_worker::{Lifecycle, WaitFor};
 use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodRuntimeStatus, SandboxState};
 use podwright_metrics::{Format, Metrics};
 
-use super::Verdict;
+use super::CheckResult;
 use crate::simulation::disk::Disk;
-use crate::simulation::outside::Wanted;
-use crate::simulation::world::{Agent, World};
+use crate::simulation::machine::{Agent, Machine};
+use crate::simulation::sources::DesiredPod;
 
-/// Why a container may wait.
+/// The reasons for which a container may wait.
 const NAMED_WAITS: [&str; 7] = [
     "CrashLoopBackOff",
     "ErrImagePull",
@@ -30,52 +30,62 @@ const NAMED_WAITS: [&str; 7] = [
     "PodInitializing",
 ];
 
-/// How long a setup may take in which nothing goes wrong: the longest grace of what it stops, then the slowest pulls and
-/// starts, one after the other.
+/// The longest time that a setup without faults may take: the longest grace period of the containers that it stops,
+/// then the slowest pulls and starts, one after the other.
 const SLOW_SETUP: Duration = Duration::from_secs(60 + 5 * 45);
 
-/// What is told of the end of a pod is on disk (POD-W13). Of a pod that had left its source when it ended nobody asked.
-pub(in crate::simulation) fn kept(agent: &Agent, wanted: &[Wanted], disk: &Disk) -> Verdict {
-    for Wanted { uid, pod, was_stopped, .. } in wanted {
+/// A published final status is also on disk (POD-W13). The final status of a pod that had left its source before it
+/// ended need not be.
+pub(in crate::simulation) fn final_statuses_are_stored(
+    agent: &Agent,
+    wanted: &[DesiredPod],
+    disk: &Disk,
+) -> CheckResult {
+    for DesiredPod { uid, pod, was_stopped, .. } in wanted {
         let Some(status) = agent.statuses.get(uid).filter(|status| is_final(pod, status)) else { continue };
         let known_outside = pod.phase().is_terminal() || *was_stopped || agent.desired.pod(uid).is_none();
         if !known_outside && !disk.has_end_of(uid) {
-            return Err(format!("{uid}: is told to be {:?}, and that is not on disk", status.phase));
+            return Err(format!("{uid}: is published as {:?}, and that is not on disk", status.phase));
         }
     }
     Ok(())
 }
 
-/// Every pod that should run runs or waits by a name, everything else is over, and nothing runs without a pod.
-pub(in crate::simulation) fn settled(world: &World, agent: &Agent, wanted: &[Wanted], disk: &Disk) -> Verdict {
+/// Every desired pod runs or waits for a named reason, every other pod has stopped, and no runtime-only pod runs.
+pub(in crate::simulation) fn settled(
+    machine: &Machine,
+    agent: &Agent,
+    wanted: &[DesiredPod],
+    disk: &Disk,
+) -> CheckResult {
     for wanted in wanted {
-        at_rest(world, agent, wanted).map_err(|what| format!("{}: {what}", wanted.uid))?;
+        pod_is_settled(machine, agent, wanted).map_err(|what| format!("{}: {what}", wanted.uid))?;
     }
     let here: BTreeSet<PodUid> = wanted.iter().map(|wanted| wanted.uid.clone()).collect();
-    for pod in world.runtime.list_pods().now_or_never().unwrap().unwrap() {
+    for pod in machine.runtime.list_pods().now_or_never().unwrap().unwrap() {
         if pod.is_running() && !here.contains(&pod.uid) {
-            return Err(format!("{} runs, and nobody wants it", pod.uid));
+            return Err(format!("{} runs and is not desired", pod.uid));
         }
     }
     if let Some(orphan) = agent.engine.snapshots().into_iter().find(|snapshot| !here.contains(&snapshot.uid)) {
-        return Err(format!("{} has a record, and nobody wants it: {orphan:?}", orphan.uid));
+        return Err(format!("{} has a record and is not desired: {orphan:?}", orphan.uid));
     }
     match disk.directories().into_iter().find(|uid| !here.contains(uid)) {
-        Some(uid) => Err(format!("{uid} has a directory, and nobody wants it")),
+        Some(uid) => Err(format!("{uid} has a directory and is not desired")),
         None => Ok(()),
     }
 }
 
-fn at_rest(world: &World, agent: &Agent, wanted: &Wanted) -> Verdict {
-    let truth = world.truth(&wanted.uid);
+fn pod_is_settled(machine: &Machine, agent: &Agent, wanted: &DesiredPod) -> CheckResult {
+    let truth = machine.runtime_status(&wanted.uid);
     let status = agent.statuses.get(&wanted.uid);
     let phase = status.as_ref().map_or(Phase::Pending, |status| Phase::parse(status.phase.as_deref()));
-    let Some(look) = agent.look(&wanted.uid) else {
-        // It was rejected, or it ended, left its source and came back: it is not started again.
+    let Some(look) = agent.pod_view(&wanted.uid) else {
+        // The pod was rejected, or it ended, left its source and was added again. It is not started.
         return match (phase.is_terminal(), truth.is_running()) {
             (true, false) => Ok(()),
-            (true, true) => Err("runs although it was rejected or is over".into()),
-            (false, _) => Err(format!("is wanted and has no record; its phase is {phase:?}")),
+            (true, true) => Err("runs although it was rejected or has ended".into()),
+            (false, _) => Err(format!("is desired and has no record; its phase is {phase:?}")),
         };
     };
     match look.snapshot.lifecycle {
@@ -88,16 +98,17 @@ fn at_rest(world: &World, agent: &Agent, wanted: &Wanted) -> Verdict {
         }
         Lifecycle::Sync if !wanted.pod.is_deleting() => {
             let sets_up = matches!(look.snapshot.wait.what, WaitFor::HookCall(_))
-                && world.clock.now().since(look.snapshot.wait.since) < SLOW_SETUP;
+                && machine.clock.now().since(look.snapshot.wait.since) < SLOW_SETUP;
             let newest = wanted.pod.containers().first().and_then(|container| container.image.clone());
             let active = look.active.as_ref().and_then(|pod| pod.containers().first()?.image.clone());
-            // A setup that is under way is not broken off by an update.
+            // An update does not interrupt a setup that has begun.
             if newest != active && !sets_up {
-                return Err(format!("works on {active:?} and not on {newest:?}"));
+                return Err(format!("has the image {active:?} active and not {newest:?}"));
             }
-            // A container that had ended for good when its pod was stopped runs once more if the pod comes back to its source, or
-            // if the agent went down before the pod had ended. The API server still tells of that end, so its copy stays, and
-            // after a restart of the agent there is no other.
+            // The pod's final status may be older than its containers. A container that had ended for good when its pod
+            // was stopped runs once more if the pod is added to its source again, or if the agent crashed before the
+            // pod had ended. The API server still has the old status, and after a restart of the agent there is no
+            // other copy.
             let lags = wanted.was_stopped;
             let status = match status {
                 None if lags => return Ok(()),
@@ -106,19 +117,20 @@ fn at_rest(world: &World, agent: &Agent, wanted: &Wanted) -> Verdict {
             if sets_up {
                 return Ok(());
             }
-            runs(&wanted.pod, &status, &truth, lags).map_err(|what| format!("{what}: {:?} {truth:?}", look.snapshot))
+            containers_run(&wanted.pod, &status, &truth, lags)
+                .map_err(|what| format!("{what}: {:?} {truth:?}", look.snapshot))
         }
         other => Err(format!("is {}: {:?}", other.as_str(), look.snapshot)),
     }
 }
 
-/// Each regular container runs, or says why not. A setup that is under way tells of what it started when it is done.
-fn runs(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus, lags: bool) -> Verdict {
+/// Each regular container runs or states why it does not. A running setup reports what it started only when it ends.
+fn containers_run(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus, lags: bool) -> CheckResult {
     let waits = |statuses: &Option<Vec<ContainerStatus>>, name: &str| -> Option<String> {
         let found = statuses.iter().flatten().find(|status| status.name == name)?;
         found.state.as_ref()?.waiting.as_ref()?.reason.clone()
     };
-    // An init container that runs on, or a sidecar that keeps ending, holds back all that comes after it.
+    // An init container that keeps running, or a sidecar that keeps failing, holds back all containers after it.
     let held_back = pod.init_containers().iter().any(|container| {
         let runs = truth.newest(&container.name).is_some_and(|run| run.state == ContainerState::Running);
         (runs && !is_sidecar(container))
@@ -143,31 +155,31 @@ fn runs(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus, lags: boo
                 if on_exit(pod.spec(), container, run.exit_code, false) == OnExit::Stay => {}
             _ if lags || held_back || reason.as_deref().is_some_and(|reason| NAMED_WAITS.contains(&reason)) => {}
             _ => {
-                // Until there is a sandbox no container can say anything.
+                // A container has no status before the pod has a sandbox.
                 let ready = truth.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::Ready);
-                return Err(format!("{name} does not run and says {reason:?}, sandbox {ready}"));
+                return Err(format!("{name} does not run and reports {reason:?}, sandbox {ready}"));
             }
         }
     }
     Ok(())
 }
 
-/// After everything left its source: nothing of it is left.
+/// After every pod left its source, nothing of any pod is left.
 pub(in crate::simulation) fn drained(
-    world: &World,
+    machine: &Machine,
     node: &Node,
     metrics: &Metrics,
     disk: &Disk,
     ever: &[PodUid],
-) -> Verdict {
-    if let Some(pod) = world.runtime.list_pods().now_or_never().unwrap().unwrap().first() {
+) -> CheckResult {
+    if let Some(pod) = machine.runtime.list_pods().now_or_never().unwrap().unwrap().first() {
         return Err(format!("the runtime still has {pod:?}"));
     }
     if let Some(snapshot) = node.engine.snapshots().first() {
         return Err(format!("the engine still knows {snapshot:?}"));
     }
     if let Some(line) = node.explainer.lines().first() {
-        return Err(format!("it is still told where this stands: {line:?}"));
+        return Err(format!("explain still has the pod: {line:?}"));
     }
     for uid in ever {
         forgotten(node, uid).map_err(|what| format!("{uid}: {what}"))?;
@@ -176,31 +188,31 @@ pub(in crate::simulation) fn drained(
         return Err(format!("{uid} still has a directory"));
     }
     if let Some(uid) = ever.iter().find(|uid| disk.has_end_of(uid)) {
-        return Err(format!("the journal still has {uid}"));
+        return Err(format!("the final status of {uid} is still stored"));
     }
     let text = metrics.encode(Format::Classic);
     for line in text.lines() {
         let zero =
             ["kubelet_working_pods", "kubelet_desired_pods", "kubelet_active_pods", "kubelet_running_containers"];
         if zero.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0") && !line.ends_with(" 0.0") {
-            return Err(format!("although nothing is there: {line}"));
+            return Err(format!("there is no pod, but a metric counts one: {line}"));
         }
     }
     Ok(())
 }
 
-/// Nothing is remembered of a pod that nobody will ask for again.
-fn forgotten(node: &Node, uid: &PodUid) -> Verdict {
+/// The agent keeps no state of a removed pod.
+fn forgotten(node: &Node, uid: &PodUid) -> CheckResult {
     let containers = &node.containers;
     if let Some(status) = node.statuses.get(uid) {
         return Err(format!("its status is still kept: {status:?}"));
     }
     if let Some(doing) = containers.activities().of(uid).first() {
-        return Err(format!("something is still done for it: {doing:?}"));
+        return Err(format!("the container manager still has an activity of it: {doing:?}"));
     }
     let (starts, pulls) = (containers.start_errors().of(uid), containers.pull_failures(uid));
     if !starts.is_empty() || !pulls.is_empty() {
-        return Err(format!("what went wrong is still kept: {starts:?} {pulls:?}"));
+        return Err(format!("its start errors and pull failures are still kept: {starts:?} {pulls:?}"));
     }
     Ok(())
 }

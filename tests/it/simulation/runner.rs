@@ -1,0 +1,367 @@
+//! Runs one simulation, from the start of the first agent to the empty node at the end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
+use podwright_actors::container_manager::ContainersConfig;
+use podwright_actors::engine::{EngineConfig, KillNow, Threads};
+use podwright_actors::ids::PodUid;
+use podwright_actors::image_gc::ImageGcPolicy;
+use podwright_actors::node::{Node, NodeConfig, NodePorts};
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{Clock, ContainerRuntime, EventRecorder, PodEvent, SandboxState, SourceKind};
+use podwright_actors::recorder::Recorder;
+use podwright_actors::replay::{Pick, replay};
+use podwright_actors::shutdown::{ShutdownConfig, ShutdownGate, groups, pods, stop_all};
+use podwright_actors::status::NodeFacts;
+use podwright_actors::time::Time;
+use podwright_metrics::Metrics;
+use tokio::time::sleep;
+
+use super::checks::{self, Samples};
+use super::disk::Disk;
+use super::faulty_ports::{FaultyNetwork, FaultyRuntime};
+use super::generator::EVENTFUL;
+use super::machine::{Agent, BEGIN, Machine};
+use super::scenario::{Scenario, Source, StepAction};
+use super::sources::SimSources;
+use super::trace::KEPT;
+
+/// The time between two samples of all pods.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// The earliest and the latest time for every pod to be in its final state. There are two, because a container that
+/// exits again and again may have exited just before a check.
+const SETTLED: Duration = Duration::from_secs(EVENTFUL.as_secs() + 180);
+const SETTLED_LATEST: Duration = Duration::from_secs(SETTLED.as_secs() + 20);
+/// A recorder that drops old events, and one that keeps all events of one agent.
+const RECORDERS: [usize; 2] = [Recorder::SMALLEST, 2 << 20];
+/// How long the removal of all pods may take: the longest grace period and one retry.
+const DRAINED_WITHIN: Duration = Duration::from_secs(120);
+
+/// The result of a simulation.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// The first violation.
+    pub(super) violation: Option<String>,
+    pub(super) trace: String,
+    pub(super) hash: u64,
+    /// The number of trace lines.
+    pub(super) length: usize,
+}
+
+/// Runs a scenario to its end or to the first violation. The trace keeps so many lines.
+pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
+    let machine = Arc::new(Machine::new(scenario.clone(), kept));
+    let mut simulation = Simulation {
+        disk: Arc::new(Disk::new(machine.clone())),
+        sources: SimSources::new(scenario.clone()),
+        machine: machine.clone(),
+        next: 0,
+        returns: Vec::new(),
+        stage: Stage::Eventful,
+    };
+    loop {
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let system = actix::System::with_tokio_rt(runtime);
+        let end = system.block_on(simulation.run_agent());
+        machine.agent_ended();
+        drop(system);
+        match end {
+            LifeEnd::SimulationDone => break,
+            LifeEnd::Down(time) => machine.clock.skip(time),
+        }
+    }
+    let (hash, length) = machine.trace_hash();
+    let violation = machine.violation();
+    let trace = if violation.is_some() || kept > KEPT { machine.trace() } else { String::new() };
+    Report { violation, trace, hash, length }
+}
+
+struct Simulation {
+    machine: Arc<Machine>,
+    disk: Arc<Disk>,
+    sources: SimSources,
+    /// The index of the next step.
+    next: usize,
+    /// Pods that are added again, and when.
+    returns: Vec<(Time, usize)>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Eventful,
+    /// Faults have ended.
+    Settling,
+    /// All pods have left their sources, since this time.
+    Draining(Time),
+}
+
+/// How a life of the agent ends.
+enum LifeEnd {
+    SimulationDone,
+    /// The next agent starts after this time.
+    Down(Duration),
+}
+
+struct SimEvents(Arc<Machine>);
+
+impl EventRecorder for SimEvents {
+    fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
+        self.0.event_recorded(pod.uid(), &event);
+    }
+}
+
+/// One life of the agent.
+struct AgentLife {
+    node: Node,
+    agent: Agent,
+    gate: Arc<ShutdownGate>,
+    metrics: Metrics,
+    samples: Samples,
+    started: Time,
+}
+
+impl Simulation {
+    async fn run_agent(&mut self) -> LifeEnd {
+        self.machine.clock.start();
+        let mut life = self.start();
+        self.machine.agent_started(life.agent.clone());
+        self.machine.note("the agent starts".into());
+        self.sources.agent_started();
+        let end = self.run_steps(&mut life).await;
+        self.check_recording(&life);
+        self.machine.clock.stop();
+        end
+    }
+
+    fn start(&self) -> AgentLife {
+        let machine = &self.machine;
+        let (gate, metrics) = (Arc::new(ShutdownGate::default()), Metrics::new());
+        let capacity = NodeCapacity { cpu_millis: 4000, memory_bytes: 1 << 30, pods: 500 };
+        let admission: Vec<Arc<dyn AdmissionHandler>> = vec![gate.clone(), Arc::new(capacity)];
+        let seed = machine.scenario.seed ^ u64::from(machine.life());
+        let config = NodeConfig {
+            engine: EngineConfig { threads: Threads::Current, seed: Some(seed), ..EngineConfig::default() },
+            containers: ContainersConfig::default(),
+            facts: NodeFacts {
+                name: "node1".into(),
+                host_ips: vec!["192.0.2.1".parse().unwrap()],
+                runtime_name: "simulated".into(),
+            },
+            allocatable: Default::default(),
+            sources: vec![SourceKind::File, SourceKind::Api],
+            explain_event_after: Duration::from_secs(300),
+            image_gc: ImageGcPolicy::default(),
+        };
+        let ports = NodePorts {
+            cgroups: None,
+            images: None,
+            runtime: Arc::new(FaultyRuntime::new(machine.clone())),
+            network: Arc::new(FaultyNetwork::new(machine.clone())),
+            storage: self.disk.clone(),
+            final_statuses: self.disk.clone(),
+            events: Arc::new(SimEvents(machine.clone())),
+            clock: machine.clock.clone(),
+            admission,
+            metrics: metrics.clone(),
+            recorder: Some(Arc::new(Recorder::new(RECORDERS[usize::from(machine.scenario.seed % 2 == 1)]))),
+        };
+        let node = Node::start(config, ports).unwrap();
+        let agent = Agent::of(&node);
+        AgentLife { node, agent, gate, metrics, samples: Samples::default(), started: machine.clock.now() }
+    }
+
+    async fn run_steps(&mut self, life: &mut AgentLife) -> LifeEnd {
+        loop {
+            let now = self.machine.clock.now();
+            for source in Source::ALL {
+                self.deliver(life, source, now);
+            }
+            let next = self.next_instant(now);
+            sleep(next.since(now)).await;
+            while let Some(step) = self.due_step() {
+                if let Some(end) = self.perform(life, step).await {
+                    return end;
+                }
+            }
+            for config in self.machine.take_late_sandboxes() {
+                let machine = self.machine.clone();
+                machine.note(format!("{} gets a late sandbox", config.pod.uid()));
+                // The runtime may refuse a late sandbox.
+                actix::spawn(async move { machine.runtime.run_sandbox(config).await.is_ok() });
+            }
+            let now = self.machine.clock.now();
+            let due = self.returns.extract_if(.., |(at, _)| *at <= now).collect::<Vec<_>>();
+            due.into_iter().for_each(|(_, which)| self.sources.add(which));
+            if now.since(BEGIN).subsec_nanos() == 0 {
+                let checked = life.samples.check(&life.agent, &self.sources.may_be_stopped);
+                let checked =
+                    checked.and_then(|()| checks::exits_are_noticed(&self.machine, &life.agent, life.started));
+                let checked = checked.and_then(|()| {
+                    checks::final_statuses_are_stored(&life.agent, &self.sources.desired_pods(), &self.disk)
+                });
+                if let Err(what) = checked.and_then(|()| self.sources.write_statuses(&self.machine, &life.agent)) {
+                    self.machine.violated(what);
+                }
+                if self.advance_stage(life, now) {
+                    return LifeEnd::SimulationDone;
+                }
+            }
+            if self.machine.violation().is_some() {
+                return LifeEnd::SimulationDone;
+            }
+        }
+    }
+
+    /// The agent's recording replays to the recorded states, and the agent can explain each of its pods.
+    fn check_recording(&self, life: &AgentLife) {
+        let recording = life.node.engine.recording().expect("a simulated agent has a recorder");
+        match replay(&recording, &Pick::Nobody) {
+            Ok(run) => {
+                if let Some(difference) = run.difference {
+                    self.machine.violated(format!("the replay of its recording differs: {difference:?}"));
+                }
+            }
+            Err(error) => self.machine.violated(format!("its recording cannot be replayed: {error}")),
+        }
+        if catch_unwind(AssertUnwindSafe(|| life.node.explainer.lines())).is_err() {
+            self.machine.violated("explaining the pods panics".into());
+        }
+    }
+
+    fn deliver(&mut self, life: &AgentLife, source: Source, now: Time) {
+        // The channel is full, because the agent does not read. The newest set is delivered later.
+        if life.node.sets.capacity() == 0 {
+            return;
+        }
+        if let Some(set) = self.sources.next_set(source, now) {
+            let uids: Vec<String> = set.pods.iter().map(|pod| pod.uid().to_string()).collect();
+            self.machine.note(format!("{source:?} delivers {uids:?}"));
+            life.node.sets.try_send(set.into()).unwrap();
+        }
+    }
+
+    /// The time of the next step, delivery or sample.
+    fn next_instant(&self, now: Time) -> Time {
+        let sample = BEGIN + Duration::from_secs(now.since(BEGIN).as_secs() + SAMPLE.as_secs());
+        let step = self.machine.scenario.steps.get(self.next).map(|step| BEGIN + step.at);
+        let others = [step, self.sources.next_change(now)].into_iter().flatten();
+        others.chain(self.returns.iter().map(|(at, _)| *at)).fold(sample, Time::min)
+    }
+
+    fn due_step(&mut self) -> Option<StepAction> {
+        let step = self.machine.scenario.steps.get(self.next)?;
+        if step.at > self.machine.elapsed() {
+            return None;
+        }
+        self.next += 1;
+        Some(step.what.clone())
+    }
+
+    async fn perform(&mut self, life: &AgentLife, what: StepAction) -> Option<LifeEnd> {
+        let now = self.machine.clock.now();
+        self.machine.note(format!("{what:?}"));
+        let sources = &mut self.sources;
+        match what {
+            StepAction::Add(which) => sources.add(which),
+            StepAction::Remove(which) => sources.remove(which),
+            StepAction::Return(which, after) => {
+                let uid = sources.uid(which);
+                if sources.desired_pods().into_iter().any(|wanted| Some(wanted.uid) == uid) {
+                    sources.remove(which);
+                    self.deliver(life, self.machine.scenario.pods[which].source, now);
+                    self.returns.push((now + after, which));
+                }
+            }
+            StepAction::Delete(which, grace) => sources.delete(which, grace),
+            StepAction::Image(which) => sources.image(which),
+            StepAction::Label(which) => sources.label(which),
+            StepAction::Replace(which) => sources.replace(which),
+            StepAction::Kill { pod, evict, grace } => {
+                let pod = sources.kill(pod)?;
+                let engine = life.agent.engine.clone();
+                actix::spawn(async move {
+                    let how = KillNow { evict, grace_seconds: grace, status_fn: None };
+                    // A late kill is no violation: the checks look at what runs.
+                    let _late = engine.kill_pod_now(&pod, how).await;
+                });
+            }
+            StepAction::SandboxEnds(which) => self.end_sandbox(which),
+            StepAction::Empty(source, time) => sources.empty(source, now + time),
+            StepAction::Mute(source, time) => sources.mute(source, now + time),
+            StepAction::Repeat(source) => sources.repeat(source),
+            StepAction::Problem(source) => sources.problem(source),
+            StepAction::Fault(window) => self.machine.add_fault_window(window),
+            StepAction::Crash(down) => return Some(LifeEnd::Down(down)),
+            StepAction::Shutdown { critical, total, down } => {
+                self.shut_down(life, critical, total).await;
+                return Some(LifeEnd::Down(down));
+            }
+        }
+        None
+    }
+
+    fn end_sandbox(&self, which: usize) {
+        let Some(uid) = self.sources.uid(which) else { return };
+        let status = self.machine.runtime_status(&uid);
+        if let Some(sandbox) = status.sandboxes.iter().find(|sandbox| sandbox.state == SandboxState::Ready) {
+            self.machine.runtime.stop_sandbox(&sandbox.id).now_or_never().unwrap().unwrap();
+        }
+    }
+
+    async fn shut_down(&mut self, life: &AgentLife, critical: u64, total: u64) {
+        life.gate.close(true);
+        let config = ShutdownConfig { total: Duration::from_secs(total), critical: Duration::from_secs(critical) };
+        let engine = &life.agent.engine;
+        let pods = pods(engine, &life.agent.desired);
+        let all: Vec<PodUid> = pods.iter().map(|pod| pod.uid().clone()).collect();
+        all.iter().for_each(|uid| self.sources.doom(uid));
+        let Some(groups) = groups(config, pods) else { return };
+        let late = stop_all(engine, &*self.machine.clock, &life.metrics.shutdown, &life.node.shutdown, &groups).await;
+        for uid in all.iter().filter(|uid| !late.iter().any(|pod| pod.uid() == *uid)) {
+            if self.machine.runtime_status(uid).has_running_container() {
+                self.machine.violated(format!("{uid}: runs after a shutdown that reported it as stopped"));
+            }
+        }
+    }
+
+    /// Advances the stage. Returns true at the end.
+    fn advance_stage(&mut self, life: &AgentLife, now: Time) -> bool {
+        let elapsed = now.since(BEGIN);
+        match self.stage {
+            Stage::Eventful if elapsed >= EVENTFUL && self.next == self.machine.scenario.steps.len() => {
+                self.machine.end_faults();
+                self.sources.end_faults();
+                self.machine.note("faults end".into());
+                self.stage = Stage::Settling;
+            }
+            Stage::Settling if elapsed >= SETTLED => {
+                match checks::settled(&self.machine, &life.agent, &self.sources.desired_pods(), &self.disk) {
+                    Err(what) if elapsed >= SETTLED_LATEST => self.machine.violated(what),
+                    Err(_) => {}
+                    Ok(()) => {
+                        self.sources.clear();
+                        self.machine.note("all pods leave their sources".into());
+                        self.stage = Stage::Draining(now);
+                    }
+                }
+            }
+            Stage::Draining(since) => {
+                let result =
+                    checks::drained(&self.machine, &life.node, &life.metrics, &self.disk, &self.sources.all_uids());
+                match result {
+                    Ok(()) => return true,
+                    Err(what) if now.since(since) > DRAINED_WITHIN => self.machine.violated(what),
+                    Err(_) => {}
+                }
+            }
+            Stage::Eventful | Stage::Settling => {}
+        }
+        false
+    }
+}
