@@ -1,11 +1,11 @@
-//! Makes the client of the container runtime interface from its `.proto` file, with no compiler beside cargo's.
+//! Generates the client of the Container Runtime Interface (CRI) from `runtime.proto`. Needs no `protoc`.
 
-#![allow(missing_docs, reason = "the workspace's lints ask for docs of what cargo alone calls")]
+#![allow(missing_docs, reason = "only cargo calls this file")]
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "cri")]
     cri()?;
-    // Nothing else changes what is made.
+    // Without this line cargo would run the script again after a change of any file in the package.
     println!("cargo::rerun-if-changed=build.rs");
     Ok(())
 }
@@ -15,13 +15,13 @@ fn cri() -> Result<(), Box<dyn std::error::Error>> {
     const FOLDER: &str = "src/adapters/cri";
     println!("cargo::rerun-if-changed={FOLDER}/runtime.proto");
     let files = protox::compile(["runtime.proto"], [FOLDER])?;
-    // The server's half is what tests talk to.
+    // Only tests use the generated servers: the fake runtime implements them.
     tonic_prost_build::configure()
         .server_mod_attribute(".", "#[cfg(test)]")
         .generate_default_stubs(true)
-        // They refer to the answer that they came in.
-        .bytes(".runtime.v1.Entry")
-        // Nobody is to see a password because somebody printed a request.
+        // Labels and annotations share the bytes of the answer instead of copying them.
+        .bytes(".runtime.v1.LabelEntry")
+        // `AuthConfig` has its own `Debug` in `v1.rs`, which hides the password.
         .skip_debug(["AuthConfig"])
         .compile_fds(files)?;
     Ok(())

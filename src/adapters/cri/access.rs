@@ -1,106 +1,109 @@
-//! Which pods may use an image that is present (kubelet 1.36, `KubeletEnsureSecretPulledImages` with the policy
+//! Decides which pods may use an image that is already present (kubelet 1.36, `KubeletEnsureSecretPulledImages` with the policy
 //! `NeverVerifyPreloadedImages`). Pure.
 //!
-//! What was not pulled by the agent is anybody's. What the agent pulled is for pods that could pull it themselves: for all,
-//! if no login or a login of the node was needed, else for those that show a secret with which it was pulled. Others have
-//! to pull it, which the registry allows or not.
+//! Every pod may use an image that the agent did not pull. If the agent pulled an image without a login, or with a login of the
+//! node, every pod may use it too. If the agent pulled it with an image pull secret, only pods that present that secret may use
+//! it. For any other pod the image is pulled again, so the registry decides.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// More secrets are not remembered for one image: whoever shows another one pulls again.
+/// The most secrets that are recorded for one image. A pod with another secret pulls the image again.
 const MAX_SECRETS: usize = 100;
 
-/// How one image came.
+/// The record of one pulled image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PulledImage {
-    /// The image, by the id that the runtime has for it.
+    /// The runtime's ID of the image.
     pub(super) image: String,
-    /// By the repositories that it was pulled from: one registry's word says nothing of another's.
+    /// The access, by the repository from which the image was pulled. A login for one registry gives no access to another.
     repositories: BTreeMap<String, Access>,
 }
 
-/// Who may use an image.
+/// Which pods may use an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Access {
     /// Every pod of the node.
     Node,
-    /// Those that show one of these.
-    Secrets(Vec<SecretMark>),
+    /// The pods that present one of these secrets.
+    Secrets(Vec<SecretIdentity>),
 }
 
-/// A pull secret, told by its identity and by what it holds for an image. The login itself is not kept.
+/// An image pull secret: its identity, and a hash of its login for the image. The login itself is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SecretMark {
+pub(super) struct SecretIdentity {
     pub(super) uid: String,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// A hash of the login.
+    /// The hash of the login.
     pub(super) hash: String,
 }
 
-impl SecretMark {
-    fn is_same_secret(&self, other: &SecretMark) -> bool {
+impl SecretIdentity {
+    fn is_same_secret(&self, other: &SecretIdentity) -> bool {
         (&self.uid, &self.namespace, &self.name) == (&other.uid, &other.namespace, &other.name)
     }
 }
 
 /// Whether a pod may use an image without asking the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It may.
-    Yes,
-    /// It may, and what it showed should be remembered: the same login in another secret, or a changed one in the same.
-    YesAndKeep(SecretMark),
-    /// The registry has to say so.
+pub(super) enum AccessDecision {
+    /// The pod may use the image.
+    Allow,
+    /// The pod may use the image, and this secret must be recorded: another secret with a recorded login, or a recorded secret
+    /// with a changed login.
+    AllowAndRecord(SecretIdentity),
+    /// The image must be pulled again for the pod.
     AskRegistry,
 }
 
 impl PulledImage {
-    /// An image of which nothing is known but that the agent pulled it.
+    /// The record of an image that the agent pulled. No pod has access yet.
     pub(super) fn new(image: &str) -> Self {
         PulledImage { image: image.to_owned(), repositories: BTreeMap::new() }
     }
 
-    /// Whether a pod that shows these secrets may use the image by the name of this repository.
-    pub(super) fn judge(&self, repository: &str, shown: &[SecretMark]) -> Verdict {
-        let known = match self.repositories.get(repository) {
-            Some(Access::Node) => return Verdict::Yes,
-            Some(Access::Secrets(known)) => known,
-            None => return Verdict::AskRegistry,
+    /// Whether a pod that presents these secrets may use the image under a name in this repository.
+    pub(super) fn decide(&self, repository: &str, presented: &[SecretIdentity]) -> AccessDecision {
+        let recorded = match self.repositories.get(repository) {
+            Some(Access::Node) => return AccessDecision::Allow,
+            Some(Access::Secrets(recorded)) => recorded,
+            None => return AccessDecision::AskRegistry,
         };
-        if shown.iter().any(|mark| known.contains(mark)) {
-            return Verdict::Yes;
+        if presented.iter().any(|secret| recorded.contains(secret)) {
+            return AccessDecision::Allow;
         }
-        let similar = |mark: &&SecretMark| known.iter().any(|it| it.hash == mark.hash || it.is_same_secret(mark));
-        shown.iter().find(similar).map_or(Verdict::AskRegistry, |mark| Verdict::YesAndKeep(mark.clone()))
+        let is_similar =
+            |secret: &&SecretIdentity| recorded.iter().any(|it| it.hash == secret.hash || it.is_same_secret(secret));
+        let similar = presented.iter().find(is_similar);
+        similar.map_or(AccessDecision::AskRegistry, |secret| AccessDecision::AllowAndRecord(secret.clone()))
     }
 
-    /// Notes with what it was pulled. Whether anything changed.
+    /// Adds access for pulls from a repository. Returns whether the record changed.
     pub(super) fn grant(&mut self, repository: &str, access: Access) -> bool {
-        let Some(have) = self.repositories.get_mut(repository) else {
+        let Some(current) = self.repositories.get_mut(repository) else {
             self.repositories.insert(repository.to_owned(), access);
             return true;
         };
-        match (have, access) {
+        match (current, access) {
             (Access::Node, _) => false,
-            (have, Access::Node) => {
-                *have = Access::Node;
+            (current, Access::Node) => {
+                *current = Access::Node;
                 true
             }
-            (Access::Secrets(known), Access::Secrets(new)) => {
-                let before = known.clone();
-                for mark in new {
-                    known.retain(|it| !it.is_same_secret(&mark));
-                    if known.len() < MAX_SECRETS {
-                        known.push(mark);
+            (Access::Secrets(recorded), Access::Secrets(new)) => {
+                let before = recorded.clone();
+                for secret in new {
+                    recorded.retain(|it| !it.is_same_secret(&secret));
+                    if recorded.len() < MAX_SECRETS {
+                        recorded.push(secret);
                     }
                 }
-                *known != before
+                *recorded != before
             }
         }
     }
@@ -112,42 +115,46 @@ mod tests {
 
     const REPOSITORY: &str = "r.example/a";
 
-    fn mark(name: &str, hash: &str) -> SecretMark {
-        SecretMark { uid: format!("uid-{name}"), namespace: "ns".into(), name: name.into(), hash: hash.into() }
+    fn secret(name: &str, hash: &str) -> SecretIdentity {
+        SecretIdentity { uid: format!("uid-{name}"), namespace: "ns".into(), name: name.into(), hash: hash.into() }
     }
 
     #[test]
-    fn an_image_is_for_those_who_could_pull_it() {
+    fn an_image_pulled_with_a_secret_is_only_for_pods_with_that_secret() {
         let mut image = PulledImage::new("sha256:1");
-        assert_eq!(image.judge(REPOSITORY, &[mark("a", "1")]), Verdict::AskRegistry, "nobody knows how it came");
-        assert!(image.grant(REPOSITORY, Access::Secrets(vec![mark("a", "1")])));
-        assert!(!image.grant(REPOSITORY, Access::Secrets(vec![mark("a", "1")])));
-        for (shown, expected) in [
-            (vec![], Verdict::AskRegistry),
-            (vec![mark("b", "2")], Verdict::AskRegistry),
-            (vec![mark("a", "1")], Verdict::Yes),
-            (vec![mark("b", "2"), mark("a", "1")], Verdict::Yes),
-            (vec![mark("b", "1")], Verdict::YesAndKeep(mark("b", "1"))),
-            (vec![mark("a", "2")], Verdict::YesAndKeep(mark("a", "2"))),
+        assert_eq!(image.decide(REPOSITORY, &[secret("a", "1")]), AccessDecision::AskRegistry, "no access is recorded");
+        assert!(image.grant(REPOSITORY, Access::Secrets(vec![secret("a", "1")])));
+        assert!(!image.grant(REPOSITORY, Access::Secrets(vec![secret("a", "1")])));
+        for (presented, expected) in [
+            (vec![], AccessDecision::AskRegistry),
+            (vec![secret("b", "2")], AccessDecision::AskRegistry),
+            (vec![secret("a", "1")], AccessDecision::Allow),
+            (vec![secret("b", "2"), secret("a", "1")], AccessDecision::Allow),
+            (vec![secret("b", "1")], AccessDecision::AllowAndRecord(secret("b", "1"))),
+            (vec![secret("a", "2")], AccessDecision::AllowAndRecord(secret("a", "2"))),
         ] {
-            assert_eq!(image.judge(REPOSITORY, &shown), expected, "{shown:?}");
+            assert_eq!(image.decide(REPOSITORY, &presented), expected, "{presented:?}");
         }
-        assert_eq!(image.judge("r.example/b", &[mark("a", "1")]), Verdict::AskRegistry, "another repository");
+        assert_eq!(image.decide("r.example/b", &[secret("a", "1")]), AccessDecision::AskRegistry, "another repository");
 
-        assert!(image.grant(REPOSITORY, Access::Secrets(vec![mark("a", "2")])));
-        assert_eq!(image.judge(REPOSITORY, &[mark("b", "1")]), Verdict::AskRegistry, "the login was replaced");
+        assert!(image.grant(REPOSITORY, Access::Secrets(vec![secret("a", "2")])));
+        assert_eq!(
+            image.decide(REPOSITORY, &[secret("b", "1")]),
+            AccessDecision::AskRegistry,
+            "the login was replaced"
+        );
         assert!(image.grant(REPOSITORY, Access::Node));
-        assert_eq!(image.judge(REPOSITORY, &[]), Verdict::Yes);
-        assert!(!image.grant(REPOSITORY, Access::Secrets(vec![mark("a", "1")])), "more than that there is not");
+        assert_eq!(image.decide(REPOSITORY, &[]), AccessDecision::Allow);
+        assert!(!image.grant(REPOSITORY, Access::Secrets(vec![secret("a", "1")])), "every pod has access already");
     }
 
     #[test]
-    fn what_is_remembered_has_an_end() {
+    fn the_number_of_secrets_recorded_for_an_image_is_limited() {
         let mut image = PulledImage::new("sha256:1");
         for n in 0..2 * MAX_SECRETS {
-            image.grant(REPOSITORY, Access::Secrets(vec![mark(&n.to_string(), &n.to_string())]));
+            image.grant(REPOSITORY, Access::Secrets(vec![secret(&n.to_string(), &n.to_string())]));
         }
-        assert_eq!(image.judge(REPOSITORY, &[mark("0", "0")]), Verdict::Yes);
-        assert_eq!(image.judge(REPOSITORY, &[mark("150", "150")]), Verdict::AskRegistry);
+        assert_eq!(image.decide(REPOSITORY, &[secret("0", "0")]), AccessDecision::Allow);
+        assert_eq!(image.decide(REPOSITORY, &[secret("150", "150")]), AccessDecision::AskRegistry);
     }
 }

@@ -1,4 +1,4 @@
-//! The calls of the interface, each with a limit, counted, and with its errors told apart.
+//! The gRPC client: one method for each CRI call, with a time limit, metrics and typed errors.
 
 mod error;
 
@@ -17,26 +17,33 @@ use super::v1;
 use super::v1::image_service_client::ImageServiceClient;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use error::classify;
-pub(super) use error::is_name_taken;
+pub(super) use error::{is_name_taken, names_running_task};
 
-/// The limit of calls that answer out of what the runtime knows (upstream `runtimeRequestTimeout`, kubelet 1.36).
-pub(super) const LIMIT: Duration = Duration::from_secs(120);
-/// The limit of a sandbox's start, which may wait for the network (upstream: twice the usual one).
+/// The time limit of most calls (upstream `runtimeRequestTimeout`, kubelet 1.36).
+const LIMIT: Duration = Duration::from_secs(120);
+/// The time limit for the start of a sandbox, which may wait for the network (upstream: twice `runtimeRequestTimeout`).
 const RUN_SANDBOX_LIMIT: Duration = Duration::from_secs(240);
-/// The limit of a pull, so that one that hangs gives its place to others some day. Runtimes end pulls without progress
-/// themselves, and much sooner.
+/// The time limit of a pull, so that a pull that hangs does not block other pulls for ever. Runtimes end a pull without progress
+/// much earlier.
 const PULL_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
-/// What a call that waits for something else takes at the most beyond that wait.
-const MARGIN: Duration = Duration::from_secs(10);
-/// How long a connection may take: the socket is on this machine.
+/// The time that an exec call may take beyond the command's own time limit.
+const EXEC_MARGIN: Duration = Duration::from_secs(10);
+/// The time limit of a connection attempt. The socket is on this machine.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// The longest answer that is taken: an exec may bring 16 MiB on each of two streams.
+/// The longest answer that is accepted, in bytes. An exec may return 16 MiB on each of two streams.
 const MAX_ANSWER: usize = 64 << 20;
 
-/// A container runtime's client. Clones share one connection, which is made when it is needed and made again when it broke:
-/// whoever calls meanwhile gets [`RuntimeError::Unreachable`], and his own backoff decides when it is tried again.
+/// The client cannot be created for an endpoint.
+#[derive(Debug, thiserror::Error)]
+#[error("the endpoint cannot be used: choose a socket whose path can be part of a URI")]
+pub struct OpenError(#[from] tonic::transport::Error);
+
+/// A client of a container runtime. Clones share one connection. The first call connects. After the connection breaks, the next
+/// call connects again. A call without a connection fails with [`RuntimeError::Unreachable`], and the caller retries after its
+/// own backoff.
 ///
-/// Every call is cancel safe for the client. For the runtime it was cancelled, which it may notice late or never.
+/// Every call is cancel safe: a dropped call is cancelled at the runtime. The runtime may notice the cancellation late or never,
+/// and complete the call.
 #[derive(Clone)]
 pub(super) struct Client {
     endpoint: Endpoint,
@@ -51,7 +58,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The operations without a wait of their own.
+/// Defines the methods for calls with a fixed time limit.
 macro_rules! calls {
     ($($service:ident.$name:ident($request:ident) -> $answer:ident, $operation:ident within $limit:expr;)*) => {
         $(pub(super) async fn $name(&self, request: v1::$request) -> Result<v1::$answer, RuntimeError> {
@@ -62,14 +69,13 @@ macro_rules! calls {
 }
 
 impl Client {
-    /// A client for an endpoint; nothing is connected yet. Must be called on the tokio runtime that is to carry the
-    /// connection.
+    /// A client for an endpoint. Does not connect yet. Must be called on the tokio runtime that is to drive the connection.
     ///
     /// # Errors
-    /// The transport's, for a path that no URI can hold.
-    pub(super) fn new(endpoint: Endpoint, metrics: Metrics) -> Result<Self, tonic::transport::Error> {
+    /// [`OpenError`] if the path of the socket cannot be part of a URI.
+    pub(super) fn new(endpoint: Endpoint, metrics: Metrics) -> Result<Self, OpenError> {
         let channel = tonic::transport::Endpoint::from_shared(endpoint.to_string())?
-            // What the socket's path would make of it is no valid authority, and strict servers refuse it.
+            // By default the socket's path would be the authority, which is not valid, and strict servers refuse it.
             .origin(Uri::from_static("http://localhost"))
             .connect_timeout(CONNECT_LIMIT)
             .connect_lazy();
@@ -99,19 +105,20 @@ impl Client {
         images.image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse, ImageFsInfo within LIMIT;
     }
 
-    /// Where the runtime listens.
+    /// The socket of the runtime.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Asks who is there; `name` learns its name. Whoever answers speaks version 1 of the interface, whatever it calls it.
-    pub(super) async fn greet(&self, name: &RuntimeName) -> Result<v1::VersionResponse, RuntimeError> {
+    /// Reads the runtime's version, and publishes the runtime's name to `name`. The reported API version is not checked: a runtime
+    /// that answers implements version 1.
+    pub(super) async fn report_name(&self, name: &RuntimeName) -> Result<v1::VersionResponse, RuntimeError> {
         let version = self.version(v1::VersionRequest { version: "v1".to_owned() }).await?;
         name.learn(&version.runtime_name);
         Ok(version)
     }
 
-    /// Makes and starts a sandbox; counted by its handler too.
+    /// Creates and starts a sandbox. The metrics also count it by runtime handler.
     pub(super) async fn run_pod_sandbox(
         &self,
         request: v1::RunPodSandboxRequest,
@@ -123,7 +130,8 @@ impl Client {
         answer
     }
 
-    /// Asks a container to stop and waits until it has, or was killed after `grace`, in whole seconds that are rounded up.
+    /// Stops a container and waits until it has stopped. The runtime kills the container after `grace`, rounded up to whole
+    /// seconds.
     pub(super) async fn stop_container(&self, container_id: String, grace: Duration) -> Result<(), RuntimeError> {
         let mut service = self.runtime.clone();
         let seconds = whole_seconds(grace);
@@ -133,7 +141,11 @@ impl Client {
         self.call(RuntimeOperation::StopContainer, Some(limit), call).await.map(|_| ())
     }
 
-    /// Runs a command in a container. The runtime kills it after `limit`, in whole seconds that are rounded up.
+    /// Runs a command in a container. The runtime kills the command after `limit`, rounded up to whole seconds.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Timeout`] if the runtime killed the command. [`RuntimeError::Unreachable`] if the runtime did not answer
+    /// in time, because the result of the command is then unknown.
     pub(super) async fn exec(
         &self,
         container_id: String,
@@ -141,14 +153,13 @@ impl Client {
         limit: Duration,
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
         let mut service = self.runtime.clone();
-        // Zero would mean for ever.
+        // Zero would mean no limit.
         let seconds = whole_seconds(limit).max(1);
         let request = v1::ExecSyncRequest { container_id, cmd, timeout: seconds };
-        let within = Duration::from_secs(seconds.unsigned_abs()) + MARGIN;
+        let within = Duration::from_secs(seconds.unsigned_abs()) + EXEC_MARGIN;
         let call = async move { service.exec_sync(request).await };
         let start = Instant::now();
         match self.call(RuntimeOperation::ExecSync, Some(within), call).await {
-            // Nobody knows how the command fared that a runtime should have ended and did not: it is the runtime that hangs.
             Err(RuntimeError::Timeout { call, .. }) if start.elapsed() >= within => Err(RuntimeError::Unreachable(
                 format!("{}: no answer to {call} within {within:?}: see whether the runtime hangs", self.endpoint),
             )),
@@ -157,27 +168,29 @@ impl Client {
         }
     }
 
-    /// Pulls an image: whoever does not want it any more drops the call.
+    /// Pulls an image and returns its reference. Dropping the call cancels the pull.
     pub(super) async fn pull_image(&self, request: v1::PullImageRequest) -> Result<String, RuntimeError> {
         let mut service = self.images.clone();
         let call = async move { service.pull_image(request).await };
         Ok(self.call(RuntimeOperation::PullImage, Some(PULL_LIMIT), call).await?.image_ref)
     }
 
-    /// The stream of what happens to containers; an error where the runtime has none. Without a limit: runtimes answer only
-    /// with the first event, which may be long in coming.
+    /// The stream of container events. There is no time limit, because a runtime answers only when the first event occurs.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Unsupported`] if the runtime does not implement the call.
     pub(super) async fn events(&self) -> Result<Streaming<v1::ContainerEventResponse>, RuntimeError> {
         let mut service = self.runtime.clone();
         let call = async move { service.get_container_events(v1::GetEventsRequest {}).await };
         self.call(RuntimeOperation::GetContainerEvents, None, call).await
     }
 
-    /// What an error means that ended a stream.
+    /// The error of an event stream that ended with `status`.
     pub(super) fn classify(&self, status: &Status) -> RuntimeError {
         classify(&self.endpoint, RuntimeOperation::GetContainerEvents.as_str(), Duration::ZERO, status)
     }
 
-    /// Makes one call, counts it, and tells its errors apart.
+    /// Makes one call within a time limit, and counts it.
     async fn call<T>(
         &self,
         operation: RuntimeOperation,
@@ -185,7 +198,7 @@ impl Client {
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, RuntimeError> {
         let start = Instant::now();
-        // What is dropped here is cancelled at the runtime too: its end of the stream is reset.
+        // A call that is dropped after its limit is cancelled at the runtime too, because its HTTP/2 stream is reset.
         let answer = match limit {
             Some(limit) => timeout(limit, call).await.ok(),
             None => Some(call.await),
@@ -201,7 +214,7 @@ impl Client {
     }
 }
 
-/// Rounded up: nobody is killed early.
+/// Rounds up to whole seconds, so that nothing is killed early.
 fn whole_seconds(duration: Duration) -> i64 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i64::try_from(seconds).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! What the runtime says it lacks.
+//! The conditions `RuntimeReady` and `NetworkReady` that the runtime reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,40 +9,40 @@ use podwright_actors::ports::Unready;
 use super::client::Client;
 use super::v1;
 
-/// How often the runtime is asked (upstream `updateRuntimeUp`, kubelet 1.36).
+/// The interval between two status calls (upstream `updateRuntimeUp`, kubelet 1.36).
 const PERIOD: Duration = Duration::from_secs(5);
-/// How often while something is not there: pods wait for it.
-const PERIOD_WITHOUT: Duration = Duration::from_secs(1);
+/// The interval while a condition is not met, because pods wait for it.
+const PERIOD_UNREADY: Duration = Duration::from_secs(1);
 
-/// What the runtime said last.
+/// The conditions that the runtime reported last.
 #[derive(Debug, Default)]
-pub(super) struct Conditions(Mutex<Unready>);
+pub(super) struct RuntimeConditions(Mutex<Unready>);
 
-impl Conditions {
-    /// What it lacks.
+impl RuntimeConditions {
+    /// The conditions that are not met.
     pub(super) fn unready(&self) -> Unready {
         self.0.lock().clone()
     }
 
-    /// Asks again and again. Ends never.
+    /// Reads the conditions periodically. Never returns.
     pub(super) async fn watch(self: Arc<Self>, client: Client) {
         loop {
-            // Of one that does not answer nothing new is known, and whoever lists pods says so.
+            // If the runtime does not answer, the last conditions stay, and the relist reports the failure.
             if let Ok(answer) = client.status(v1::StatusRequest { verbose: false }).await {
-                self.learn(unready(&answer));
+                self.update(unready(&answer));
             }
             let ready = *self.0.lock() == Unready::default();
-            tokio::time::sleep(if ready { PERIOD } else { PERIOD_WITHOUT }).await;
+            tokio::time::sleep(if ready { PERIOD } else { PERIOD_UNREADY }).await;
         }
     }
 
-    fn learn(&self, now: Unready) {
+    fn update(&self, now: Unready) {
         let before = std::mem::replace(&mut *self.0.lock(), now.clone());
         for (before, now) in [(before.runtime, now.runtime), (before.network, now.network)] {
             match (before, now) {
-                (Some(before), None) => tracing::info!(before, "what the container runtime lacked is there now"),
+                (Some(before), None) => tracing::info!(before, "a condition of the container runtime is met again"),
                 (before, Some(now)) if before.as_ref() != Some(&now) => {
-                    tracing::warn!(why = now, "the container runtime lacks something");
+                    tracing::warn!(why = now, "a condition of the container runtime is not met");
                 }
                 _ => {}
             }
@@ -50,7 +50,7 @@ impl Conditions {
     }
 }
 
-/// What the conditions of an answer (CRI `RuntimeCondition`) say is not there. One that is not told of is met.
+/// The conditions of an answer that are not met. A condition that the answer does not contain counts as met.
 fn unready(answer: &v1::StatusResponse) -> Unready {
     let conditions = answer.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let unmet = |name: &str, what: &str| {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_word_of_the_runtime_that_something_is_not_there_counts() {
+    fn only_a_reported_false_condition_makes_the_runtime_unready() {
         let of = |conditions: &[(&str, bool)]| {
             let condition = |(name, status): &(&str, bool)| v1::RuntimeCondition {
                 r#type: (*name).to_owned(),

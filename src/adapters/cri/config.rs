@@ -1,31 +1,30 @@
-//! From pods to what the runtime is asked for. Pure: the same pod on the same node gives the same sandbox and containers.
+//! From a pod to the requests for the runtime. Pure: the same pod on the same node gives the same sandbox and containers.
 //!
 //! ```text
-//!  PodObject ─────────┐
-//!  Facts (the node) ──┼─► sandbox_config ───► v1::PodSandboxConfig
-//!                     │
-//!  Assigned (handler) ─┤
-//!  ContainerConfig ───┼─► container_config ─► v1::ContainerConfig
-//!  Seen (image, ...) ─┘
+//!  PodObject ────────┐
+//!  NodeFacts ────────┼─► sandbox_config ───► v1::PodSandboxConfig
+//!  PodAssignments ───┤
+//!                    │
+//!  ContainerConfig ──┼─► container_config ─► v1::ContainerConfig
+//!  ContainerLookups ─┘
 //! ```
 //!
-//! Names, values and paths are a kubelet's (1.36), so that `crictl`, log collectors and whatever else reads them finds what
-//! it knows. Whatever a pod asks for is either in the answer or refused by name.
+//! Names, values and paths are the kubelet's (1.36), so that `crictl`, log collectors and other tools find what they expect.
+//! Each setting of the pod is either in the request, or the conversion fails with an error that names the field.
 
-mod assigned;
 mod cgroup;
 mod container;
 mod definition;
 mod dns;
 mod error;
-mod facts;
 mod hosts;
+mod inputs;
 pub(super) mod labels;
 pub(super) mod limits;
 mod mounts;
 mod namespaces;
-mod oom;
 mod profiles;
+mod resolver;
 mod resources;
 mod sandbox;
 mod security;
@@ -35,11 +34,12 @@ pub(super) mod fixtures;
 #[cfg(test)]
 mod tests;
 
-pub(super) use assigned::{Assigned, HostIds};
-pub(super) use cgroup::{Cgroups, Driver, Version};
-pub(super) use container::{ImageUser, Seen, container_config};
-pub(super) use dns::{ClusterDns, DnsWarning, Resolver, dns_warnings};
-pub(super) use facts::{Facts, Layout};
+pub use cgroup::CgroupDriver;
+pub(super) use cgroup::{CgroupVersion, Cgroups};
+pub(super) use container::container_config;
+pub(super) use dns::{DnsWarning, dns_warnings};
 pub(super) use hosts::hosts;
+pub(super) use inputs::{ContainerLookups, HostIdRange, ImageUser, NodeFacts, PodAssignments};
 pub(super) use namespaces::target_name;
+pub(super) use resolver::{ClusterDns, Resolver};
 pub(super) use sandbox::sandbox_config;

@@ -1,6 +1,6 @@
-//! Logins at registries: how they are written, and which of them are for which image. Pure.
+//! Registry logins: their file formats, and which logins apply to which image. Pure.
 //!
-//! Nothing here shows a login: neither `Debug` nor an error has a part of one.
+//! No `Debug` output and no error text in this module contains a part of a login.
 
 mod docker_config;
 mod keyring;
@@ -9,25 +9,20 @@ use std::fmt;
 
 use super::v1;
 
-pub(super) use docker_config::{Format, parse};
+pub(super) use docker_config::{DockerConfigFormat, parse};
 pub(super) use keyring::Keyring;
 
-/// Who somebody is at a registry.
+/// A login at a registry.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum Login {
-    /// A name and a password, which may be a token of the registry's own making.
-    Password {
-        /// The name.
-        username: String,
-        /// The password.
-        password: String,
-    },
-    /// What `docker login` got instead of keeping the password.
+    /// A user name with a password or an access token.
+    Password { username: String, password: String },
+    /// A token that `docker login` received in exchange for the password.
     IdentityToken(String),
 }
 
 impl Login {
-    /// As the runtime is told it.
+    /// The login in the form of the CRI.
     pub(super) fn auth(&self) -> v1::AuthConfig {
         match self {
             Login::Password { username, password } => {
@@ -37,14 +32,15 @@ impl Login {
         }
     }
 
-    /// The text without the secret, should somebody have put it there.
+    /// The text with the password or token replaced. A runtime may put it into an error text.
     pub(super) fn redact(&self, text: &str) -> String {
         let (Login::Password { password: secret, .. } | Login::IdentityToken(secret)) = self;
-        // A short one would take half of the text with it, and guards nothing.
+        // A password of three characters protects nothing, and replacing it would make the text unreadable.
         if secret.len() < 4 { text.to_owned() } else { text.replace(secret.as_str(), "[redacted]") }
     }
 }
 
+/// Without the login.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Login")
@@ -58,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_sees_a_login_who_prints_it() {
+    fn debug_output_and_redacted_text_contain_no_login() {
         let password = Login::Password { username: "name".into(), password: "s3cret".into() };
         for login in [password, Login::IdentityToken("s3cret".into())] {
             let request = v1::PullImageRequest { auth: Some(login.auth()), ..Default::default() };

@@ -1,10 +1,10 @@
-//! Where a container runtime listens.
+//! The socket address of a container runtime.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The Unix socket of a container runtime, by its absolute path.
+/// The absolute path of a container runtime's Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(PathBuf);
 
@@ -15,19 +15,19 @@ impl Endpoint {
     }
 }
 
-/// As flags and files of nodes have it: `unix:///run/containerd/containerd.sock`.
+/// The form of the kubelet's flags: `unix:///run/containerd/containerd.sock`.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unix://{}", self.0.display())
     }
 }
 
-/// The text names no Unix socket.
+/// The text is not the path of a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no Unix socket: write unix:// and its absolute path, like unix:///run/containerd/containerd.sock")]
+#[error("{0:?} is not a Unix socket: write unix:// and its absolute path, like unix:///run/containerd/containerd.sock")]
 pub struct ParseEndpointError(String);
 
-/// The scheme may be left out, as upstream allows.
+/// The scheme `unix://` is optional, as for the kubelet.
 impl FromStr for Endpoint {
     type Err = ParseEndpointError;
 

@@ -1,4 +1,4 @@
-//! What the runtime tells by itself: hints at pods in which something changed.
+//! Container events of the runtime: hints at which pods have changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,75 +10,77 @@ use podwright_metrics::Metrics;
 
 use super::client::Client;
 use super::config::labels;
-use super::inner::Inner;
+use super::node_facts::NodeFactsCache;
 use super::v1;
 use crate::adapters::changed_pods::ChangedPods;
 
-/// How long until the runtime is asked again, at first and at the most: whoever needs it now finds out by his own calls.
+/// The first and the longest interval between two connection attempts. A pod worker that needs the runtime now makes its own
+/// call, which connects too.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(10);
-/// How long until a runtime without events is asked for them again: another may have taken its place, or other settings.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// The interval at which a runtime without events is asked for them again. It may have been upgraded or reconfigured.
+const NO_EVENTS_RETRY: Duration = Duration::from_secs(60);
 
-/// Tells of the runtime's version, and follows its events where it has some.
-pub(super) struct Events {
+/// Follows the runtime's container events, and logs the runtime's version.
+pub(super) struct EventStream {
     pub(super) client: Client,
-    /// What was read of the runtime before is forgotten when another may answer.
-    pub(super) inner: Arc<Inner>,
+    /// Emptied when the runtime may have restarted, because it may be another version then.
+    pub(super) facts: Arc<NodeFactsCache>,
     pub(super) name: RuntimeName,
-    pub(super) news: Arc<ChangedPods>,
-    /// Whether the present stream brings every event, and has shown that it brings some: there are runtimes that open one and
-    /// stay silent.
-    pub(super) flowing: Arc<AtomicBool>,
+    /// Receives the pods that have changed.
+    pub(super) changed_pods: Arc<ChangedPods>,
+    /// Whether the open stream delivers every event. It is set by the first event of a stream, because some runtimes accept the
+    /// call and never send an event.
+    pub(super) has_events: Arc<AtomicBool>,
     pub(super) metrics: Metrics,
 }
 
-/// How a stream ended.
-enum End {
-    /// The runtime went away.
-    Lost,
-    /// It brought events before.
-    Ended,
-    /// It brought none: a runtime that has no events refuses the call, or ends it at once without a word, as CRI-O does
-    /// unless it was told to have them.
-    Without { why: String },
+/// Why a stream ended.
+enum StreamEnd {
+    /// The connection to the runtime broke.
+    ConnectionLost,
+    /// The runtime ended a stream that had delivered events.
+    Closed,
+    /// The runtime has no events: it refused the call, or ended the stream without an event. CRI-O does the latter unless its
+    /// setting `enable_pod_events` is on.
+    NoEvents { why: String },
 }
 
-impl Events {
-    /// Ends never.
+impl EventStream {
+    /// Follows the events of the runtime, one stream after the other. Never returns.
     pub(super) async fn run(self) {
         let mut retry = FIRST_RETRY;
-        // Who answered last, and whether it is known to have no events.
-        let (mut known, mut told) = (None, false);
+        // The version that answered last, and whether it was logged that it has no events.
+        let (mut last_version, mut logged) = (None, false);
         loop {
-            // Whoever lists pods says that nobody answers.
-            match self.client.greet(&self.name).await {
+            // A failed call is not logged here: the relist reports a runtime that does not answer.
+            match self.client.report_name(&self.name).await {
                 Err(_) => {
-                    known = None;
+                    last_version = None;
                     retry = (retry * 2).min(LAST_RETRY);
                 }
                 Ok(version) => {
-                    self.inner.forget_facts();
-                    let tells_all = tells_every_client(&version.runtime_name, &version.runtime_version);
+                    self.facts.forget();
+                    let is_complete = sends_events_to_all(&version.runtime_name, &version.runtime_version);
                     let version = format!("{} {}", version.runtime_name, version.runtime_version);
-                    if known.as_ref() != Some(&version) {
+                    if last_version.as_ref() != Some(&version) {
                         tracing::info!(version, "container runtime answers");
-                        told = false;
+                        logged = false;
                     }
-                    let end = self.follow(tells_all).await;
-                    if self.flowing.swap(false, Ordering::Relaxed) {
-                        tracing::debug!("container events ended");
+                    let end = self.follow(is_complete).await;
+                    if self.has_events.swap(false, Ordering::Relaxed) {
+                        tracing::debug!("container event stream ended");
                     }
-                    // Another may answer from now on.
-                    self.inner.forget_facts();
+                    // The runtime may have restarted as another version.
+                    self.facts.forget();
                     retry = FIRST_RETRY;
-                    known = Some(version);
+                    last_version = Some(version);
                     match end {
-                        End::Lost => known = None,
-                        End::Ended => {}
-                        End::Without { why } => {
-                            retry = LOOK_AGAIN;
-                            if !std::mem::replace(&mut told, true) {
+                        StreamEnd::ConnectionLost => last_version = None,
+                        StreamEnd::Closed => {}
+                        StreamEnd::NoEvents { why } => {
+                            retry = NO_EVENTS_RETRY;
+                            if !std::mem::replace(&mut logged, true) {
                                 tracing::info!(why, "no container events: pods are listed every second instead");
                             }
                         }
@@ -89,16 +91,17 @@ impl Events {
         }
     }
 
-    /// Follows the stream to its end. Of one that others take events from they are hints, and lists make up for the rest.
-    async fn follow(&self, tells_all: bool) -> End {
+    /// Follows one stream to its end. `is_complete` says whether the runtime sends each event to every client. If it does not,
+    /// the events are only hints, and the periodic relist finds the other changes.
+    async fn follow(&self, is_complete: bool) -> StreamEnd {
         let pleg = &self.metrics.pleg;
         let mut stream = match self.client.events().await {
             Ok(stream) => stream,
             Err(error) => {
                 pleg.stream_failed();
                 return match error {
-                    RuntimeError::Unreachable(_) | RuntimeError::Timeout { .. } => End::Lost,
-                    error => End::Without { why: error.to_string() },
+                    RuntimeError::Unreachable(_) | RuntimeError::Timeout { .. } => StreamEnd::ConnectionLost,
+                    error => StreamEnd::NoEvents { why: error.to_string() },
                 };
             }
         };
@@ -108,22 +111,24 @@ impl Events {
             match stream.message().await {
                 Ok(Some(event)) => {
                     any = true;
-                    self.flowing.store(tells_all, Ordering::Relaxed);
+                    self.has_events.store(is_complete, Ordering::Relaxed);
                     if let Some(age) = age(&event) {
                         pleg.stream_latency(age);
                     }
                     if let Some(uid) = pod_of(&event) {
-                        self.news.mark(&uid);
+                        self.changed_pods.mark(&uid);
                     }
                 }
-                Ok(None) if any => return End::Ended,
-                Ok(None) => return End::Without { why: "it ends the stream without a word".to_owned() },
+                Ok(None) if any => return StreamEnd::Closed,
+                Ok(None) => {
+                    return StreamEnd::NoEvents { why: "the runtime ended the stream without an event".to_owned() };
+                }
                 Err(status) => {
                     pleg.stream_failed();
                     return match self.client.classify(&status) {
-                        RuntimeError::Unreachable(_) | RuntimeError::Timeout { .. } => End::Lost,
-                        _ if any => End::Ended,
-                        error => End::Without { why: error.to_string() },
+                        RuntimeError::Unreachable(_) | RuntimeError::Timeout { .. } => StreamEnd::ConnectionLost,
+                        _ if any => StreamEnd::Closed,
+                        error => StreamEnd::NoEvents { why: error.to_string() },
                     };
                 }
             }
@@ -131,9 +136,9 @@ impl Events {
     }
 }
 
-/// Whether a runtime tells each event to all who listen. containerd does from 2.0 on (its pull request 9661), CRI-O from 1.28 on
-/// (its pull request 6838); before, whoever comes first takes it. Of others nothing is known.
-fn tells_every_client(name: &str, version: &str) -> bool {
+/// Whether a runtime sends each event to every client. containerd does since 2.0 (pull request 9661) and CRI-O since 1.28 (pull
+/// request 6838). Older versions send each event to one client only. Other runtimes are assumed to do the same.
+fn sends_events_to_all(name: &str, version: &str) -> bool {
     let mut numbers = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
     match name {
@@ -143,13 +148,13 @@ fn tells_every_client(name: &str, version: &str) -> bool {
     }
 }
 
-/// How long ago it happened, where the clocks agree so far.
+/// The age of an event. `None` if the event's time is in the future of this node's clock.
 fn age(event: &v1::ContainerEventResponse) -> Option<Duration> {
     let at = Duration::from_nanos(u64::try_from(event.created_at).ok()?);
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?.checked_sub(at)
 }
 
-/// Whose event it is. One that does not say is made up for by the next list.
+/// The pod of an event. `None` if the event names none; the next relist finds the change.
 fn pod_of(event: &v1::ContainerEventResponse) -> Option<PodUid> {
     let of_sandbox = event.pod_sandbox_status.as_ref().map(|sandbox| &sandbox.labels);
     let mut labels = of_sandbox.into_iter().chain(event.containers_statuses.iter().map(|status| &status.labels));
@@ -161,8 +166,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_that_tells_an_event_once_is_not_relied_on() {
-        for (name, version, relied_on) in [
+    fn events_are_complete_only_if_the_runtime_sends_them_to_all_clients() {
+        for (name, version, expected) in [
             ("containerd", "v2.0.0", true),
             ("containerd", "2.1.4-beta.0", true),
             ("containerd", "v1.7.24", false),
@@ -173,7 +178,7 @@ mod tests {
             ("cri-o", "2.0.0", true),
             ("another", "9.9.9", false),
         ] {
-            assert_eq!(tells_every_client(name, version), relied_on, "{name} {version}");
+            assert_eq!(sends_events_to_all(name, version), expected, "{name} {version}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The files beside the runtime's: logs and links to them, `/etc/hosts`, termination messages. Everything here blocks.
+//! The files of a pod that the adapter creates, reads and removes: logs and links to logs, `/etc/hosts`, termination messages.
+//! Everything here blocks.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -11,25 +12,26 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
-use super::config::{Facts, Layout, hosts, labels};
+use super::config::{NodeFacts, hosts, labels};
+use super::layout::Layout;
 use super::v1;
 use crate::adapters::log::{end_of_log, remove_run};
 use crate::adapters::{POD_DIR, sub_path, tree};
 
-/// Where a node keeps what its pods inherit.
+/// The node's hosts file. Pods on the node's network get a copy of it.
 const NODE_HOSTS: &str = "/etc/hosts";
 
-/// How much of a termination message is read (upstream `MaxContainerTerminationMessageLength`, kubelet 1.36).
+/// How many bytes of a termination message are read (upstream `MaxContainerTerminationMessageLength`, kubelet 1.36).
 const MAX_MESSAGE: u64 = 4096;
 
-/// Makes the directory that a sandbox's containers log to.
+/// Creates the log directory of a pod.
 pub(super) fn make_log_dir(layout: &Layout, pod: &PodObject) -> Result<(), RuntimeError> {
     make_dir(&layout.log_dir(pod))
 }
 
-/// Makes what a container's mounts and its log need: its log's directory, the pod's `/etc/hosts`, an empty file for the
-/// termination message, and what it sees of volumes by a `subPath`.
-pub(super) fn prepare(facts: &Facts, config: &ContainerConfig, ips: &[IpAddr]) -> Result<(), RuntimeError> {
+/// Creates what a container needs before the runtime creates it: its log directory, the pod's `/etc/hosts`, an empty
+/// termination message file, and the mounts of its `subPath`s.
+pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr]) -> Result<(), RuntimeError> {
     let layout = &facts.layout;
     let (pod, name) = (&*config.pod, config.name.as_str());
     let uid = pod.uid().to_string();
@@ -42,19 +44,19 @@ pub(super) fn prepare(facts: &Facts, config: &ContainerConfig, ips: &[IpAddr]) -
     write(&path, &hosts(facts, pod, ips, &of_node)?, 0o644)?;
 
     make_dir(&layout.messages(&uid, name))?;
-    // Whoever the container runs as may write it.
+    // Writable for every user, because the container may run as any user.
     write(&layout.message(&uid, name, config.restart_count), "", 0o666)?;
 
     for (number, mount) in config.mounts.iter().enumerate().filter(|(_, mount)| !mount.sub_path.as_os_str().is_empty())
     {
-        let place = layout.sub_path(&uid, &mount.volume, name, number);
-        sub_path::bind(sub_path::volume(&mount.host_path, &mount.sub_path), &mount.sub_path, &place)
+        let mount_point = layout.sub_path(&uid, &mount.volume, name, number);
+        sub_path::bind(sub_path::volume(&mount.host_path, &mount.sub_path), &mount.sub_path, &mount_point)
             .map_err(|error| RuntimeError::Config(format!("volume {:?}: {error}", mount.volume)))?;
     }
     Ok(())
 }
 
-/// Writes a file in place, because containers hold the file itself and not its name.
+/// Overwrites a file in place. A replaced file would not appear in running containers, because their mounts keep the old inode.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), RuntimeError> {
     let write = || {
         let mut options = OpenOptions::new();
@@ -70,7 +72,7 @@ fn make_dir(path: &Path) -> Result<(), RuntimeError> {
     make_dir_with_mode(path, 0o755)
 }
 
-/// Makes the directory of a pod, as the storage does.
+/// Creates the directory of a pod, with the mode that the storage uses too.
 pub(super) fn make_pod_dir(layout: &Layout, uid: &str) -> Result<(), RuntimeError> {
     make_dir_with_mode(&layout.pods.join(uid), POD_DIR)
 }
@@ -83,21 +85,21 @@ fn failed(path: &Path, error: &io::Error) -> RuntimeError {
     RuntimeError::Failed(format!("{}: {error}", path.display()))
 }
 
-/// Makes the link by which older collectors find a run's log. One that cannot be made is no reason not to run.
+/// Creates the link to the log of a run, for log collectors that expect one. A failure is only logged.
 pub(super) fn link_log(layout: &Layout, config: &ContainerConfig, id: &str) {
     let pod = &*config.pod;
     let name = config.name.as_str();
     let log = layout.log_dir(pod).join(Layout::log_path(name, config.restart_count));
     let link = layout.log_link(pod.full_name().namespace(), pod.full_name().name(), name, id);
-    let made = make_dir(&layout.links)
+    let linked = make_dir(&layout.links)
         .and_then(|()| remove_file(&link).and_then(|()| symlink(log, &link)).map_err(|error| failed(&link, &error)));
-    if let Err(error) = made {
-        tracing::warn!(%error, "log was not linked");
+    if let Err(error) = linked {
+        tracing::warn!(%error, "cannot link a container log");
     }
 }
 
-/// Removes the log of a run with what rotation made of it, the link to it, its message file, and directories that are empty
-/// then.
+/// Removes the log of a run with its rotated files, the link to the log, the termination message file, and the directories
+/// that become empty.
 pub(super) fn remove_log(layout: &Layout, status: &v1::ContainerStatus) {
     unlink_log(layout, status);
     let label = |name: &str| status.labels.get(name).map(String::as_str);
@@ -123,7 +125,7 @@ pub(super) fn unlink_log(layout: &Layout, status: &v1::ContainerStatus) {
     }
 }
 
-/// Removes the log directory of a pod that is gone, with the logs that were kept in it.
+/// Removes the log directory of a removed pod with all logs in it.
 pub(super) fn remove_log_dir(layout: &Layout, labels: &HashMap<String, String>) {
     let label = |name: &str| labels.get(name).filter(|text| !text.is_empty() && !text.contains('/'));
     if let (Some(uid), Some(namespace), Some(pod)) =
@@ -131,7 +133,7 @@ pub(super) fn remove_log_dir(layout: &Layout, labels: &HashMap<String, String>) 
     {
         let dir = layout.logs.join(format!("{namespace}_{pod}_{uid}"));
         if let Err(error) = tree::remove(&dir) {
-            tracing::warn!(path = %dir.display(), %error, "logs of a pod that is gone were not removed");
+            tracing::warn!(path = %dir.display(), %error, "cannot remove the logs of a removed pod");
         }
     }
 }
@@ -143,9 +145,9 @@ fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a container that ended left as its message: what it wrote, else, if it failed and asked for that, the end of its
-/// log.
-pub(super) fn last_words(layout: &Layout, status: &v1::ContainerStatus) -> Option<String> {
+/// The termination message of a container that has ended: the content of its message file. If that is empty, the container
+/// failed and its policy is `FallbackToLogsOnError`, the end of its log.
+pub(super) fn termination_message(layout: &Layout, status: &v1::ContainerStatus) -> Option<String> {
     let mut bytes = message_file(layout, status).map(|path| read_end(layout, &path)).unwrap_or_default();
     let from_log = status.annotations.get(labels::MESSAGE_POLICY).is_some_and(|it| it == labels::MESSAGE_FROM_LOG);
     if bytes.is_empty() && from_log && status.exit_code != 0 {
@@ -154,15 +156,16 @@ pub(super) fn last_words(layout: &Layout, status: &v1::ContainerStatus) -> Optio
     (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The file that a run saw at its message path.
+/// The node's file that was mounted at the message path of a run.
 fn message_file(layout: &Layout, status: &v1::ContainerStatus) -> Option<PathBuf> {
     let at = status.annotations.get(labels::MESSAGE_PATH)?;
     let mount = status.mounts.iter().find(|mount| mount.container_path == *at)?;
     Some(PathBuf::from(&mount.host_path)).filter(|path| layout.is_of_a_pod(path))
 }
 
-/// Reads the end of a file below the pods' directories. A container could put anything in its place: a link must not make
-/// us read what the container itself may not, and a FIFO must not make us wait.
+/// Reads the end of a file in a pod's directory. The container may have replaced the file. So links are not followed, because a
+/// link could lead to a file that the container may not read, and the file is opened without blocking, because it could be a
+/// FIFO.
 fn read_end(layout: &Layout, path: &Path) -> Vec<u8> {
     let read = || -> io::Result<Vec<u8>> {
         let dir = openat(CWD, &layout.pods, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;

@@ -1,25 +1,26 @@
-//! Names of images, and what follows from them. Pure.
+//! Image names, and the default pull policy that follows from them. Pure.
 //!
 //! The grammar is that of the distribution project's references: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`.
 
-/// More is no name (distribution `NameTotalLengthMax`).
+/// The longest name without tag and digest (distribution `NameTotalLengthMax`).
 const MAX_NAME: usize = 255;
+/// The longest tag (distribution `TagRegexp`).
 const MAX_TAG: usize = 128;
 const LATEST: &str = "latest";
 
-/// The name of an image as a runtime is asked for it.
+/// A valid image name with a tag or a digest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ImageName(String);
 
 impl ImageName {
-    /// Checks a name; one without tag and digest means `latest`. `None` if it is not valid.
+    /// Parses a name. A name without tag and digest gets the tag `latest`. `None` if the name is not valid.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (text, None),
         };
         let (name, tag) = match rest.rsplit_once(':') {
-            // What follows the colon of a port has a slash.
+            // If a slash follows, the colon belongs to a port.
             Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
             _ => (rest, None),
         };
@@ -33,7 +34,7 @@ impl ImageName {
         &self.0
     }
 
-    /// Its repository, `HOST/PATH`, with what is left out for docker's hub (distribution `ParseNormalizedNamed`).
+    /// The repository, `HOST/PATH`, with the parts that names of Docker Hub may omit (distribution `ParseNormalizedNamed`).
     pub(super) fn repository(&self) -> String {
         let (host, path) = match split_host(self.split().0) {
             (Some("index.docker.io") | None, path) => ("docker.io", path),
@@ -43,17 +44,17 @@ impl ImageName {
         format!("{host}/{library}{path}")
     }
 
-    /// One name for all the ways to write it, which is how runtimes list it: the repository with the digest, which leaves a tag
-    /// without a meaning, else with the tag.
+    /// The normal form of the name, in which runtimes list images: the repository with the digest, or with the tag if there is no
+    /// digest. With a digest the tag has no meaning.
     pub(super) fn normal(&self) -> String {
         let rest = self.split().1;
         format!("{}{}", self.repository(), rest.find('@').map_or(rest, |digest| &rest[digest..]))
     }
 
-    /// The repository as it was written, and the rest.
+    /// The repository as it was written, and the tag and digest.
     fn split(&self) -> (&str, &str) {
         let tagged = self.0.find('@').unwrap_or(self.0.len());
-        // What follows the colon of a port has a slash.
+        // If a slash follows, the colon belongs to a port.
         let tag = self.0[..tagged].rfind(':').filter(|colon| !self.0[*colon..tagged].contains('/'));
         self.0.split_at(tag.unwrap_or(tagged))
     }
@@ -66,16 +67,17 @@ impl ImageName {
 /// When an image is pulled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PullPolicy {
-    /// Each time: the registry has the last word.
+    /// Pull before each start of a container.
     Always,
-    /// When it is not there.
+    /// Pull if the image is not present.
     IfNotPresent,
-    /// Never.
+    /// Never pull.
     Never,
 }
 
 impl PullPolicy {
-    /// As the spec says; where it says nothing, a tag that may move is followed (API default of `imagePullPolicy`).
+    /// The policy of the spec. The default is `Always` for the tag `latest` and `IfNotPresent` otherwise (API default of
+    /// `imagePullPolicy`).
     pub(super) fn of(policy: Option<&str>, name: &ImageName) -> Self {
         match policy {
             Some("Always") => PullPolicy::Always,
@@ -87,7 +89,7 @@ impl PullPolicy {
     }
 }
 
-/// The registry, if one is named, and the rest.
+/// The registry host, if the name has one, and the path.
 fn split_host(name: &str) -> (Option<&str>, &str) {
     match name.split_once('/') {
         Some((host, path)) if host.contains(['.', ':', '[']) || host == "localhost" => (Some(host), path),
@@ -97,7 +99,7 @@ fn split_host(name: &str) -> (Option<&str>, &str) {
 
 fn is_name(name: &str) -> bool {
     let (host, path) = split_host(name);
-    // A bare one would be taken for the id of an image.
+    // A runtime would take 64 hexadecimal digits for an image ID.
     let is_id = |text: &str| text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     name.len() <= MAX_NAME && host.is_none_or(is_host) && path.split('/').all(is_component) && !is_id(name)
 }
@@ -125,7 +127,7 @@ fn is_port(port: &str) -> bool {
     !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Lower case letters and digits, in between a dot, one or two underscores, or hyphens.
+/// A component of a path: lower case letters and digits, separated by a dot, one or two underscores, or hyphens.
 fn is_component(component: &str) -> bool {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let between = component.split(is_letter).filter(|between| !between.is_empty());
@@ -160,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_tag_means_the_latest() {
+    fn an_image_name_without_tag_or_digest_gets_the_tag_latest() {
         let digest = format!("@sha256:{}", "0a".repeat(32));
         for name in ["busybox", "localhost:5000/a", "registry.example/a/b-c__d.e", "[::1]:5000/a", "Host.Example/a"] {
             assert_eq!(parsed(name), Some(format!("{name}:latest")));
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_is_named_in_full() {
+    fn the_repository_of_an_image_name_has_host_and_full_path() {
         let digest = format!("@sha256:{}", "0a".repeat(32));
         for (name, repository) in [
             ("busybox", "docker.io/library/busybox"),
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_normal_name_is_one_for_all_ways_to_write_it() {
+    fn all_spellings_of_an_image_name_have_one_normal_form() {
         let digest = format!("@sha256:{}", "0a".repeat(32));
         let by_digest = format!("docker.io/a/b{digest}");
         for (name, normal) in [
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_registry_could_have_is_no_name() {
+    fn invalid_image_names_are_rejected() {
         let long = "a".repeat(256);
         let id = "0a".repeat(32);
         for bad in [
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_moves_is_followed_unless_told_otherwise() {
+    fn the_default_pull_policy_is_always_for_latest_only() {
         let policy = |policy, image: &str| PullPolicy::of(policy, &ImageName::parse(image).unwrap());
         assert_eq!(policy(None, "a"), PullPolicy::Always);
         assert_eq!(policy(Some(""), "h:1/a:latest"), PullPolicy::Always);

@@ -1,4 +1,4 @@
-//! Having images: one pull of each at a time, and not too many at once.
+//! Makes images present on the node. Pods share the pull of an image, and the number of pulls at the same time is limited.
 
 mod pull;
 mod store;
@@ -17,68 +17,73 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::access::Access;
 use super::credentials::Login;
 use super::image_name::{ImageName, PullPolicy};
-use super::inner::{Inner, blocking};
-use super::logins::{Candidates, Logins, PodSecrets};
+use super::inner::CriRuntimeInner;
+use super::logins::{LoginCandidates, LoginSources, PodPullSecrets};
 use super::pull_records::PullRecords;
+use super::tasks::blocking;
 use super::v1;
-use pull::{Pull, Pulled};
+use pull::{PullOutcome, SharedPull};
 
-/// Images and their pulls.
+/// Pulls images, lists them and removes them.
 pub(super) struct Images {
-    inner: Arc<Inner>,
+    inner: Arc<CriRuntimeInner>,
     metrics: Metrics,
     handle: Handle,
-    seats: Arc<Semaphore>,
-    logins: Logins,
+    /// One permit for each pull that may run at the same time.
+    pull_permits: Arc<Semaphore>,
+    logins: LoginSources,
     records: PullRecords,
-    /// Held by those who wait: the last one to go away ends the pull.
-    pulls: Mutex<HashMap<PullKey, Weak<Pull>>>,
-    /// The images that starts were told of, and when: their containers may be about to be made.
-    promised: Mutex<HashMap<String, Instant>>,
-    of_sandboxes: Mutex<SandboxImages>,
+    /// The running pulls. The callers own a pull: when the last caller drops it, the pull is cancelled.
+    pulls: Mutex<HashMap<PullKey, Weak<SharedPull>>>,
+    /// The images that were made present for a container that may not be created yet, and when.
+    reserved: Mutex<HashMap<String, Instant>>,
+    sandbox_images: Mutex<SandboxImages>,
 }
 
-/// What is pulled, and as whom.
+/// The image to pull, and the logins to pull it with.
 type PullKey = (ImageName, Vec<Login>);
 
 /// The images of sandboxes.
 #[derive(Default)]
 struct SandboxImages {
-    /// The sandboxes that were asked and answered.
-    asked: HashSet<String>,
-    /// Those of which it was told that they cannot be described.
-    told: HashSet<String>,
-    /// What they said. The next sandbox will need it too, so it is kept when they go.
+    /// The sandboxes whose image is known.
+    inspected: HashSet<String>,
+    /// The sandboxes for which a failed status call was logged.
+    logged: HashSet<String>,
+    /// The names of the images. They are kept after a sandbox is removed, because the next sandbox needs the same image.
     images: HashSet<String>,
 }
 
 impl Images {
-    /// At most `parallel` pulls at once, made from `handle`'s runtime.
+    /// Allows `parallel` pulls at the same time. Pulls run on the tokio runtime of `handle`.
     pub(super) fn new(
-        inner: Arc<Inner>,
+        inner: Arc<CriRuntimeInner>,
         metrics: Metrics,
         parallel: NonZeroUsize,
         handle: Handle,
-        logins: Logins,
+        logins: LoginSources,
         records: PullRecords,
     ) -> Self {
-        let seats = Arc::new(Semaphore::new(parallel.get().min(Semaphore::MAX_PERMITS)));
+        let pull_permits = Arc::new(Semaphore::new(parallel.get().min(Semaphore::MAX_PERMITS)));
         Images {
             inner,
             metrics,
             handle,
-            seats,
+            pull_permits,
             logins,
             records,
             pulls: Mutex::default(),
-            promised: Mutex::default(),
-            of_sandboxes: Mutex::default(),
+            reserved: Mutex::default(),
+            sandbox_images: Mutex::default(),
         }
     }
 
-    /// Makes an image present as its policy says, and tells its id. Cancel safe: a pull that nobody waits for ends.
+    /// Makes an image present according to its pull policy, and returns its ID.
+    ///
+    /// Cancel safe: a pull without callers is cancelled.
     pub(super) async fn ensure(
         &self,
         pod: &Arc<PodObject>,
@@ -98,31 +103,32 @@ impl Images {
             {
                 let message =
                     format!("Container image {image:?} already present on machine and can be accessed by the pod");
-                self.tell(pod, PodEvent::normal("Pulled", message));
+                self.record_event(pod, PodEvent::normal("Pulled", message));
                 return Ok(id);
             }
             match policy {
-                // Whether it is there is not for those to know who may not use it.
+                // The error is the same whether the image is absent or present for other pods only. A pod must not learn which
+                // images other pods use.
                 PullPolicy::Never => Err(ImageError::NeverPull(image.to_owned())),
                 PullPolicy::Always | PullPolicy::IfNotPresent => self.pull(pod, image, &name, &secrets).await,
             }
         };
         let id = cancel.run_until_cancelled(ensure).await.unwrap_or(Err(ImageError::Cancelled))?;
-        self.promise(&id);
+        self.reserve(&id);
         Ok(id)
     }
 
-    /// The id of an image, if it is present.
+    /// The ID of an image, if it is present.
     async fn present(&self, name: &ImageName) -> Result<Option<String>, RuntimeError> {
         let found =
             self.inner.client.image_status(v1::ImageStatusRequest { image: Some(spec(name)), verbose: false }).await?;
         Ok(found.image.map(|image| image.id).filter(|id| !id.is_empty()))
     }
 
-    async fn may_use(&self, name: &ImageName, id: &str, secrets: &PodSecrets) -> bool {
-        let (shown, records) = (secrets.marks(&name.repository()), self.records.clone());
+    async fn may_use(&self, name: &ImageName, id: &str, secrets: &PodPullSecrets) -> bool {
+        let (presented, records) = (secrets.identities(&name.repository()), self.records.clone());
         let (name, id) = (name.clone(), id.to_owned());
-        blocking(move || Ok(records.may_use(&name, &id, &shown))).await.unwrap_or(false)
+        blocking(move || Ok(records.may_use(&name, &id, &presented))).await.unwrap_or(false)
     }
 
     async fn pull(
@@ -130,33 +136,33 @@ impl Images {
         pod: &Arc<PodObject>,
         image: &str,
         name: &ImageName,
-        secrets: &PodSecrets,
+        secrets: &PodPullSecrets,
     ) -> Result<String, ImageError> {
-        let Candidates { logins, problem } = self.logins.of_image(secrets, name).await;
-        self.tell(pod, PodEvent::normal("Pulling", format!("Pulling image {image:?}")));
+        let LoginCandidates { logins, problem } = self.logins.of_image(secrets, name).await;
+        self.record_event(pod, PodEvent::normal("Pulling", format!("Pulling image {image:?}")));
         let start = Instant::now();
         let pull = self.shared_pull(pod, name, logins.iter().map(|it| it.login.clone()).collect());
-        let pulled = pull.outcome.clone().await.map_err(|error| match problem {
+        let outcome = pull.result.clone().await.map_err(|error| match problem {
             Some(problem) => ImageError::Pull(format!("{error}; {problem}")),
             None => ImageError::Pull(error.to_string()),
         })?;
-        let Pulled { id, size, took, by } = pulled;
-        let access = by.and_then(|by| logins.get(by)).map_or(super::access::Access::Node, |it| it.access.clone());
-        let (records, of, repository) = (self.records.clone(), id.clone(), name.repository());
-        let noted = blocking(move || Ok(records.grant(&of, &repository, Some(access)))).await;
-        if let Ok(Err(error)) = noted {
-            tracing::warn!(image, %error, "who may use the image was not noted, so it is pulled again for the next pod");
+        let PullOutcome { id, size, took, login } = outcome;
+        let access = login.and_then(|login| logins.get(login)).map_or(Access::Node, |it| it.access.clone());
+        let (records, image_id, repository) = (self.records.clone(), id.clone(), name.repository());
+        let recorded = blocking(move || Ok(records.grant(&image_id, &repository, Some(access)))).await;
+        if let Ok(Err(error)) = recorded {
+            tracing::warn!(image, %error, "cannot record which pods may use the image, so the next pod pulls it again");
         }
         let message = format!(
             "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size} bytes.",
             go_duration(took),
             go_duration(start.elapsed())
         );
-        self.tell(pod, PodEvent::normal("Pulled", message));
+        self.record_event(pod, PodEvent::normal("Pulled", message));
         Ok(id)
     }
 
-    fn tell(&self, pod: &Arc<PodObject>, event: PodEvent) {
+    fn record_event(&self, pod: &Arc<PodObject>, event: PodEvent) {
         let events: &dyn EventRecorder = &*self.logins.events;
         events.record(pod, event);
     }
@@ -166,7 +172,7 @@ fn spec(name: &ImageName) -> v1::ImageSpec {
     v1::ImageSpec { image: name.as_str().to_owned(), ..Default::default() }
 }
 
-/// A duration to the millisecond as Go writes it, which is what tools look for in the event: `1m2.345s`.
+/// A duration in Go's format, to the millisecond: `1m2.345s`. Tools parse it in the event.
 fn go_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     let (minutes, seconds) = (millis / 60_000, millis % 60_000);
@@ -190,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_written_as_tools_read_them() {
+    fn pull_durations_have_the_format_of_go() {
         for (millis, text) in [
             (0, "0s"),
             (106, "106ms"),

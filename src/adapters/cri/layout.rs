@@ -1,28 +1,73 @@
-//! Where the adapter's own files are, beside those that containers are told of. Pure.
+//! Paths of the files and directories that the adapter uses, in the kubelet's layout. Pure.
 
 use std::path::{Path, PathBuf};
 
-use super::config::Layout;
+use podwright_actors::pod::PodObject;
 
-/// The longest name of a file, in bytes.
-const LONGEST_NAME: usize = 255;
+use crate::adapters::mounts;
+
+/// The longest file name, in bytes (`NAME_MAX` of Linux).
+const MAX_FILE_NAME: usize = 255;
+
+/// The directories in which the adapter keeps files of pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The pods' own directories, by UID.
+    pub(super) pods: PathBuf,
+    /// The pods' logs.
+    pub(super) logs: PathBuf,
+    /// The links to the logs.
+    pub(super) links: PathBuf,
+}
 
 impl Layout {
-    /// The link to a run's log. What would be too long for a file is cut before the id (upstream `LogSymlink`).
+    /// The log directory of a pod: `NAMESPACE_NAME_UID` (upstream `BuildPodLogsDirectory`, kubelet 1.36).
+    pub(super) fn log_dir(&self, pod: &PodObject) -> PathBuf {
+        let name = pod.full_name();
+        self.logs.join(Layout::log_dir_name(name.namespace(), name.name(), &pod.uid().to_string()))
+    }
+
+    /// The file name of a pod's log directory.
+    pub(super) fn log_dir_name(namespace: &str, name: &str, uid: &str) -> String {
+        format!("{namespace}_{name}_{uid}")
+    }
+
+    /// The log file of one run of a container, relative to the pod's [`log_dir`](Layout::log_dir).
+    pub(super) fn log_path(container: &str, restart_count: u32) -> String {
+        format!("{container}/{restart_count}.log")
+    }
+
+    /// The link to the log of one run. A file name that would be too long is cut before the container ID (upstream
+    /// `LogSymlink`, kubelet 1.36).
     pub(super) fn log_link(&self, namespace: &str, pod: &str, container: &str, id: &str) -> PathBuf {
         let mut name = format!("{pod}_{namespace}_{container}");
         let end = format!("-{id}.log");
-        // Names in the API are ASCII, so that any place is one between letters.
-        name.truncate(LONGEST_NAME.saturating_sub(end.len()));
+        // Names in the API are ASCII, so the cut cannot fall inside a character.
+        name.truncate(MAX_FILE_NAME.saturating_sub(end.len()));
         self.links.join(name + &end)
     }
 
-    /// Where the message files of a container are.
+    /// The file that the pod's containers see as `/etc/hosts`.
+    pub(super) fn hosts(&self, uid: &str) -> PathBuf {
+        self.pods.join(uid).join("etc-hosts")
+    }
+
+    /// The mount point of a `subPath`. `number` is the index of the mount in the container's list of mounts.
+    pub(super) fn sub_path(&self, uid: &str, volume: &str, container: &str, number: usize) -> PathBuf {
+        self.pods.join(uid).join(mounts::SUB_PATHS).join(volume).join(container).join(number.to_string())
+    }
+
+    /// The directory of a container's termination message files.
     pub(super) fn messages(&self, uid: &str, container: &str) -> PathBuf {
         self.pods.join(uid).join("containers").join(container)
     }
 
-    /// Whether a path is below the pods' directories: only there files are read that a container may have changed.
+    /// The termination message file of one run.
+    pub(super) fn message(&self, uid: &str, container: &str, restart_count: u32) -> PathBuf {
+        self.messages(uid, container).join(format!("{restart_count}.message"))
+    }
+
+    /// Whether a path is inside a pod's directory. A file that a container may have changed is read only if it is.
     pub(super) fn is_of_a_pod(&self, path: &Path) -> bool {
         path.starts_with(&self.pods)
     }

@@ -1,50 +1,50 @@
-//! The logins that a pod may use: those of its pull secrets, then those of the node.
+//! The registry logins that a pull may use: those of the pod's image pull secrets, then those of the node.
 
 use std::sync::Arc;
 
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{EventRecorder, PodEvent, PullSecret, PullSecrets};
 
-use super::access::{Access, SecretMark};
+use super::access::{Access, SecretIdentity};
 use super::credentials::{Keyring, Login, parse};
 use super::image_name::ImageName;
-use super::inner::blocking;
 use super::pull_records::hash;
-use super::registry_config::{ReadConfig, RegistryConfig};
+use super::registry_config::{NodeLogins, RegistryConfig};
+use super::tasks::blocking;
 
-/// Where logins come from.
-pub(super) struct Logins {
+/// The sources of logins.
+pub(super) struct LoginSources {
     pub(super) secrets: Arc<dyn PullSecrets>,
-    /// The node's own.
+    /// The node's own logins.
     pub(super) node: Option<Arc<RegistryConfig>>,
     pub(super) events: Arc<dyn EventRecorder>,
 }
 
-/// The secrets of a pod that could be had.
+/// The image pull secrets of a pod, without those that could not be read.
 #[derive(Default)]
-pub(super) struct PodSecrets(Vec<(SecretMark, Keyring)>);
+pub(super) struct PodPullSecrets(Vec<(SecretIdentity, Keyring)>);
 
-/// A login to try, and who may use what it brings.
+/// A login to try, and which pods may use an image that is pulled with it.
 #[derive(Clone)]
-pub(super) struct Candidate {
+pub(super) struct LoginCandidate {
     pub(super) login: Login,
     pub(super) access: Access,
 }
 
 /// All logins for one image.
-pub(super) struct Candidates {
-    /// In the order in which they are tried.
-    pub(super) logins: Vec<Candidate>,
-    /// Why some of the node may be missing.
+pub(super) struct LoginCandidates {
+    /// The logins, in the order in which they are tried.
+    pub(super) logins: Vec<LoginCandidate>,
+    /// Why some of the node's logins may be missing.
     pub(super) problem: Option<String>,
 }
 
-impl Logins {
-    /// The pull secrets of a pod. An event tells of those that are missing or of no use; the pull goes on without them.
-    pub(super) async fn of_pod(&self, pod: &Arc<PodObject>) -> PodSecrets {
-        let (mut found, mut missing) = (PodSecrets::default(), Vec::new());
+impl LoginSources {
+    /// The image pull secrets of a pod. If some are missing or not valid, records an event; the pull continues without them.
+    pub(super) async fn of_pod(&self, pod: &Arc<PodObject>) -> PodPullSecrets {
+        let (mut found, mut missing) = (PodPullSecrets::default(), Vec::new());
         for reference in pod.spec().image_pull_secrets.iter().flatten() {
-            // One without a name is allowed and means nothing.
+            // The API allows a reference without a name, which has no effect.
             let (name, namespace) = (reference.name.as_str(), pod.full_name().namespace());
             if name.is_empty() {
                 continue;
@@ -53,7 +53,7 @@ impl Logins {
             match secret.and_then(|secret| keyring(&secret).map(|keyring| (secret.uid, keyring))) {
                 Ok((uid, keyring)) => {
                     let (namespace, name) = (namespace.to_owned(), name.to_owned());
-                    found.0.push((SecretMark { uid, namespace, name, hash: String::new() }, keyring));
+                    found.0.push((SecretIdentity { uid, namespace, name, hash: String::new() }, keyring));
                 }
                 Err(why) => missing.push(format!("{name:?}: {why}")),
             }
@@ -68,44 +68,44 @@ impl Logins {
         found
     }
 
-    /// The logins for an image, those of the pod's own secrets first.
-    pub(super) async fn of_image(&self, secrets: &PodSecrets, image: &ImageName) -> Candidates {
+    /// The logins for an image. Those of the pod's own secrets come first.
+    pub(super) async fn of_image(&self, secrets: &PodPullSecrets, image: &ImageName) -> LoginCandidates {
         let repository = image.repository();
         let mut logins = secrets.candidates(&repository);
         let node = match self.node.clone() {
-            Some(node) => blocking(move || Ok(node.look())).await.unwrap_or_default(),
-            None => ReadConfig::default(),
+            Some(node) => blocking(move || Ok(node.current())).await.unwrap_or_default(),
+            None => NodeLogins::default(),
         };
         let of_node = node.keyring.of(&repository).into_iter();
-        logins.extend(of_node.map(|login| Candidate { login, access: Access::Node }));
-        Candidates { logins, problem: node.problem }
+        logins.extend(of_node.map(|login| LoginCandidate { login, access: Access::Node }));
+        LoginCandidates { logins, problem: node.problem }
     }
 }
 
-impl PodSecrets {
-    fn candidates(&self, repository: &str) -> Vec<Candidate> {
-        let of_secret = |(mark, keyring): &(SecretMark, Keyring)| {
-            let mark = mark.clone();
+impl PodPullSecrets {
+    fn candidates(&self, repository: &str) -> Vec<LoginCandidate> {
+        let of_secret = |(secret, keyring): &(SecretIdentity, Keyring)| {
+            let secret = secret.clone();
             keyring.of(repository).into_iter().map(move |login| {
-                let mark = SecretMark { hash: login.hash(), ..mark.clone() };
-                Candidate { login, access: Access::Secrets(vec![mark]) }
+                let secret = SecretIdentity { hash: login.hash(), ..secret.clone() };
+                LoginCandidate { login, access: Access::Secrets(vec![secret]) }
             })
         };
         self.0.iter().flat_map(of_secret).collect()
     }
 
-    /// What the pod shows for an image that is present.
-    pub(super) fn marks(&self, repository: &str) -> Vec<SecretMark> {
-        let marks = self.candidates(repository).into_iter().map(|candidate| match candidate.access {
-            Access::Secrets(marks) => marks,
+    /// The secrets with a login for a repository. The pod presents them for an image that is already present.
+    pub(super) fn identities(&self, repository: &str) -> Vec<SecretIdentity> {
+        let secrets = self.candidates(repository).into_iter().map(|candidate| match candidate.access {
+            Access::Secrets(secrets) => secrets,
             Access::Node => vec![],
         });
-        marks.flatten().collect()
+        secrets.flatten().collect()
     }
 }
 
 impl Login {
-    /// Tells logins apart where they must not be kept.
+    /// The hash of the login. It stands for the login in records on disk.
     fn hash(&self) -> String {
         let parts = match self {
             Login::Password { username, password } => ["password", username, password],

@@ -1,11 +1,13 @@
-//! What the agent pulled, and with which secrets, kept over its restarts. Everything here blocks.
+//! Records of the images that the agent pulled, and of the secrets that it used. The records survive a restart of the agent.
+//! Everything here blocks.
 //!
 //! ```text
-//! ROOT/image_manager/pulling/HASH   normal name of an image whose pull has begun   written before the runtime is asked
-//! ROOT/image_manager/pulled/HASH    a PulledImage                                  written before the other one goes
+//! ROOT/image_manager/pulling/HASH   normal name of the image that is pulled   written before the pull starts
+//! ROOT/image_manager/pulled/HASH    a PulledImage                             written before the file in pulling/ is removed
 //! ```
 //!
-//! So an image that came by a pull of which the agent has not seen the end is nobody's until somebody could pull it.
+//! If the agent is killed during a pull, the file in `pulling/` stays, and no pod may use the image until a pod has pulled it
+//! again.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, DirEntry, File, OpenOptions};
@@ -18,60 +20,60 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
-use super::access::{Access, PulledImage, SecretMark, Verdict};
+use super::access::{Access, AccessDecision, PulledImage, SecretIdentity};
 use super::image_name::ImageName;
 
-/// The time of a file may lag behind the clock by a tick of the kernel's.
-const MARGIN: Duration = Duration::from_secs(1);
-/// How long a pull that the agent gave up may go on in the runtime.
-const LATE_PULL: Duration = Duration::from_secs(3600);
+/// How far the modification time of a file may lag behind the clock: the kernel updates file times once per tick.
+const FILE_TIME_LAG: Duration = Duration::from_secs(1);
+/// How long the runtime may continue a pull that the agent cancelled.
+const CANCELLED_PULL: Duration = Duration::from_secs(3600);
 
 /// The records. Clones share them.
 #[derive(Clone)]
-pub(super) struct PullRecords(Arc<Shared>);
+pub(super) struct PullRecords(Arc<RecordStore>);
 
-struct Shared {
+struct RecordStore {
     pulling: PathBuf,
     pulled: PathBuf,
-    /// How many pulls of an image are under way. Held while files are read or written.
-    under_way: Mutex<HashMap<String, usize>>,
+    /// The number of running pulls of each image. Locked while files are read or written.
+    running: Mutex<HashMap<String, usize>>,
 }
 
-/// A pull that is under way.
-pub(super) struct Intent {
+/// The record of a running pull.
+pub(super) struct PullIntent {
     records: PullRecords,
     image: String,
 }
 
 impl PullRecords {
-    /// Records below the agent's directory; nothing is made before the first pull.
+    /// The records in the agent's root directory. The first pull creates the directories.
     pub(super) fn new(root: &Path) -> Self {
         let dir = root.join("image_manager");
         let (pulling, pulled) = (dir.join("pulling"), dir.join("pulled"));
-        PullRecords(Arc::new(Shared { pulling, pulled, under_way: Mutex::default() }))
+        PullRecords(Arc::new(RecordStore { pulling, pulled, running: Mutex::default() }))
     }
 
-    /// Notes that an image is about to be pulled.
+    /// Records that a pull of an image is about to start.
     ///
     /// # Errors
-    /// As the file system says: then it must not be pulled.
-    pub(super) fn intend(&self, image: &ImageName) -> io::Result<Intent> {
+    /// The error of the file system. The pull must not start then.
+    pub(super) fn intend(&self, image: &ImageName) -> io::Result<PullIntent> {
         let image = image.normal();
-        let mut under_way = self.0.under_way.lock();
+        let mut running = self.0.running.lock();
         write(&self.0.pulling, &image, image.as_bytes())?;
-        *under_way.entry(image.clone()).or_default() += 1;
-        Ok(Intent { records: self.clone(), image })
+        *running.entry(image.clone()).or_default() += 1;
+        Ok(PullIntent { records: self.clone(), image })
     }
 
-    /// Notes who may use an image that the agent pulled. `None` for a pull of which that is not known yet.
+    /// Records which pods may use an image that the agent pulled. With `None` it records only that the agent pulled the image.
     ///
     /// # Errors
-    /// As the file system says: then whoever wants the image has to pull it once more.
+    /// The error of the file system. The next pod then pulls the image again.
     pub(super) fn grant(&self, image_id: &str, repository: &str, access: Option<Access>) -> io::Result<()> {
-        let _held = self.0.under_way.lock();
-        let known = self.read(image_id)?;
-        let is_new = known.is_none();
-        let mut image = known.unwrap_or_else(|| PulledImage::new(image_id));
+        let _lock = self.0.running.lock();
+        let recorded = self.read(image_id)?;
+        let is_new = recorded.is_none();
+        let mut image = recorded.unwrap_or_else(|| PulledImage::new(image_id));
         let changed = access.is_some_and(|access| image.grant(repository, access));
         if is_new || changed {
             write(&self.0.pulled, image_id, &serde_json::to_vec(&image)?)?;
@@ -79,89 +81,89 @@ impl PullRecords {
         Ok(())
     }
 
-    /// Whether a pod that shows these secrets may use an image that is present without asking its registry. What cannot
-    /// be read is a no.
-    pub(super) fn may_use(&self, image: &ImageName, image_id: &str, shown: &[SecretMark]) -> bool {
+    /// Whether a pod that presents these secrets may use an image that is present, without another pull. False if the record
+    /// cannot be read.
+    pub(super) fn may_use(&self, image: &ImageName, image_id: &str, presented: &[SecretIdentity]) -> bool {
         let (name, repository) = (image.normal(), image.repository());
-        let verdict = {
-            let _held = self.0.under_way.lock();
+        let decision = {
+            let _lock = self.0.running.lock();
             match self.read(image_id) {
-                Ok(Some(pulled)) => pulled.judge(&repository, shown),
-                Ok(None) => match fs::symlink_metadata(place(&self.0.pulling, &name)) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => Verdict::Yes,
-                    _ => Verdict::AskRegistry,
+                Ok(Some(pulled)) => pulled.decide(&repository, presented),
+                Ok(None) => match fs::symlink_metadata(record_path(&self.0.pulling, &name)) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => AccessDecision::Allow,
+                    _ => AccessDecision::AskRegistry,
                 },
                 Err(error) => {
-                    tracing::warn!(image = name, %error, "how the image came cannot be read, so it is pulled again");
-                    Verdict::AskRegistry
+                    tracing::warn!(image = name, %error, "cannot read the pull record of the image, so it is pulled again");
+                    AccessDecision::AskRegistry
                 }
             }
         };
-        match verdict {
-            Verdict::Yes => true,
-            Verdict::AskRegistry => false,
-            Verdict::YesAndKeep(mark) => {
-                if let Err(error) = self.grant(image_id, &repository, Some(Access::Secrets(vec![mark]))) {
-                    tracing::warn!(image = name, %error, "a secret for the image was not noted");
+        match decision {
+            AccessDecision::Allow => true,
+            AccessDecision::AskRegistry => false,
+            AccessDecision::AllowAndRecord(secret) => {
+                if let Err(error) = self.grant(image_id, &repository, Some(Access::Secrets(vec![secret]))) {
+                    tracing::warn!(image = name, %error, "cannot record a secret for the image");
                 }
                 true
             }
         }
     }
 
-    /// Forgets images that are gone, and pulls that came to nothing. `ids` and `names` are those that the
-    /// runtime listed at a time.
+    /// Removes the records of images that no longer exist, and of pulls that brought no image. `ids` and `names` are those of
+    /// the images that the runtime listed at the time `at`.
     pub(super) fn retain(&self, ids: &HashSet<String>, names: &HashSet<String>, at: SystemTime) {
-        let under_way = self.0.under_way.lock();
-        for path in files(&self.0.pulled, at - MARGIN) {
-            // One that cannot be read keeps its image from being used for nothing.
+        let running = self.0.running.lock();
+        for path in files_before(&self.0.pulled, at - FILE_TIME_LAG) {
+            // A record that cannot be read is kept: without it every pod could use the image.
             if read_record(&path).is_ok_and(|image| image.is_some_and(|image| !ids.contains(&image.image))) {
                 remove(&path);
             }
         }
-        for path in files(&self.0.pulling, at - LATE_PULL) {
-            let gone = |name: String| !under_way.contains_key(&name) && !names.contains(&name);
-            if fs::read_to_string(&path).is_ok_and(gone) {
+        for path in files_before(&self.0.pulling, at - CANCELLED_PULL) {
+            let is_obsolete = |name: String| !running.contains_key(&name) && !names.contains(&name);
+            if fs::read_to_string(&path).is_ok_and(is_obsolete) {
                 remove(&path);
             }
         }
     }
 
     fn read(&self, image_id: &str) -> io::Result<Option<PulledImage>> {
-        read_record(&place(&self.0.pulled, image_id))
+        read_record(&record_path(&self.0.pulled, image_id))
     }
 }
 
-impl Intent {
-    /// The runtime has answered, and what there is to note was noted. A pull that was dropped may still go on, and so
-    /// leaves its file.
+impl PullIntent {
+    /// Removes the file in `pulling/`, unless another pull of the image is running. Called after the runtime has answered and the
+    /// result is recorded. An intent that is dropped instead leaves its file, because the runtime may continue the pull.
     pub(super) fn end(self) {
-        let under_way = self.records.0.under_way.lock();
-        if under_way.get(&self.image).is_none_or(|count| *count <= 1) {
-            remove(&place(&self.records.0.pulling, &self.image));
+        let running = self.records.0.running.lock();
+        if running.get(&self.image).is_none_or(|count| *count <= 1) {
+            remove(&record_path(&self.records.0.pulling, &self.image));
         }
     }
 }
 
-impl Drop for Intent {
+impl Drop for PullIntent {
     fn drop(&mut self) {
-        let mut under_way = self.records.0.under_way.lock();
-        if let Some(count) = under_way.get_mut(&self.image) {
+        let mut running = self.records.0.running.lock();
+        if let Some(count) = running.get_mut(&self.image) {
             *count -= 1;
             if *count == 0 {
-                under_way.remove(&self.image);
+                running.remove(&self.image);
             }
         }
     }
 }
 
-/// A hash in hex.
+/// The SHA-256 hash in hexadecimal digits.
 pub(super) fn hash(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The file of a name that may hold anything.
-fn place(dir: &Path, name: &str) -> PathBuf {
+/// The file of a record. Its name is a hash, because an image name may contain any character.
+fn record_path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("sha256-{}", hash(name.as_bytes())))
 }
 
@@ -173,10 +175,10 @@ fn read_record(path: &Path) -> io::Result<Option<PulledImage>> {
     }
 }
 
-/// Writes a file as a whole, for the agent's eyes only.
+/// Writes a file atomically, readable by the agent only.
 fn write(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let path = place(dir, name);
+    let path = record_path(dir, name);
     let new = path.with_extension("new");
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
     file.write_all(bytes)?;
@@ -185,8 +187,8 @@ fn write(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// The files that were last written before a time.
-fn files(dir: &Path, before: SystemTime) -> Vec<PathBuf> {
+/// The files of a directory that were last written before a time.
+fn files_before(dir: &Path, before: SystemTime) -> Vec<PathBuf> {
     let is_old = |entry: &DirEntry| {
         let written = entry.metadata().and_then(|meta| meta.modified());
         entry.path().extension().is_none() && written.is_ok_and(|written| written < before)
@@ -198,7 +200,7 @@ fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != ErrorKind::NotFound
     {
-        tracing::warn!(path = %path.display(), %error, "record of a pull was not removed");
+        tracing::warn!(path = %path.display(), %error, "cannot remove a pull record");
     }
 }
 
@@ -214,44 +216,44 @@ mod tests {
         ImageName::parse(text).unwrap()
     }
 
-    fn mark(hash: &str) -> SecretMark {
-        SecretMark { uid: hash.into(), namespace: "ns".into(), name: hash.into(), hash: hash.into() }
+    fn secret(hash: &str) -> SecretIdentity {
+        SecretIdentity { uid: hash.into(), namespace: "ns".into(), name: hash.into(), hash: hash.into() }
     }
 
     #[test]
-    fn an_image_is_watched_from_the_beginning_of_its_pull_over_restarts() {
+    fn access_to_an_image_is_recorded_before_its_pull_and_survives_restarts() {
         let root = tempfile::tempdir().unwrap();
-        let may_use = |shown: &[SecretMark]| PullRecords::new(root.path()).may_use(&name(NAME), ID, shown);
-        assert!(may_use(&[]), "it was there before");
+        let may_use = |presented: &[SecretIdentity]| PullRecords::new(root.path()).may_use(&name(NAME), ID, presented);
+        assert!(may_use(&[]), "the agent did not pull the image");
 
         let records = PullRecords::new(root.path());
         let (first, second) = (records.intend(&name(NAME)).unwrap(), records.intend(&name(NAME)).unwrap());
         assert!(!may_use(&[]));
         first.end();
-        assert!(!may_use(&[]), "another pull goes on");
+        assert!(!may_use(&[]), "another pull is running");
         records.grant(ID, REPOSITORY, None).unwrap();
         second.end();
-        assert!(!may_use(&[mark("1")]), "who may use it is not known yet");
-        records.grant(ID, REPOSITORY, Some(Access::Secrets(vec![mark("1")]))).unwrap();
-        assert!(may_use(&[mark("1")]) && !may_use(&[mark("2")]) && !may_use(&[]));
+        assert!(!may_use(&[secret("1")]), "no access is recorded yet");
+        records.grant(ID, REPOSITORY, Some(Access::Secrets(vec![secret("1")]))).unwrap();
+        assert!(may_use(&[secret("1")]) && !may_use(&[secret("2")]) && !may_use(&[]));
 
-        // A pull that was given up may still bring the image.
+        // A cancelled pull may still bring the image.
         let b = name("r.example/b:1");
         drop(records.intend(&b).unwrap());
         assert!(!records.may_use(&b, "sha256:2", &[]));
-        let (nothing, later) = (HashSet::new(), SystemTime::now() + 2 * LATE_PULL);
+        let (nothing, later) = (HashSet::new(), SystemTime::now() + 2 * CANCELLED_PULL);
         records.retain(&nothing, &nothing, SystemTime::now());
-        assert!(!may_use(&[]), "it came after the images were listed");
+        assert!(!may_use(&[]), "the record is newer than the image list");
         records.retain(&HashSet::from([ID.to_owned()]), &HashSet::from([NAME.to_owned()]), later);
-        assert!(may_use(&[mark("1")]) && !may_use(&[]));
-        assert!(records.may_use(&b, "sha256:2", &[]), "nothing came of it");
+        assert!(may_use(&[secret("1")]) && !may_use(&[]));
+        assert!(records.may_use(&b, "sha256:2", &[]), "the pull brought no image");
         records.retain(&nothing, &nothing, later);
-        assert!(may_use(&[]), "one that comes again came another way");
+        assert!(may_use(&[]), "the image was removed, so the agent did not pull the next one of this ID");
     }
 
-    // A pod with a secret began the pull, and the agent died: whoever writes the name otherwise gets it no sooner.
+    // A pod with a secret started the pull, and the agent was killed. Another spelling of the name gives no access either.
     #[test]
-    fn the_beginning_of_a_pull_is_found_by_every_way_to_write_the_name() {
+    fn a_pull_intent_is_found_by_every_spelling_of_the_image_name() {
         let digest = format!("@sha256:{}", "0a".repeat(32));
         for (written, listed, otherwise) in [
             ("acme/app:1", "docker.io/acme/app:1".to_owned(), "docker.io/acme/app:1".to_owned()),
@@ -261,23 +263,23 @@ mod tests {
             let root = tempfile::tempdir().unwrap();
             drop(PullRecords::new(root.path()).intend(&name(written)).unwrap());
             let records = PullRecords::new(root.path());
-            let later = SystemTime::now() + 2 * LATE_PULL;
+            let later = SystemTime::now() + 2 * CANCELLED_PULL;
             records.retain(&HashSet::from([ID.to_owned()]), &HashSet::from([listed]), later);
             for name in [name(written), name(&otherwise)] {
                 assert!(!records.may_use(&name, ID, &[]), "{written} as {}", name.as_str());
             }
             records.retain(&HashSet::new(), &HashSet::new(), later);
-            assert!(records.may_use(&name(written), ID, &[]), "nothing came of it");
+            assert!(records.may_use(&name(written), ID, &[]), "the pull brought no image");
         }
     }
 
     #[test]
-    fn a_record_that_cannot_be_read_opens_nothing() {
+    fn a_pull_record_that_cannot_be_read_gives_no_access() {
         let root = tempfile::tempdir().unwrap();
         let records = PullRecords::new(root.path());
         records.grant(ID, REPOSITORY, Some(Access::Node)).unwrap();
         assert!(records.may_use(&name(NAME), ID, &[]));
-        fs::write(place(&records.0.pulled, ID), "{").unwrap();
+        fs::write(record_path(&records.0.pulled, ID), "{").unwrap();
         assert!(!records.may_use(&name(NAME), ID, &[]));
     }
 }

@@ -1,4 +1,4 @@
-//! From what the runtime says to what the engine asks for. Pure.
+//! Converts the answers of the runtime to the types of the port. Pure.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,16 +11,17 @@ use podwright_actors::ports::{
 };
 use podwright_actors::time::Time;
 
-use super::config::{Layout, labels};
+use super::config::labels;
+use super::layout::Layout;
 use super::v1;
 use crate::adapters::log::OpenLog;
 
-/// The exit code of what was killed by SIGKILL.
+/// The exit code of a process that SIGKILL ended.
 const KILLED: i32 = 137;
-/// How long after an end its cause is waited for.
-const CAUSE_AFTER: Duration = Duration::from_secs(1);
+/// How long after the end of a container its reason may still change.
+const REASON_WINDOW: Duration = Duration::from_secs(1);
 
-/// Sandboxes and containers by pod. What carries no pod's UID is nobody's here: other tools may use the same runtime.
+/// Groups sandboxes and containers by pod. Those without a pod UID are left out: they belong to other users of the runtime.
 pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container>) -> Vec<RuntimePod> {
     let mut pods = BTreeMap::new();
     for sandbox in sandboxes {
@@ -46,7 +47,7 @@ pub(super) fn pods(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container
     pods.into_values().collect()
 }
 
-fn pod_of<'a>(pods: &'a mut BTreeMap<PodUid, RuntimePod>, labels: &[v1::Entry]) -> Option<&'a mut RuntimePod> {
+fn pod_of<'a>(pods: &'a mut BTreeMap<PodUid, RuntimePod>, labels: &[v1::LabelEntry]) -> Option<&'a mut RuntimePod> {
     let label = |name: &str| v1::value(labels, name).filter(|text| !text.is_empty());
     let uid = PodUid::new(label(labels::POD_UID)?);
     let (namespace, name) = (label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?);
@@ -58,13 +59,13 @@ fn pod_of<'a>(pods: &'a mut BTreeMap<PodUid, RuntimePod>, labels: &[v1::Entry]) 
     }))
 }
 
-/// Where a container logs that runs; `None` if it does not, or is nobody's.
+/// The log of a running container. `None` if the container does not run, or belongs to no pod.
 pub(super) fn open_log(layout: &Layout, container: &v1::Container) -> Option<OpenLog> {
     if container.state() != v1::ContainerState::ContainerRunning {
         return None;
     }
     let label = |name: &str| v1::value(&container.labels, name).filter(|text| is_component(text));
-    let dir = Layout::log_dir_of(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?, label(labels::POD_UID)?);
+    let dir = Layout::log_dir_name(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?, label(labels::POD_UID)?);
     let run = v1::value(&container.annotations, labels::RESTART_COUNT)?.parse().ok()?;
     let path = layout.logs.join(dir).join(Layout::log_path(label(labels::CONTAINER_NAME)?, run));
     Some(OpenLog { container: container.id.as_str().into(), path })
@@ -74,15 +75,15 @@ fn is_component(text: &str) -> bool {
     !text.is_empty() && !text.contains('/') && !matches!(text, "." | "..")
 }
 
-/// All of one pod; its sandboxes and the runs of each container, the newest first.
+/// The status of one pod. Its sandboxes and the runs of each container are sorted, the newest first.
 pub(super) fn status(mut sandboxes: Vec<SandboxStatus>, mut containers: Vec<ContainerStatus>) -> PodRuntimeStatus {
-    // Each one's number is larger than those of all before it; the clock may have been set back.
+    // The numbers grow with each sandbox and each run. Times may decrease, because the clock may have been set back.
     sandboxes.sort_by_key(|sandbox| Reverse((sandbox.attempt, sandbox.created_at)));
     containers.sort_by_key(|container| Reverse((container.restart_count, container.created_at)));
     PodRuntimeStatus { sandboxes, containers }
 }
 
-/// One sandbox.
+/// The status of one sandbox.
 pub(super) fn sandbox(status: &v1::PodSandboxStatus) -> SandboxStatus {
     let options = status.linux.as_ref().and_then(|linux| linux.namespaces.as_ref()?.options.as_ref());
     let host_network = options.is_some_and(|options| options.network() == v1::NamespaceMode::Node);
@@ -96,21 +97,21 @@ pub(super) fn sandbox(status: &v1::PodSandboxStatus) -> SandboxStatus {
         state: sandbox_state(status.state()),
         created_at: time(status.created_at),
         host_network,
-        // On the node's network it has none of its own, whatever the runtime says.
+        // A sandbox on the node's network has no addresses of its own. Some runtimes report some nevertheless.
         ips: ips.filter(|_| !host_network).filter_map(|ip| ip.parse().ok()).collect(),
     }
 }
 
-/// Whether the runtime may still learn why a container was killed: containerd hears from the kernel that memory was short
-/// apart from the end, and may tell of the end first.
-pub(super) fn cause_may_come(status: &v1::ContainerStatus, now: Time) -> bool {
+/// Whether the runtime may still change the reason of a killed container to `OOMKilled`. The kernel reports the end of a
+/// process and the lack of memory separately, and containerd may receive the end first.
+pub(super) fn may_gain_reason(status: &v1::ContainerStatus, now: Time) -> bool {
     status.state() == v1::ContainerState::ContainerExited
         && (status.exit_code, &*status.reason) == (KILLED, "Error")
         && time(status.finished_at) <= now
-        && now.since(time(status.finished_at)) < CAUSE_AFTER
+        && now.since(time(status.finished_at)) < REASON_WINDOW
 }
 
-/// One run of a container, which is in `sandbox`.
+/// The status of one run of a container in `sandbox`.
 pub(super) fn container(status: &v1::ContainerStatus, sandbox: SandboxId) -> ContainerStatus {
     let annotation = |name: &str| status.annotations.get(name).map(String::as_str);
     let label = status.labels.get(labels::CONTAINER_NAME).map(String::as_str);
@@ -129,7 +130,7 @@ pub(super) fn container(status: &v1::ContainerStatus, sandbox: SandboxId) -> Con
         signal: None,
         reason: status.reason.clone(),
         message: status.message.clone(),
-        // One that cannot be read is no definition's: a container that runs is replaced.
+        // An annotation that cannot be parsed becomes 0, which matches no definition, so the container is replaced.
         spec_hash: annotation(labels::HASH).and_then(|hash| u64::from_str_radix(hash, 16).ok()).unwrap_or(0),
         image: status.image.as_ref().map(|image| image.image.clone()).unwrap_or_default(),
         image_id: status.image_ref.clone(),
@@ -163,20 +164,22 @@ fn container_state(state: v1::ContainerState) -> ContainerState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::adapters::cri::config::fixtures::{self, facts, seen};
-    use crate::adapters::cri::config::{Assigned, container_config, sandbox_config};
+    use crate::adapters::cri::config::fixtures::{self, facts, lookups};
+    use crate::adapters::cri::config::{PodAssignments, container_config, sandbox_config};
 
     #[test]
-    fn only_what_carries_a_pods_names_is_listed() {
+    fn only_sandboxes_and_containers_with_pod_labels_are_listed() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
-        let labels = sandbox_config(&facts(), &Assigned::default(), &pod, 0).unwrap().labels;
+        let labels = sandbox_config(&facts(), &PodAssignments::default(), &pod, 0).unwrap().labels;
         let ours = v1::PodSandbox { id: "s".into(), labels: v1::entries(labels), state: 1, ..Default::default() };
         let other = v1::PodSandbox { id: "x".into(), ..Default::default() };
         let of = fixtures::container(&pod, "a", 0);
         let container = v1::Container {
             id: "c".into(),
             pod_sandbox_id: "s".into(),
-            labels: v1::entries(container_config(&facts(), &Assigned::default(), &of, &seen()).unwrap().labels),
+            labels: v1::entries(
+                container_config(&facts(), &PodAssignments::default(), &of, &lookups()).unwrap().labels,
+            ),
             state: 1,
             created_at: 5,
             ..Default::default()
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_of_a_kill_is_waited_for_while_it_is_news_and_not_told() {
+    fn the_reason_of_a_kill_may_change_for_a_second_unless_it_is_oom() {
         let end = |state: v1::ContainerState, exit_code, reason: &str, finished_at| v1::ContainerStatus {
             state: state.into(),
             exit_code,
@@ -204,18 +207,18 @@ mod tests {
             (end(exited, 137, "OOMKilled", at), false),
             (end(exited, 1, "Error", at), false),
             (end(exited, 137, "Error", 98_000_000_000), false),
-            // The clock was set back since.
+            // The clock was set back after the end.
             (end(exited, 137, "Error", 4_000_000_000_000), false),
             (end(v1::ContainerState::ContainerRunning, 137, "Error", at), false),
         ] {
-            assert_eq!(cause_may_come(&status, now), may, "{status:?}");
+            assert_eq!(may_gain_reason(&status, now), may, "{status:?}");
         }
     }
 
-    /// Runtimes of today tell the signal that stops a container (field 19 of `ContainerStatus`, CRI 1.33), those of the
-    /// tests do not.
+    /// Since CRI 1.33 runtimes report the stop signal of a container (field 19 of `ContainerStatus`). The runtimes of the tests
+    /// do not.
     #[test]
-    fn a_status_with_all_fields_of_newer_runtimes_is_read() {
+    fn a_container_status_of_a_newer_runtime_is_decoded() {
         let wire = [0x0a, 1, b'c', 0x92, 0x01, 4, 0x0a, 2, 0x08, 5, 0x98, 0x01, 8];
         let status = <v1::ContainerStatus as prost::Message>::decode(&wire[..]).unwrap();
         assert_eq!(status.id, "c");
@@ -224,10 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_on_a_container_is_read_back() {
+    fn restart_count_and_hash_are_read_from_container_annotations() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
         let config =
-            container_config(&facts(), &Assigned::default(), &fixtures::container(&pod, "a", 7), &seen()).unwrap();
+            container_config(&facts(), &PodAssignments::default(), &fixtures::container(&pod, "a", 7), &lookups())
+                .unwrap();
         let status = v1::ContainerStatus {
             id: "c".into(),
             labels: config.labels,
@@ -242,11 +246,11 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_newest_also_where_the_clock_was_set_back() {
+    fn newest_sandbox_and_run_come_first_even_if_the_clock_was_set_back() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
         let run = |count: u32, created_at| {
             let of = fixtures::container(&pod, "a", count);
-            let config = container_config(&facts(), &Assigned::default(), &of, &seen()).unwrap();
+            let config = container_config(&facts(), &PodAssignments::default(), &of, &lookups()).unwrap();
             let status = v1::ContainerStatus {
                 id: format!("c{count}"),
                 labels: config.labels,
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_on_the_nodes_network_has_no_address_of_its_own() {
+    fn a_sandbox_on_the_node_network_has_no_ip_addresses() {
         let network = v1::PodSandboxNetworkStatus {
             ip: "10.0.0.1".into(),
             additional_ips: vec![v1::PodIp { ip: "fd00::1".into() }, v1::PodIp { ip: "".into() }],

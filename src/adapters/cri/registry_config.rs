@@ -1,4 +1,4 @@
-//! The node's own logins: a file that is read again when it changes.
+//! The node's registry logins: a file that is read again when it changes.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -8,88 +8,88 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::credentials::{Format, Keyring, parse};
+use super::credentials::{DockerConfigFormat, Keyring, parse};
 
-/// More is no file of logins.
+/// The largest accepted file, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// A file of logins, `config.json` of docker or `.dockercfg` of old, told apart by name.
+/// A file of logins: a Docker `config.json`, or the older `.dockercfg`. The file name decides which.
 pub(super) struct RegistryConfig {
     path: PathBuf,
-    read: Mutex<ReadConfig>,
+    last: Mutex<NodeLogins>,
 }
 
-/// What the file held when it was last looked at.
+/// The content of the file at the last read.
 #[derive(Clone, Default)]
-pub(super) struct ReadConfig {
-    stamp: Option<Stamp>,
-    /// The logins that were last good.
+pub(super) struct NodeLogins {
+    stamp: Option<FileStamp>,
+    /// The logins of the last valid file.
     pub(super) keyring: Arc<Keyring>,
-    /// Why the file cannot be used as it is now.
+    /// Why the present file cannot be used.
     pub(super) problem: Option<String>,
 }
 
-/// What differs when a file was changed.
+/// Identifies one version of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     inode: u64,
     size: u64,
     changed: (i64, i64),
 }
 
 impl RegistryConfig {
-    /// Not read yet.
+    /// The file is not read yet.
     pub(super) fn new(path: PathBuf) -> Self {
-        RegistryConfig { path, read: Mutex::default() }
+        RegistryConfig { path, last: Mutex::default() }
     }
 
-    /// What it holds now. A file that is bad leaves what was good before; one that is gone takes its logins with it.
-    /// Blocks.
-    pub(super) fn look(&self) -> ReadConfig {
-        let mut read = self.read.lock();
-        let problem = match self.read_changed(read.stamp) {
-            Ok(None) => return read.clone(),
+    /// The present logins. Reads the file if it has changed. If the new file is not valid, the logins of the last valid file stay.
+    /// If the file was removed, there are no logins. Blocks.
+    pub(super) fn current(&self) -> NodeLogins {
+        let mut last = self.last.lock();
+        let problem = match self.read_if_changed(last.stamp) {
+            Ok(None) => return last.clone(),
             Ok(Some((stamp, bytes))) => {
-                read.stamp = Some(stamp);
+                last.stamp = Some(stamp);
                 match parse(&bytes, format(&self.path)) {
                     Ok(logins) => {
                         let mut keyring = Keyring::default();
                         keyring.add(logins);
-                        read.keyring = Arc::new(keyring);
+                        last.keyring = Arc::new(keyring);
                         None
                     }
                     Err(error) => Some(error.to_string()),
                 }
             }
             Err(error) => {
-                read.stamp = None;
+                last.stamp = None;
                 if error.kind() == ErrorKind::NotFound {
-                    read.keyring = Arc::default();
+                    last.keyring = Arc::default();
                 }
-                Some(format!("{error}: correct it, or --registry-config"))
+                Some(format!("{error}: correct the file, or --registry-config"))
             }
         };
-        let problem = problem.map(|problem| format!("logins at registries: {}: {problem}", self.path.display()));
-        if read.problem != problem {
+        let problem = problem.map(|problem| format!("registry logins: {}: {problem}", self.path.display()));
+        if last.problem != problem {
             match &problem {
-                Some(problem) => tracing::warn!("{problem}"),
-                None => tracing::info!(path = %self.path.display(), "logins at registries read"),
+                Some(problem) => tracing::warn!(problem, "cannot read the registry logins of the node"),
+                None => tracing::info!(path = %self.path.display(), "read the registry logins of the node"),
             }
         }
-        read.problem = problem;
-        read.clone()
+        last.problem = problem;
+        last.clone()
     }
 
-    /// What the file holds, unless it is the one that was read before.
-    fn read_changed(&self, before: Option<Stamp>) -> io::Result<Option<(Stamp, Vec<u8>)>> {
+    /// The content of the file. `None` if it is the same version as `before`.
+    fn read_if_changed(&self, before: Option<FileStamp>) -> io::Result<Option<(FileStamp, Vec<u8>)>> {
         let file = File::open(&self.path)?;
         let meta = file.metadata()?;
-        let stamp = Stamp { inode: meta.ino(), size: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) };
+        let stamp = FileStamp { inode: meta.ino(), size: meta.len(), changed: (meta.ctime(), meta.ctime_nsec()) };
         if before == Some(stamp) {
             return Ok(None);
         }
         if !meta.is_file() || meta.len() > MAX_SIZE {
-            return Err(io::Error::other("this is no file of at most 1 MiB"));
+            return Err(io::Error::other("not a regular file of at most 1 MiB"));
         }
         let mut bytes = Vec::new();
         file.take(MAX_SIZE).read_to_end(&mut bytes)?;
@@ -97,9 +97,9 @@ impl RegistryConfig {
     }
 }
 
-fn format(path: &Path) -> Format {
+fn format(path: &Path) -> DockerConfigFormat {
     let is_old = path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(".dockercfg"));
-    if is_old { Format::DockerCfg } else { Format::ConfigJson }
+    if is_old { DockerConfigFormat::DockerCfg } else { DockerConfigFormat::ConfigJson }
 }
 
 #[cfg(test)]
@@ -109,35 +109,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_read_again_when_it_changes_and_its_last_good_logins_stay() {
+    fn registry_config_is_read_when_it_changes_and_valid_logins_stay() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
         let config = RegistryConfig::new(path.clone());
-        let missing = config.look();
-        assert!(missing.problem.unwrap().contains("correct it, or --registry-config"));
+        let missing = config.current();
+        assert!(missing.problem.unwrap().contains("correct the file, or --registry-config"));
         assert_eq!(*missing.keyring, Keyring::default());
 
         let put = |text: &str| fs::write(&path, text).unwrap();
         put(r#"{"auths": {"r.example": {"auth": "YTpi"}}}"#);
-        let good = config.look();
+        let good = config.current();
         assert_eq!((good.keyring.of("r.example/a").len(), good.problem), (1, None));
         put(r#"{"auths": {"r.example": {"auth": "????"}}}"#);
-        let bad = config.look();
+        let bad = config.current();
         assert_eq!(bad.keyring, good.keyring);
         assert!(bad.problem.as_ref().unwrap().contains("config.json: registry \"r.example\": "), "{:?}", bad.problem);
-        assert_eq!(config.look().problem, bad.problem, "it stays bad without being read");
+        assert_eq!(config.current().problem, bad.problem, "the problem stays until the file changes");
         put(r#"{"auths": {"r.example": {"auth": "YTpi"}, "r.example/a": {"auth": "YTpi"}}}"#);
-        let mended = config.look();
+        let mended = config.current();
         assert_eq!((mended.keyring.of("r.example/a").len(), mended.problem), (2, None));
         fs::remove_file(&path).unwrap();
-        assert_eq!(*config.look().keyring, Keyring::default(), "logins that were taken away are not used");
+        assert_eq!(*config.current().keyring, Keyring::default(), "the logins of a removed file are not used");
     }
 
     #[test]
-    fn a_file_of_old_is_known_by_its_name() {
+    fn the_dockercfg_format_is_recognized_by_the_file_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(".dockercfg");
         fs::write(&path, r#"{"r.example": {"auth": "YTpi"}}"#).unwrap();
-        assert_eq!(RegistryConfig::new(path).look().keyring.of("r.example/a").len(), 1);
+        assert_eq!(RegistryConfig::new(path).current().keyring.of("r.example/a").len(), 1);
     }
 }

@@ -1,29 +1,64 @@
-//! What only whoever set the node up can tell.
+//! Settings of the adapter.
 
-use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::str::FromStr;
+use std::sync::Arc;
 
-use super::config::Driver;
+use podwright_actors::ports::{EventRecorder, PullSecrets, RuntimeClasses, RuntimeName};
+use podwright_metrics::Metrics;
 
-/// The cgroup below which all pods are by default.
+use super::config::CgroupDriver;
+use super::endpoint::Endpoint;
+
+/// The default of [`NodeSettings::cgroup_root`].
 pub const CGROUP_ROOT: &str = "/podwright";
 
-/// How pods find names, and where their cgroups are.
+/// Settings of [`CriRuntime`](super::CriRuntime), and the ports that it calls.
+#[derive(Clone)]
+pub struct CriConfig {
+    /// The socket of the container runtime.
+    pub endpoint: Endpoint,
+    /// The agent's root directory. `pods/` holds the directories of the pods; `seccomp/` holds the seccomp profiles that pods
+    /// may name.
+    pub root: PathBuf,
+    /// The directory of the container logs. A node uses `/var/log/pods`.
+    pub logs: PathBuf,
+    /// The directory of the links to the logs, for log collectors that expect `/var/log/containers`.
+    pub log_links: PathBuf,
+    /// The node's registry logins: a Docker `config.json` or `.dockercfg`. The adapter reads the file again when it changes.
+    pub registry_config: Option<PathBuf>,
+    /// The source of the pods' image pull secrets.
+    pub pull_secrets: Arc<dyn PullSecrets>,
+    /// How many images are pulled at the same time (the kubelet's `maxParallelImagePulls`).
+    pub parallel_pulls: NonZeroUsize,
+    /// Receives the runtime's name before the first list of pods is returned.
+    pub name: RuntimeName,
+    /// Counts calls and pulls.
+    pub metrics: Metrics,
+    /// Name resolution of the pods, and the location of their cgroups.
+    pub settings: NodeSettings,
+    /// Resolves a runtime class to its handler.
+    pub runtime_classes: Arc<dyn RuntimeClasses>,
+    /// Receives the events about pulls, pull secrets and DNS settings that a pod requests and does not get.
+    pub events: Arc<dyn EventRecorder>,
+}
+
+/// Name resolution of the pods, and the location of their cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSettings {
-    /// Name servers of the cluster, for pods whose `dnsPolicy` is `ClusterFirst`; without any they resolve names as the node
-    /// does.
+    /// The cluster's name servers, for pods whose `dnsPolicy` is `ClusterFirst`. If the list is empty, such pods resolve names
+    /// as the node does.
     pub cluster_dns: Vec<IpAddr>,
-    /// The cluster's domain, such as `cluster.local`; empty for none.
+    /// The cluster's domain, such as `cluster.local`. Empty if there is none.
     pub cluster_domain: String,
-    /// How the node resolves names, if not as `/etc/resolv.conf` says.
+    /// The node's `resolv.conf`, if it is not `/etc/resolv.conf`.
     pub resolv_conf: Option<PathBuf>,
-    /// The cgroup below which all pods are, as `/` or `/agent`. By default one that no kubelet has: below `/` a kubelet has its
-    /// pods, removes the cgroups of all that it does not know, and has its classes share by its own pods.
+    /// The parent cgroup of `kubepods`, such as `/` or `/agent`. The default differs from the kubelet's `/` on purpose: a
+    /// kubelet removes pod cgroups below its root that it does not know, and sets the CPU shares of the QoS classes from its
+    /// own pods alone.
     pub cgroup_root: String,
-    /// Who makes cgroups, where the runtime does not tell.
+    /// The cgroup driver, if the runtime does not report its own.
     pub cgroup_driver: CgroupDriver,
 }
 
@@ -35,46 +70,6 @@ impl Default for NodeSettings {
             resolv_conf: None,
             cgroup_root: CGROUP_ROOT.to_owned(),
             cgroup_driver: CgroupDriver::default(),
-        }
-    }
-}
-
-/// Who makes cgroups: what a runtime is set up with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CgroupDriver {
-    /// Whoever needs one, as a directory.
-    #[default]
-    Cgroupfs,
-    /// systemd, as a slice.
-    Systemd,
-}
-
-impl fmt::Display for CgroupDriver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            CgroupDriver::Cgroupfs => "cgroupfs",
-            CgroupDriver::Systemd => "systemd",
-        })
-    }
-}
-
-impl FromStr for CgroupDriver {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "cgroupfs" => Ok(CgroupDriver::Cgroupfs),
-            "systemd" => Ok(CgroupDriver::Systemd),
-            _ => Err("there is no such driver: write cgroupfs or systemd".to_owned()),
-        }
-    }
-}
-
-impl From<CgroupDriver> for Driver {
-    fn from(driver: CgroupDriver) -> Self {
-        match driver {
-            CgroupDriver::Cgroupfs => Driver::Cgroupfs,
-            CgroupDriver::Systemd => Driver::Systemd,
         }
     }
 }

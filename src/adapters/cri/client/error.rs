@@ -1,4 +1,7 @@
-//! What a failed call means.
+//! From the gRPC status of a failed call to a [`RuntimeError`].
+//!
+//! The gRPC code decides wherever it can. The functions that search the status text are all in this file, each with the reason
+//! and the source of the text.
 
 use std::error::Error;
 use std::io;
@@ -9,45 +12,58 @@ use tonic::{Code, Status};
 
 use crate::adapters::cri::endpoint::Endpoint;
 
-/// The error of a call that a status ended.
+/// The error of a call that ended with `status`. `limit` is the call's time limit.
 pub(super) fn classify(endpoint: &Endpoint, call: &'static str, limit: Duration, status: &Status) -> RuntimeError {
-    // What was not said by the runtime has a cause on our side.
-    if let Some(cause) = status.source() {
-        let (why, denied) = causes(cause);
-        let remedy = match denied {
-            true => "run as root, or let this user use the socket",
-            false => "start the container runtime there, or correct --runtime",
+    // A status with a source was created by this process: the connection failed.
+    if let Some(source) = status.source() {
+        let (why, denied) = innermost_cause(source);
+        let remedy = if denied {
+            "run as root, or let this user use the socket"
+        } else {
+            "start the container runtime there, or correct --runtime"
         };
         return RuntimeError::Unreachable(format!("{endpoint}: {why}: {remedy}"));
     }
-    let said = status.message();
+    let message = status.message();
     match status.code() {
         Code::Unavailable => {
-            RuntimeError::Unreachable(format!("{endpoint}: {said}: see the log of the container runtime"))
+            RuntimeError::Unreachable(format!("{endpoint}: {message}: see the log of the container runtime"))
         }
-        Code::Unimplemented if said.contains("unknown service") => RuntimeError::Unreachable(format!(
-            "{endpoint} has no container runtime interface of version 1 ({said}): use containerd 1.6, CRI-O 1.20 or newer, \
+        Code::Unimplemented if names_unknown_service(message) => RuntimeError::Unreachable(format!(
+            "{endpoint} has no container runtime interface of version 1 ({message}): use containerd 1.6, CRI-O 1.20 or newer, \
              and see that its CRI plugin is enabled"
         )),
-        Code::Unimplemented => RuntimeError::Unsupported(said.to_owned()),
+        Code::Unimplemented => RuntimeError::Unsupported(message.to_owned()),
         Code::NotFound => {
-            let what = said.strip_suffix("not found").map_or(said, |what| what.trim_end_matches([':', ' ']));
+            let what = message.strip_suffix("not found").map_or(message, |what| what.trim_end_matches([':', ' ']));
             RuntimeError::NotFound(if what.is_empty() { call.to_owned() } else { what.to_owned() })
         }
         Code::DeadlineExceeded => RuntimeError::Timeout { call, after: limit },
-        _ => RuntimeError::Failed(said.to_owned()),
+        _ => RuntimeError::Failed(message.to_owned()),
     }
 }
 
-/// Whether a creation failed because the runtime holds the name for another one, which may be ours: containerd and CRI-O
-/// say so in words only.
-pub(in crate::adapters::cri) fn is_name_taken(error: &RuntimeError) -> bool {
-    matches!(error, RuntimeError::Failed(said) if said.contains("is reserved for") || said.contains("name is reserved"))
+/// Whether the runtime lacks the whole service. A gRPC server returns the code `Unimplemented` for an unknown service and for an
+/// unknown method; only the text differs (grpc-go, `server.go`, `handleStream`).
+fn names_unknown_service(message: &str) -> bool {
+    message.contains("unknown service")
 }
 
-/// The innermost cause says what happened, those around it only that a transport failed. And whether it is that something
-/// is not allowed.
-fn causes(error: &(dyn Error + 'static)) -> (String, bool) {
+/// Whether a creation failed because the name is already taken, perhaps by an earlier creation of this agent. containerd and
+/// CRI-O return the code `Unknown` for it; only the text says why (containerd `pkg/registrar/registrar.go`: `name "X" is
+/// reserved for "Y"`; CRI-O `internal/registrar/registrar.go`: `name is reserved`).
+pub(in crate::adapters::cri) fn is_name_taken(error: &RuntimeError) -> bool {
+    matches!(error, RuntimeError::Failed(why) if why.contains("is reserved for") || why.contains("name is reserved"))
+}
+
+/// Whether a removal failed because containerd still has a task of the container. containerd 1.6 returns the code `Unknown` for
+/// it; only the text says why (`container.go`, `Delete`). Used only to add a remedy to the error.
+pub(in crate::adapters::cri) fn names_running_task(why: &str) -> bool {
+    why.contains("cannot delete running task")
+}
+
+/// The text of the innermost cause, and whether it is a permission error. The outer errors say only that the transport failed.
+fn innermost_cause(error: &(dyn Error + 'static)) -> (String, bool) {
     let mut innermost = error;
     while let Some(cause) = innermost.source() {
         innermost = cause;
@@ -63,16 +79,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_apart_by_code_and_come_with_a_remedy() {
+    fn grpc_codes_become_runtime_errors_with_a_remedy() {
         let endpoint = "unix:///run/x.sock".parse::<Endpoint>().unwrap();
-        let of = |code, said: &str| classify(&endpoint, "version", Duration::from_secs(3), &Status::new(code, said));
+        let of =
+            |code, message: &str| classify(&endpoint, "version", Duration::from_secs(3), &Status::new(code, message));
         let old = of(Code::Unimplemented, "unknown service runtime.v1.RuntimeService");
         assert!(matches!(&old, RuntimeError::Unreachable(why) if why.contains("containerd 1.6")), "{old}");
         assert!(matches!(of(Code::Unavailable, "server is not initialized yet"), RuntimeError::Unreachable(_)));
         assert_eq!(of(Code::NotFound, "container \"x\": not found"), RuntimeError::NotFound("container \"x\"".into()));
         let late = RuntimeError::Timeout { call: "version", after: Duration::from_secs(3) };
         assert_eq!(of(Code::DeadlineExceeded, ""), late);
-        // One call that is missing does not make a runtime too old.
+        // A runtime that lacks one method has version 1 of the interface all the same.
         assert!(matches!(of(Code::Unimplemented, "unknown method RuntimeConfig"), RuntimeError::Unsupported(_)));
         assert!(is_name_taken(&of(Code::Unknown, "name \"a_b_0\" is reserved for \"x\"")));
     }

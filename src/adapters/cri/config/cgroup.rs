@@ -1,92 +1,118 @@
-//! Where in the node's tree of cgroups a pod is.
+//! The cgroup of a pod in the node's cgroup tree.
+
+use std::fmt;
+use std::str::FromStr;
 
 use podwright_actors::pod::PodObject;
 use podwright_actors::status::qos_class;
 
-/// How the node's cgroups are kept.
+/// How the node's cgroups are set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cgroups {
-    /// Which interface of the kernel.
-    pub(crate) version: Version,
-    /// Who makes them.
-    pub(crate) driver: Driver,
-    /// Below which one all pods are; `/` for the root.
+    /// The kernel interface.
+    pub(crate) version: CgroupVersion,
+    /// The cgroup driver.
+    pub(crate) driver: CgroupDriver,
+    /// The parent cgroup of `kubepods`; `/` for the root of the tree.
     pub(crate) root: String,
-    /// Whether the runtime makes them in the tree that this process sees. If not, they are all the runtime's.
+    /// Whether the runtime creates its cgroups in the tree that this process sees. If not, the runtime manages all cgroups.
     pub(crate) shared: bool,
 }
 
-/// The interface of the kernel.
+/// The version of the kernel's cgroup interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
-    /// A tree per controller. Whether swap can be limited is the kernel's choice.
+pub(crate) enum CgroupVersion {
+    /// One tree for each controller.
     V1 {
-        /// Whether `memory.memsw.limit_in_bytes` exists.
+        /// Whether the kernel has `memory.memsw.limit_in_bytes`.
         swap: bool,
     },
-    /// One tree.
+    /// One tree for all controllers.
     V2 {
-        /// Whether `memory.swap.max` exists.
+        /// Whether the kernel has `memory.swap.max`.
         swap: bool,
     },
 }
 
-/// Who makes cgroups: the runtime and the node must agree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Driver {
-    /// Directories in the cgroup file system.
+/// The cgroup driver: how cgroups are created. The runtime and the agent must use the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CgroupDriver {
+    /// Cgroups are directories of the cgroup file system, created by the agent and the runtime.
+    #[default]
     Cgroupfs,
-    /// Slices of systemd.
+    /// Cgroups are slices and scopes, created by systemd.
     Systemd,
 }
 
-/// Which pods share what the others leave.
+/// `cgroupfs` or `systemd`.
+impl fmt::Display for CgroupDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CgroupDriver::Cgroupfs => "cgroupfs",
+            CgroupDriver::Systemd => "systemd",
+        })
+    }
+}
+
+impl FromStr for CgroupDriver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "cgroupfs" => Ok(CgroupDriver::Cgroupfs),
+            "systemd" => Ok(CgroupDriver::Systemd),
+            _ => Err("unknown cgroup driver: use cgroupfs or systemd".to_owned()),
+        }
+    }
+}
+
+/// The QoS class of a pod. It decides in which cgroup the pod's cgroup is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Qos {
+pub(super) enum QosClass {
     Guaranteed,
     Burstable,
     BestEffort,
 }
 
-impl Qos {
+impl QosClass {
     pub(super) fn of(pod: &PodObject) -> Self {
         match qos_class(pod).as_str() {
-            "Guaranteed" => Qos::Guaranteed,
-            "BestEffort" => Qos::BestEffort,
-            _ => Qos::Burstable,
+            "Guaranteed" => QosClass::Guaranteed,
+            "BestEffort" => QosClass::BestEffort,
+            _ => QosClass::Burstable,
         }
     }
 
-    /// The cgroup of the class below that of all pods. What is guaranteed needs none: nobody takes from it.
+    /// The cgroup of the class in `kubepods`. Guaranteed pods have none: their cgroups are in `kubepods` itself.
     const fn cgroup(self) -> Option<&'static str> {
         match self {
-            Qos::Guaranteed => None,
-            Qos::Burstable => Some("burstable"),
-            Qos::BestEffort => Some("besteffort"),
+            QosClass::Guaranteed => None,
+            QosClass::Burstable => Some("burstable"),
+            QosClass::BestEffort => Some("besteffort"),
         }
     }
 }
 
 impl Cgroups {
-    /// The path of a pod's cgroup, below which the runtime makes those of its containers (upstream `GetPodCgroupParent`,
-    /// kubelet 1.36).
+    /// The path of a pod's cgroup. The runtime creates the cgroups of the pod's containers in it (upstream
+    /// `GetPodCgroupParent`, kubelet 1.36).
     pub(crate) fn of_pod(&self, pod: &PodObject) -> String {
-        self.path(Qos::of(pod), &pod.uid().to_string())
+        self.path(QosClass::of(pod), &pod.uid().to_string())
     }
 
-    /// The path of the one that all pods are below.
+    /// The path of `kubepods`, which contains the cgroups of all pods.
     pub(crate) fn all_pods(&self) -> String {
         self.join(&[])
     }
 
-    /// Where the cgroup of a pod may be whose spec is gone: in that of any class.
+    /// The possible paths of a pod's cgroup, one for each QoS class. Used when the pod's spec is no longer known.
     pub(crate) fn of_uid(&self, uid: &str) -> [String; 3] {
-        [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort].map(|qos| self.path(qos, uid))
+        [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|class| self.path(class, uid))
     }
 
-    fn path(&self, qos: Qos, uid: &str) -> String {
+    fn path(&self, class: QosClass, uid: &str) -> String {
         let of_pod = format!("pod{uid}");
-        let parts: Vec<&str> = qos.cgroup().into_iter().chain([of_pod.as_str()]).collect();
+        let parts: Vec<&str> = class.cgroup().into_iter().chain([of_pod.as_str()]).collect();
         self.join(&parts)
     }
 
@@ -94,27 +120,27 @@ impl Cgroups {
         let root = self.root.split('/').filter(|part| !part.is_empty()).chain(["kubepods"]);
         let parts: Vec<&str> = root.chain(parts.iter().copied()).collect();
         match self.driver {
-            Driver::Cgroupfs => format!("/{}", parts.join("/")),
-            Driver::Systemd => slices(&parts),
+            CgroupDriver::Cgroupfs => format!("/{}", parts.join("/")),
+            CgroupDriver::Systemd => slice_path(&parts),
         }
     }
 }
 
-/// The path of the slice that has these steps: each slice is named for all that are above it, joined by dashes, so a step
-/// itself has none (systemd.slice(5)).
-fn slices(parts: &[&str]) -> String {
+/// The path of the slice with these parts. The name of a slice consists of the names of all its parents, joined by dashes, so
+/// a part itself must not contain a dash (systemd.slice(5)).
+fn slice_path(parts: &[&str]) -> String {
     let mut path = String::new();
     let mut name = String::new();
     for part in parts {
-        let step = match part.strip_suffix(".slice") {
-            // The step that a slice's name adds to its parent's is what follows the last dash.
+        let part = match part.strip_suffix(".slice") {
+            // In the name of a slice, the text after the last dash is the slice's own part.
             Some(slice) => slice.rsplit('-').next().unwrap_or(slice).to_owned(),
             None => part.replace('-', "_"),
         };
         if !name.is_empty() {
             name.push('-');
         }
-        name.push_str(&step);
+        name.push_str(&part);
         path.push('/');
         path.push_str(&name);
         path.push_str(".slice");

@@ -1,53 +1,23 @@
-//! From a container of a pod to the one that the runtime is asked for.
+//! The container configuration that the runtime is asked to create.
 
 use k8s_openapi::api::core::v1::Container;
-use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::{ContainerConfig, Device};
 
-use super::assigned::Assigned;
 use super::error::ConfigError;
-use super::facts::{Facts, Layout};
+use super::inputs::{ContainerLookups, NodeFacts, PodAssignments};
 use super::{definition, labels, mounts, resources, security};
+use crate::adapters::cri::layout::Layout;
 use crate::adapters::cri::v1;
 
-/// What has to be asked of the runtime before a container can be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// Who the image runs as.
-    pub(crate) user: ImageUser,
-    /// The running container that [`target_name`](super::target_name) names, if it names one.
-    pub(crate) target: Option<ContainerId>,
-}
-
-/// Who an image runs as.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ImageUser {
-    /// A number; 0 where the image says nothing.
-    Id(i64),
-    /// A name, whose number only the image's files know.
-    Name(String),
-}
-
-impl ImageUser {
-    /// What the runtime says of an image.
-    pub(crate) fn of(image: &v1::Image) -> Self {
-        match &image.uid {
-            Some(uid) => ImageUser::Id(uid.value),
-            None if image.username.is_empty() => ImageUser::Id(0),
-            None => ImageUser::Name(image.username.clone()),
-        }
-    }
-}
-
-/// A run of a container.
+/// The configuration of one run of a container.
 ///
 /// # Errors
-/// [`ConfigError`] for the first thing that cannot be had.
+/// [`ConfigError`] for the first setting that the node or the runtime does not support.
 pub(crate) fn container_config(
-    facts: &Facts,
-    assigned: &Assigned,
+    facts: &NodeFacts,
+    assignments: &PodAssignments,
     config: &ContainerConfig,
-    seen: &Seen,
+    lookups: &ContainerLookups,
 ) -> Result<v1::ContainerConfig, ConfigError> {
     let (pod, name) = (&*config.pod, config.name.as_str());
     let container = definition::find(pod, config.kind, name)?;
@@ -62,7 +32,7 @@ pub(crate) fn container_config(
         args: config.args.clone(),
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: config.env.iter().map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() }).collect(),
-        mounts: mounts::of_container(facts, assigned, config, &container)?,
+        mounts: mounts::of_container(facts, assignments, config, &container)?,
         devices: config.devices.iter().map(device).collect(),
         labels: labels::of_container(&facts.layout, pod, name),
         annotations: labels::annotations_of_container(config, &container),
@@ -72,7 +42,7 @@ pub(crate) fn container_config(
         tty: container.tty.unwrap_or_default(),
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(resources::of_container(facts, pod, config.kind, &container)?),
-            security_context: Some(security::of_container(facts, assigned, config, &container, seen)?),
+            security_context: Some(security::of_container(facts, assignments, config, &container, lookups)?),
         }),
         cdi_devices: config.cdi_devices.iter().map(|name| v1::CdiDevice { name: name.clone() }).collect(),
         stop_signal: stop_signal(&container)?.into(),
@@ -87,19 +57,19 @@ fn device(device: &Device) -> v1::Device {
     }
 }
 
-/// With which signal the container is asked to stop, if not with that of its image (KEP-4960). Runtimes from before
-/// Kubernetes 1.33 do not know of it and send the image's.
+/// The signal that stops the container, if it is not the image's (KEP-4960). Runtimes older than Kubernetes 1.33 ignore this
+/// field and send the image's signal.
 fn stop_signal(container: &Container) -> Result<v1::Signal, ConfigError> {
-    let wanted = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_deref());
-    let Some(wanted) = wanted.filter(|name| !name.is_empty()) else { return Ok(v1::Signal::RuntimeDefault) };
-    // The protocol spells out what the API writes as SIGRTMIN+1.
-    let name = wanted.replace('+', "PLUS").replace("X-", "XMINUS");
+    let requested = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_deref());
+    let Some(requested) = requested.filter(|name| !name.is_empty()) else { return Ok(v1::Signal::RuntimeDefault) };
+    // `SIGRTMIN+1` of the API is `SIGRTMINPLUS1` in the CRI.
+    let name = requested.replace('+', "PLUS").replace("X-", "XMINUS");
     match v1::Signal::from_str_name(&name) {
         Some(signal) if signal != v1::Signal::RuntimeDefault => Ok(signal),
         _ => Err(ConfigError::Value {
             field: format!("container {:?}: lifecycle.stopSignal", container.name),
-            value: wanted.to_owned(),
-            allowed: "the signals of Linux by name, such as SIGTERM, SIGUSR1 or SIGRTMIN+1",
+            value: requested.to_owned(),
+            allowed: "the Linux signal names, such as SIGTERM, SIGUSR1 or SIGRTMIN+1",
         }),
     }
 }

@@ -1,4 +1,4 @@
-//! A container of a pod, in one form for all three lists.
+//! Finds a container in the pod spec, and gives ephemeral containers the type of regular ones.
 
 use std::borrow::Cow;
 
@@ -7,29 +7,34 @@ use podwright_actors::pod::{ContainerKind, PodObject};
 
 use super::error::ConfigError;
 
-/// The container of a pod that has this kind and name.
+/// The container of this kind and name.
 pub(super) fn find<'a>(pod: &'a PodObject, kind: ContainerKind, name: &str) -> Result<Cow<'a, Container>, ConfigError> {
-    let plain = |list: &'a [Container]| list.iter().find(|container| container.name == name).map(Cow::Borrowed);
+    let find_in = |list: &'a [Container]| list.iter().find(|container| container.name == name).map(Cow::Borrowed);
     match kind {
-        ContainerKind::Init => plain(pod.init_containers()),
-        ContainerKind::Regular => plain(pod.containers()),
+        ContainerKind::Init => find_in(pod.init_containers()),
+        ContainerKind::Regular => find_in(pod.containers()),
         ContainerKind::Ephemeral => ephemeral(pod, name).map(|container| Cow::Owned(as_container(container))),
     }
     .ok_or_else(|| ConfigError::NoContainer(name.to_owned()))
 }
 
-/// The ephemeral container of a pod that has this name.
+/// The ephemeral container of this name.
 pub(super) fn ephemeral<'a>(pod: &'a PodObject, name: &str) -> Option<&'a EphemeralContainer> {
     pod.ephemeral_containers().iter().find(|container| container.name == name)
 }
 
-/// Every container of a pod as a plain one.
+/// The regular, init and ephemeral containers of a pod.
 pub(super) fn all(pod: &PodObject) -> impl Iterator<Item = Cow<'_, Container>> {
-    let plain = pod.containers().iter().chain(pod.init_containers()).map(Cow::Borrowed);
-    plain.chain(pod.ephemeral_containers().iter().map(|container| Cow::Owned(as_container(container))))
+    let containers = pod.containers().iter().chain(pod.init_containers()).map(Cow::Borrowed);
+    containers.chain(pod.ephemeral_containers().iter().map(|container| Cow::Owned(as_container(container))))
 }
 
-/// What an ephemeral container has in common with the others and what its run depends on.
+/// A path inside a container. The API allows a relative path, which means a path below `/`.
+pub(super) fn absolute_path(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+/// An ephemeral container as a regular one, with the fields that its run depends on.
 fn as_container(ephemeral: &EphemeralContainer) -> Container {
     let from = ephemeral.clone();
     Container {

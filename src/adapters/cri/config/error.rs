@@ -1,75 +1,75 @@
-//! What cannot be asked of the runtime.
+//! The error of the conversion.
 
 use podwright_actors::ports::RuntimeError;
 
-/// A pod cannot be run as its spec says. It stays so until the spec, the image or the node changes; seen as
-/// `CreateContainerConfigError` on containers.
+/// The pod requests a setting that the node or the runtime cannot provide. A retry fails until the spec, the image or the node
+/// changes. Published as `CreateContainerConfigError` on containers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The pod has no such container.
     #[error("the pod has no container {0:?}")]
     NoContainer(String),
-    /// A field has a value that means nothing.
+    /// A field has a value that is not allowed.
     #[error("{field} is {value:?}: use one of {allowed}")]
     Value {
         /// The field of the spec.
         field: String,
-        /// What it says.
+        /// The value of the field.
         value: String,
-        /// What it could say.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// A quantity cannot be read.
+    /// A field is not a valid quantity.
     #[error("{field}: {source}")]
     Quantity {
         /// The field of the spec.
         field: String,
-        /// Why not.
+        /// The parse error.
         source: podwright_actors::config::quantity::ParseQuantityError,
     },
-    /// A field asks for what neither node nor runtime can do.
+    /// The node or the runtime does not support a field's value.
     #[error("{field} {reason}: {remedy}")]
     Unsupported {
         /// The field of the spec.
         field: String,
-        /// What is missing.
+        /// What is not supported.
         reason: &'static str,
         /// What to do instead.
         remedy: &'static str,
     },
-    /// The name is longer than the kernel takes.
+    /// The host name is longer than the kernel allows.
     #[error("host name {name:?} has {} bytes and may have {limit}: shorten {field}", .name.len())]
     LongName {
-        /// The name.
+        /// The host name.
         name: String,
-        /// The longest there is.
+        /// The allowed length in bytes.
         limit: usize,
-        /// Where it comes from.
+        /// The field that sets the name.
         field: &'static str,
     },
-    /// The container must not run as root and would.
+    /// The container has `runAsNonRoot` and would run as root.
     #[error("container {container:?} has runAsNonRoot and would run as root: {remedy}")]
     Root {
-        /// Its name.
+        /// The container's name.
         container: String,
         /// What to change.
         remedy: &'static str,
     },
-    /// The container must not run as root, and nobody can tell whether it would.
+    /// The container has `runAsNonRoot`, and its image names a user whose ID is not known.
     #[error(
-        "container {container:?} has runAsNonRoot, and whether user {user:?} of its image is root cannot be told: set \
+        "container {container:?} has runAsNonRoot, and its image runs as user {user:?}, whose ID is not known: set \
          runAsUser to a number"
     )]
     NamedUser {
-        /// Its name.
+        /// The container's name.
         container: String,
-        /// The user's name.
+        /// The name of the image's user.
         user: String,
     },
-    /// The container whose processes an ephemeral one wants to see does not run.
+    /// The target container of an ephemeral container does not run.
     #[error("container {container:?}: its target container {target:?} does not run: start it or name another one")]
     Target {
-        /// Its name.
+        /// The ephemeral container's name.
         container: String,
         /// The name of the target.
         target: String,

@@ -1,4 +1,4 @@
-//! Pods and a node for the tests of the translation.
+//! Pods and a node for the tests of the conversion.
 
 use std::sync::Arc;
 
@@ -6,29 +6,30 @@ use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{ContainerConfig, Mount};
 use serde_json::{Value, json};
 
-use super::{Cgroups, ClusterDns, Driver, Facts, ImageUser, Layout, Resolver, Seen, Version};
+use super::{CgroupDriver, CgroupVersion, Cgroups, ClusterDns, ContainerLookups, ImageUser, NodeFacts, Resolver};
+use crate::adapters::cri::layout::Layout;
 
-/// `shop/web` with UID `u-1`.
+/// The pod `shop/web` with UID `u-1` and the label `app=a`.
 pub(crate) fn pod(spec: Value) -> Arc<PodObject> {
     pod_with(json!({"labels": {"app": "a"}}), spec)
 }
 
-/// The same with more metadata.
+/// The pod `shop/web` with UID `u-1` and the given metadata.
 pub(crate) fn pod_with(more: Value, spec: Value) -> Arc<PodObject> {
     let mut metadata = json!({"name": "web", "namespace": "shop", "uid": "u-1"});
     metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     PodObject::new(serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()).unwrap()
 }
 
-/// A machine with 4 GiB, cgroups of version 2 as directories, and no cluster.
-pub(crate) fn facts() -> Facts {
-    Facts {
+/// A machine with 2 CPUs and 4 GiB, cgroups of version 2 with the driver cgroupfs, and no cluster.
+pub(crate) fn facts() -> NodeFacts {
+    NodeFacts {
         layout: Layout { pods: "/r/pods".into(), logs: "/var/log/pods".into(), links: "/var/log/containers".into() },
         resolver: Resolver::default(),
         cluster_dns: ClusterDns::default(),
         cgroups: Cgroups {
-            version: Version::V2 { swap: true },
-            driver: Driver::Cgroupfs,
+            version: CgroupVersion::V2 { swap: true },
+            driver: CgroupDriver::Cgroupfs,
             root: "/".into(),
             shared: true,
         },
@@ -44,12 +45,12 @@ pub(crate) fn facts() -> Facts {
     }
 }
 
-/// An image that says nothing of its user.
-pub(crate) fn seen() -> Seen {
-    Seen { user: ImageUser::Id(0), target: None }
+/// An image that names no user, and no target container.
+pub(crate) fn lookups() -> ContainerLookups {
+    ContainerLookups { user: ImageUser::Id(0), target: None }
 }
 
-/// A run of a regular container.
+/// The configuration of one run of a regular container.
 pub(crate) fn container(pod: &Arc<PodObject>, name: &str, restart_count: u32) -> ContainerConfig {
     ContainerConfig {
         pod: Arc::clone(pod),
@@ -68,7 +69,7 @@ pub(crate) fn container(pod: &Arc<PodObject>, name: &str, restart_count: u32) ->
     }
 }
 
-/// The volume `v`, seen at a path.
+/// A mount of the volume `v` at a path.
 pub(crate) fn mount(path: &str) -> Mount {
     Mount {
         volume: "v".into(),

@@ -1,4 +1,4 @@
-//! What a pod is called, and what its containers see as `/etc/hosts`.
+//! The host name of a pod, and the content of its `/etc/hosts`.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -6,18 +6,18 @@ use std::net::IpAddr;
 use podwright_actors::pod::PodObject;
 
 use super::error::ConfigError;
-use super::facts::Facts;
+use super::inputs::NodeFacts;
 
-/// The longest name of a host (`HOST_NAME_MAX` of Linux), and where a pod's own name is cut, one byte earlier (upstream
-/// `truncatePodHostnameIfNeeded`, kubelet 1.36).
-const LONGEST: usize = 64;
-const CUT: usize = LONGEST - 1;
+/// The longest host name, in bytes (`HOST_NAME_MAX` of Linux).
+const MAX_HOSTNAME: usize = 64;
+/// The length to which the name of a pod is cut (upstream `truncatePodHostnameIfNeeded`, kubelet 1.36).
+const CUT_HOSTNAME: usize = MAX_HOSTNAME - 1;
 
-/// Tells tools that the file is the node's work (upstream `managedHostsHeader`, kubelet 1.36).
+/// The header of a file that the node writes (upstream `managedHostsHeader`, kubelet 1.36).
 const HEADER: &str = "# Kubernetes-managed hosts file.\n";
 const HEADER_OF_ALIASES: &str = "\n# Entries added by HostAliases.\n";
 const HEADER_OF_NODE: &str = "# Kubernetes-managed hosts file (host network).\n";
-/// What every pod finds, as kubelets write it.
+/// The fixed entries (upstream `managedHostsFileContent`, kubelet 1.36).
 const LOCAL: &str = "127.0.0.1\tlocalhost\n\
                      ::1\tlocalhost ip6-localhost ip6-loopback\n\
                      fe00::0\tip6-localnet\n\
@@ -25,29 +25,29 @@ const LOCAL: &str = "127.0.0.1\tlocalhost\n\
                      fe00::1\tip6-allnodes\n\
                      fe00::2\tip6-allrouters\n";
 
-/// A pod's name on the network.
+/// The host name of a pod, and its domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Name {
+struct PodHostname {
     host: String,
-    /// Only pods with a subdomain have one.
+    /// `None` if the pod has no `spec.subdomain`.
     domain: Option<String>,
 }
 
-impl Name {
-    fn of(facts: &Facts, pod: &PodObject) -> Result<Self, ConfigError> {
+impl PodHostname {
+    fn of(facts: &NodeFacts, pod: &PodObject) -> Result<Self, ConfigError> {
         let spec = pod.spec();
         let set = |text: &'_ Option<String>| text.clone().filter(|text| !text.is_empty());
-        // It stands for the whole name, whatever else is set (KEP-4762).
+        // `hostnameOverride` is the whole name; other fields do not apply (KEP-4762).
         if let Some(host) = set(&spec.hostname_override) {
-            if host.len() > LONGEST {
-                return Err(ConfigError::LongName { name: host, limit: LONGEST, field: "spec.hostnameOverride" });
+            if host.len() > MAX_HOSTNAME {
+                return Err(ConfigError::LongName { name: host, limit: MAX_HOSTNAME, field: "spec.hostnameOverride" });
             }
-            return Ok(Name { host, domain: None });
+            return Ok(PodHostname { host, domain: None });
         }
         let host = set(&spec.hostname).unwrap_or_else(|| pod.full_name().name().to_owned());
         let host = match host.len() {
-            0..=CUT => host,
-            _ => host[..host.floor_char_boundary(CUT)].trim_end_matches(['-', '.']).to_owned(),
+            0..=CUT_HOSTNAME => host,
+            _ => host[..host.floor_char_boundary(CUT_HOSTNAME)].trim_end_matches(['-', '.']).to_owned(),
         };
         let domain = set(&spec.subdomain).map(|subdomain| {
             let mut domain = format!("{subdomain}.{}.svc", pod.full_name().namespace());
@@ -56,35 +56,36 @@ impl Name {
             }
             domain
         });
-        Ok(Name { host, domain })
+        Ok(PodHostname { host, domain })
     }
 }
 
-/// What the kernel tells containers their host is called; empty on the node's network, where they have the node's name.
-pub(super) fn hostname(facts: &Facts, pod: &PodObject) -> Result<String, ConfigError> {
+/// The host name that the kernel reports to the pod's containers. Empty for a pod on the node's network, which has the node's
+/// host name.
+pub(super) fn hostname(facts: &NodeFacts, pod: &PodObject) -> Result<String, ConfigError> {
     if pod.is_host_network() {
         return Ok(String::new());
     }
-    let Name { host, domain } = Name::of(facts, pod)?;
+    let PodHostname { host, domain } = PodHostname::of(facts, pod)?;
     let Some(domain) = domain.filter(|_| pod.spec().set_hostname_as_fqdn == Some(true)) else { return Ok(host) };
     let name = format!("{host}.{domain}");
-    if name.len() > LONGEST {
+    if name.len() > MAX_HOSTNAME {
         let field = "spec.hostname or spec.subdomain, or remove spec.setHostnameAsFQDN";
-        return Err(ConfigError::LongName { name, limit: LONGEST, field });
+        return Err(ConfigError::LongName { name, limit: MAX_HOSTNAME, field });
     }
     Ok(name)
 }
 
-/// The content of `/etc/hosts` of a pod with these addresses. One that shares the node's network gets the node's own file,
-/// `of_node`.
+/// The content of `/etc/hosts` for a pod with these IP addresses. `of_node` is the node's own file; a pod on the node's network
+/// gets a copy of it.
 ///
 /// # Errors
-/// [`ConfigError::LongName`].
-pub(crate) fn hosts(facts: &Facts, pod: &PodObject, ips: &[IpAddr], of_node: &str) -> Result<String, ConfigError> {
+/// [`ConfigError::LongName`] if the host name is longer than 64 bytes.
+pub(crate) fn hosts(facts: &NodeFacts, pod: &PodObject, ips: &[IpAddr], of_node: &str) -> Result<String, ConfigError> {
     let mut text = if pod.is_host_network() {
         format!("{HEADER_OF_NODE}{of_node}")
     } else {
-        let Name { host, domain } = Name::of(facts, pod)?;
+        let PodHostname { host, domain } = PodHostname::of(facts, pod)?;
         let names = domain.map_or_else(|| host.clone(), |domain| format!("{host}.{domain}\t{host}"));
         let own: String = ips.iter().map(|ip| format!("{ip}\t{names}\n")).collect();
         format!("{HEADER}{LOCAL}{own}")

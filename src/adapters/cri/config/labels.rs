@@ -1,5 +1,5 @@
-//! What a node writes on sandboxes and containers, and reads back after a restart: the kubelet's names
-//! (`pkg/kubelet/types/labels.go`, `kuberuntime/labels.go`, kubelet 1.36), which other tools read too.
+//! Labels and annotations of sandboxes and containers. The agent writes them, and reads them after a restart. The names are the
+//! kubelet's (`pkg/kubelet/types/labels.go`, `kuberuntime/labels.go`, kubelet 1.36); other tools read them too.
 
 use std::collections::HashMap;
 
@@ -8,41 +8,42 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
 use serde::Serialize;
 
-use super::facts::Layout;
+use super::definition::absolute_path;
+use crate::adapters::cri::layout::Layout;
 
 /// Label: the pod's name.
 pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
-/// Label: its namespace.
+/// Label: the pod's namespace.
 pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
-/// Label: its UID. What has none is not a node's.
+/// Label: the pod's UID. A sandbox or container without it belongs to no pod.
 pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Label: the container's name in the pod.
 pub(crate) const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
-/// Annotation: how often the container was started before.
+/// Annotation: the container's restart count.
 pub(crate) const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-/// Annotation: hash of the definition, in hexadecimal digits.
+/// Annotation: the hash of the container's definition, in hexadecimal digits.
 pub(crate) const HASH: &str = "io.kubernetes.container.hash";
-/// Annotation: where the container writes its last words.
+/// Annotation: the path in the container to which it writes its termination message.
 pub(crate) const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// Annotation: what stands for them where it wrote none.
+/// Annotation: whether the end of the log replaces an empty termination message.
 pub(crate) const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
 const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
 const PORTS: &str = "io.kubernetes.container.ports";
 const POD_DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
 const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
-/// The message path of a container that names none, and the policy (API defaults).
+/// The default message path and message policy (API defaults).
 const DEFAULT_MESSAGE_PATH: &str = "/dev/termination-log";
 const DEFAULT_MESSAGE_POLICY: &str = "File";
-/// The policy that lets the end of the log stand for a missing message.
+/// The message policy under which the end of the log replaces an empty termination message.
 pub(crate) const MESSAGE_FROM_LOG: &str = "FallbackToLogsOnError";
 
-/// Label: the directory of the agent that made it. Another agent may use the same runtime, a kubelet for one, or a second
-/// one of ours with another directory: each leaves alone what is not its own.
+/// Label: the root directory of the agent that created the sandbox or container. A kubelet, or a second agent with another root
+/// directory, may use the same runtime. Each agent ignores the sandboxes and containers of the others.
 const OWNER: &str = "podwright.io/root";
 
-/// Finds all that belongs to an agent, or to one pod of it.
+/// A label selector for all sandboxes or containers of this agent, or for those of one of its pods.
 pub(crate) fn selector(layout: &Layout, uid: Option<&str>) -> HashMap<String, String> {
     let owner = layout.pods.parent().unwrap_or(&layout.pods).display().to_string();
     let uid = uid.map(|uid| (POD_UID.to_owned(), uid.to_owned()));
@@ -56,33 +57,34 @@ fn of_pod(layout: &Layout, pod: &PodObject) -> HashMap<String, String> {
     labels
 }
 
-/// The labels of a sandbox: the pod's own, and who it is.
+/// The labels of a sandbox: the pod's own labels and the pod's identity.
 pub(super) fn of_sandbox(layout: &Layout, pod: &PodObject) -> HashMap<String, String> {
     let own = pod.metadata().labels.clone().unwrap_or_default();
     own.into_iter().chain(of_pod(layout, pod)).collect()
 }
 
-/// The annotations of a sandbox: the pod's own.
+/// The annotations of a sandbox: the pod's own annotations.
 pub(super) fn annotations_of_sandbox(pod: &PodObject) -> HashMap<String, String> {
     pod.metadata().annotations.clone().unwrap_or_default().into_iter().collect()
 }
 
-/// The labels of a container: who it is. The pod's own labels are on the sandbox alone.
+/// The labels of a container: its identity. Only the sandbox has the pod's own labels.
 pub(super) fn of_container(layout: &Layout, pod: &PodObject, name: &str) -> HashMap<String, String> {
     let mut labels = of_pod(layout, pod);
     labels.insert(CONTAINER_NAME.to_owned(), name.to_owned());
     labels
 }
 
-/// Where a container writes its last words.
+/// The path in the container to which it writes its termination message.
 pub(super) fn message_path(container: &Container) -> String {
     match container.termination_message_path.as_deref() {
         None | Some("") => DEFAULT_MESSAGE_PATH.to_owned(),
-        Some(path) => super::mounts::absolute(path),
+        Some(path) => absolute_path(path),
     }
 }
 
-/// The annotations of a container: what is needed to see whether it changed, and to stop it when its spec is gone.
+/// The annotations of a container. With them the agent recognizes a changed definition, and stops the container after the pod's
+/// spec is gone.
 pub(super) fn annotations_of_container(config: &ContainerConfig, container: &Container) -> HashMap<String, String> {
     let pod = &*config.pod;
     let policy = container.termination_message_policy.as_deref().filter(|policy| !policy.is_empty());
@@ -103,7 +105,7 @@ pub(super) fn annotations_of_container(config: &ContainerConfig, container: &Con
     .collect()
 }
 
-/// How long a container may take to stop whose spec is gone, in seconds, as its annotations tell.
+/// The grace period in seconds that a container's annotations record. Used after the pod's spec is gone.
 pub(crate) fn grace(annotations: &HashMap<String, String>) -> Option<u64> {
     [POD_DELETION_GRACE, POD_GRACE].into_iter().find_map(|key| annotations.get(key)?.parse().ok())
 }

@@ -1,26 +1,28 @@
-//! Which namespaces the containers of a pod share, and with whom.
+//! The Linux namespaces of a pod and its containers.
 
 use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::ContainerConfig;
 
-use super::assigned::Assigned;
-use super::container::Seen;
 use super::definition;
 use super::error::ConfigError;
-use super::facts::Facts;
+use super::inputs::{ContainerLookups, NodeFacts, PodAssignments};
 use crate::adapters::cri::v1::{self, NamespaceMode};
 
-/// The namespaces of a pod's sandbox, and of its containers unless they say otherwise (upstream `NamespacesForPod`, kubelet
-/// 1.36).
-pub(super) fn of_pod(facts: &Facts, assigned: &Assigned, pod: &PodObject) -> Result<v1::NamespaceOption, ConfigError> {
+/// The namespaces of a pod's sandbox. They apply to its containers too, except for an ephemeral container with a target
+/// (upstream `NamespacesForPod`, kubelet 1.36).
+pub(super) fn of_pod(
+    facts: &NodeFacts,
+    assignments: &PodAssignments,
+    pod: &PodObject,
+) -> Result<v1::NamespaceOption, ConfigError> {
     let spec = pod.spec();
-    let users = match (spec.host_users, assigned.users) {
-        (Some(false), _) if !facts.user_namespaces.contains(&assigned.handler) => {
+    let users = match (spec.host_users, assignments.users) {
+        (Some(false), _) if !facts.user_namespaces.contains(&assignments.handler) => {
             return Err(ConfigError::Unsupported {
                 field: "spec.hostUsers".into(),
-                reason: "is false, and the container runtime cannot give a pod users of its own",
-                remedy: "remove it, or use a runtime that tells of user namespaces (containerd 2.0) and a kernel that has \
-                         them",
+                reason: "is false, and the container runtime does not support user namespaces",
+                remedy: "remove it, or use a runtime that reports support for user namespaces (containerd 2.0 or newer) \
+                         and a kernel that has them",
             });
         }
         (Some(false), Some(users)) => v1::UserNamespace {
@@ -46,20 +48,20 @@ pub(super) fn of_pod(facts: &Facts, assigned: &Assigned, pod: &PodObject) -> Res
     })
 }
 
-/// The namespaces of one container: an ephemeral one may look at the processes of another.
+/// The namespaces of a container. An ephemeral container with a target shares the target's PID namespace.
 pub(super) fn of_container(
-    facts: &Facts,
-    assigned: &Assigned,
+    facts: &NodeFacts,
+    assignments: &PodAssignments,
     config: &ContainerConfig,
-    seen: &Seen,
+    lookups: &ContainerLookups,
 ) -> Result<v1::NamespaceOption, ConfigError> {
-    let mut namespaces = of_pod(facts, assigned, &config.pod)?;
+    let mut namespaces = of_pod(facts, assignments, &config.pod)?;
     let Some(target) = target_name(config) else { return Ok(namespaces) };
-    let id = seen
+    let id = lookups
         .target
         .as_ref()
         .ok_or_else(|| ConfigError::Target { container: config.name.to_string(), target: target.to_owned() })?;
-    // Where processes are shared anyway, they are seen anyway.
+    // If the pod's containers share one PID namespace, or the node's, the target's processes are already visible.
     if namespaces.pid() == NamespaceMode::Container {
         namespaces.set_pid(NamespaceMode::Target);
         namespaces.target_id = id.as_str().to_owned();
@@ -67,7 +69,7 @@ pub(super) fn of_container(
     Ok(namespaces)
 }
 
-/// The container whose processes this one wants to see: `targetContainerName` of an ephemeral container.
+/// The `targetContainerName` of an ephemeral container.
 pub(crate) fn target_name(config: &ContainerConfig) -> Option<&str> {
     if config.kind != ContainerKind::Ephemeral {
         return None;

@@ -6,23 +6,23 @@ use k8s_openapi::api::core::v1::{AppArmorProfile, Container, SELinuxOptions, Sec
 use podwright_actors::pod::PodObject;
 
 use super::error::ConfigError;
-use super::facts::Facts;
+use super::inputs::NodeFacts;
 use crate::adapters::cri::v1;
 use v1::security_profile::ProfileType;
 
-/// The annotation that asked for AppArmor before the field did, followed by the container's name. Pods that no API server
-/// completed may have it alone.
+/// The annotation that selected an AppArmor profile before the API had a field for it, followed by the container's name. An API
+/// server sets both; a static pod may have the annotation alone.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 const TYPES: &str = "RuntimeDefault, Unconfined, Localhost";
 
-/// What a sandbox runs under: it needs nothing that the runtime's own profile forbids.
+/// The seccomp profile of a sandbox: the runtime's default, which allows everything that a sandbox needs.
 pub(super) fn seccomp_of_sandbox() -> v1::SecurityProfile {
     profile(ProfileType::RuntimeDefault)
 }
 
-/// The seccomp profile of a container: its own, else the pod's, else none.
+/// The seccomp profile of a container: its own profile, else the pod's, else none.
 pub(super) fn seccomp(
-    facts: &Facts,
+    facts: &NodeFacts,
     pod: &PodObject,
     container: &Container,
 ) -> Result<v1::SecurityProfile, ConfigError> {
@@ -35,13 +35,13 @@ pub(super) fn seccomp(
         "RuntimeDefault" => Ok(profile(ProfileType::RuntimeDefault)),
         "Unconfined" => Ok(profile(ProfileType::Unconfined)),
         "Localhost" => {
-            let name = named(localhost_profile.as_deref(), container, "seccompProfile")?;
-            let stays = Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
-            if !stays {
+            let name = profile_name(localhost_profile.as_deref(), container, "seccompProfile")?;
+            let is_below = Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+            if !is_below {
                 return Err(ConfigError::Value {
                     field: field(container, "seccompProfile.localhostProfile"),
                     value: name.to_owned(),
-                    allowed: "the paths below the node's directory of seccomp profiles, without \"..\"",
+                    allowed: "the paths relative to the node's seccomp profile directory, without \"..\"",
                 });
             }
             Ok(localhost(facts.seccomp_profiles.join(name).display().to_string()))
@@ -50,8 +50,8 @@ pub(super) fn seccomp(
     }
 }
 
-/// The AppArmor profile of a container: its field, else the annotation, else the pod's field (upstream
-/// `apparmor.GetProfile`, kubelet 1.36). `None` leaves it to the runtime.
+/// The AppArmor profile of a container: its own field, else the annotation, else the pod's field (upstream
+/// `apparmor.GetProfile`, kubelet 1.36). With `None` the runtime's default applies.
 pub(super) fn apparmor(pod: &PodObject, container: &Container) -> Result<Option<v1::SecurityProfile>, ConfigError> {
     let own = container.security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     if let Some(own) = own {
@@ -76,23 +76,23 @@ pub(super) fn apparmor(pod: &PodObject, container: &Container) -> Result<Option<
     of_pod.map(|of_pod| apparmor_field(of_pod, container)).transpose()
 }
 
-fn apparmor_field(wanted: &AppArmorProfile, container: &Container) -> Result<v1::SecurityProfile, ConfigError> {
-    match wanted.type_.as_str() {
+fn apparmor_field(requested: &AppArmorProfile, container: &Container) -> Result<v1::SecurityProfile, ConfigError> {
+    match requested.type_.as_str() {
         "RuntimeDefault" => Ok(profile(ProfileType::RuntimeDefault)),
         "Unconfined" => Ok(profile(ProfileType::Unconfined)),
         "Localhost" => {
-            let name = named(wanted.localhost_profile.as_deref(), container, "appArmorProfile")?;
+            let name = profile_name(requested.localhost_profile.as_deref(), container, "appArmorProfile")?;
             Ok(localhost(name.to_owned()))
         }
         other => Err(unknown(container, "appArmorProfile.type", other)),
     }
 }
 
-fn named<'a>(name: Option<&'a str>, container: &Container, of: &str) -> Result<&'a str, ConfigError> {
+fn profile_name<'a>(name: Option<&'a str>, container: &Container, of: &str) -> Result<&'a str, ConfigError> {
     name.filter(|name| !name.is_empty()).ok_or_else(|| ConfigError::Value {
         field: field(container, &format!("{of}.localhostProfile")),
         value: String::new(),
-        allowed: "the profiles of the node, or another type",
+        allowed: "the names of the node's profiles, or set another type",
     })
 }
 
@@ -112,7 +112,7 @@ fn localhost(reference: String) -> v1::SecurityProfile {
     v1::SecurityProfile { profile_type: ProfileType::Localhost.into(), localhost_ref: reference }
 }
 
-/// The labels that SELinux checks.
+/// The SELinux labels.
 pub(super) fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     v1::SeLinuxOption {

@@ -1,42 +1,49 @@
-//! What pods and containers may use, in the numbers of the kernel.
+//! The resource limits and OOM scores of sandboxes and containers, in the kernel's units.
 
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::config::quantity::Amount;
-use podwright_actors::pod::{ContainerKind, PodObject};
-use podwright_actors::status::resources_without_overhead;
+use podwright_actors::pod::{ContainerKind, PodObject, is_sidecar};
+use podwright_actors::status::{resources_of_containers, resources_without_overhead};
 
-use super::cgroup::Version;
+use super::cgroup::{CgroupVersion, QosClass};
 use super::error::ConfigError;
-use super::facts::Facts;
-use super::oom;
+use super::inputs::NodeFacts;
 use crate::adapters::cri::v1;
 
-/// Bounds of `cpu.shares` in the kernel; without a request a container gets the least (upstream `MilliCPUToShares`).
+/// The kernel's range of `cpu.shares`. A container without a CPU request gets the minimum (upstream `MilliCPUToShares`,
+/// kubelet 1.36).
 const SHARES: std::ops::RangeInclusive<i64> = 2..=262_144;
-/// In microseconds: how often a container gets its share, and the least that it gets (upstream `MilliCPUToQuota`).
+/// The period of the CPU quota in microseconds (upstream `QuotaPeriod`, kubelet 1.36).
 pub(super) const PERIOD: i64 = 100_000;
-const LEAST_QUOTA: i64 = 1000;
+/// The smallest CPU quota in microseconds (upstream `MinQuotaPeriod`, kubelet 1.36).
+const MIN_QUOTA: i64 = 1000;
+/// The `oom_score_adj` of a guaranteed pod and of a best-effort pod (upstream `pkg/kubelet/qos/policy.go`, kubelet 1.36). The
+/// kernel kills the process with the highest score first.
+const GUARANTEED_OOM_SCORE: i64 = -997;
+const BEST_EFFORT_OOM_SCORE: i64 = 1000;
+/// The priority class whose pods get the score of a guaranteed pod.
+const NODE_CRITICAL: &str = "system-node-critical";
 
-/// What is asked for of CPU and memory. A CPU request of nothing is not the same as none.
+/// The CPU and memory requests and limits of a container or pod. A CPU request of zero differs from no request.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Asked {
-    pub(super) cpu_request: Option<Amount>,
-    pub(super) cpu_limit: Option<Amount>,
-    pub(super) memory_request: Option<Amount>,
-    pub(super) memory_limit: Option<Amount>,
+struct ComputeResources {
+    cpu_request: Option<Amount>,
+    cpu_limit: Option<Amount>,
+    memory_request: Option<Amount>,
+    memory_limit: Option<Amount>,
 }
 
-impl Asked {
-    /// Reads the resources of `owner`, a container or the pod.
-    pub(super) fn of(owner: &str, resources: Option<&ResourceRequirements>) -> Result<Self, ConfigError> {
-        let Some(resources) = resources else { return Ok(Asked::default()) };
+impl ComputeResources {
+    /// Parses the resources of `owner`: the name of a container, or the field of the pod spec.
+    fn parse(owner: &str, resources: Option<&ResourceRequirements>) -> Result<Self, ConfigError> {
+        let Some(resources) = resources else { return Ok(ComputeResources::default()) };
         let read = |list: &str, map: &Option<BTreeMap<String, Quantity>>, name: &str| {
             map.as_ref().and_then(|map| map.get(name)).map(|quantity| amount(owner, list, name, quantity)).transpose()
         };
-        Ok(Asked {
+        Ok(ComputeResources {
             cpu_request: read("requests", &resources.requests, "cpu")?,
             cpu_limit: read("limits", &resources.limits, "cpu")?,
             memory_request: read("requests", &resources.requests, "memory")?,
@@ -44,14 +51,15 @@ impl Asked {
         })
     }
 
-    /// The kernel's numbers. Who has a limit and no request asks for the limit (upstream `calculateLinuxResources`, kubelet
-    /// 1.36).
-    fn in_cgroup(self, version: Version) -> v1::LinuxContainerResources {
+    /// The requests and limits in the kernel's units. A container with a CPU limit and no CPU request requests its limit
+    /// (upstream `calculateLinuxResources`, kubelet 1.36).
+    fn in_cgroup(self, version: CgroupVersion) -> v1::LinuxContainerResources {
         let cpu_limit = self.cpu_limit.map_or(0, Amount::millis);
         let unified = match version {
-            Version::V1 { .. } => HashMap::new(),
-            // A container that lost one process for want of memory is no longer what it was: it ends as a whole.
-            Version::V2 { .. } => HashMap::from([("memory.oom.group".to_owned(), "1".to_owned())]),
+            CgroupVersion::V1 { .. } => HashMap::new(),
+            // If the kernel kills one process of a container because memory is short, it kills the whole container. A
+            // container that lost one process would be in an undefined state.
+            CgroupVersion::V2 { .. } => HashMap::from([("memory.oom.group".to_owned(), "1".to_owned())]),
         };
         v1::LinuxContainerResources {
             cpu_period: PERIOD,
@@ -69,63 +77,63 @@ fn amount(owner: &str, list: &str, name: &str, quantity: &Quantity) -> Result<Am
         .map_err(|source| ConfigError::Quantity { field: format!("{owner}: resources.{list}.{name}"), source })
 }
 
-/// An amount of memory in bytes; nothing is 0.
-pub(super) fn bytes(amount: Option<Amount>) -> i64 {
+/// An amount of memory in bytes. `None` is 0.
+fn bytes(amount: Option<Amount>) -> i64 {
     amount.map_or(0, Amount::units)
 }
 
-/// `cpu.shares` of so many thousandths of a core.
+/// The `cpu.shares` for a CPU request in thousandths of a CPU.
 pub(super) fn shares(millis: i64) -> i64 {
     (millis.saturating_mul(1024) / 1000).clamp(*SHARES.start(), *SHARES.end())
 }
 
-/// Microseconds in each period for so many thousandths of a core; 0 is no limit.
+/// The CPU quota in microseconds of each period, for a CPU limit in thousandths of a CPU. 0 means no limit.
 pub(super) fn quota(millis: i64) -> i64 {
-    if millis == 0 { 0 } else { millis.saturating_mul(PERIOD / 1000).max(LEAST_QUOTA) }
+    if millis == 0 { 0 } else { millis.saturating_mul(PERIOD / 1000).max(MIN_QUOTA) }
 }
 
-/// What a container may use. Where it has no limit of its own, that of the pod as a whole is its limit (KEP-2837).
+/// The resources of a container. If it has no limit of its own, the limit of the whole pod applies (KEP-2837).
 pub(super) fn of_container(
-    facts: &Facts,
+    facts: &NodeFacts,
     pod: &PodObject,
     kind: ContainerKind,
     container: &Container,
 ) -> Result<v1::LinuxContainerResources, ConfigError> {
-    let mut asked = Asked::of(&container.name, container.resources.as_ref())?;
-    let whole = Asked::of("spec", pod.spec().resources.as_ref())?;
+    let mut asked = ComputeResources::parse(&container.name, container.resources.as_ref())?;
+    let whole = ComputeResources::parse("spec", pod.spec().resources.as_ref())?;
     let or = |own: Option<Amount>, whole: Option<Amount>| own.filter(|own| *own != Amount::ZERO).or(whole);
     asked.cpu_limit = or(asked.cpu_limit, whole.cpu_limit);
     asked.memory_limit = or(asked.memory_limit, whole.memory_limit);
 
     let mut resources = asked.in_cgroup(facts.cgroups.version);
     match facts.cgroups.version {
-        // There the limit is that of memory and swap together.
-        Version::V1 { swap: true } => resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes,
-        Version::V2 { swap: true } => {
+        // In version 1 the swap limit is the limit of memory and swap together.
+        CgroupVersion::V1 { swap: true } => resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes,
+        CgroupVersion::V2 { swap: true } => {
             resources.unified.insert("memory.swap.max".to_owned(), "0".to_owned());
         }
-        Version::V1 { swap: false } | Version::V2 { swap: false } => {}
+        CgroupVersion::V1 { swap: false } | CgroupVersion::V2 { swap: false } => {}
     }
     resources.hugepage_limits = huge_pages(&facts.huge_pages, container)?;
-    resources.oom_score_adj = oom::score(pod, kind, container, facts.memory)?;
+    resources.oom_score_adj = oom_score_adj(pod, kind, container, facts.memory)?;
     Ok(resources)
 }
 
-/// What a sandbox and its containers may use, for runtimes that size a virtual machine by it, and what the sandbox itself
-/// needs beyond (upstream `applySandboxResources`, kubelet 1.36).
+/// The resources of a pod's containers together, and the pod's overhead. Runtimes that run a sandbox as a virtual machine set
+/// its size from them (upstream `applySandboxResources`, kubelet 1.36).
 pub(super) fn of_sandbox(
-    facts: &Facts,
+    facts: &NodeFacts,
     pod: &PodObject,
 ) -> Result<(v1::LinuxContainerResources, v1::LinuxContainerResources), ConfigError> {
     let spec = pod.spec();
     let version = facts.cgroups.version;
-    let resources = Asked::of("spec", Some(&resources_without_overhead(spec)))?.in_cgroup(version);
+    let resources = ComputeResources::parse("spec", Some(&resources_without_overhead(spec)))?.in_cgroup(version);
     let Some(overhead) = &spec.overhead else { return Ok((resources, v1::LinuxContainerResources::default())) };
     let both = ResourceRequirements { claims: None, limits: Some(overhead.clone()), requests: Some(overhead.clone()) };
-    Ok((resources, Asked::of("spec.overhead", Some(&both))?.in_cgroup(version)))
+    Ok((resources, ComputeResources::parse("spec.overhead", Some(&both))?.in_cgroup(version)))
 }
 
-/// A limit for every size of huge pages that the kernel knows, 0 for those that the container does not ask for.
+/// The limits of huge pages, one for each page size that the kernel supports. The limit is 0 if the container requests none.
 fn huge_pages(sizes: &[u64], container: &Container) -> Result<Vec<v1::HugepageLimit>, ConfigError> {
     let mut limits: BTreeMap<u64, u64> = sizes.iter().map(|size| (*size, 0)).collect();
     let asked = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
@@ -140,7 +148,7 @@ fn huge_pages(sizes: &[u64], container: &Container) -> Result<Vec<v1::HugepageLi
     Ok(limits.into_iter().map(|(size, limit)| v1::HugepageLimit { page_size: page_size(size), limit }).collect())
 }
 
-/// A page size as cgroup files are named (`2MB`, `1GB`).
+/// A page size as it appears in the names of cgroup files (`2MB`, `1GB`).
 pub(super) fn page_size(mut bytes: u64) -> String {
     let mut units = ["B", "KB", "MB", "GB", "TB"].into_iter();
     let mut unit = units.next().unwrap_or_default();
@@ -152,4 +160,44 @@ pub(super) fn page_size(mut bytes: u64) -> String {
         unit = next;
     }
     format!("{bytes}{unit}")
+}
+
+/// The `oom_score_adj` of a container on a machine with `memory` bytes. The more memory a container requests, the lower its
+/// score. The score of a sidecar is at most the highest score of the regular containers (upstream
+/// `GetContainerOOMScoreAdjust`, kubelet 1.36).
+fn oom_score_adj(pod: &PodObject, kind: ContainerKind, container: &Container, memory: i64) -> Result<i64, ConfigError> {
+    let spec = pod.spec();
+    if pod.is_critical() && spec.priority_class_name.as_deref() == Some(NODE_CRITICAL) {
+        return Ok(GUARANTEED_OOM_SCORE);
+    }
+    match QosClass::of(pod) {
+        QosClass::Guaranteed => return Ok(GUARANTEED_OOM_SCORE),
+        QosClass::BestEffort => return Ok(BEST_EFFORT_OOM_SCORE),
+        QosClass::Burstable => {}
+    }
+    let request = |container: &Container| {
+        let asked = ComputeResources::parse(&container.name, container.resources.as_ref())?;
+        Ok::<i64, ConfigError>(bytes(asked.memory_request))
+    };
+    let extra = extra_request(pod)?;
+    let mut requested = request(container)?;
+    if kind == ContainerKind::Init && is_sidecar(container) {
+        let regular = pod.containers().iter().map(request).collect::<Result<Vec<_>, _>>()?;
+        requested = requested.max(regular.into_iter().min().unwrap_or(0));
+    }
+    let share =
+        i128::from(requested.saturating_add(extra)) * i128::from(BEST_EFFORT_OOM_SCORE) / i128::from(memory.max(1));
+    let score = BEST_EFFORT_OOM_SCORE - i64::try_from(share).unwrap_or(i64::MAX);
+    // Below every best-effort container, and above every guaranteed one.
+    Ok(score.clamp(BEST_EFFORT_OOM_SCORE + GUARANTEED_OOM_SCORE, BEST_EFFORT_OOM_SCORE - 1))
+}
+
+/// If the pod as a whole requests more memory than its containers together, the difference divided by the number of containers
+/// (KEP-2837).
+fn extra_request(pod: &PodObject) -> Result<i64, ConfigError> {
+    let spec = pod.spec();
+    let whole = bytes(ComputeResources::parse("spec", spec.resources.as_ref())?.memory_request);
+    let containers = pod.containers().len() + pod.init_containers().len();
+    let asked = bytes(ComputeResources::parse("spec", Some(&resources_of_containers(spec)))?.memory_request);
+    Ok((whole - asked).max(0) / i64::try_from(containers.max(1)).unwrap_or(i64::MAX))
 }

@@ -1,23 +1,22 @@
-//! From a pod to the sandbox that it asks for.
+//! The sandbox configuration that the runtime is asked to create.
 
 use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 use podwright_actors::pod::{PodObject, is_sidecar};
 
-use super::assigned::Assigned;
 use super::error::ConfigError;
-use super::facts::Facts;
+use super::inputs::{NodeFacts, PodAssignments};
 use super::{dns, hosts, labels, resources, security};
 use crate::adapters::cri::v1;
 
-/// The sandbox of a pod, of which there were `attempt` before.
+/// The configuration of a pod's sandbox. `attempt` is the number of sandboxes that the pod had before.
 ///
 /// # Errors
-/// [`ConfigError`] for the first thing that cannot be had.
+/// [`ConfigError`] for the first setting that the node or the runtime does not support.
 pub(crate) fn sandbox_config(
-    facts: &Facts,
-    assigned: &Assigned,
+    facts: &NodeFacts,
+    assignments: &PodAssignments,
     pod: &PodObject,
     attempt: u32,
 ) -> Result<v1::PodSandboxConfig, ConfigError> {
@@ -38,7 +37,7 @@ pub(crate) fn sandbox_config(
         annotations: labels::annotations_of_sandbox(pod),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: facts.cgroups.of_pod(pod),
-            security_context: Some(security::of_sandbox(facts, assigned, pod)?),
+            security_context: Some(security::of_sandbox(facts, assignments, pod)?),
             sysctls: sysctls(pod),
             overhead: Some(overhead),
             resources: Some(resources),
@@ -46,20 +45,20 @@ pub(crate) fn sandbox_config(
     })
 }
 
-/// The ports of what runs as long as the pod does. A container that says the same twice means it once (upstream
+/// The ports of regular containers and sidecars. A port that a container lists twice is mapped once (upstream
 /// `MakePortMappings`, kubelet 1.36).
 fn ports(pod: &PodObject) -> Result<Vec<v1::PortMapping>, ConfigError> {
     let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
     let mut mappings = vec![];
     for container in pod.containers().iter().chain(sidecars) {
-        let mut seen = HashSet::new();
+        let mut mapped = HashSet::new();
         for port in container.ports.iter().flatten() {
             let mapping = port_mapping(container, port)?;
-            let known = match port.name.as_deref() {
+            let key = match port.name.as_deref() {
                 Some(name) if !name.is_empty() => name.to_owned(),
                 _ => format!("{mapping:?}"),
             };
-            if seen.insert(known) {
+            if mapped.insert(key) {
                 mappings.push(mapping);
             }
         }
@@ -88,10 +87,10 @@ fn port_mapping(container: &Container, port: &ContainerPort) -> Result<v1::PortM
     })
 }
 
-/// The kernel parameters of the pod, by names with dots, which is the one form that runtimes check: in names with slashes
-/// the two change places (sysctl.d(5)). Which of them a pod may set is admission's business.
+/// The kernel parameters of the pod, with dots as separators, because runtimes check only that form. In a name whose separators
+/// are slashes, dots and slashes swap (sysctl.d(5)). Admission checks which parameters a pod may set.
 fn sysctls(pod: &PodObject) -> HashMap<String, String> {
-    let wanted = pod.spec().security_context.as_ref().and_then(|context| context.sysctls.as_ref());
+    let requested = pod.spec().security_context.as_ref().and_then(|context| context.sysctls.as_ref());
     let dotted = |name: &str| match name.find(['.', '/']) {
         Some(first) if name[first..].starts_with('/') => {
             let swap = |c| match c {
@@ -103,5 +102,5 @@ fn sysctls(pod: &PodObject) -> HashMap<String, String> {
         }
         _ => name.to_owned(),
     };
-    wanted.into_iter().flatten().map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
+    requested.into_iter().flatten().map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
 }

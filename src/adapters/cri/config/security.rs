@@ -1,18 +1,16 @@
-//! Who pods and containers run as, and what they may do.
+//! The security contexts of sandboxes and containers: users, groups, capabilities and masked paths.
 
 use k8s_openapi::api::core::v1::{Container, PodSecurityContext, SecurityContext};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
 
-use super::assigned::Assigned;
-use super::container::{ImageUser, Seen};
 use super::error::ConfigError;
-use super::facts::Facts;
+use super::inputs::{ContainerLookups, ImageUser, NodeFacts, PodAssignments};
 use super::{definition, namespaces, profiles};
 use crate::adapters::cri::v1;
 
-/// Parts of `/proc` and `/sys` that tell of or act on the node, hidden unless a container asks otherwise (upstream
-/// `securitycontext.ConvertToRuntimeMaskedPaths`, kubelet 1.36).
+/// Paths in `/proc` and `/sys` that expose the node. They are masked unless the container's `procMount` is `Unmasked`
+/// (upstream `securitycontext.ConvertToRuntimeMaskedPaths`, kubelet 1.36).
 const MASKED: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -27,21 +25,22 @@ const MASKED: [&str; 12] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-/// Those that can be looked at only (upstream `ConvertToRuntimeReadonlyPaths`, kubelet 1.36).
+/// Paths in `/proc` that are read-only unless `procMount` is `Unmasked` (upstream `ConvertToRuntimeReadonlyPaths`, kubelet
+/// 1.36).
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 const WINDOWS: &str = "is set, and this node runs Linux";
 
-/// What a pod's sandbox runs as.
+/// The security context of a pod's sandbox.
 pub(super) fn of_sandbox(
-    facts: &Facts,
-    assigned: &Assigned,
+    facts: &NodeFacts,
+    assignments: &PodAssignments,
     pod: &PodObject,
 ) -> Result<v1::LinuxSandboxSecurityContext, ConfigError> {
     let none = PodSecurityContext::default();
     let context = pod_context(pod)?.unwrap_or(&none);
     Ok(v1::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces::of_pod(facts, assigned, pod)?),
+        namespace_options: Some(namespaces::of_pod(facts, assignments, pod)?),
         selinux_options: context.se_linux_options.as_ref().map(profiles::selinux),
         run_as_user: context.run_as_user.map(id),
         run_as_group: context.run_as_group.map(id),
@@ -54,14 +53,14 @@ pub(super) fn of_sandbox(
     })
 }
 
-/// What a container runs as: what it says itself, else what the pod says, else what the image says (upstream
-/// `determineEffectiveSecurityContext`, kubelet 1.36).
+/// The security context of a container. The container's own settings take precedence over the pod's, and the pod's over the
+/// image's (upstream `determineEffectiveSecurityContext`, kubelet 1.36).
 pub(super) fn of_container(
-    facts: &Facts,
-    assigned: &Assigned,
+    facts: &NodeFacts,
+    assignments: &PodAssignments,
     config: &ContainerConfig,
     container: &Container,
-    seen: &Seen,
+    lookups: &ContainerLookups,
 ) -> Result<v1::LinuxContainerSecurityContext, ConfigError> {
     let pod = &*config.pod;
     let (none, none_of_pod) = (SecurityContext::default(), PodSecurityContext::default());
@@ -74,9 +73,9 @@ pub(super) fn of_container(
     let user = own.run_as_user.or(of_pod.run_as_user);
     let non_root = own.run_as_non_root.or(of_pod.run_as_non_root) == Some(true);
     if non_root {
-        check_not_root(&container.name, user, &seen.user)?;
+        check_not_root(&container.name, user, &lookups.user)?;
     }
-    let (run_as_user, run_as_username) = match (user, &seen.user) {
+    let (run_as_user, run_as_username) = match (user, &lookups.user) {
         (Some(user), _) => (Some(user), String::new()),
         (None, ImageUser::Id(user)) => (Some(*user), String::new()),
         (None, ImageUser::Name(name)) => (None, name.clone()),
@@ -91,7 +90,7 @@ pub(super) fn of_container(
     Ok(v1::LinuxContainerSecurityContext {
         capabilities,
         privileged: own.privileged == Some(true),
-        namespace_options: Some(namespaces::of_container(facts, assigned, config, seen)?),
+        namespace_options: Some(namespaces::of_container(facts, assignments, config, lookups)?),
         selinux_options: selinux.map(profiles::selinux),
         run_as_user: run_as_user.map(id),
         run_as_username,
@@ -108,7 +107,10 @@ pub(super) fn of_container(
     })
 }
 
-/// The pod's own settings, unless they are for another system.
+/// The pod's security context.
+///
+/// # Errors
+/// [`ConfigError::Unsupported`] if the pod is for Windows.
 fn pod_context(pod: &PodObject) -> Result<Option<&PodSecurityContext>, ConfigError> {
     let spec = pod.spec();
     let foreign = match (&spec.os, &spec.security_context) {
@@ -125,13 +127,13 @@ fn pod_context(pod: &PodObject) -> Result<Option<&PodSecurityContext>, ConfigErr
     }
 }
 
-/// That a container which must not run as root does not. A user that the image names only is no proof (upstream
-/// `verifyRunAsNonRoot`, kubelet 1.36).
+/// Checks that a container with `runAsNonRoot` does not run as root. An image that names its user by name instead of ID fails
+/// the check (upstream `verifyRunAsNonRoot`, kubelet 1.36).
 fn check_not_root(container: &str, user: Option<i64>, of_image: &ImageUser) -> Result<(), ConfigError> {
     let root = |remedy| Err(ConfigError::Root { container: container.to_owned(), remedy });
     match (user, of_image) {
-        (Some(0), _) => root("set runAsUser to another one than 0, or remove runAsNonRoot"),
-        (None, ImageUser::Id(0)) => root("set runAsUser, or use an image that names a user"),
+        (Some(0), _) => root("set runAsUser to a number other than 0, or remove runAsNonRoot"),
+        (None, ImageUser::Id(0)) => root("set runAsUser, or use an image whose user is not root"),
         (None, ImageUser::Name(user)) => {
             Err(ConfigError::NamedUser { container: container.to_owned(), user: user.clone() })
         }
@@ -139,9 +141,9 @@ fn check_not_root(container: &str, user: Option<i64>, of_image: &ImageUser) -> R
     }
 }
 
-/// What is hidden of `/proc` and `/sys`, and what can be looked at only.
+/// The masked paths and the read-only paths.
 fn proc_paths(
-    facts: &Facts,
+    facts: &NodeFacts,
     own: &SecurityContext,
     container: &str,
 ) -> Result<(Vec<String>, Vec<String>), ConfigError> {
@@ -157,20 +159,20 @@ fn proc_paths(
     }
 }
 
-/// The groups that own the pod's volumes, and those that the pod names.
+/// The supplemental groups: `fsGroup`, which owns the pod's volumes, and `supplementalGroups`.
 fn groups(context: &PodSecurityContext) -> Vec<i64> {
     context.fs_group.into_iter().chain(context.supplemental_groups.iter().flatten().copied()).collect()
 }
 
-fn groups_policy(facts: &Facts, context: &PodSecurityContext) -> Result<v1::SupplementalGroupsPolicy, ConfigError> {
+fn groups_policy(facts: &NodeFacts, context: &PodSecurityContext) -> Result<v1::SupplementalGroupsPolicy, ConfigError> {
     let field = || "spec.securityContext.supplementalGroupsPolicy".to_owned();
     match context.supplemental_groups_policy.as_deref() {
         None | Some("" | "Merge") => Ok(v1::SupplementalGroupsPolicy::Merge),
         Some("Strict") if facts.groups_policy => Ok(v1::SupplementalGroupsPolicy::Strict),
-        // The runtime would give the groups of the image too.
+        // A runtime without support for the policy would add the image's groups.
         Some("Strict") => Err(ConfigError::Unsupported {
             field: field(),
-            reason: "is Strict, which the container runtime does not know",
+            reason: "is Strict, which the container runtime does not support",
             remedy: "set it to Merge, or use a newer runtime",
         }),
         Some(other) => Err(ConfigError::Value { field: field(), value: other.to_owned(), allowed: "Merge, Strict" }),

@@ -1,4 +1,4 @@
-//! What pods become, by tables of what a kubelet 1.36 asks for.
+//! Tests of the conversion. The expected values are what a kubelet 1.36 sends to the runtime.
 
 mod dns;
 mod limits;

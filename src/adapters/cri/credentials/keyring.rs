@@ -1,37 +1,36 @@
-//! Which logins are for which image (upstream `BasicDockerKeyring`, kubelet 1.36).
+//! Finds the logins for an image (upstream `BasicDockerKeyring`, kubelet 1.36).
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
 use super::Login;
 
-/// What docker's hub is called in logins, and in normal names of images.
+/// The host of Docker Hub in logins, and in normal image names.
 const HUB_OF_LOGINS: &str = "index.docker.io";
 const HUB: &str = "docker.io";
 
-/// Logins by what they are for: a registry, which may have wildcards in the parts of its name, with the beginning of a
-/// path.
+/// Logins by scope. A scope is a registry host, optionally with wildcards, and an optional path prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::adapters::cri) struct Keyring(BTreeMap<String, Vec<Login>>);
 
 impl Keyring {
-    /// Adds logins behind those that there are. What is named may have a scheme, and the version of a registry's API,
-    /// which say nothing: `https://index.docker.io/v1/`.
+    /// Adds logins. A login comes after the earlier ones of the same scope. The scheme and the registry's API version are ignored,
+    /// as in `https://index.docker.io/v1/`.
     pub(in crate::adapters::cri) fn add(&mut self, logins: Vec<(String, Login)>) {
-        for (place, login) in logins {
-            let place = place.strip_prefix("https://").or_else(|| place.strip_prefix("http://")).unwrap_or(&place);
-            let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+        for (scope, login) in logins {
+            let scope = scope.strip_prefix("https://").or_else(|| scope.strip_prefix("http://")).unwrap_or(&scope);
+            let (host, path) = scope.split_at(scope.find('/').unwrap_or(scope.len()));
             let path = if path.starts_with("/v1/") || path.starts_with("/v2/") { &path[3..] } else { path };
             let key = if path == "/" { host.to_owned() } else { format!("{host}{path}") };
             self.0.entry(key).or_default().push(login);
         }
     }
 
-    /// The logins to try for a repository, `HOST/PATH` in its normal form: the more of its name one is for, the sooner.
+    /// The logins to try for a repository, which is `HOST/PATH` in its normal form. A login with a longer scope comes first.
     pub(in crate::adapters::cri) fn of(&self, repository: &str) -> Vec<Login> {
-        // In reverse order, because what goes on where another ends comes after that one.
-        let fit = self.0.iter().rev().filter(|(place, _)| covers(place, repository));
-        let logins: Vec<Login> = fit.flat_map(|(_, logins)| logins).cloned().collect();
+        // The map is sorted, so a scope comes after its prefixes; the reverse order has longer scopes first.
+        let covering = self.0.iter().rev().filter(|(scope, _)| covers(scope, repository));
+        let logins: Vec<Login> = covering.flat_map(|(_, logins)| logins).cloned().collect();
         let is_of_hub = repository.split('/').next() == Some(HUB);
         if logins.is_empty() && is_of_hub {
             return self.0.get(HUB_OF_LOGINS).cloned().unwrap_or_default();
@@ -40,23 +39,23 @@ impl Keyring {
     }
 }
 
-/// Whether a login for `place` is for `repository` too.
-fn covers(place: &str, repository: &str) -> bool {
+/// Whether a scope contains a repository.
+fn covers(scope: &str, repository: &str) -> bool {
     let split = |name: &str| {
         let (host, path) = name.split_at(name.find('/').unwrap_or(name.len()));
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => (host, port),
             _ => (host, ""),
         };
-        // Those of an address are no pattern.
+        // The brackets of an IPv6 address are not a pattern.
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = address.filter(|address| address.parse::<Ipv6Addr>().is_ok()).unwrap_or(host);
         (host.to_owned(), port.to_owned(), path.to_owned())
     };
-    let ((place, place_port, place_path), (host, port, path)) = (split(place), split(repository));
-    let (patterns, parts): (Vec<&str>, Vec<&str>) = (place.split('.').collect(), host.split('.').collect());
-    place_port == port
-        && path.starts_with(&place_path)
+    let ((scope_host, scope_port, scope_path), (host, port, path)) = (split(scope), split(repository));
+    let (patterns, parts): (Vec<&str>, Vec<&str>) = (scope_host.split('.').collect(), host.split('.').collect());
+    scope_port == port
+        && path.starts_with(&scope_path)
         && patterns.len() == parts.len()
         && patterns
             .iter()
@@ -64,11 +63,13 @@ fn covers(place: &str, repository: &str) -> bool {
             .all(|(pattern, part)| matches(&pattern.chars().collect::<Vec<_>>(), &part.chars().collect::<Vec<_>>()))
 }
 
-/// Shell patterns, as for names of files: `*`, `?`, `[a-z]`, `[^a-z]`, and `\` before what means itself. A pattern that is
-/// none matches nothing. Patterns may come with a pod, so no pattern takes longer than its length times that of the text.
+/// Whether a shell pattern matches a text: `*`, `?`, `[a-z]`, `[^a-z]`, and `\` to escape a character. A pattern that is not valid
+/// matches nothing. The time is at most the length of the pattern times the length of the text, because a pattern may come from a
+/// pod's secret.
 fn matches(pattern: &[char], text: &[char]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // What stands behind the last `*`, and how far that reaches: if the rest does not fit, it takes one more.
+    // The position after the last `*`, and the end of the text that the `*` matches. If the rest of the pattern does not match,
+    // the `*` takes one more character.
     let mut star = None;
     loop {
         if pattern.get(p) == Some(&'*') {
@@ -76,19 +77,19 @@ fn matches(pattern: &[char], text: &[char]) -> bool {
             star = Some((p, t));
         } else if p == pattern.len() && t == text.len() {
             return true;
-        } else if let Some(len) = text.get(t).and_then(|c| fits(&pattern[p..], *c)) {
+        } else if let Some(len) = text.get(t).and_then(|c| match_one(&pattern[p..], *c)) {
             (p, t) = (p + len, t + 1);
-        } else if let Some((behind, reach)) = star.filter(|(_, reach)| *reach < text.len()) {
-            star = Some((behind, reach + 1));
-            (p, t) = (behind, reach + 1);
+        } else if let Some((after_star, end)) = star.filter(|(_, end)| *end < text.len()) {
+            star = Some((after_star, end + 1));
+            (p, t) = (after_star, end + 1);
         } else {
             return false;
         }
     }
 }
 
-/// Whether one character fits the beginning of a pattern, and how much of that it takes.
-fn fits(pattern: &[char], c: char) -> Option<usize> {
+/// If one character matches the beginning of a pattern, the number of pattern characters that it uses.
+fn match_one(pattern: &[char], c: char) -> Option<usize> {
     match pattern {
         ['?', ..] => Some(1),
         ['[', class @ ..] => {
@@ -99,8 +100,8 @@ fn fits(pattern: &[char], c: char) -> Option<usize> {
             };
             (!class.is_empty() && is_in(class, c) != negated).then_some(end + 2)
         }
-        ['\\', meant, ..] => (*meant == c).then_some(2),
-        [meant, ..] => (*meant == c).then_some(1),
+        ['\\', literal, ..] => (*literal == c).then_some(2),
+        [literal, ..] => (*literal == c).then_some(1),
         [] => None,
     }
 }
@@ -121,24 +122,24 @@ mod tests {
         Login::IdentityToken(name.to_owned())
     }
 
-    /// A keyring in which each login is named as what it is for.
-    fn ring(places: &[&str]) -> Keyring {
-        let mut ring = Keyring::default();
-        ring.add(places.iter().map(|place| ((*place).to_owned(), token(place))).collect());
-        ring
+    /// A keyring in which each login is named for its scope.
+    fn keyring(scopes: &[&str]) -> Keyring {
+        let mut keyring = Keyring::default();
+        keyring.add(scopes.iter().map(|scope| ((*scope).to_owned(), token(scope))).collect());
+        keyring
     }
 
-    fn found(places: &[&str], repository: &str) -> Vec<String> {
+    fn found(scopes: &[&str], repository: &str) -> Vec<String> {
         let login = |login| match login {
             Login::IdentityToken(name) => name,
             Login::Password { .. } => unreachable!(),
         };
-        ring(places).of(repository).into_iter().map(login).collect()
+        keyring(scopes).of(repository).into_iter().map(login).collect()
     }
 
     #[test]
-    fn a_login_is_for_its_registry_and_for_what_its_path_begins() {
-        for (place, repository, expected) in [
+    fn a_login_applies_to_its_registry_and_its_path_prefix() {
+        for (scope, repository, expected) in [
             ("r.example", "r.example/a/b", true),
             ("r.example", "q.example/a", false),
             ("r.example", "x.r.example/a", false),
@@ -167,30 +168,30 @@ mod tests {
             ("[::1]:5000", "[::1]:5000/a", true),
             ("", "r.example/a", false),
         ] {
-            assert_eq!(!found(&[place], repository).is_empty(), expected, "{place} for {repository}");
+            assert_eq!(!found(&[scope], repository).is_empty(), expected, "{scope} for {repository}");
         }
     }
 
     #[test]
-    fn the_hub_has_several_names() {
-        for place in ["https://index.docker.io/v1/", "index.docker.io", "docker.io", "docker.io/library"] {
-            assert_eq!(found(&[place], "docker.io/library/busybox"), [place]);
+    fn logins_for_docker_hub_are_found_by_all_its_names() {
+        for scope in ["https://index.docker.io/v1/", "index.docker.io", "docker.io", "docker.io/library"] {
+            assert_eq!(found(&[scope], "docker.io/library/busybox"), [scope]);
         }
         assert_eq!(
             found(&["docker.io", "index.docker.io"], "docker.io/a/b"),
             ["docker.io"],
-            "its own name comes first"
+            "the normal name comes first"
         );
         assert_eq!(found(&["index.docker.io"], "r.example/a"), [""; 0]);
-        assert_eq!(found(&["index.docker.io"], "localhost/a"), [""; 0], "nobody else is told");
+        assert_eq!(found(&["index.docker.io"], "localhost/a"), [""; 0], "another registry gets no login of Docker Hub");
     }
 
     #[test]
-    fn the_more_a_login_is_for_the_sooner_it_is_tried() {
-        let places = ["r.example", "*.example", "r.example/a", "r.example/a/b", "r.example/c"];
-        assert_eq!(found(&places, "r.example/a/b/c"), ["r.example/a/b", "r.example/a", "r.example", "*.example"]);
-        let mut ring = ring(&["r.example"]);
-        ring.add(vec![("r.example".to_owned(), token("second"))]);
-        assert_eq!(ring.of("r.example/a"), [token("r.example"), token("second")]);
+    fn a_login_with_a_longer_scope_is_tried_first() {
+        let scopes = ["r.example", "*.example", "r.example/a", "r.example/a/b", "r.example/c"];
+        assert_eq!(found(&scopes, "r.example/a/b/c"), ["r.example/a/b", "r.example/a", "r.example", "*.example"]);
+        let mut keyring = keyring(&["r.example"]);
+        keyring.add(vec![("r.example".to_owned(), token("second"))]);
+        assert_eq!(keyring.of("r.example/a"), [token("r.example"), token("second")]);
     }
 }

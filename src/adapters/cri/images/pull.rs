@@ -1,4 +1,4 @@
-//! One pull, for as many as wait for it.
+//! A pull that several pods share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,61 +12,62 @@ use super::{Images, spec};
 use crate::adapters::cri::client::Client;
 use crate::adapters::cri::create;
 use crate::adapters::cri::credentials::Login;
-use crate::adapters::cri::flights::{Flight, flight};
 use crate::adapters::cri::image_name::ImageName;
-use crate::adapters::cri::inner::{Inner, blocking};
+use crate::adapters::cri::inner::CriRuntimeInner;
+use crate::adapters::cri::tasks::{SharedResult, blocking, shared_result};
 use crate::adapters::cri::v1;
 
-/// A pull that is under way, or waits for its turn.
-pub(super) struct Pull {
-    pub(super) outcome: Flight<Pulled>,
+/// A pull that runs, or waits for a permit.
+pub(super) struct SharedPull {
+    pub(super) result: SharedResult<PullOutcome>,
 }
 
-/// What a pull brought.
+/// The outcome of a successful pull.
 #[derive(Clone, Debug)]
-pub(super) struct Pulled {
+pub(super) struct PullOutcome {
+    /// The image's ID.
     pub(super) id: String,
-    /// In bytes; zero if the runtime does not tell.
+    /// The image's size in bytes. Zero if the runtime does not report it.
     pub(super) size: u64,
-    /// Without the wait for its turn.
+    /// The duration of the pull, without the wait for a permit.
     pub(super) took: Duration,
-    /// Which of the logins it was; `None` if there was none.
-    pub(super) by: Option<usize>,
+    /// The index of the login that succeeded. `None` if the pull used no login.
+    pub(super) login: Option<usize>,
 }
 
 impl Images {
-    /// The pull of an image with the same logins that is under way, or a new one, for this pod.
-    pub(super) fn shared_pull(&self, pod: &Arc<PodObject>, name: &ImageName, logins: Vec<Login>) -> Arc<Pull> {
+    /// The running pull of the image with the same logins. If there is none, starts a pull for this pod.
+    pub(super) fn shared_pull(&self, pod: &Arc<PodObject>, name: &ImageName, logins: Vec<Login>) -> Arc<SharedPull> {
         let mut pulls = self.pulls.lock();
         let key = (name.clone(), logins);
         if let Some(pull) = pulls.get(&key).and_then(std::sync::Weak::upgrade)
-            && pull.outcome.peek().is_none()
+            && pull.result.peek().is_none()
         {
             return pull;
         }
         pulls.retain(|_, pull| pull.strong_count() > 0);
-        let (inner, metrics, seats) = (Arc::clone(&self.inner), self.metrics.clone(), Arc::clone(&self.seats));
+        let (inner, metrics, permits) = (Arc::clone(&self.inner), self.metrics.clone(), Arc::clone(&self.pull_permits));
         let pod = Arc::clone(pod);
         let (records, (name, logins)) = (self.records.clone(), key.clone());
         let task = AbortOnDropHandle::new(self.handle.spawn(async move {
             let start = Instant::now();
-            // While the pod is sure to be there.
+            // Before the wait for a permit, because the pod may be removed during the wait.
             let request = request(&inner, &pod, &name).await;
-            // It is never closed.
-            let _seat = seats.acquire_owned().await;
-            let (notes, image) = (records.clone(), name.clone());
+            // Fails only if the semaphore is closed, which never happens.
+            let _permit = permits.acquire_owned().await;
+            let (records_of_intent, image) = (records.clone(), name.clone());
             let intent = blocking(move || {
                 let failed = |error| {
-                    RuntimeError::Failed(format!("cannot note that image {} is pulled: {error}", image.as_str()))
+                    RuntimeError::Failed(format!("cannot record the pull of image {}: {error}", image.as_str()))
                 };
-                notes.intend(&image).map_err(failed)
+                records_of_intent.intend(&image).map_err(failed)
             });
             let intent = intent.await?;
-            let began = Instant::now();
-            let result = as_somebody(&inner.client, request, &logins).await;
-            let took = began.elapsed();
-            let (id, by) = match result {
-                Ok(found) => found,
+            let pull_start = Instant::now();
+            let result = pull_with_logins(&inner.client, request, &logins).await;
+            let took = pull_start.elapsed();
+            let (id, login) = match result {
+                Ok(pulled) => pulled,
                 Err(error) => {
                     blocking(move || {
                         intent.end();
@@ -76,45 +77,46 @@ impl Images {
                     return Err(error);
                 }
             };
-            // Its size is known only now, and counts nothing but the pulls of its class. It is also asked by what id
-            // its containers will show it.
+            // The status has the image's size, which the metrics use, and the ID that containers of the image will have.
             let status = v1::ImageStatusRequest { image: Some(spec(&name)), verbose: false };
             let image = inner.client.image_status(status).await.ok().and_then(|found| found.image).unwrap_or_default();
             let id = if image.id.is_empty() { id } else { image.id };
             metrics.containers.image_pulled(image.size, start.elapsed());
-            // Who may use it is for each to note who waits; from now on it is known that others may not.
-            let (of, repository) = (id.clone(), name.repository());
+            // Records the image as pulled by the agent, so that other pods may not use it. Each caller then records the access of
+            // its own pod.
+            let (image_id, repository) = (id.clone(), name.repository());
             blocking(move || {
-                match records.grant(&of, &repository, None) {
+                match records.grant(&image_id, &repository, None) {
                     Ok(()) => intent.end(),
-                    // The file of its intent stays in its place.
-                    Err(error) => tracing::warn!(image = of, %error, "the pull was not noted"),
+                    // The file of the intent stays, and has the same effect.
+                    Err(error) => tracing::warn!(image = image_id, %error, "cannot record the pull of the image"),
                 }
                 Ok(())
             })
             .await?;
-            Ok(Pulled { id, size: image.size, took, by })
+            Ok(PullOutcome { id, size: image.size, took, login })
         }));
-        let pull = Arc::new(Pull { outcome: flight(task) });
+        let pull = Arc::new(SharedPull { result: shared_result(task) });
         pulls.insert(key, Arc::downgrade(&pull));
         pull
     }
 }
 
-/// What to pull, and for whom: runtimes may choose by that where an image is unpacked, and whose the work is. Of those who
-/// share a pull it is the first.
-async fn request(inner: &Arc<Inner>, pod: &Arc<PodObject>, name: &ImageName) -> v1::PullImageRequest {
+/// The pull request. It also describes the pod, because a runtime may choose by the pod where it unpacks the image. If several
+/// pods share the pull, it is the first pod.
+async fn request(inner: &Arc<CriRuntimeInner>, pod: &Arc<PodObject>, name: &ImageName) -> v1::PullImageRequest {
     let annotations = pod.metadata().annotations.clone().unwrap_or_default().into_iter().collect();
     let image = Some(v1::ImageSpec { annotations, ..spec(name) });
-    let description = create::description(inner, pod).await;
-    // For whom it is is no reason not to pull.
-    let sandbox_config =
-        description.inspect_err(|error| tracing::debug!(%error, "a pull does not tell for which pod it is")).ok();
+    let sandbox_config = create::first_sandbox_config(inner, pod).await;
+    let sandbox_config = sandbox_config
+        .inspect_err(|error| tracing::debug!(%error, "cannot describe the pod, so the pull request omits it"))
+        .ok();
     v1::PullImageRequest { image, auth: None, sandbox_config }
 }
 
-/// Pulls with one login after the other until one is good; without any as nobody.
-async fn as_somebody(
+/// Pulls with one login after the other until a pull succeeds. Without logins pulls anonymously. Returns the image reference and
+/// the index of the login.
+async fn pull_with_logins(
     client: &Client,
     request: v1::PullImageRequest,
     logins: &[Login],
@@ -123,19 +125,19 @@ async fn as_somebody(
     if logins.is_empty() {
         return Ok((client.pull_image(request(None)).await?, None));
     }
-    let mut said: Vec<String> = Vec::new();
-    for (by, login) in logins.iter().enumerate() {
+    let mut errors: Vec<String> = Vec::new();
+    for (index, login) in logins.iter().enumerate() {
         match client.pull_image(request(Some(login.auth()))).await {
-            Ok(id) => return Ok((id, Some(by))),
-            // Nobody answers the next one either.
+            Ok(id) => return Ok((id, Some(index))),
+            // The runtime would not answer the next call either.
             Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
             Err(error) => {
                 let error = logins.iter().fold(error.to_string(), |text, login| login.redact(&text));
-                if !said.contains(&error) {
-                    said.push(error);
+                if !errors.contains(&error) {
+                    errors.push(error);
                 }
             }
         }
     }
-    Err(RuntimeError::Failed(said.join("; ")))
+    Err(RuntimeError::Failed(errors.join("; ")))
 }

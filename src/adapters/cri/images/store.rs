@@ -1,4 +1,4 @@
-//! The images that are there, for whoever makes room among them.
+//! The image store port: lists and removes images for the image collector.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,39 +10,41 @@ use rustix::fs::statvfs;
 use tokio::time::Instant;
 
 use super::Images;
-use crate::adapters::cri::inner::{Whose, blocking, gone_is_fine};
+use crate::adapters::cri::inspect::PodFilter;
+use crate::adapters::cri::remove::ignore_not_found;
+use crate::adapters::cri::tasks::blocking;
 use crate::adapters::cri::v1;
 
-/// How long an image is kept for the container that is to be made of it.
-const PROMISE: Duration = Duration::from_secs(120);
+/// How long an image is reserved for a container that is not created yet.
+const RESERVATION: Duration = Duration::from_secs(120);
 
 impl Images {
-    /// Lets an image stay until its container is there.
-    pub(super) fn promise(&self, id: &str) {
-        let mut promised = self.promised.lock();
-        promised.retain(|_, since| since.elapsed() < PROMISE);
-        promised.insert(id.to_owned(), Instant::now());
+    /// Keeps an image from removal until its container is created.
+    pub(super) fn reserve(&self, id: &str) {
+        let mut reserved = self.reserved.lock();
+        reserved.retain(|_, since| since.elapsed() < RESERVATION);
+        reserved.insert(id.to_owned(), Instant::now());
     }
 
-    fn is_promised(&self, id: &str) -> bool {
-        self.promised.lock().get(id).is_some_and(|since| since.elapsed() < PROMISE)
+    fn is_reserved(&self, id: &str) -> bool {
+        self.reserved.lock().get(id).is_some_and(|since| since.elapsed() < RESERVATION)
     }
 
-    /// The repositories and tags that are being pulled, in the normal form in which runtimes list them.
+    /// The names of the images that are being pulled, as written and in the normal form in which runtimes list them.
     fn being_pulled(&self) -> HashSet<String> {
         let pulls = self.pulls.lock();
-        let live = pulls.iter().filter(|(_, pull)| pull.strong_count() > 0);
-        live.flat_map(|((name, _), _)| [name.as_str().to_owned(), name.normal()]).collect()
+        let running = pulls.iter().filter(|(_, pull)| pull.strong_count() > 0);
+        running.flat_map(|((name, _), _)| [name.as_str().to_owned(), name.normal()]).collect()
     }
 
-    /// Every image. Needed are those of all containers that exist, whoever made them, of all sandboxes that were seen, and
-    /// those that a start was told of or that are being pulled.
+    /// Lists all images. An image is in use if a container or a sandbox of any user of the runtime has it, if it is reserved for
+    /// a container, or if it is being pulled.
     pub(in crate::adapters::cri) async fn list(&self) -> Result<Vec<StoredImage>, RuntimeError> {
         let at = SystemTime::now();
         let images = self.inner.client.list_images(v1::ListImagesRequest { filter: None }).await?.images;
-        // Asked after the images: what is made of one meanwhile is seen.
-        let containers = self.inner.containers(Whose::Anybody).await?;
-        let mut needed = self.of_sandboxes().await?;
+        // Listed after the images, so that a container that is created between the two calls keeps its image.
+        let containers = self.inner.containers(PodFilter::All).await?;
+        let mut needed = self.sandbox_images().await?;
         needed.extend(self.being_pulled());
         for container in containers {
             let spec = container.image.unwrap_or_default();
@@ -65,7 +67,7 @@ impl Images {
             let is_named = image.repo_tags.iter().chain(&image.repo_digests).any(|name| needed.contains(name));
             let need = if image.pinned {
                 ImageNeed::Pinned
-            } else if is_named || needed.contains(&image.id) || self.is_promised(&image.id) {
+            } else if is_named || needed.contains(&image.id) || self.is_reserved(&image.id) {
                 ImageNeed::Used
             } else {
                 ImageNeed::Unused
@@ -75,16 +77,16 @@ impl Images {
         Ok(stored.collect())
     }
 
-    /// The images of sandboxes, by id and by name. Runtimes tell them only when they are asked for everything, so each
-    /// sandbox is asked once.
-    async fn of_sandboxes(&self) -> Result<HashSet<String>, RuntimeError> {
-        let sandboxes = self.inner.sandboxes(Whose::Anybody).await?;
-        let there: HashSet<String> = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
+    /// The images of sandboxes, by ID and by name. Runtimes report them only in the verbose status, so the adapter reads the
+    /// status of each sandbox once.
+    async fn sandbox_images(&self) -> Result<HashSet<String>, RuntimeError> {
+        let sandboxes = self.inner.sandboxes(PodFilter::All).await?;
+        let present: HashSet<String> = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
         let new: Vec<String> = {
-            let mut known = self.of_sandboxes.lock();
-            known.asked.retain(|id| there.contains(id));
-            known.told.retain(|id| there.contains(id));
-            there.into_iter().filter(|id| !known.asked.contains(id)).collect()
+            let mut known = self.sandbox_images.lock();
+            known.inspected.retain(|id| present.contains(id));
+            known.logged.retain(|id| present.contains(id));
+            present.into_iter().filter(|id| !known.inspected.contains(id)).collect()
         };
         let mut failed = None;
         for pod_sandbox_id in new {
@@ -93,26 +95,27 @@ impl Images {
                 Ok(answer) => answer.info,
                 Err(RuntimeError::NotFound(_)) => continue,
                 Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
-                // One may hang; after two the others would be asked in vain for as long.
+                // One timeout may be one broken sandbox. After two in a row, the remaining calls would only take time too.
                 Err(error @ RuntimeError::Timeout { .. }) if matches!(failed, Some(RuntimeError::Timeout { .. })) => {
                     return Err(error);
                 }
-                // It may be anybody's, and broken for good. Most have the same image, which the others tell.
+                // The sandbox may belong to another user of the runtime, and never answer. Nearly all sandboxes have the same
+                // image, which the others report.
                 Err(error) => {
-                    if self.of_sandboxes.lock().told.insert(pod_sandbox_id.clone()) {
-                        tracing::warn!(sandbox = pod_sandbox_id, %error, "the image of a sandbox cannot be told");
+                    if self.sandbox_images.lock().logged.insert(pod_sandbox_id.clone()) {
+                        tracing::warn!(sandbox = pod_sandbox_id, %error, "cannot read the image of a sandbox");
                     }
                     failed = Some(error);
                     continue;
                 }
             };
-            let mut known = self.of_sandboxes.lock();
+            let mut known = self.sandbox_images.lock();
             known.images.extend(info.get("info").and_then(|info| image_of_sandbox(info)));
-            known.told.remove(&pod_sandbox_id);
-            known.asked.insert(pod_sandbox_id);
+            known.logged.remove(&pod_sandbox_id);
+            known.inspected.insert(pod_sandbox_id);
         }
-        let images = self.of_sandboxes.lock().images.clone();
-        // No other told it: any image may be that of the ones that failed.
+        let images = self.sandbox_images.lock().images.clone();
+        // If no sandbox reported an image, any image may be in use by the sandboxes that failed.
         if let Some(error) = failed.filter(|_| images.is_empty()) {
             return Err(error);
         }
@@ -125,34 +128,39 @@ impl Images {
         Ok(needed)
     }
 
-    /// How full the file system of the images is.
+    /// The capacity and the free space of the file system that holds the images, in bytes.
     pub(in crate::adapters::cri) async fn disk(&self) -> Result<DiskUsage, RuntimeError> {
         let info = self.inner.client.image_fs_info(v1::ImageFsInfoRequest {}).await?;
-        let place = info.image_filesystems.into_iter().find_map(|usage| usage.fs_id.map(|id| id.mountpoint));
-        let place = place.filter(|place| !place.is_empty());
-        let place =
-            place.ok_or_else(|| RuntimeError::Failed("the runtime does not say where images are".to_owned()))?;
+        let path = info.image_filesystems.into_iter().find_map(|usage| usage.fs_id.map(|id| id.mountpoint));
+        let path = path.filter(|path| !path.is_empty()).ok_or_else(|| {
+            RuntimeError::Failed(
+                "the runtime does not report the file system of images: see the log of the container runtime"
+                    .to_owned(),
+            )
+        })?;
         blocking(move || {
-            let place = PathBuf::from(place);
-            let stat =
-                statvfs(&place).map_err(|error| RuntimeError::Failed(format!("{}: {error}", place.display())))?;
+            let path = PathBuf::from(path);
+            let stat = statvfs(&path).map_err(|error| RuntimeError::Failed(format!("{}: {error}", path.display())))?;
             let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
             Ok(DiskUsage { capacity: bytes(stat.f_blocks), available: bytes(stat.f_bavail) })
         })
         .await
     }
 
-    /// Removes an image by its id, unless somebody was promised it since it was listed.
+    /// Removes an image by its ID.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Failed`] if the image is reserved for a container, which may have happened after the images were listed.
     pub(in crate::adapters::cri) async fn remove(&self, id: &ImageId) -> Result<(), RuntimeError> {
-        if self.is_promised(id.as_str()) {
-            return Err(RuntimeError::Failed(format!("image {id} is about to be used")));
+        if self.is_reserved(id.as_str()) {
+            return Err(RuntimeError::Failed(format!("image {id} is reserved for a new container")));
         }
         let image = Some(v1::ImageSpec { image: id.as_str().to_owned(), ..Default::default() });
-        gone_is_fine(self.inner.client.remove_image(v1::RemoveImageRequest { image }).await.map(|_| ()))
+        ignore_not_found(self.inner.client.remove_image(v1::RemoveImageRequest { image }).await.map(|_| ()))
     }
 }
 
-/// The image in what containerd and CRI-O tell of a sandbox.
+/// The image name in the verbose status of a sandbox. containerd and CRI-O use the same JSON field.
 fn image_of_sandbox(info: &str) -> Option<String> {
     let info: serde_json::Value = serde_json::from_str(info).ok()?;
     info.get("image")?.as_str().filter(|image| !image.is_empty()).map(str::to_owned)

@@ -1,13 +1,13 @@
-//! A container runtime's end of the interface, which does as it is told.
+//! A fake container runtime: a gRPC server whose answers the tests set.
 
 mod images;
+mod runtime;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream;
 use parking_lot::Mutex;
 use podwright_actors::ids::SandboxId;
 use podwright_actors::pod::PodObject;
@@ -16,91 +16,92 @@ use podwright_metrics::Metrics;
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::sync::{Notify, mpsc};
+use tonic::Status;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status};
 
 use super::super::v1::image_service_server::ImageServiceServer;
-use super::super::v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+use super::super::v1::runtime_service_server::RuntimeServiceServer;
 use super::super::{CriConfig, CriRuntime, NodeSettings, v1};
 
-/// What becomes of a creation. Where nothing is told, it is made.
-pub(super) enum Answer {
-    Made,
-    /// It is made, and the answer says otherwise.
-    MadeBut(Status),
-    /// It is made and does not work, and the answer says otherwise.
-    BrokenBut(Status),
+/// The answer to a create call. The default is `Created`.
+pub(super) enum CreateAnswer {
+    Created,
+    /// The object is created, but the answer is this error.
+    CreatedWithError(Status),
+    /// The object is created and not ready, and the answer is this error.
+    NotReadyWithError(Status),
+    /// The object is not created, and the answer is this error.
     Refused(Status),
 }
 
 #[derive(Default)]
-struct State {
-    script: VecDeque<Answer>,
+struct FakeState {
+    script: VecDeque<CreateAnswer>,
     attempts: Vec<u32>,
     sandboxes: Vec<v1::PodSandbox>,
     containers: Vec<v1::Container>,
     made: usize,
     removed: Vec<String>,
     images: Vec<String>,
-    /// What a list of images shows beside those.
+    /// The images in the answers to list calls.
     listed: Vec<v1::Image>,
-    looks_fail: bool,
-    /// Where containers log and which mounts they have, by id.
-    places: HashMap<String, (String, Vec<v1::Mount>)>,
-    /// A sandbox that cannot be described, and why.
-    broken: Option<(String, Status)>,
-    /// Containers that were stopped, with the time they were given, in seconds.
+    image_status_fails: bool,
+    /// The log path and the mounts of each container, by ID.
+    files: HashMap<String, (String, Vec<v1::Mount>)>,
+    /// A sandbox whose status call fails, and the error.
+    failing_sandbox: Option<(String, Status)>,
+    /// The stopped containers with their grace periods in seconds.
     stops: Vec<(String, i64)>,
-    /// As whom was pulled, by name.
-    pulled_as: Vec<String>,
-    /// For which pod, and with what annotations, was pulled last.
-    pulled_for: String,
+    /// The user names of the pulls.
+    pull_users: Vec<String>,
+    /// The pod and the annotations in the last pull request.
+    last_pull_pod: String,
     pulls: usize,
     event_calls: usize,
-    ended_early: usize,
+    cancelled_pulls: usize,
     features: v1::RuntimeFeatures,
 }
 
 #[derive(Clone)]
-struct Service {
-    state: Arc<Mutex<State>>,
-    news: Arc<Notify>,
+struct FakeService {
+    state: Arc<Mutex<FakeState>>,
+    changed: Arc<Notify>,
     events: Arc<Mutex<Option<mpsc::Receiver<v1::ContainerEventResponse>>>>,
 }
 
-/// The events, as they came.
+/// The pod events that the adapter recorded.
 #[derive(Default)]
-pub(super) struct Told(Mutex<Vec<PodEvent>>);
+pub(super) struct RecordedEvents(Mutex<Vec<PodEvent>>);
 
-impl Told {
+impl RecordedEvents {
     pub(super) fn reasons(&self) -> Vec<String> {
         self.0.lock().iter().map(|event| event.reason.to_string()).collect()
     }
 
-    /// Takes them.
+    /// Returns and removes the events.
     pub(super) fn take(&self) -> Vec<PodEvent> {
         std::mem::take(&mut self.0.lock())
     }
 }
 
-impl EventRecorder for Told {
+impl EventRecorder for RecordedEvents {
     fn record(&self, _: &Arc<PodObject>, event: PodEvent) {
         self.0.lock().push(event);
     }
 }
 
-/// The server and a runtime that talks to it.
-pub(super) struct Fake {
+/// The fake server, and a `CriRuntime` that is connected to it.
+pub(super) struct FakeRuntime {
     pub(super) runtime: CriRuntime,
-    service: Service,
-    pub(super) told: Arc<Told>,
+    service: FakeService,
+    pub(super) recorded_events: Arc<RecordedEvents>,
     events: Mutex<Option<mpsc::Sender<v1::ContainerEventResponse>>>,
     root: TempDir,
 }
 
-impl Fake {
+impl FakeRuntime {
     pub(super) async fn start(parallel_pulls: usize) -> Self {
-        Fake::with(parallel_pulls, |_| {}).await
+        FakeRuntime::with(parallel_pulls, |_| {}).await
     }
 
     pub(super) async fn with(parallel_pulls: usize, edit: impl FnOnce(&mut CriConfig)) -> Self {
@@ -108,8 +109,11 @@ impl Fake {
         let socket = root.path().join("c.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let (events, receiver) = mpsc::channel(1);
-        let service =
-            Service { state: Arc::default(), news: Arc::default(), events: Arc::new(Mutex::new(Some(receiver))) };
+        let service = FakeService {
+            state: Arc::default(),
+            changed: Arc::default(),
+            events: Arc::new(Mutex::new(Some(receiver))),
+        };
         let incoming = stream::unfold(listener, |listener| async {
             let accepted = listener.accept().await.map(|(connection, _)| connection);
             Some((accepted, listener))
@@ -118,7 +122,7 @@ impl Fake {
             .add_service(RuntimeServiceServer::new(service.clone()))
             .add_service(ImageServiceServer::new(service.clone()));
         tokio::spawn(server.serve_with_incoming(incoming));
-        let told = Arc::new(Told::default());
+        let recorded_events = Arc::new(RecordedEvents::default());
         let mut config = CriConfig {
             endpoint: socket.to_str().unwrap().parse().unwrap(),
             root: root.path().to_owned(),
@@ -131,14 +135,14 @@ impl Fake {
             metrics: Metrics::new(),
             settings: NodeSettings::default(),
             runtime_classes: Arc::new(NamedRuntimeClasses::default()),
-            events: told.clone(),
+            events: recorded_events.clone(),
         };
         edit(&mut config);
         let runtime = CriRuntime::open(config).unwrap();
-        Fake { runtime, service, told, events: Mutex::new(Some(events)), root }
+        FakeRuntime { runtime, service, recorded_events, events: Mutex::new(Some(events)), root }
     }
 
-    pub(super) fn script(&self, answers: impl IntoIterator<Item = Answer>) {
+    pub(super) fn script(&self, answers: impl IntoIterator<Item = CreateAnswer>) {
         self.service.state.lock().script = answers.into_iter().collect();
     }
 
@@ -146,39 +150,39 @@ impl Fake {
         self.service.state.lock().attempts.clone()
     }
 
-    /// Lets a container have ended.
-    pub(super) fn ends(&self, id: &str) {
-        self.is_in(id, v1::ContainerState::ContainerExited);
+    /// Sets the state of a container to exited.
+    pub(super) fn set_exited(&self, id: &str) {
+        self.set_state(id, v1::ContainerState::ContainerExited);
     }
 
-    fn is_in(&self, id: &str, stands: v1::ContainerState) {
+    fn set_state(&self, id: &str, container_state: v1::ContainerState) {
         self.service.change(|state| {
             let container = state.containers.iter_mut().find(|container| container.id == id).unwrap();
-            container.set_state(stands);
+            container.set_state(container_state);
         });
     }
 
-    /// Where a container logs and leaves its message: the log, and what is mounted from its pod's directory.
-    pub(super) fn writes_to(&self, id: &str) -> Vec<PathBuf> {
-        let (log, mounts) = self.service.state.lock().places[id].clone();
+    /// The log file and the termination message file of a container.
+    pub(super) fn log_and_message_files(&self, id: &str) -> Vec<PathBuf> {
+        let (log, mounts) = self.service.state.lock().files[id].clone();
         let messages = mounts.into_iter().map(|mount| mount.host_path).filter(|path| path.ends_with(".message"));
         std::iter::once(log).chain(messages).map(PathBuf::from).collect()
     }
 
-    /// The links to logs that there are.
+    /// The file names of the links to logs.
     pub(super) fn links(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.root.path().join("links")).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     }
 
-    /// Lets nobody describe a sandbox, or everybody all of them again.
-    pub(super) fn breaks(&self, sandbox: Option<(&SandboxId, Status)>) {
-        self.service.change(|state| state.broken = sandbox.map(|(id, why)| (id.to_string(), why)));
+    /// Makes the status call of a sandbox fail. `None` ends the failure.
+    pub(super) fn fail_sandbox_status(&self, sandbox: Option<(&SandboxId, Status)>) {
+        self.service.change(|state| state.failing_sandbox = sandbox.map(|(id, why)| (id.to_string(), why)));
     }
 
-    /// Lets nothing be known of a container but what is written on it.
-    pub(super) fn loses(&self, id: &str) {
-        self.is_in(id, v1::ContainerState::ContainerUnknown);
+    /// Sets the state of a container to unknown.
+    pub(super) fn set_unknown(&self, id: &str) {
+        self.set_state(id, v1::ContainerState::ContainerUnknown);
     }
 
     pub(super) fn stops(&self) -> Vec<(String, i64)> {
@@ -193,58 +197,58 @@ impl Fake {
         self.service.state.lock().pulls
     }
 
-    pub(super) fn ended_early(&self) -> usize {
-        self.service.state.lock().ended_early
+    pub(super) fn cancelled_pulls(&self) -> usize {
+        self.service.state.lock().cancelled_pulls
     }
 
-    /// Waits until so many pulls have begun.
-    pub(super) async fn pulls(&self, count: usize) {
+    /// Waits until this number of pulls has started.
+    pub(super) async fn wait_for_pulls(&self, count: usize) {
         self.service.until(|state| state.pulls >= count).await;
     }
 
-    /// Waits until events were asked for so often.
-    pub(super) async fn event_calls(&self, count: usize) {
+    /// Waits until the event stream was requested this number of times.
+    pub(super) async fn wait_for_event_calls(&self, count: usize) {
         self.service.until(|state| state.event_calls >= count).await;
     }
 
-    /// Lets an image be there.
-    pub(super) fn pulled(&self, image: &str) {
+    /// Makes an image present. Pulls of the image succeed from then on.
+    pub(super) fn add_image(&self, image: &str) {
         self.service.change(|state| state.images.push(image.to_owned()));
     }
 
-    /// Lets lists show an image.
-    pub(super) fn lists(&self, image: v1::Image) {
+    /// Adds an image to the answers to list calls.
+    pub(super) fn add_listed_image(&self, image: v1::Image) {
         self.service.change(|state| state.listed.push(image));
     }
 
-    /// Lets there be a container that no agent of ours made.
-    pub(super) fn runs_for_another(&self, image_ref: &str) {
+    /// Adds a container that another user of the runtime created.
+    pub(super) fn add_container_of_another_agent(&self, image_ref: &str) {
         let container = v1::Container { id: "theirs".into(), image_ref: image_ref.into(), ..Default::default() };
         self.service.change(|state| state.containers.push(container));
     }
 
-    /// Lets nobody look at an image.
-    pub(super) fn hides_images(&self) {
-        self.service.change(|state| state.looks_fail = true);
+    /// Makes image status calls fail.
+    pub(super) fn fail_image_status(&self) {
+        self.service.change(|state| state.image_status_fails = true);
     }
 
-    /// For which pod, and with what annotations, was pulled last.
-    pub(super) fn pulled_for(&self) -> String {
-        self.service.state.lock().pulled_for.clone()
+    /// The pod and the annotations in the last pull request.
+    pub(super) fn last_pull_pod(&self) -> String {
+        self.service.state.lock().last_pull_pod.clone()
     }
 
-    /// As whom was pulled since the last time, by name.
-    pub(super) fn pulled_as(&self) -> Vec<String> {
-        self.service.change(|state| std::mem::take(&mut state.pulled_as))
+    /// The user names of the pulls since the last call.
+    pub(super) fn take_pull_users(&self) -> Vec<String> {
+        self.service.change(|state| std::mem::take(&mut state.pull_users))
     }
 
-    pub(super) async fn tell(&self, event: v1::ContainerEventResponse) {
+    pub(super) async fn send_event(&self, event: v1::ContainerEventResponse) {
         let events = self.events.lock().clone().unwrap();
         events.send(event).await.unwrap();
     }
 
-    /// Lets a runtime answer that can do this.
-    pub(super) fn renew(&self, features: v1::RuntimeFeatures) {
+    /// Sets the features that the runtime reports.
+    pub(super) fn set_features(&self, features: v1::RuntimeFeatures) {
         self.service.change(|state| state.features = features);
     }
 
@@ -253,205 +257,35 @@ impl Fake {
     }
 }
 
-impl Service {
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+impl FakeService {
+    fn change<T>(&self, change: impl FnOnce(&mut FakeState) -> T) -> T {
         let changed = change(&mut self.state.lock());
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
         changed
     }
 
-    async fn until(&self, wanted: impl Fn(&State) -> bool) {
+    async fn until(&self, condition: impl Fn(&FakeState) -> bool) {
         loop {
-            let news = self.news.notified();
-            if wanted(&self.state.lock()) {
+            let changed = self.changed.notified();
+            if condition(&self.state.lock()) {
                 return;
             }
-            news.await;
+            changed.await;
         }
     }
 
-    /// What becomes of the next creation: its id, and whether it works.
+    /// The outcome of the next create call: the new object's ID, whether it is ready, and the error to answer.
     fn answer(&self, kind: &str) -> (Option<(String, bool)>, Option<Status>) {
         self.change(|state| {
             let id = || format!("{kind}{}", state.made);
-            let answer = match state.script.pop_front().unwrap_or(Answer::Made) {
-                Answer::Made => (Some((id(), true)), None),
-                Answer::MadeBut(status) => (Some((id(), true)), Some(status)),
-                Answer::BrokenBut(status) => (Some((id(), false)), Some(status)),
-                Answer::Refused(status) => (None, Some(status)),
+            let answer = match state.script.pop_front().unwrap_or(CreateAnswer::Created) {
+                CreateAnswer::Created => (Some((id(), true)), None),
+                CreateAnswer::CreatedWithError(status) => (Some((id(), true)), Some(status)),
+                CreateAnswer::NotReadyWithError(status) => (Some((id(), false)), Some(status)),
+                CreateAnswer::Refused(status) => (None, Some(status)),
             };
             state.made += 1;
             answer
         })
     }
-}
-
-#[tonic::async_trait]
-impl RuntimeService for Service {
-    async fn version(&self, _: Request<v1::VersionRequest>) -> Result<Response<v1::VersionResponse>, Status> {
-        let version = v1::VersionResponse {
-            runtime_name: "containerd".into(),
-            runtime_version: "v2.0.0".into(),
-            ..Default::default()
-        };
-        Ok(Response::new(version))
-    }
-
-    async fn status(&self, _: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
-        let features = Some(self.state.lock().features);
-        Ok(Response::new(v1::StatusResponse { features, ..Default::default() }))
-    }
-
-    async fn run_pod_sandbox(
-        &self,
-        request: Request<v1::RunPodSandboxRequest>,
-    ) -> Result<Response<v1::RunPodSandboxResponse>, Status> {
-        let config = request.into_inner().config.unwrap();
-        let metadata = config.metadata.unwrap();
-        self.change(|state| state.attempts.push(metadata.attempt));
-        let (made, status) = self.answer("s");
-        let id = made.as_ref().map(|(id, _)| id.clone()).unwrap_or_default();
-        if let Some((id, works)) = made {
-            let state = i32::from(!works);
-            let labels = v1::entries(config.labels);
-            let sandbox = v1::PodSandbox { id, metadata: Some(metadata), state, labels, ..Default::default() };
-            self.change(|state| state.sandboxes.push(sandbox));
-        }
-        status.map_or(Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id: id })), Err)
-    }
-
-    async fn list_pod_sandbox(
-        &self,
-        _: Request<v1::ListPodSandboxRequest>,
-    ) -> Result<Response<v1::ListPodSandboxResponse>, Status> {
-        Ok(Response::new(v1::ListPodSandboxResponse { items: self.state.lock().sandboxes.clone() }))
-    }
-
-    async fn pod_sandbox_status(
-        &self,
-        request: Request<v1::PodSandboxStatusRequest>,
-    ) -> Result<Response<v1::PodSandboxStatusResponse>, Status> {
-        let request = request.into_inner();
-        if let Some((id, why)) = &self.state.lock().broken
-            && *id == request.pod_sandbox_id
-        {
-            return Err(why.clone());
-        }
-        let status = Some(v1::PodSandboxStatus::default());
-        let mut answer = v1::PodSandboxStatusResponse { status, ..Default::default() };
-        if request.verbose {
-            answer.info.insert("info".to_owned(), r#"{"image": "pause.example/pause:1"}"#.to_owned());
-        }
-        Ok(Response::new(answer))
-    }
-
-    async fn stop_pod_sandbox(
-        &self,
-        _: Request<v1::StopPodSandboxRequest>,
-    ) -> Result<Response<v1::StopPodSandboxResponse>, Status> {
-        Ok(Response::new(v1::StopPodSandboxResponse {}))
-    }
-
-    async fn remove_pod_sandbox(
-        &self,
-        request: Request<v1::RemovePodSandboxRequest>,
-    ) -> Result<Response<v1::RemovePodSandboxResponse>, Status> {
-        self.change(|state| state.removed.push(request.into_inner().pod_sandbox_id));
-        Ok(Response::new(v1::RemovePodSandboxResponse {}))
-    }
-
-    async fn create_container(
-        &self,
-        request: Request<v1::CreateContainerRequest>,
-    ) -> Result<Response<v1::CreateContainerResponse>, Status> {
-        let request = request.into_inner();
-        let (made, status) = self.answer("c");
-        let config = request.config.unwrap();
-        let logs = request.sandbox_config.unwrap().log_directory;
-        let id = made.as_ref().map(|(id, _)| id.clone()).unwrap_or_default();
-        if made.is_some() {
-            let container = v1::Container {
-                id: id.clone(),
-                pod_sandbox_id: request.pod_sandbox_id,
-                metadata: config.metadata,
-                annotations: v1::entries(config.annotations),
-                labels: v1::entries(config.labels),
-                ..Default::default()
-            };
-            let places = (format!("{logs}/{}", config.log_path), config.mounts);
-            self.change(|state| {
-                state.places.insert(id.clone(), places);
-                state.containers.push(container);
-            });
-        }
-        status.map_or(Ok(Response::new(v1::CreateContainerResponse { container_id: id })), Err)
-    }
-
-    async fn container_status(
-        &self,
-        request: Request<v1::ContainerStatusRequest>,
-    ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
-        let id = request.into_inner().container_id;
-        let (found, places) = {
-            let state = self.state.lock();
-            let found = state.containers.iter().find(|container| container.id == id).cloned();
-            (found, state.places.get(&id).cloned())
-        };
-        let v1::Container { id, state, labels, annotations, .. } = found.ok_or_else(|| Status::not_found(id))?;
-        let (labels, annotations) = (map(labels), map(annotations));
-        let (log_path, mounts) = places.unwrap_or_default();
-        let status = v1::ContainerStatus { id, state, labels, annotations, log_path, mounts, ..Default::default() };
-        let status = Some(status);
-        Ok(Response::new(v1::ContainerStatusResponse { status, ..Default::default() }))
-    }
-
-    async fn stop_container(
-        &self,
-        request: Request<v1::StopContainerRequest>,
-    ) -> Result<Response<v1::StopContainerResponse>, Status> {
-        let v1::StopContainerRequest { container_id, timeout } = request.into_inner();
-        if !self.state.lock().containers.iter().any(|container| container.id == container_id) {
-            return Err(Status::unknown("it cannot be stopped"));
-        }
-        self.change(|state| state.stops.push((container_id, timeout)));
-        Ok(Response::new(v1::StopContainerResponse {}))
-    }
-
-    async fn list_containers(
-        &self,
-        request: Request<v1::ListContainersRequest>,
-    ) -> Result<Response<v1::ListContainersResponse>, Status> {
-        let wanted = request.into_inner().filter.unwrap_or_default().label_selector;
-        let mut containers = self.state.lock().containers.clone();
-        containers
-            .retain(|container| wanted.iter().all(|(key, value)| v1::value(&container.labels, key) == Some(value)));
-        Ok(Response::new(v1::ListContainersResponse { containers }))
-    }
-
-    async fn remove_container(
-        &self,
-        request: Request<v1::RemoveContainerRequest>,
-    ) -> Result<Response<v1::RemoveContainerResponse>, Status> {
-        let id = request.into_inner().container_id;
-        self.change(|state| {
-            state.containers.retain(|container| container.id != id);
-            state.removed.push(id);
-        });
-        Ok(Response::new(v1::RemoveContainerResponse {}))
-    }
-
-    async fn get_container_events(
-        &self,
-        _: Request<v1::GetEventsRequest>,
-    ) -> Result<Response<BoxStream<'static, Result<v1::ContainerEventResponse, Status>>>, Status> {
-        self.change(|state| state.event_calls += 1);
-        let Some(events) = self.events.lock().take() else { return Err(Status::unimplemented("no more")) };
-        let events = stream::unfold(events, |mut events| async { Some((Ok(events.recv().await?), events)) });
-        Ok(Response::new(events.boxed()))
-    }
-}
-
-fn map(entries: Vec<v1::Entry>) -> HashMap<String, String> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    entries.iter().map(|entry| (text(&entry.key), text(&entry.value))).collect()
 }

@@ -1,25 +1,25 @@
-//! Policies of name resolution.
+//! Tests of the DNS settings.
 
 use serde_json::{Value, json};
 
 use super::super::fixtures::{facts, pod};
-use super::super::{Assigned, ClusterDns, DnsWarning, Facts, Resolver, dns_warnings, sandbox_config};
+use super::super::{ClusterDns, DnsWarning, NodeFacts, PodAssignments, Resolver, dns_warnings, sandbox_config};
 use crate::adapters::cri::v1;
 
-fn node() -> Facts {
+fn node() -> NodeFacts {
     let text = "# c\nsearch old\nsearch a.example. b.example\nnameserver 10.0.0.1\noptions ndots:1 edns0\n";
     let cluster_dns = ClusterDns { servers: vec!["10.96.0.10".parse().unwrap()], domain: "cluster.local".into() };
-    Facts { resolver: Resolver::parse(text), cluster_dns, ..facts() }
+    NodeFacts { resolver: Resolver::parse(text), cluster_dns, ..facts() }
 }
 
-fn dns(facts: &Facts, mut spec: Value) -> (v1::DnsConfig, Vec<DnsWarning>) {
+fn dns(facts: &NodeFacts, mut spec: Value) -> (v1::DnsConfig, Vec<DnsWarning>) {
     spec["containers"] = json!([]);
     let pod = pod(spec);
-    (sandbox_config(facts, &Assigned::default(), &pod, 0).unwrap().dns_config.unwrap(), dns_warnings(facts, &pod))
+    (sandbox_config(facts, &PodAssignments::default(), &pod, 0).unwrap().dns_config.unwrap(), dns_warnings(facts, &pod))
 }
 
 #[test]
-fn the_policy_decides_whose_servers_are_asked() {
+fn dns_policy_selects_the_name_servers() {
     let cluster = ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "a.example", "b.example"];
     let of_node = ["a.example", "b.example"];
     type Case<'a> = (Value, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
@@ -50,15 +50,15 @@ fn the_policy_decides_whose_servers_are_asked() {
 }
 
 #[test]
-fn without_a_server_of_the_cluster_the_nodes_are_asked_and_it_is_said() {
-    let node = Facts { cluster_dns: ClusterDns::default(), ..node() };
+fn without_cluster_dns_the_node_servers_are_used_with_a_warning() {
+    let node = NodeFacts { cluster_dns: ClusterDns::default(), ..node() };
     let (config, warnings) = dns(&node, json!({"dnsPolicy": "ClusterFirst"}));
     assert_eq!((config.servers, warnings), (vec!["10.0.0.1".into()], vec![DnsWarning::NoClusterDns]));
     assert_eq!(dns(&node, json!({"dnsPolicy": "Default"})).1, []);
 }
 
 #[test]
-fn what_resolvers_cannot_use_is_left_out_and_it_is_said() {
+fn dns_settings_beyond_resolver_limits_are_dropped_with_a_warning() {
     let (config, warnings) = dns(
         &node(),
         json!({"dnsPolicy": "None", "dnsConfig": {
@@ -80,7 +80,7 @@ fn what_resolvers_cannot_use_is_left_out_and_it_is_said() {
 }
 
 #[test]
-fn a_resolver_without_domains_stays_without() {
+fn a_resolv_conf_with_the_root_domain_has_no_search_domains() {
     assert_eq!(Resolver::parse("search .\n").searches, ["."]);
     assert_eq!(Resolver::parse("nameserver\noptions a ; b\n; nameserver 1.1.1.1\noptions c").options, ["a", "c"]);
 }

@@ -1,25 +1,25 @@
-//! The limits of pods as a whole, for both versions of cgroups.
+//! Tests of the limits of pod cgroups, for both cgroup versions.
 
 use serde_json::{Value, json};
 
 use super::super::fixtures::pod;
-use super::super::limits::{adds_to_burstable, of_pod, share};
-use super::super::{Cgroups, Driver, Version};
+use super::super::limits::{burstable_request, of_pod, share};
+use super::super::{CgroupDriver, CgroupVersion, Cgroups};
 
-const V1: Version = Version::V1 { swap: false };
-const V2: Version = Version::V2 { swap: false };
+const V1: CgroupVersion = CgroupVersion::V1 { swap: false };
+const V2: CgroupVersion = CgroupVersion::V2 { swap: false };
 
-fn settings(version: Version, spec: Value) -> Vec<String> {
+fn settings(version: CgroupVersion, spec: Value) -> Vec<String> {
     let of = of_pod(version, &pod(spec));
     of.into_iter().map(|it| format!("{}/{}={}", it.controller, it.file, it.value)).collect()
 }
 
 #[test]
-fn a_pod_is_bound_if_every_container_of_it_is() {
+fn a_pod_cgroup_has_limits_if_every_container_has_limits() {
     let bound = |cpu: &str, memory: &str| json!({"limits": {"cpu": cpu, "memory": memory}});
     let container = |resources: Value| json!({"name": "a", "resources": resources});
     let cases = [
-        // Guaranteed: requests follow from limits.
+        // Guaranteed: the requests default to the limits.
         (
             json!({"containers": [container(bound("500m", "64Mi")), container(bound("1", "64Mi"))]}),
             &[
@@ -30,7 +30,7 @@ fn a_pod_is_bound_if_every_container_of_it_is() {
             ][..],
             &["cpu/cpu.weight=59", "cpu/cpu.max=150000 100000", "memory/memory.max=134217728"][..],
         ),
-        // Burstable, and one has no limit of memory.
+        // Burstable: one container has no memory limit.
         (
             json!({"containers": [container(bound("500m", "64Mi")), container(json!({"limits": {"cpu": "1"}}))]}),
             &["cpu/cpu.shares=1536", "cpu/cpu.cfs_period_us=100000", "cpu/cpu.cfs_quota_us=150000"],
@@ -41,7 +41,8 @@ fn a_pod_is_bound_if_every_container_of_it_is() {
             &["cpu/cpu.shares=256"],
             &["cpu/cpu.weight=10"],
         ),
-        // An init container counts by what it needs at its time, and must be bound too.
+        // An init container runs alone, so the larger of its limit and the regular containers' limits applies. Without a limit on
+        // the init container the pod has none.
         (
             json!({"containers": [container(bound("1", "64Mi"))], "initContainers": [container(bound("2", "32Mi"))]}),
             &[
@@ -57,7 +58,7 @@ fn a_pod_is_bound_if_every_container_of_it_is() {
             &["cpu/cpu.shares=1024"],
             &["cpu/cpu.weight=39"],
         ),
-        // The spec for the whole pod, and the sandbox's own needs.
+        // Pod-level resources and the overhead.
         (
             json!({"containers": [container(json!({}))], "resources": bound("2", "1Gi"), "overhead": {"cpu": "500m", "memory": "1Mi"}}),
             &[
@@ -68,7 +69,7 @@ fn a_pod_is_bound_if_every_container_of_it_is() {
             ],
             &["cpu/cpu.weight=98", "cpu/cpu.max=250000 100000", "memory/memory.max=1074790400"],
         ),
-        // Best effort, and less than the kernel can count.
+        // Best effort, and a limit below the kernel's minimum.
         (json!({"containers": [container(json!({}))]}), &["cpu/cpu.shares=2"], &["cpu/cpu.weight=1"]),
         (
             json!({"containers": [container(json!({"limits": {"cpu": "1m"}}))]}),
@@ -83,8 +84,8 @@ fn a_pod_is_bound_if_every_container_of_it_is() {
 }
 
 #[test]
-fn classes_share_by_what_their_pods_ask_for() {
-    let of = |resources: Value| adds_to_burstable(&pod(json!({"containers": [{"name": "a", "resources": resources}]})));
+fn burstable_shares_are_the_sum_of_cpu_requests() {
+    let of = |resources: Value| burstable_request(&pod(json!({"containers": [{"name": "a", "resources": resources}]})));
     assert_eq!(of(json!({})), None);
     assert_eq!(of(json!({"limits": {"cpu": "1", "memory": "1Gi"}})), None);
     assert_eq!(of(json!({"requests": {"cpu": "300m"}})), Some(300));
@@ -95,16 +96,16 @@ fn classes_share_by_what_their_pods_ask_for() {
 }
 
 #[test]
-fn pods_are_below_the_root_that_was_chosen() {
+fn pod_cgroups_are_below_the_configured_root() {
     let of = |root: &str, driver| {
         let cgroups = Cgroups { version: V2, driver, root: root.into(), shared: true };
         (cgroups.all_pods(), cgroups.of_pod(&pod(json!({"containers": [{"name": "a"}]}))))
     };
     let pair = |all: &str, one: &str| (all.to_owned(), one.to_owned());
-    assert_eq!(of("/", Driver::Cgroupfs), pair("/kubepods", "/kubepods/besteffort/podu-1"));
-    assert_eq!(of("/a/b", Driver::Cgroupfs), pair("/a/b/kubepods", "/a/b/kubepods/besteffort/podu-1"));
+    assert_eq!(of("/", CgroupDriver::Cgroupfs), pair("/kubepods", "/kubepods/besteffort/podu-1"));
+    assert_eq!(of("/a/b", CgroupDriver::Cgroupfs), pair("/a/b/kubepods", "/a/b/kubepods/besteffort/podu-1"));
     assert_eq!(
-        of("/", Driver::Systemd),
+        of("/", CgroupDriver::Systemd),
         pair("/kubepods.slice", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu_1.slice")
     );
 }

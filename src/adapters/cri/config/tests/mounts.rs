@@ -1,14 +1,19 @@
-//! What a container sees of the node's files.
+//! Tests of the mounts.
 
 use podwright_actors::ports::Mount;
 use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
-use super::super::fixtures::{container, facts, mount, pod, seen};
-use super::super::{Assigned, Facts, HostIds, container_config, sandbox_config};
+use super::super::fixtures::{container, facts, lookups, mount, pod};
+use super::super::{HostIdRange, NodeFacts, PodAssignments, container_config, sandbox_config};
 use crate::adapters::cri::v1::{self, MountPropagation};
 
-fn mounts(facts: &Facts, volume: Value, definition: Value, given: Vec<Mount>) -> Result<Vec<v1::Mount>, ConfigError> {
+fn mounts(
+    facts: &NodeFacts,
+    volume: Value,
+    definition: Value,
+    given: Vec<Mount>,
+) -> Result<Vec<v1::Mount>, ConfigError> {
     let mut definition = definition;
     definition["name"] = json!("a");
     let mut volume = volume;
@@ -16,11 +21,11 @@ fn mounts(facts: &Facts, volume: Value, definition: Value, given: Vec<Mount>) ->
     let pod = pod(json!({"volumes": [volume], "containers": [definition]}));
     let mut wanted = container(&pod, "a", 2);
     wanted.mounts = given;
-    Ok(container_config(facts, &Assigned::default(), &wanted, &seen())?.mounts)
+    Ok(container_config(facts, &PodAssignments::default(), &wanted, &lookups())?.mounts)
 }
 
 #[test]
-fn a_container_finds_the_pods_names_and_a_file_for_its_last_words() {
+fn a_container_gets_hosts_file_and_termination_message_mounts() {
     let found = |definition, given: &[&str]| {
         let given = given.iter().map(|path| mount(path)).collect();
         let found = mounts(&facts(), json!({}), definition, given).unwrap();
@@ -41,8 +46,8 @@ fn a_container_finds_the_pods_names_and_a_file_for_its_last_words() {
 }
 
 #[test]
-fn a_mount_is_as_the_spec_says() {
-    let of = |facts: &Facts, volume: Value, more: Value, read_only: bool| {
+fn mount_options_follow_the_volume_mount_spec() {
+    let of = |facts: &NodeFacts, volume: Value, more: Value, read_only: bool| {
         let mut wanted = json!({"name": "v", "mountPath": "data"});
         wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let given = Mount { read_only, ..mount("/data") };
@@ -62,7 +67,7 @@ fn a_mount_is_as_the_spec_says() {
     }
     assert!(of(&facts(), empty(), json!({"mountPropagation": "Both"}), false).is_err());
 
-    let able = Facts { recursive_read_only: [String::new()].into(), ..facts() };
+    let able = NodeFacts { recursive_read_only: [String::new()].into(), ..facts() };
     for (node, mode, expected) in [
         (&able, "Enabled", Some(true)),
         (&able, "IfPossible", Some(true)),
@@ -75,14 +80,14 @@ fn a_mount_is_as_the_spec_says() {
         assert_eq!(mount.map(|mount| mount.recursive_read_only).ok(), expected, "{mode}");
     }
 
-    // The labels of the node's own files stay as they are.
-    let labelled = Facts { selinux: true, ..facts() };
+    // The SELinux labels of a `hostPath` are not changed.
+    let labelled = NodeFacts { selinux: true, ..facts() };
     assert!(of(&labelled, empty(), json!({}), false).unwrap().selinux_relabel);
     assert!(!of(&labelled, json!({"hostPath": {"path": "/x"}}), json!({}), false).unwrap().selinux_relabel);
 }
 
 #[test]
-fn a_part_of_a_volume_is_seen_from_where_it_was_checked() {
+fn a_sub_path_mount_uses_its_checked_mount_point() {
     let part = |path: &str, sub: &str| Mount { sub_path: sub.into(), ..mount(path) };
     let given = vec![mount("/a"), part("/b", "x/y"), part("/c", "x")];
     let found = mounts(&facts(), json!({"emptyDir": {}}), json!({}), given).unwrap();
@@ -91,13 +96,13 @@ fn a_part_of_a_volume_is_seen_from_where_it_was_checked() {
 }
 
 #[test]
-fn the_ids_of_a_pods_own_users_are_shown_on_its_files() {
+fn mounts_and_namespaces_of_a_user_namespace_have_its_id_mapping() {
     let pod = pod(json!({"hostUsers": false, "containers": [{"name": "a"}]}));
-    let facts = Facts { user_namespaces: ["kata".to_owned()].into(), ..facts() };
-    let assigned = Assigned { handler: "kata".into(), users: Some(HostIds { first: 131_072 }) };
+    let facts = NodeFacts { user_namespaces: ["kata".to_owned()].into(), ..facts() };
+    let assignments = PodAssignments { handler: "kata".into(), users: Some(HostIdRange { first: 131_072 }) };
     let mut wanted = container(&pod, "a", 0);
     wanted.mounts = vec![mount("/data")];
-    let config = container_config(&facts, &assigned, &wanted, &seen()).unwrap();
+    let config = container_config(&facts, &assignments, &wanted, &lookups()).unwrap();
     let ids = vec![v1::IdMapping { host_id: 131_072, container_id: 0, length: 65_536 }];
     assert!(
         config.mounts.len() == 3 && config.mounts.iter().all(|it| it.uid_mappings == ids && it.gid_mappings == ids)
@@ -105,12 +110,12 @@ fn the_ids_of_a_pods_own_users_are_shown_on_its_files() {
     let options = config.linux.unwrap().security_context.unwrap().namespace_options.unwrap();
     let users = options.userns_options.unwrap();
     assert_eq!((users.mode(), &users.uids, &users.gids), (v1::NamespaceMode::Pod, &ids, &ids));
-    let sandbox = sandbox_config(&facts, &assigned, &pod, 0).unwrap().linux.unwrap().security_context.unwrap();
+    let sandbox = sandbox_config(&facts, &assignments, &pod, 0).unwrap().linux.unwrap().security_context.unwrap();
     assert_eq!(sandbox.namespace_options.unwrap().userns_options.unwrap().uids, ids);
 
-    // Another handler cannot do it.
-    let refused = sandbox_config(&facts, &Assigned::default(), &pod, 0).unwrap_err().to_string();
-    assert!(refused.contains("spec.hostUsers is false, and the container runtime cannot"), "{refused}");
+    // The default handler does not support user namespaces.
+    let refused = sandbox_config(&facts, &PodAssignments::default(), &pod, 0).unwrap_err().to_string();
+    assert!(refused.contains("spec.hostUsers is false, and the container runtime does not"), "{refused}");
 }
 
 #[test]

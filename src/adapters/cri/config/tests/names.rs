@@ -1,4 +1,4 @@
-//! Labels, annotations, log files, host names and `/etc/hosts`.
+//! Tests of labels, annotations, log files, host names and `/etc/hosts`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,16 +8,16 @@ use podwright_actors::ports::Device;
 use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
-use super::super::fixtures::{container, facts, pod, pod_with, seen};
-use super::super::{Assigned, ClusterDns, Facts, container_config, hosts, labels, sandbox_config};
+use super::super::fixtures::{container, facts, lookups, pod, pod_with};
+use super::super::{ClusterDns, NodeFacts, PodAssignments, container_config, hosts, labels, sandbox_config};
 
 #[test]
-fn a_sandbox_carries_the_pods_labels_and_its_identity() {
+fn sandbox_labels_have_the_pods_labels_and_identity() {
     let pod = pod_with(
         json!({"labels": {"app": "a", labels::POD_UID: "forged"}, "annotations": {"note": "n"}}),
         json!({"containers": []}),
     );
-    let config = sandbox_config(&facts(), &Assigned::default(), &pod, 3).unwrap();
+    let config = sandbox_config(&facts(), &PodAssignments::default(), &pod, 3).unwrap();
     let metadata = config.metadata.unwrap();
     assert_eq!((&*metadata.name, &*metadata.namespace, &*metadata.uid), ("web", "shop", "u-1"));
     assert_eq!(metadata.attempt, 3);
@@ -34,7 +34,7 @@ fn a_sandbox_carries_the_pods_labels_and_its_identity() {
 }
 
 #[test]
-fn a_container_carries_its_identity_and_what_stopping_it_needs() {
+fn container_labels_and_annotations_have_identity_and_stop_data() {
     let pod = pod_with(
         json!({"labels": {"app": "a"}, "annotations": {"note": "n"}, "deletionGracePeriodSeconds": 5}),
         json!({"terminationGracePeriodSeconds": 30, "containers": [{
@@ -47,7 +47,7 @@ fn a_container_carries_its_identity_and_what_stopping_it_needs() {
     let mut wanted = container(&pod, "a", 2);
     wanted.env = vec![("K".into(), "v".into())];
     wanted.command = vec!["run".into()];
-    let config = container_config(&facts(), &Assigned::default(), &wanted, &seen()).unwrap();
+    let config = container_config(&facts(), &PodAssignments::default(), &wanted, &lookups()).unwrap();
     assert_eq!(config.metadata.unwrap().attempt, 2);
     assert_eq!(config.log_path, "a/2.log");
     assert_eq!((&*config.working_dir, config.tty, config.stdin, config.stdin_once), ("/w", true, true, false));
@@ -83,7 +83,7 @@ fn a_container_carries_its_identity_and_what_stopping_it_needs() {
 }
 
 #[test]
-fn a_container_is_found_in_its_own_list() {
+fn containers_are_found_by_kind_and_name() {
     let pod = pod(json!({
         "containers": [{"name": "a", "image": "of-regular"}],
         "initContainers": [{"name": "i", "image": "of-init"}],
@@ -93,7 +93,10 @@ fn a_container_is_found_in_its_own_list() {
         let mut wanted = container(&pod, name, 0);
         wanted.kind = kind;
         Ok::<_, ConfigError>(
-            container_config(&facts(), &Assigned::default(), &wanted, &seen())?.image.unwrap().user_specified_image,
+            container_config(&facts(), &PodAssignments::default(), &wanted, &lookups())?
+                .image
+                .unwrap()
+                .user_specified_image,
         )
     };
     assert_eq!(image("a", ContainerKind::Regular).unwrap(), "of-regular");
@@ -102,12 +105,12 @@ fn a_container_is_found_in_its_own_list() {
     assert_eq!(image("a", ContainerKind::Init), Err(ConfigError::NoContainer("a".into())));
 }
 
-fn in_cluster() -> Facts {
-    Facts { cluster_dns: ClusterDns { servers: vec![], domain: "cluster.local".into() }, ..facts() }
+fn in_cluster() -> NodeFacts {
+    NodeFacts { cluster_dns: ClusterDns { servers: vec![], domain: "cluster.local".into() }, ..facts() }
 }
 
 #[test]
-fn a_pod_is_called_by_its_spec() {
+fn hostname_comes_from_the_pod_spec() {
     let long = "a".repeat(62);
     let cases = [
         (json!({}), Ok("web".to_owned())),
@@ -126,20 +129,20 @@ fn a_pod_is_called_by_its_spec() {
     ];
     for (mut spec, expected) in cases {
         spec["containers"] = json!([]);
-        let hostname =
-            sandbox_config(&in_cluster(), &Assigned::default(), &pod(spec.clone()), 0).map(|config| config.hostname);
+        let hostname = sandbox_config(&in_cluster(), &PodAssignments::default(), &pod(spec.clone()), 0)
+            .map(|config| config.hostname);
         match expected {
             Ok(name) => assert_eq!(hostname.as_deref(), Ok(&*name), "{spec}"),
             Err(field) => assert!(hostname.unwrap_err().to_string().contains(field), "{spec}"),
         }
     }
-    // Just as long as the kernel takes.
+    // A name of exactly the longest length.
     let fits = pod(json!({"hostname": "m".repeat(39), "subdomain": "s", "setHostnameAsFQDN": true, "containers": []}));
-    assert_eq!(sandbox_config(&in_cluster(), &Assigned::default(), &fits, 0).unwrap().hostname.len(), 64);
+    assert_eq!(sandbox_config(&in_cluster(), &PodAssignments::default(), &fits, 0).unwrap().hostname.len(), 64);
 }
 
 #[test]
-fn a_pod_finds_itself_and_its_aliases() {
+fn hosts_file_has_pod_addresses_and_host_aliases() {
     let ips: [IpAddr; 2] = ["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()];
     let aliases = json!([{"ip": "10.1.2.3", "hostnames": ["foo", "bar"]}]);
     let own = pod(json!({"hostname": "me", "subdomain": "sub", "hostAliases": aliases, "containers": []}));
@@ -170,15 +173,15 @@ fn a_pod_finds_itself_and_its_aliases() {
 }
 
 #[test]
-fn a_container_is_stopped_with_the_signal_that_it_names() {
+fn the_stop_signal_of_a_container_is_passed_to_the_runtime() {
     let of = |signal: Value| {
         let lifecycle = json!({"stopSignal": signal});
         let pod = pod(json!({"containers": [{"name": "a", "lifecycle": lifecycle}]}));
-        container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen())
+        container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups())
             .map(|config| config.stop_signal)
             .map_err(|error| error.to_string())
     };
-    // The numbers are the protocol's (KEP-4960), not the kernel's.
+    // The numbers are those of the CRI (KEP-4960), not those of the kernel.
     for (signal, number) in [
         (json!(null), 0),
         (json!(""), 0),
@@ -198,23 +201,24 @@ fn a_container_is_stopped_with_the_signal_that_it_names() {
 }
 
 #[test]
-fn devices_are_passed_on() {
+fn devices_are_passed_to_the_runtime() {
     let pod = pod(json!({"containers": [{"name": "a"}]}));
     let mut wanted = container(&pod, "a", 0);
     wanted.devices =
         vec![Device { host_path: "/dev/x0".into(), container_path: "/dev/x".into(), permissions: "rw".into() }];
     wanted.cdi_devices = vec!["example.com/gpu=0".into()];
-    let config = container_config(&facts(), &Assigned::default(), &wanted, &seen()).unwrap();
+    let config = container_config(&facts(), &PodAssignments::default(), &wanted, &lookups()).unwrap();
     let device = &config.devices[0];
     assert_eq!((&*device.host_path, &*device.container_path, &*device.permissions), ("/dev/x0", "/dev/x", "rw"));
     assert_eq!(config.cdi_devices[0].name, "example.com/gpu=0");
 }
 
 #[test]
-fn the_grace_of_a_pod_is_read_back_from_its_containers() {
+fn grace_period_is_read_from_container_annotations() {
     let of = |more: Value, grace: Value| {
         let pod = pod_with(more, json!({"terminationGracePeriodSeconds": grace, "containers": [{"name": "a"}]}));
-        let config = container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen()).unwrap();
+        let config =
+            container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups()).unwrap();
         labels::grace(&config.annotations)
     };
     let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5});

@@ -1,33 +1,33 @@
-//! CPU, memory, huge pages, swap, cgroups and the order in which the kernel kills.
+//! Tests of CPU, memory, huge pages, swap, cgroup paths and OOM scores.
 
 use podwright_actors::pod::ContainerKind;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::fixtures::{container, facts, pod, pod_with, seen};
+use super::super::fixtures::{container, facts, lookups, pod, pod_with};
 use super::super::resources::{page_size, quota, shares};
-use super::super::{Assigned, Cgroups, Driver, Facts, Version, container_config, sandbox_config};
+use super::super::{CgroupDriver, CgroupVersion, Cgroups, NodeFacts, PodAssignments, container_config, sandbox_config};
 use crate::adapters::cri::v1::LinuxContainerResources;
 
 const MI: i64 = 1 << 20;
 
-fn on(version: Version) -> Facts {
-    Facts { cgroups: Cgroups { version, ..facts().cgroups }, ..facts() }
+fn on(version: CgroupVersion) -> NodeFacts {
+    NodeFacts { cgroups: Cgroups { version, ..facts().cgroups }, ..facts() }
 }
 
-fn of(facts: &Facts, spec: Value, kind: ContainerKind, name: &str) -> LinuxContainerResources {
+fn of(facts: &NodeFacts, spec: Value, kind: ContainerKind, name: &str) -> LinuxContainerResources {
     let pod = pod(spec);
     let mut wanted = container(&pod, name, 0);
     wanted.kind = kind;
-    container_config(facts, &Assigned::default(), &wanted, &seen()).unwrap().linux.unwrap().resources.unwrap()
+    container_config(facts, &PodAssignments::default(), &wanted, &lookups()).unwrap().linux.unwrap().resources.unwrap()
 }
 
-fn one(facts: &Facts, resources: Value) -> LinuxContainerResources {
+fn one(facts: &NodeFacts, resources: Value) -> LinuxContainerResources {
     of(facts, json!({"containers": [{"name": "a", "resources": resources}]}), ContainerKind::Regular, "a")
 }
 
 #[test]
-fn cpu_and_memory_become_the_kernels_numbers() {
+fn cpu_and_memory_are_converted_to_cgroup_values() {
     let cases = [
         (json!({}), (2, 0, 0)),
         (json!({"requests": {"cpu": "500m"}}), (512, 0, 0)),
@@ -39,7 +39,7 @@ fn cpu_and_memory_become_the_kernels_numbers() {
         (json!({"requests": {"cpu": "1000"}}), (262_144, 0, 0)),
     ];
     for (resources, expected) in cases {
-        for version in [Version::V1 { swap: false }, Version::V2 { swap: false }] {
+        for version in [CgroupVersion::V1 { swap: false }, CgroupVersion::V2 { swap: false }] {
             let found = one(&on(version), resources.clone());
             assert_eq!((found.cpu_shares, found.cpu_quota, found.memory_limit_in_bytes), expected, "{resources}");
             assert_eq!(found.cpu_period, 100_000);
@@ -48,7 +48,7 @@ fn cpu_and_memory_become_the_kernels_numbers() {
 }
 
 #[test]
-fn each_version_of_cgroups_has_its_own_words_for_swap_and_group_kills() {
+fn swap_limit_and_group_kill_are_set_for_each_cgroup_version() {
     let limited = json!({"limits": {"memory": "64Mi"}});
     let of = |version| {
         let found = one(&on(version), limited.clone());
@@ -57,15 +57,18 @@ fn each_version_of_cgroups_has_its_own_words_for_swap_and_group_kills() {
         (found.memory_swap_limit_in_bytes, unified)
     };
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    assert_eq!(of(Version::V1 { swap: false }), (0, vec![]));
-    assert_eq!(of(Version::V1 { swap: true }), (64 * MI, vec![]));
-    assert_eq!(of(Version::V2 { swap: false }), (0, vec![pair("memory.oom.group", "1")]));
-    assert_eq!(of(Version::V2 { swap: true }), (0, vec![pair("memory.oom.group", "1"), pair("memory.swap.max", "0")]));
+    assert_eq!(of(CgroupVersion::V1 { swap: false }), (0, vec![]));
+    assert_eq!(of(CgroupVersion::V1 { swap: true }), (64 * MI, vec![]));
+    assert_eq!(of(CgroupVersion::V2 { swap: false }), (0, vec![pair("memory.oom.group", "1")]));
+    assert_eq!(
+        of(CgroupVersion::V2 { swap: true }),
+        (0, vec![pair("memory.oom.group", "1"), pair("memory.swap.max", "0")])
+    );
 }
 
 #[test]
-fn every_size_of_huge_pages_has_a_limit() {
-    let node = Facts { huge_pages: vec![1 << 30, 2 << 20], ..facts() };
+fn every_huge_page_size_gets_a_limit() {
+    let node = NodeFacts { huge_pages: vec![1 << 30, 2 << 20], ..facts() };
     let found = one(&node, json!({"limits": {"hugepages-2Mi": "10Mi", "hugepages-64Ki": "1Mi", "memory": "1Mi"}}));
     let found: Vec<_> = found.hugepage_limits.into_iter().map(|limit| (limit.page_size, limit.limit)).collect();
     assert_eq!(found, [("2MB".to_owned(), 10 << 20), ("1GB".to_owned(), 0)]);
@@ -73,7 +76,7 @@ fn every_size_of_huge_pages_has_a_limit() {
 }
 
 #[test]
-fn the_pods_limit_bounds_containers_that_have_none() {
+fn pod_level_limits_apply_to_containers_without_limits() {
     let spec = json!({
         "resources": {"limits": {"cpu": "2", "memory": "128Mi"}, "requests": {"cpu": "1", "memory": "128Mi"}},
         "containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {"cpu": "500m", "memory": "32Mi"}}}],
@@ -86,7 +89,7 @@ fn the_pods_limit_bounds_containers_that_have_none() {
 }
 
 #[test]
-fn a_sandbox_tells_what_the_pod_may_use_and_what_it_needs_itself() {
+fn a_sandbox_has_the_resources_and_the_overhead_of_its_pod() {
     let asks = |requests: Value, limits: Value| json!({"requests": requests, "limits": limits});
     let spec = |whole: Value| {
         pod(json!({
@@ -103,19 +106,21 @@ fn a_sandbox_tells_what_the_pod_may_use_and_what_it_needs_itself() {
         }))
     };
     let numbers = |it: &LinuxContainerResources| (it.cpu_shares, it.cpu_quota, it.memory_limit_in_bytes);
-    let linux = sandbox_config(&facts(), &Assigned::default(), &spec(json!(null)), 0).unwrap().linux.unwrap();
+    let linux = sandbox_config(&facts(), &PodAssignments::default(), &spec(json!(null)), 0).unwrap().linux.unwrap();
     assert_eq!(numbers(linux.resources.as_ref().unwrap()), (1126, 200_000, 512 * MI));
     assert_eq!(numbers(linux.overhead.as_ref().unwrap()), (256, 25_000, 120 * MI));
     let whole = spec(json!({"requests": {"cpu": "2"}, "limits": {"cpu": "4", "memory": "1Gi"}}));
-    let linux = sandbox_config(&facts(), &Assigned::default(), &whole, 0).unwrap().linux.unwrap();
+    let linux = sandbox_config(&facts(), &PodAssignments::default(), &whole, 0).unwrap().linux.unwrap();
     assert_eq!(numbers(linux.resources.as_ref().unwrap()), (2048, 400_000, 1024 * MI));
-    let none =
-        sandbox_config(&facts(), &Assigned::default(), &pod(json!({"containers": []})), 0).unwrap().linux.unwrap();
+    let none = sandbox_config(&facts(), &PodAssignments::default(), &pod(json!({"containers": []})), 0)
+        .unwrap()
+        .linux
+        .unwrap();
     assert_eq!(none.overhead, Some(LinuxContainerResources::default()));
 }
 
 #[test]
-fn who_asked_for_more_is_killed_later() {
+fn oom_score_falls_with_the_memory_request() {
     let asks = |memory: &str| json!({"requests": {"memory": memory}});
     let full = json!({"limits": {"cpu": "1", "memory": "64Mi"}});
     let burstable = json!({
@@ -133,7 +138,7 @@ fn who_asked_for_more_is_killed_later() {
         "containers": [{"name": "a", "resources": asks("2Gi")}, {"name": "b", "resources": asks("1Gi")}],
         "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": asks("512Mi")}],
     });
-    // 3 GiB of which 1 GiB is asked for by containers: 1 GiB more for each of the two.
+    // The pod requests 3 GiB and its two containers 1 GiB together, so each container gets 1 GiB more.
     let whole = json!({
         "resources": asks("3Gi"),
         "containers": [{"name": "a", "resources": asks("1Gi")}, {"name": "b"}],
@@ -171,17 +176,17 @@ fn who_asked_for_more_is_killed_later() {
 }
 
 #[test]
-fn a_pods_cgroup_is_below_that_of_its_class() {
+fn a_pod_cgroup_is_in_the_cgroup_of_its_qos_class() {
     let full = json!([{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "64Mi"}}}]);
     let some = json!([{"name": "a", "resources": {"limits": {"cpu": "1"}}}]);
     let none = json!([{"name": "a"}]);
     let of = |driver, root: &str, containers: &Value| {
         let pod = pod_with(json!({"uid": "12-34"}), json!({"containers": containers}));
-        let cgroups = Cgroups { version: Version::V2 { swap: false }, driver, root: root.into(), shared: true };
-        let config = sandbox_config(&Facts { cgroups, ..facts() }, &Assigned::default(), &pod, 0).unwrap();
+        let cgroups = Cgroups { version: CgroupVersion::V2 { swap: false }, driver, root: root.into(), shared: true };
+        let config = sandbox_config(&NodeFacts { cgroups, ..facts() }, &PodAssignments::default(), &pod, 0).unwrap();
         config.linux.unwrap().cgroup_parent
     };
-    use Driver::{Cgroupfs, Systemd};
+    use CgroupDriver::{Cgroupfs, Systemd};
     for (driver, root, containers, path) in [
         (Cgroupfs, "/", &full, "/kubepods/pod12-34"),
         (Cgroupfs, "/", &some, "/kubepods/burstable/pod12-34"),
@@ -197,16 +202,17 @@ fn a_pods_cgroup_is_below_that_of_its_class() {
 }
 
 #[test]
-fn a_quantity_that_is_none_is_named() {
+fn an_invalid_quantity_error_names_its_field() {
     let pod = pod(json!({"containers": [{"name": "a", "resources": {"limits": {"memory": "lots"}}}]}));
-    let error =
-        container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen()).unwrap_err().to_string();
+    let error = container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups())
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("a: resources.limits.memory: \"lots\" is not a quantity"), "{error}");
 }
 
 proptest! {
     #[test]
-    fn shares_and_quotas_stay_in_bounds_and_grow_with_what_is_asked(a in 0..=i64::MAX, b in 0..=i64::MAX) {
+    fn shares_and_quotas_are_bounded_and_monotonic(a in 0..=i64::MAX, b in 0..=i64::MAX) {
         let (less, more) = (a.min(b), a.max(b));
         prop_assert!(shares(less) <= shares(more) && quota(less) <= quota(more));
         prop_assert!((2..=262_144).contains(&shares(a)));

@@ -1,19 +1,20 @@
-//! Namespaces, ports and kernel parameters.
+//! Tests of namespaces, ports and kernel parameters.
 
 use podwright_actors::pod::ContainerKind;
 use serde_json::{Value, json};
 
-use super::super::fixtures::{container, facts, pod, seen};
-use super::super::{Assigned, Seen, container_config, sandbox_config, target_name};
+use super::super::fixtures::{container, facts, lookups, pod};
+use super::super::{ContainerLookups, PodAssignments, container_config, sandbox_config, target_name};
 use crate::adapters::cri::v1::{self, NamespaceMode, Protocol};
 
 fn namespaces(spec: Value) -> Result<v1::NamespaceOption, String> {
-    let config = sandbox_config(&facts(), &Assigned::default(), &pod(spec), 0).map_err(|error| error.to_string())?;
+    let config =
+        sandbox_config(&facts(), &PodAssignments::default(), &pod(spec), 0).map_err(|error| error.to_string())?;
     Ok(config.linux.unwrap().security_context.unwrap().namespace_options.unwrap())
 }
 
 #[test]
-fn namespaces_are_shared_as_the_spec_says() {
+fn host_and_shared_namespaces_follow_the_pod_spec() {
     use NamespaceMode::{Container, Node, Pod};
     for (mut spec, network, pid, ipc) in [
         (json!({}), Pod, Container, Pod),
@@ -33,7 +34,7 @@ fn namespaces_are_shared_as_the_spec_says() {
 }
 
 #[test]
-fn an_ephemeral_container_sees_the_processes_of_its_target() {
+fn an_ephemeral_container_joins_the_pid_namespace_of_its_target() {
     let of = |shared: bool, target: Option<&str>| {
         let pod = pod(json!({
             "shareProcessNamespace": shared,
@@ -44,9 +45,9 @@ fn an_ephemeral_container_sees_the_processes_of_its_target() {
         wanted.kind = ContainerKind::Ephemeral;
         assert_eq!(target_name(&wanted), Some("a"));
         assert_eq!(target_name(&container(&pod, "a", 0)), None);
-        let seen = Seen { target: target.map(Into::into), ..seen() };
-        let config =
-            container_config(&facts(), &Assigned::default(), &wanted, &seen).map_err(|error| error.to_string())?;
+        let lookups = ContainerLookups { target: target.map(Into::into), ..lookups() };
+        let config = container_config(&facts(), &PodAssignments::default(), &wanted, &lookups)
+            .map_err(|error| error.to_string())?;
         let options = config.linux.unwrap().security_context.unwrap().namespace_options.unwrap();
         Ok::<_, String>((options.pid(), options.target_id))
     };
@@ -56,7 +57,7 @@ fn an_ephemeral_container_sees_the_processes_of_its_target() {
 }
 
 #[test]
-fn ports_of_what_runs_as_long_as_the_pod_are_mapped_once() {
+fn ports_of_containers_and_sidecars_are_mapped_once() {
     let spec = |host_network: bool| {
         json!({
             "hostNetwork": host_network,
@@ -73,7 +74,7 @@ fn ports_of_what_runs_as_long_as_the_pod_are_mapped_once() {
             ],
         })
     };
-    let ports = sandbox_config(&facts(), &Assigned::default(), &pod(spec(false)), 0).unwrap().port_mappings;
+    let ports = sandbox_config(&facts(), &PodAssignments::default(), &pod(spec(false)), 0).unwrap().port_mappings;
     let ports: Vec<_> =
         ports.iter().map(|port| (port.protocol(), port.container_port, port.host_port, &*port.host_ip)).collect();
     assert_eq!(
@@ -85,19 +86,21 @@ fn ports_of_what_runs_as_long_as_the_pod_are_mapped_once() {
             (Protocol::Tcp, 9, 0, ""),
         ]
     );
-    assert!(sandbox_config(&facts(), &Assigned::default(), &pod(spec(true)), 0).unwrap().port_mappings.is_empty());
+    assert!(
+        sandbox_config(&facts(), &PodAssignments::default(), &pod(spec(true)), 0).unwrap().port_mappings.is_empty()
+    );
     let odd = pod(json!({"containers": [{"name": "a", "ports": [{"containerPort": 1, "protocol": "ICMP"}]}]}));
-    assert!(sandbox_config(&facts(), &Assigned::default(), &odd, 0).unwrap_err().to_string().contains("ICMP"));
+    assert!(sandbox_config(&facts(), &PodAssignments::default(), &odd, 0).unwrap_err().to_string().contains("ICMP"));
 }
 
 #[test]
-fn kernel_parameters_are_named_with_dots() {
+fn sysctl_names_are_written_with_dots() {
     let sysctls = json!([
         {"name": "kernel.shm_rmid_forced", "value": "1"},
         {"name": "net/ipv4/conf/eno2.100/rp_filter", "value": "2"},
     ]);
     let pod = pod(json!({"securityContext": {"sysctls": sysctls}, "containers": []}));
-    let found = sandbox_config(&facts(), &Assigned::default(), &pod, 0).unwrap().linux.unwrap().sysctls;
+    let found = sandbox_config(&facts(), &PodAssignments::default(), &pod, 0).unwrap().linux.unwrap().sysctls;
     let expected = [("kernel.shm_rmid_forced", "1"), ("net.ipv4.conf.eno2/100.rp_filter", "2")];
     assert_eq!(found, expected.map(|(name, value)| (name.into(), value.into())).into());
 }

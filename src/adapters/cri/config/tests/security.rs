@@ -1,21 +1,21 @@
-//! Users, groups, privileges and profiles.
+//! Tests of users, groups, privileges and profiles.
 
 use podwright_actors::ports::RuntimeError;
 use serde_json::{Value, json};
 
 use super::super::error::ConfigError;
-use super::super::fixtures::{container, facts, pod, pod_with, seen};
-use super::super::{Assigned, Facts, ImageUser, Seen, container_config, sandbox_config};
+use super::super::fixtures::{container, facts, lookups, pod, pod_with};
+use super::super::{ContainerLookups, ImageUser, NodeFacts, PodAssignments, container_config, sandbox_config};
 use crate::adapters::cri::v1;
 use v1::security_profile::ProfileType;
 
 type Context = v1::LinuxContainerSecurityContext;
 
-fn context(facts: &Facts, user: ImageUser, of_pod: Value, own: Value) -> Result<Context, ConfigError> {
+fn context(facts: &NodeFacts, user: ImageUser, of_pod: Value, own: Value) -> Result<Context, ConfigError> {
     let containers = json!([{"name": "a", "securityContext": own}]);
     let pod = pod(json!({"securityContext": of_pod, "containers": containers}));
-    let seen = Seen { user, target: None };
-    Ok(container_config(facts, &Assigned::default(), &container(&pod, "a", 0), &seen)?
+    let lookups = ContainerLookups { user, target: None };
+    Ok(container_config(facts, &PodAssignments::default(), &container(&pod, "a", 0), &lookups)?
         .linux
         .unwrap()
         .security_context
@@ -31,7 +31,7 @@ fn value(id: i64) -> Option<v1::Int64Value> {
 }
 
 #[test]
-fn a_containers_own_settings_win_over_the_pods() {
+fn container_security_settings_override_those_of_the_pod() {
     let both = plain(
         json!({"runAsUser": 1, "runAsGroup": 2, "fsGroup": 3, "supplementalGroups": [4, 5],
                "seLinuxOptions": {"level": "s0"}}),
@@ -56,7 +56,7 @@ fn a_containers_own_settings_win_over_the_pods() {
 }
 
 #[test]
-fn a_container_without_a_user_runs_as_its_image_says() {
+fn a_container_without_run_as_user_runs_as_the_image_user() {
     let of = |user, own| {
         let context = context(&facts(), user, json!({}), own).unwrap();
         (context.run_as_user, context.run_as_username)
@@ -76,15 +76,15 @@ fn a_container_without_a_user_runs_as_its_image_says() {
 }
 
 #[test]
-fn who_must_not_be_root_is_not() {
+fn run_as_non_root_refuses_root_and_users_without_known_id() {
     let named = || ImageUser::Name("nginx".into());
     let cases = [
-        (ImageUser::Id(0), json!({}), json!({"runAsNonRoot": true}), Some("use an image")),
-        (ImageUser::Id(0), json!({"runAsNonRoot": true}), json!({}), Some("use an image")),
+        (ImageUser::Id(0), json!({}), json!({"runAsNonRoot": true}), Some("use an image whose user")),
+        (ImageUser::Id(0), json!({"runAsNonRoot": true}), json!({}), Some("use an image whose user")),
         (ImageUser::Id(0), json!({"runAsNonRoot": true}), json!({"runAsNonRoot": false}), None),
         (ImageUser::Id(0), json!({"runAsUser": 5}), json!({"runAsNonRoot": true}), None),
         (ImageUser::Id(5), json!({}), json!({"runAsNonRoot": true}), None),
-        (ImageUser::Id(5), json!({}), json!({"runAsNonRoot": true, "runAsUser": 0}), Some("another one than 0")),
+        (ImageUser::Id(5), json!({}), json!({"runAsNonRoot": true, "runAsUser": 0}), Some("a number other than 0")),
         (named(), json!({}), json!({"runAsNonRoot": true}), Some("\"nginx\"")),
         (named(), json!({}), json!({"runAsNonRoot": true, "runAsUser": 1}), None),
         (named(), json!({}), json!({}), None),
@@ -101,8 +101,8 @@ fn who_must_not_be_root_is_not() {
 }
 
 #[test]
-fn proc_is_masked_unless_a_container_asks_for_all_of_it() {
-    let facts = Facts { masked_paths: vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".into()], ..facts() };
+fn proc_paths_are_masked_unless_proc_mount_is_unmasked() {
+    let facts = NodeFacts { masked_paths: vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".into()], ..facts() };
     let of = |own| context(&facts, ImageUser::Id(0), json!({}), own).map(|it| (it.masked_paths, it.readonly_paths));
     let (masked, read_only) = of(json!({})).unwrap();
     for path in ["/proc/kcore", "/proc/interrupts", "/sys/firmware", "/sys/devices/system/cpu/cpu0/thermal_throttle"] {
@@ -115,7 +115,7 @@ fn proc_is_masked_unless_a_container_asks_for_all_of_it() {
 }
 
 #[test]
-fn the_seccomp_profile_is_the_containers_else_the_pods_else_none() {
+fn seccomp_profile_comes_from_container_then_pod_then_none() {
     let localhost = json!({"type": "Localhost", "localhostProfile": "sub/p.json"});
     let cases = [
         (json!(null), json!(null), ProfileType::Unconfined, ""),
@@ -139,7 +139,7 @@ fn the_seccomp_profile_is_the_containers_else_the_pods_else_none() {
 }
 
 #[test]
-fn the_apparmor_profile_comes_from_field_annotation_or_pod() {
+fn apparmor_profile_comes_from_field_then_annotation_then_pod() {
     let of = |annotation: Option<&str>, of_pod: Value, own: Value| {
         let annotations = match annotation {
             Some(value) => json!({"container.apparmor.security.beta.kubernetes.io/a": value}),
@@ -152,7 +152,7 @@ fn the_apparmor_profile_comes_from_field_annotation_or_pod() {
                 "containers": [{"name": "a", "securityContext": {"appArmorProfile": own}}],
             }),
         );
-        let config = container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen())?;
+        let config = container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups())?;
         let profile = config.linux.unwrap().security_context.unwrap().apparmor;
         Ok::<_, ConfigError>(profile.map(|profile| (profile.profile_type(), profile.localhost_ref)))
     };
@@ -170,19 +170,19 @@ fn the_apparmor_profile_comes_from_field_annotation_or_pod() {
 }
 
 #[test]
-fn strict_groups_are_refused_where_the_runtime_would_add_the_images() {
+fn strict_groups_policy_needs_support_of_the_runtime() {
     let strict = || json!({"supplementalGroupsPolicy": "Strict"});
-    let able = Facts { groups_policy: true, ..facts() };
-    let context_of = |facts: &Facts| context(facts, ImageUser::Id(0), strict(), json!({}));
+    let able = NodeFacts { groups_policy: true, ..facts() };
+    let context_of = |facts: &NodeFacts| context(facts, ImageUser::Id(0), strict(), json!({}));
     assert_eq!(context_of(&able).unwrap().supplemental_groups_policy(), v1::SupplementalGroupsPolicy::Strict);
     assert!(context_of(&facts()).unwrap_err().to_string().contains("supplementalGroupsPolicy"));
     assert_eq!(plain(json!({}), json!({})).supplemental_groups_policy(), v1::SupplementalGroupsPolicy::Merge);
 }
 
 #[test]
-fn a_sandbox_runs_as_the_pod_and_as_privileged_as_its_containers() {
+fn sandbox_security_context_comes_from_pod_and_containers() {
     let of = |spec: Value| {
-        sandbox_config(&facts(), &Assigned::default(), &pod(spec), 0)
+        sandbox_config(&facts(), &PodAssignments::default(), &pod(spec), 0)
             .map(|it| it.linux.unwrap().security_context.unwrap())
     };
     let context = of(json!({
@@ -201,14 +201,15 @@ fn a_sandbox_runs_as_the_pod_and_as_privileged_as_its_containers() {
 }
 
 #[test]
-fn settings_for_another_system_are_refused() {
+fn windows_settings_are_refused() {
     for spec in [
         json!({"os": {"name": "windows"}, "containers": [{"name": "a"}]}),
         json!({"securityContext": {"windowsOptions": {}}, "containers": [{"name": "a"}]}),
         json!({"containers": [{"name": "a", "securityContext": {"windowsOptions": {}}}]}),
     ] {
         let pod = pod(spec);
-        let error = container_config(&facts(), &Assigned::default(), &container(&pod, "a", 0), &seen()).unwrap_err();
+        let error =
+            container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups()).unwrap_err();
         assert!(error.to_string().contains("this node runs Linux"), "{error}");
     }
 }

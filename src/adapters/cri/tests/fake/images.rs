@@ -1,33 +1,33 @@
-//! What it says of images.
+//! The image service of the fake runtime.
 
 use std::collections::BTreeMap;
 
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::FakeService;
 use crate::adapters::cri::v1;
 use crate::adapters::cri::v1::image_service_server::ImageService;
 
-/// Notes that a pull was given up.
-struct EndsEarly(Option<Service>);
+/// Counts a cancelled pull when it is dropped before the pull has succeeded.
+struct CountCancelledPull(Option<FakeService>);
 
-impl Drop for EndsEarly {
+impl Drop for CountCancelledPull {
     fn drop(&mut self) {
         if let Some(service) = self.0.take() {
-            service.change(|state| state.ended_early += 1);
+            service.change(|state| state.cancelled_pulls += 1);
         }
     }
 }
 
 #[tonic::async_trait]
-impl ImageService for Service {
+impl ImageService for FakeService {
     async fn image_status(
         &self,
         request: Request<v1::ImageStatusRequest>,
     ) -> Result<Response<v1::ImageStatusResponse>, Status> {
         let name = request.into_inner().image.unwrap().image;
         let state = self.state.lock();
-        if state.looks_fail {
+        if state.image_status_fails {
             return Err(Status::unknown("out of order"));
         }
         let image = v1::Image { id: "sha256:1".into(), size: 5, ..Default::default() };
@@ -43,15 +43,15 @@ impl ImageService for Service {
         let pod = sandbox_config.and_then(|config| config.metadata).unwrap_or_default();
         let annotations = image.as_ref().map(|image| &image.annotations).into_iter().flatten();
         let for_whom = format!("{}/{} {:?}", pod.namespace, pod.name, annotations.collect::<BTreeMap<_, _>>());
-        self.change(|state| state.pulled_for = for_whom);
+        self.change(|state| state.last_pull_pod = for_whom);
         let name = image.unwrap().image;
         let auth = auth.unwrap_or_default();
-        self.change(|state| state.pulled_as.push(format!("{}{}", auth.username, auth.identity_token)));
+        self.change(|state| state.pull_users.push(format!("{}{}", auth.username, auth.identity_token)));
         if auth.username.starts_with("bad") {
-            // As careless as a runtime can be.
+            // A careless runtime puts the password into the error text.
             return Err(Status::unknown(format!("{}: wrong password {}", auth.username, auth.password)));
         }
-        let mut early = EndsEarly(Some(self.clone()));
+        let mut early = CountCancelledPull(Some(self.clone()));
         self.change(|state| state.pulls += 1);
         self.until(|state| state.images.contains(&name)).await;
         early.0 = None;

@@ -1,7 +1,7 @@
-//! Ids of the node for pods that have users of their own. Everything here blocks.
+//! Ranges of the node's user and group IDs, for pods with a user namespace of their own. Everything here blocks.
 //!
-//! Which range a pod has stands in a file of its directory, as a kubelet writes it, and nowhere else: the range is free when the
-//! directory is removed, and an agent that comes later finds it.
+//! The range of a pod is recorded only in a file of the pod's directory, in the kubelet's format. A restarted agent finds the
+//! range there. When the directory is removed, the range is free again.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,18 +12,19 @@ use parking_lot::Mutex;
 use podwright_actors::ports::RuntimeError;
 use serde::{Deserialize, Serialize};
 
-use super::config::HostIds;
+use super::config::HostIdRange;
 
 /// The file in a pod's directory (upstream `userns.mappingsFile`, kubelet 1.36).
 const FILE: &str = "userns";
-/// How many ranges there are: all 32-bit ids but those of the node itself, which are the first, and the last, in which is what
-/// stands for "nobody".
+/// The numbers of the ranges that pods can get: all ranges of 32-bit IDs except the first, which has the node's own IDs, and the
+/// last, which contains the reserved ID 4294967295.
 const RANGES: std::ops::Range<u32> = 1..65_535;
 
-/// Hands out the ranges.
+/// Assigns ranges to pods. The lock is held while a range is assigned.
 #[derive(Debug, Default)]
-pub(super) struct Users(Mutex<()>);
+pub(super) struct IdRanges(Mutex<()>);
 
+/// The content of the file.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Mappings {
@@ -39,10 +40,10 @@ struct Mapping {
     length: u32,
 }
 
-impl Users {
-    /// The range of a pod: the one that it has, or the first that no other pod has.
-    pub(super) fn of_pod(&self, pods: &Path, uid: &str) -> Result<HostIds, RuntimeError> {
-        let _one_at_a_time = self.0.lock();
+impl IdRanges {
+    /// The range of a pod: the recorded one, or else the first free range. `pods` is the directory of the pods.
+    pub(super) fn of_pod(&self, pods: &Path, uid: &str) -> Result<HostIdRange, RuntimeError> {
+        let _lock = self.0.lock();
         let own = pods.join(uid).join(FILE);
         let failed = |error: io::Error| RuntimeError::Failed(format!("{}: {error}", own.display()));
         if let Some(ids) = read(&own).map_err(failed)? {
@@ -50,20 +51,23 @@ impl Users {
         }
         let mut taken = BTreeSet::new();
         for entry in fs::read_dir(pods).map_err(failed)? {
-            // One that cannot be read might be anything.
+            // Fails if a file cannot be read, because that pod may have any range.
             taken.extend(read(&entry.map_err(failed)?.path().join(FILE)).map_err(failed)?.map(|ids| ids.first));
         }
-        let free =
-            RANGES.map(|range| HostIds { first: range * HostIds::LENGTH }).find(|ids| !taken.contains(&ids.first));
+        let free = RANGES
+            .map(|range| HostIdRange { first: range * HostIdRange::LENGTH })
+            .find(|ids| !taken.contains(&ids.first));
         let ids = free.ok_or_else(|| {
-            RuntimeError::Config("spec.hostUsers is false, and every range of users is taken: remove pods".to_owned())
+            RuntimeError::Config(
+                "spec.hostUsers is false, and all ranges of user IDs are in use: remove pods".to_owned(),
+            )
         })?;
         write(&own, ids).map_err(failed)?;
         Ok(ids)
     }
 }
 
-fn read(path: &Path) -> io::Result<Option<HostIds>> {
+fn read(path: &Path) -> io::Result<Option<HostIdRange>> {
     let text = match fs::read(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
         text => text?,
@@ -72,16 +76,18 @@ fn read(path: &Path) -> io::Result<Option<HostIds>> {
         |why: String| io::Error::new(ErrorKind::InvalidData, format!("{}: {why}: remove the file", path.display()));
     let mappings: Mappings = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
     match mappings.uid_mappings.as_slice() {
-        [one] if one.container_id == 0 && one.length == HostIds::LENGTH && one.host_id % HostIds::LENGTH == 0 => {
-            Ok(Some(HostIds { first: one.host_id }))
+        [one]
+            if one.container_id == 0 && one.length == HostIdRange::LENGTH && one.host_id % HostIdRange::LENGTH == 0 =>
+        {
+            Ok(Some(HostIdRange { first: one.host_id }))
         }
         _ => Err(bad("not one range of 65536 ids".to_owned())),
     }
 }
 
-/// On disk before it is used (the runtime is told next), and whole.
-fn write(path: &Path, ids: HostIds) -> io::Result<()> {
-    let mapping = || vec![Mapping { host_id: ids.first, container_id: 0, length: HostIds::LENGTH }];
+/// Writes the file atomically. The range is on disk before the runtime uses it.
+fn write(path: &Path, ids: HostIdRange) -> io::Result<()> {
+    let mapping = || vec![Mapping { host_id: ids.first, container_id: 0, length: HostIdRange::LENGTH }];
     let text = serde_json::to_vec(&Mappings { uid_mappings: mapping(), gid_mappings: mapping() })?;
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
     let new = path.with_extension("new");
@@ -96,19 +102,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pod_has_a_range_of_its_own_until_its_directory_is_gone() {
+    fn a_pod_keeps_its_range_of_user_ids_until_its_directory_is_removed() {
         let pods = tempfile::tempdir().unwrap();
-        let users = Users::default();
-        let of = |users: &Users, uid: &str| users.of_pod(pods.path(), uid).map(|ids| ids.first / HostIds::LENGTH);
-        assert_eq!((of(&users, "a"), of(&users, "b"), of(&users, "a")), (Ok(1), Ok(2), Ok(1)));
-        // Another life of the agent, and a pod that is gone.
-        let users = Users::default();
-        assert_eq!(of(&users, "b"), Ok(2));
+        let ranges = IdRanges::default();
+        let of =
+            |ranges: &IdRanges, uid: &str| ranges.of_pod(pods.path(), uid).map(|ids| ids.first / HostIdRange::LENGTH);
+        assert_eq!((of(&ranges, "a"), of(&ranges, "b"), of(&ranges, "a")), (Ok(1), Ok(2), Ok(1)));
+        // The agent restarts, and a pod is removed.
+        let ranges = IdRanges::default();
+        assert_eq!(of(&ranges, "b"), Ok(2));
         fs::remove_dir_all(pods.path().join("a")).unwrap();
-        assert_eq!((of(&users, "c"), of(&users, "d")), (Ok(1), Ok(3)));
+        assert_eq!((of(&ranges, "c"), of(&ranges, "d")), (Ok(1), Ok(3)));
 
         fs::write(pods.path().join("c").join(FILE), "{}").unwrap();
-        let refused = of(&users, "e").unwrap_err().to_string();
+        let refused = of(&ranges, "e").unwrap_err().to_string();
         assert!(refused.contains("c/userns") && refused.contains("remove the file"), "{refused}");
     }
 }
