@@ -320,7 +320,8 @@ fn known_pod(uid: &PodUid, known: Known) -> KnownPod {
     KnownPod { uid: uid.clone(), lifecycle, orphan, has_config, is_static, since }
 }
 
-/// The atomics and the lock of the lock-free words and of the run queue's inbox.
+/// The atomics and the lock of the lock-free words and of the run queue's inbox. The loom tests compile those two files a second
+/// time over loom's.
 mod primitives {
     pub(super) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 

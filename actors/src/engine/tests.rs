@@ -12,6 +12,7 @@ use crate::testing::{Hooks, View};
 use crate::time::{Grace, Time};
 
 mod known_pods;
+mod lock_free;
 mod queries;
 mod races;
 mod recordings;

@@ -1,5 +1,8 @@
 //! The lock-free words of a [cell](super::cell): the signals to its worker, its holds, the worker's address, and the state
 //! that the record publishes to readers that do not take the cell's lock.
+//!
+//! The loom tests compile this file a second time over loom's atomics. So it takes its atomics from `super::primitives`, and
+//! everything else it uses is a plain value.
 
 use super::primitives::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::pod_worker::published::Published;

@@ -1,4 +1,6 @@
 //! The inbox of a thread's run queue: a lock, and a flag for a scheduler that spins on it without the lock.
+//!
+//! The loom tests compile this file a second time over loom's atomics and lock, which it takes from `super::primitives`.
 
 use std::task::Waker;
 
@@ -8,8 +10,7 @@ use super::primitives::{AtomicBool, Mutex, Ordering};
 #[derive(Debug)]
 pub(super) struct Inbox<S> {
     content: Mutex<Content<S>>,
-    /// Whether there is something to take. Set under the lock; cleared by the scheduler before it takes what is there. So it is
-    /// set whenever the content is not empty, except while the scheduler is about to empty it.
+    /// Whether something was pushed since the scheduler took everything. Stored only under the lock.
     filled: AtomicBool,
 }
 
@@ -27,12 +28,6 @@ struct Content<S> {
 impl<S> Content<S> {
     const fn new() -> Self {
         Content { turns: Vec::new(), starts: Vec::new(), parked: None, closed: false }
-    }
-}
-
-impl<S> Content<S> {
-    fn is_empty(&self) -> bool {
-        self.turns.is_empty() && self.starts.is_empty()
     }
 }
 
@@ -61,10 +56,8 @@ impl<S> Inbox<S> {
         if content.closed {
             return false;
         }
-        if content.is_empty() {
-            self.filled.store(true, Ordering::Release);
-        }
         push(&mut content);
+        self.filled.store(true, Ordering::Release);
         let parked = content.parked.take();
         drop(content);
         if let Some(parked) = parked {
@@ -80,10 +73,11 @@ impl<S> Inbox<S> {
 
     /// Appends the workers that have a turn coming, and returns the requests for workers. `None` if nothing was pushed.
     pub(super) fn take(&self, turns: &mut Vec<u32>) -> Option<Vec<S>> {
-        if !self.filled.swap(false, Ordering::AcqRel) {
+        if !self.is_filled() {
             return None;
         }
         let mut content = self.content.lock();
+        self.filled.store(false, Ordering::Release);
         if turns.is_empty() {
             // Both buffers are used again.
             std::mem::swap(&mut content.turns, turns);
@@ -96,7 +90,7 @@ impl<S> Inbox<S> {
     /// Parks the scheduler: the next push wakes it. False if something was pushed already.
     pub(super) fn park(&self, waker: &Waker) -> bool {
         let mut content = self.content.lock();
-        if !content.is_empty() {
+        if self.is_filled() {
             return false;
         }
         content.parked = Some(waker.clone());
