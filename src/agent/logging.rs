@@ -160,12 +160,12 @@ mod tests {
             let phase = tracing::field::Empty;
             let span = tracing::info_span!("pod_worker", pod.uid = "u", pod.namespace = "a", pod.name = "b", phase);
             span.record("phase", "sync");
-            span.in_scope(|| tracing::info!(lifecycle = "terminated", "moved"));
+            span.in_scope(|| tracing::info!(lifecycle = "terminated", "transition"));
             tracing::warn!(pod = %"a/c", "reported");
             tracing::warn!(error = %"x\x1b[2J", "answer {}", "a\nb");
         });
         let lines = lines.last(3);
-        assert!(lines[0].ends_with("  INFO moved lifecycle=\"terminated\" pod=a/b"), "{lines:?}");
+        assert!(lines[0].ends_with("  INFO transition lifecycle=\"terminated\" pod=a/b"), "{lines:?}");
         assert!(lines[1].ends_with("  WARN reported pod=a/c"), "{lines:?}");
         assert!(lines[2].ends_with("  WARN answer a\\nb error=x\\u{1b}[2J"), "{lines:?}");
     }

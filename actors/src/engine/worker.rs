@@ -1,4 +1,5 @@
-//! The pod worker: takes work from its cell, calls one hook after another, and feeds the outcomes back into the record.
+//! The pod worker: takes work from its cell, calls one hook after another, and feeds the outcomes back into the record. The hook
+//! calls of one pod never overlap (POD-I3).
 //!
 //! An idle worker is an entry in the table of its [scheduler](super::scheduler). It has no mailbox, because its work is in its
 //! record. It has no task, because the scheduler gives it turns. It has no timer, because the scheduler has one for all workers.
@@ -73,7 +74,7 @@ pub(super) struct Worker {
     jitter: Jitter,
     /// The lifecycle state that was logged last.
     logged: Lifecycle,
-    /// Absent if no subscriber wants it.
+    /// Absent if no log subscriber enabled it.
     span: Option<Box<Span>>,
     /// Whether the worker had its first turn.
     started: bool,
@@ -277,7 +278,7 @@ fn unlogged_transition(logged: &mut Lifecycle, record: &Record) -> Option<Transi
 fn log_transition(transition: Option<Transition>, span: Option<&Span>) {
     if let (Some(transition), Some(span)) = (transition, span) {
         span.record("phase", transition.to.as_str());
-        tracing::info!(lifecycle = transition.to.as_str(), cause = transition.cause.as_str(), "moved");
+        tracing::info!(lifecycle = transition.to.as_str(), cause = transition.cause.as_str(), "transition");
     }
 }
 

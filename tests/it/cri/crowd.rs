@@ -130,10 +130,10 @@ async fn agent_killed_between_two_steps_of_a_pod_continues_there() {
     let Some(containerd) = Containerd::turn().await else { return };
     for (starting, stopping) in [
         ("allowed to start", "Stopping container main"),
-        ("Started container init", "moved lifecycle=\"terminating\""),
-        ("Created container side", "moved lifecycle=\"terminated\""),
+        ("Started container init", "transition lifecycle=\"terminating\""),
+        ("Created container side", "transition lifecycle=\"terminated\""),
         ("Created container main", "Stopping container side"),
-        ("Started container main", "moved lifecycle=\"finished\""),
+        ("Started container main", "transition lifecycle=\"finished\""),
     ] {
         let place = Place::new();
         let runs_dir = place.root().join("runs");
