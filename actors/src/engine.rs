@@ -7,9 +7,9 @@
 //! Invariants:
 //!
 //! - An update has no queue. It is applied to the record before `update_pod` returns, and a query after it sees it.
-//! - Pods share no lock while a record is stepped. A shard of the map of cells is locked for reading while a cell is updated;
-//!   it is locked for writing only when a cell is inserted or removed. `effects.rs` states the order of the locks.
-//! - A worker is never woken while a lock is held that the worker takes.
+//! - No lock is common to all pods while a record is stepped. A shard of the map of cells is locked for reading while a cell is
+//!   updated, and for writing only while a cell is inserted or removed. `effects.rs` states the order of the locks.
+//! - A worker is woken after the lock of its cell is released, so that it does not wait for the thread that woke it.
 //! - All state of a pod is in its record. A worker that is lost is replaced from the record.
 //! - The engine calls no API server, opens no file, and reads no clock but the one that it was given.
 
@@ -150,7 +150,7 @@ impl Engine {
     /// Applies an update to a pod's record, or makes the record, and wakes the pod's worker.
     ///
     /// If several updates arrive before the worker runs, it acts on the newest one. A request to stop the pod is never lost: no
-    /// later update undoes it.
+    /// later update undoes it. `docs/rules.md` lists all rules of an update (POD-U1 to POD-U16).
     pub fn update_pod(&self, update: Update) {
         self.inner().update(update);
     }

@@ -36,8 +36,8 @@ impl Default for EngineConfig {
 pub enum Threads {
     /// That many threads, started and ended by the engine.
     Own(NonZeroUsize),
-    /// The thread of the actix arbiter that starts the engine. All workers share that thread, and follow its tokio clock if that
-    /// clock is paused.
+    /// The thread of the actix arbiter that starts the engine, which fails on a thread without one. All workers share that thread,
+    /// and follow its tokio clock if that clock is paused.
     Current,
 }
 

@@ -46,7 +46,8 @@ async fn perform<S: PodSyncer>(syncer: Arc<S>, cx: HookContext, call: HookCall) 
     }
 }
 
-/// The outcome of a hook that panicked. The panic counts as a failure of that pod, and no other pod is affected.
+/// The outcome of a hook that panicked. The panic counts as a failure of that pod, and no other pod is affected
+/// (POD-W12).
 pub(super) fn panicked(engine: &EngineInner, cell: &Cell, panic: &(dyn Any + Send)) -> Outcome {
     let what = panic
         .downcast_ref::<&str>()

@@ -36,7 +36,7 @@ pub struct KillPodError {
 
 impl Engine {
     /// Stops a pod and waits until none of its containers can run. Waits for 10 s or one and a half times the grace period,
-    /// whichever is longer. Needs a tokio runtime with time; blocks no thread.
+    /// whichever is longer. Needs a tokio runtime with time; blocks no thread (POD-W36).
     ///
     /// Cancel safe: if the future is dropped, the request to stop the pod stays in force.
     ///

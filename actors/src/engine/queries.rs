@@ -1,4 +1,4 @@
-//! Queries about a pod by its UID, and the engine's recording. No query waits, except [`Engine::quiesced`].
+//! Queries about pods, and the engine's recording. No query waits for a hook call, except [`Engine::quiesced`].
 //!
 //! The queries of the pod lifecycle read one published word of the record, so each answer is consistent in itself and takes no
 //! lock of the cell.

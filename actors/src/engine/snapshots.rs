@@ -11,7 +11,7 @@ use crate::time::{Grace, Time};
 pub struct PodSnapshot {
     /// The UID.
     pub uid: PodUid,
-    /// The name and namespace; absent while only a runtime pod without a name is known.
+    /// The name and namespace; absent while the record has neither a pod object nor a runtime pod.
     pub full_name: Option<FullName>,
     /// The lifecycle state.
     pub lifecycle: Lifecycle,
@@ -21,9 +21,9 @@ pub struct PodSnapshot {
     pub synced_at: Time,
     /// What the pod waits for.
     pub wait: Wait,
-    /// The failure of the last hook call; absent if it succeeded.
+    /// The failure of the pod's hook; absent if the last hook call succeeded.
     pub failure: Option<Failure>,
-    /// The grace period that was decided when the pod was asked to stop.
+    /// The grace period that was decided when the pod was requested to stop.
     pub grace: Option<Grace>,
     /// Whether the pod was deleted, is an orphan, or is a runtime-only pod.
     pub deleted: bool,

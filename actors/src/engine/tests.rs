@@ -1,4 +1,5 @@
-//! The engine with recording hooks, in paused time. Each test names the scenario it checks.
+//! The engine with hooks that record their calls, in paused time. A code such as POD-S1 above a test is the scenario that it checks
+//! (`docs/rules.md`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +25,14 @@ mod threads;
 mod updates;
 
 thread_local! {
-    /// A test may have several rigs; time is paused once.
+    /// Whether this thread has paused its clock. A test may have several rigs.
     static PAUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// When the tests' clock starts.
+/// The time at which the tests' clock starts.
 const START: Time = Time::from_secs(1_000_000);
 
-/// An engine on the arbiter of the test, with its hooks and what it sees of the runtime.
+/// An engine on the arbiter of the test, with its hooks and its view of the runtime.
 struct Rig {
     hooks: Arc<Hooks>,
     view: Arc<View>,
@@ -43,12 +44,12 @@ fn rig() -> Rig {
     rig_with(EngineConfig::default())
 }
 
-/// Threads and seed are the tests' own.
+/// The threads and the seed of the configuration are replaced.
 fn rig_with(config: EngineConfig) -> Rig {
     rig_from(EngineParts { config, ..EngineParts::default() })
 }
 
-/// Clock and view are the tests' own too.
+/// The clock, the view, the threads and the seed of the parts are replaced.
 fn rig_from(parts: EngineParts) -> Rig {
     if !PAUSED.replace(true) {
         tokio::time::pause();
@@ -63,10 +64,10 @@ fn rig_from(parts: EngineParts) -> Rig {
 impl Rig {
     async fn settled(&self) {
         let patience = Duration::from_secs(3600);
-        tokio::time::timeout(patience, self.engine.quiesced()).await.expect("the engine comes to rest within an hour");
+        tokio::time::timeout(patience, self.engine.quiesced()).await.expect("the engine is quiescent within an hour");
     }
 
-    /// Creates a pod and lets its first setup pass.
+    /// Creates a pod and waits until its first sync has ended.
     async fn run(&self, pod: &Arc<PodObject>) {
         self.engine.update_pod(Update::create(pod.clone()));
         self.settled().await;
@@ -81,7 +82,7 @@ impl Rig {
         self.engine.lifecycle(&name.into())
     }
 
-    /// One housekeeping comparison, answered in the order of the UIDs.
+    /// Calls `sync_known_pods`. The answer is in the order of the UIDs.
     fn known(&self, desired: &[&str]) -> Vec<KnownPod> {
         let desired: HashSet<PodUid> = desired.iter().map(|name| PodUid::new(name)).collect();
         let mut known = self.engine.sync_known_pods(&desired);
@@ -89,7 +90,7 @@ impl Rig {
         known
     }
 
-    /// Which pods are in the answer of a comparison.
+    /// The UIDs in the answer of `sync_known_pods`.
     fn known_uids(&self, desired: &[&str]) -> Vec<String> {
         self.known(desired).into_iter().map(|pod| pod.uid.to_string()).collect()
     }
@@ -103,8 +104,8 @@ async fn pass_secs(seconds: u64) {
     pass(Duration::from_secs(seconds)).await;
 }
 
-/// Lets every worker that is awake go on until it waits.
-async fn pass_a_moment() {
+/// Lets every worker run until it waits.
+async fn let_workers_run() {
     pass(Duration::from_millis(2)).await;
 }
 
@@ -116,12 +117,12 @@ fn evicting() -> KillOptions {
     KillOptions { evict: true, ..KillOptions::default() }
 }
 
-fn because(reason: &'static str) -> KillOptions {
+fn with_reason(reason: &'static str) -> KillOptions {
     let status_fn: crate::ports::StatusFn = Arc::new(move |status| status.reason = Some(reason.to_owned()));
     KillOptions { status_fn: Some(status_fn), ..KillOptions::default() }
 }
 
-/// What housekeeping asks for a pod that only the runtime knows.
+/// The update that housekeeping sends for a runtime-only pod.
 fn runtime_kill(name: &str) -> Update {
     let running = RunningPod { uid: name.into(), full_name: FullName::new("test", name) };
     Update::kill_runtime(running).with_options(graced(1))

@@ -21,7 +21,8 @@ const WOKEN: u8 = 2;
 pub(super) struct WakeWord(AtomicU8);
 
 impl WakeWord {
-    /// The word of a worker that has not started. Nobody queues it, because its scheduler gives it the first turn unasked.
+    /// The word of a worker that has not started. A wake-up does not queue it, because its scheduler gives it the first
+    /// turn unasked.
     pub(super) fn new() -> Self {
         WakeWord(AtomicU8::new(QUEUED | WOKEN))
     }

@@ -1,4 +1,4 @@
-//! The comparison of records with what the sources want.
+//! `sync_known_pods`: the comparison of the records with the desired pods.
 
 use super::*;
 use crate::ports::SyncKind;
@@ -8,9 +8,9 @@ fn named(name: &str, uid: &str) -> Arc<PodObject> {
     pod(name).uid(uid).static_pod().build()
 }
 
-// S30
+// POD-S30
 #[actix::test]
-async fn the_answer_tells_of_every_record_that_remains() {
+async fn known_pods_contain_every_record_that_remains() {
     let rig = rig();
     rig.run(&pod("web").uid("1").build()).await;
     rig.hooks.waits(&"8".into(), Hook::Terminating);
@@ -42,9 +42,9 @@ async fn the_answer_tells_of_every_record_that_remains() {
     assert_eq!(rig.engine.known_pods(), 2);
 }
 
-// S34, S47
+// POD-S34, POD-S47
 #[actix::test]
-async fn orphans_are_stopped_with_their_own_grace_and_dropped_when_they_are_over() {
+async fn orphans_are_stopped_with_their_own_grace_and_forgotten_when_finished() {
     let rig = rig();
     for pod in [pod("a").build(), named("b", "b")] {
         rig.run(&pod).await;
@@ -60,32 +60,32 @@ async fn orphans_are_stopped_with_their_own_grace_and_dropped_when_they_are_over
     assert_eq!(rig.engine.known_pods(), 0);
 }
 
-// S35
+// POD-S35
 #[actix::test]
-async fn a_record_goes_only_when_nothing_needs_it() {
+async fn record_is_forgotten_only_if_not_desired_and_finished_or_not_started() {
     let rig = rig();
     let finished = pod("finished").build();
     rig.run(&finished).await;
     rig.update(Update::kill(finished)).await;
     rig.run(&named("x", "runs")).await;
-    for uid in ["waits, wanted", "waits, orphan"] {
+    for uid in ["waits, desired", "waits, orphan"] {
         rig.run(&named("x", uid)).await;
     }
-    let all = ["finished", "runs", "waits, wanted"];
-    assert_eq!(rig.known_uids(&all), all, "what is wanted stays, finished or not");
-    assert_eq!(rig.known_uids(&["runs", "waits, wanted"]), ["runs", "waits, wanted"]);
+    let all = ["finished", "runs", "waits, desired"];
+    assert_eq!(rig.known_uids(&all), all, "a desired pod stays, finished or not");
+    assert_eq!(rig.known_uids(&["runs", "waits, desired"]), ["runs", "waits, desired"]);
     assert!(rig.hooks.calls(&"waits, orphan".into()).is_empty());
 }
 
-// S36, W35: what a call under way will do anyway is not asked of it twice.
+// A stop that is already in progress is not requested again (POD-S36, POD-W35).
 #[actix::test]
-async fn an_orphan_that_is_being_stopped_is_stopped_once() {
+async fn orphan_that_is_already_terminating_is_stopped_once() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
     let gate = rig.hooks.waits(a.uid(), Hook::Terminating);
     rig.engine.update_pod(Update::kill(a.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     for _ in 0..3 {
         rig.known(&[]);
         pass_secs(2).await;
@@ -96,23 +96,23 @@ async fn an_orphan_that_is_being_stopped_is_stopped_once() {
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(30), Call::clean_up()]);
 }
 
-// W4
+// POD-W4
 #[actix::test]
-async fn the_setup_of_an_orphan_is_cut_short() {
+async fn sync_of_an_orphan_is_cancelled() {
     let rig = rig();
     let a = pod("a").build();
     rig.hooks.waits(a.uid(), Hook::Sync);
     rig.engine.update_pod(Update::create(a.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     rig.known(&[]);
     rig.settled().await;
     assert_eq!(rig.hooks.cancelled(a.uid()), 1);
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::unforced_stop(30), Call::clean_up()]);
 }
 
-// S48, and the engine's part of S46
+// POD-S48, and the engine's part of POD-S46
 #[actix::test]
-async fn a_pod_that_came_back_is_forgotten_once_it_is_over() {
+async fn pod_with_a_restart_requested_is_forgotten_once_finished() {
     let rig = rig();
     let first = pod("a").label("v", "1").build();
     let second = pod("a").label("v", "2").build();
@@ -120,19 +120,19 @@ async fn a_pod_that_came_back_is_forgotten_once_it_is_over() {
     rig.hooks.fails(first.uid(), Hook::Terminating, 1);
     rig.update(Update::kill(first.clone())).await;
     rig.update(Update::create(second.clone())).await;
-    assert_eq!(rig.known_uids(&["a"]), ["a"], "not over yet");
+    assert_eq!(rig.known_uids(&["a"]), ["a"], "the pod is not finished yet");
     pass_secs(20).await;
     assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished));
-    assert!(rig.known(&["a"]).is_empty(), "the caller is to create it again");
+    assert!(rig.known(&["a"]).is_empty(), "the caller creates the pod again");
     rig.run(&second).await;
     let calls = rig.hooks.calls(first.uid());
     assert_eq!(calls.last(), Some(&Call::version(SyncKind::Create, "2")));
     assert_eq!(calls.iter().filter(|call| matches!(call, Call::Sync { .. })).count(), 2);
 }
 
-// S39: the pod stays known, and is tried again, until it has stopped.
+// The pod stays known and its stop is retried until it succeeds (POD-S39).
 #[actix::test]
-async fn a_runtime_pod_whose_stop_fails_is_retried() {
+async fn failed_stop_of_a_runtime_only_pod_is_retried() {
     let rig = rig();
     let uid = PodUid::new("a");
     rig.hooks.fails(&uid, Hook::TerminatingRuntime, 1);
@@ -153,9 +153,9 @@ async fn a_runtime_pod_whose_stop_fails_is_retried() {
     assert!(!rig.engine.is_pod_known(&uid));
 }
 
-// A runtime pod that housekeeping reported and nobody has looked at yet is not taken for one that never ran.
+// The worker has not taken the runtime-only pod yet. The pod must not count as one that never ran.
 #[actix::test]
-async fn a_runtime_pod_survives_a_comparison_before_its_stop() {
+async fn runtime_only_pod_is_known_before_its_worker_stops_it() {
     let rig = rig();
     rig.engine.update_pod(runtime_kill("a"));
     let known = rig.known(&[]);

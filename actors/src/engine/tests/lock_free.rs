@@ -122,7 +122,7 @@ fn hook_that_becomes_ready_is_polled_or_queued() {
         signals.word.begin_turn(false);
         let ready = signals.inspect() == 1;
         waker.join().unwrap();
-        assert!(ready || signals.queued.load(Ordering::Relaxed) == 1, "nobody polls the hook");
+        assert!(ready || signals.queued.load(Ordering::Relaxed) == 1, "the hook is not polled again");
     });
 }
 
@@ -146,7 +146,10 @@ fn worker_takes_work_after_the_last_hold_is_released() {
         signals.word.begin_turn(true);
         let is_held = holds.is_held();
         holders.into_iter().for_each(|holder| holder.join().unwrap());
-        assert!(!is_held || signals.queued.load(Ordering::Relaxed) == 1, "the worker waits for a hold that is gone");
+        assert!(
+            !is_held || signals.queued.load(Ordering::Relaxed) == 1,
+            "the worker waits for a hold that was dropped"
+        );
     });
 }
 

@@ -1,10 +1,10 @@
-//! What others may ask, in every state a pod can be in.
+//! The queries, in every lifecycle state of a pod.
 
 use super::*;
 use crate::ports::Observed;
 use crate::testing::{Gate, pod};
 
-/// The answers to the seven questions that are asked by UID, in the order of the specification's rows.
+/// The answers of the seven queries by UID.
 fn answers(engine: &Engine, uid: &PodUid) -> [bool; 7] {
     [
         engine.is_pod_known_terminated(uid),
@@ -26,7 +26,7 @@ fn yes(rows: &str) -> [bool; 7] {
 }
 
 #[actix::test]
-async fn answers_depend_on_the_state_alone() {
+async fn queries_depend_only_on_the_lifecycle_state() {
     let rig = rig();
     let unknown = PodUid::new("unknown");
     assert_eq!(answers(&rig.engine, &unknown), yes("ny.....".replace('.', "n").as_str()), "A: unknown, not synced");
@@ -52,7 +52,7 @@ async fn answers_depend_on_the_state_alone() {
         rig.engine.update_pod(Update::kill(last).with_options(options));
         assert_eq!(answers(&rig.engine, uid), yes(&format!("nynynn{terminating}")), "D: requested");
         drop(hold);
-        pass_a_moment().await;
+        let_workers_run().await;
         assert_eq!(answers(&rig.engine, uid), yes(&format!("nynyyn{terminating}")), "E: terminating");
         gate.open();
         rig.settled().await;
@@ -62,9 +62,9 @@ async fn answers_depend_on_the_state_alone() {
     }
 }
 
-// S32, S33
+// POD-S32, POD-S33
 #[actix::test]
-async fn unknown_pods_count_as_over_only_after_the_first_comparison() {
+async fn unknown_pods_count_as_finished_only_after_the_first_sync_known_pods() {
     let rig = rig();
     let name = |n: usize| format!("pod {n}");
     for n in 0..20 {
@@ -90,12 +90,12 @@ async fn unknown_pods_count_as_over_only_after_the_first_comparison() {
     assert!(!rig.engine.could_have_running_containers(&abc));
     assert!(rig.engine.should_pod_containers_be_terminating(&abc));
     assert!(rig.engine.should_pod_be_finished(&abc) && rig.engine.should_pod_content_be_removed(&abc));
-    assert!(rig.engine.should_pod_content_be_removed(&name(5).as_str().into()), "it is unknown now");
+    assert!(rig.engine.should_pod_content_be_removed(&name(5).as_str().into()), "the pod is unknown now");
 }
 
-// The last row: a mirror stays until its static pod has stopped.
+// A mirror pod stays until its static pod has stopped.
 #[actix::test]
-async fn a_mirror_is_kept_exactly_while_its_static_pod_stops() {
+async fn mirror_pod_is_kept_while_its_static_pod_is_terminating() {
     let rig = rig();
     let target = pod("web").uid("1").static_pod().build();
     let name = target.full_name();
@@ -108,7 +108,7 @@ async fn a_mirror_is_kept_exactly_while_its_static_pod_stops() {
     rig.hooks.fails(target.uid(), Hook::Terminated, 1);
     rig.engine.update_pod(Update::kill(target.clone()));
     assert!(terminating());
-    pass_a_moment().await;
+    let_workers_run().await;
     assert!(terminating());
     gate.open();
     rig.settled().await;
@@ -117,9 +117,8 @@ async fn a_mirror_is_kept_exactly_while_its_static_pod_stops() {
     assert!(!terminating());
 }
 
-// Section 9: the specs that are acted on.
 #[actix::test]
-async fn the_pods_that_occupy_the_node_are_those_that_started_and_have_not_stopped() {
+async fn unterminated_pods_are_those_that_started_and_have_not_stopped() {
     let rig = rig();
     let names = |rig: &Rig| {
         let mut names: Vec<_> = rig.engine.unterminated_pods().iter().map(|pod| pod.uid().to_string()).collect();
@@ -139,8 +138,8 @@ async fn the_pods_that_occupy_the_node_are_those_that_started_and_have_not_stopp
     assert_eq!(names(&rig), ["1", "api"]);
     let gate = rig.hooks.waits(&"api".into(), Hook::Terminating);
     rig.engine.update_pod(Update::kill(pods[0].clone()));
-    pass_a_moment().await;
-    assert_eq!(names(&rig), ["1", "api"], "also one that left its source (W1)");
+    let_workers_run().await;
+    assert_eq!(names(&rig), ["1", "api"], "an orphan occupies the node too (POD-W1)");
     gate.open();
     rig.settled().await;
     assert_eq!(names(&rig), ["1"]);

@@ -1,5 +1,5 @@
-//! Whole engines under seeded chaos: clients, housekeeping and hooks that take random virtual times, fail and panic. What
-//! must always hold is checked inside the hooks and at the end. A seed that fails is printed with the command to repeat it.
+//! Engines under random load: clients, housekeeping, and hooks that take random virtual times, fail and panic. The invariants are
+//! checked inside the hooks and at the end. A test that fails prints its seed and the command to repeat it.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,12 +16,12 @@ use crate::pod_worker::{Completed, Notifier, UpdateKind};
 use crate::ports::{HookContext, Observed, SyncError, SyncOutcome, SyncPod, TerminatingPod};
 use crate::testing::pod;
 
-/// Names one seed to run instead of all.
+/// The environment variable that selects one seed.
 const SEED: &str = "PODWRIGHT_SEED";
 const SEEDS: u64 = 200;
 
 #[actix::test]
-async fn whatever_happens_in_whatever_order_the_invariants_hold() {
+async fn invariants_hold_under_random_updates_failures_and_panics() {
     tokio::time::pause();
     let seeds = match std::env::var(SEED) {
         Ok(seed) => vec![seed.parse().expect("a number")],
@@ -29,10 +29,10 @@ async fn whatever_happens_in_whatever_order_the_invariants_hold() {
     };
     let mut calls = 0;
     for seed in seeds {
-        match AssertUnwindSafe(one_world(seed)).catch_unwind().await {
+        match AssertUnwindSafe(run_world(seed)).catch_unwind().await {
             Ok(made) => calls += made,
             Err(panic) => {
-                eprintln!("repeat with: {SEED}={seed} cargo nextest run -p podwright-actors whatever_happens");
+                eprintln!("repeat with: {SEED}={seed} cargo nextest run -p podwright-actors invariants_hold");
                 resume_unwind(panic);
             }
         }
@@ -40,11 +40,11 @@ async fn whatever_happens_in_whatever_order_the_invariants_hold() {
     assert!(calls > 0);
 }
 
-/// splitmix64
-struct Dice(u64);
+/// Random numbers, by splitmix64.
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl Random {
+    fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -53,34 +53,34 @@ impl Dice {
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        self.roll() % limit
+        self.next() % limit
     }
 
     fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    /// Often nothing, mostly short, sometimes long.
+    /// Often zero, mostly short, sometimes long.
     fn pause(&mut self) -> Duration {
         let longest = [0, 1, 50, 3_000, 20_000][self.below(5) as usize];
         Duration::from_millis(self.below(longest + 1))
     }
 }
 
-/// The hooks, and what they saw.
-struct Chaos(Mutex<Seen>);
+/// Hooks that take random times, fail and panic.
+struct Chaos(Mutex<ChaosState>);
 
-struct Seen {
-    dice: Dice,
+struct ChaosState {
+    random: Random,
     calm: bool,
     calls: usize,
     lives: HashMap<PodUid, Life>,
-    /// Which static pod of a name was set up and is not cleaned up.
+    /// The static pod of each full name that was synced and is not cleaned up.
     started: HashMap<FullName, PodUid>,
     violations: Vec<String>,
 }
 
-/// The present life of one UID.
+/// One life of a UID: from its first sync until it is cleaned up.
 #[derive(Default)]
 struct Life {
     inside: bool,
@@ -91,20 +91,20 @@ struct Life {
 }
 
 impl Chaos {
-    /// Begins a call: checks what must hold, and draws what it will do.
+    /// Begins a hook call: checks the invariants and draws what the call will do.
     fn enter(&self, uid: &PodUid, check: impl FnOnce(&mut Life) -> Result<(), &'static str>) -> (Duration, bool, u64) {
         let mut seen = self.0.lock();
         let seen = &mut *seen;
         seen.calls += 1;
         let life = seen.lives.entry(uid.clone()).or_default();
         if std::mem::replace(&mut life.inside, true) {
-            seen.violations.push(format!("{uid}: two calls at once (I3)"));
+            seen.violations.push(format!("{uid}: two hook calls at once (POD-I3)"));
         }
         if let Err(violation) = check(life) {
             seen.violations.push(format!("{uid}: {violation}"));
         }
-        let faults = if seen.calm { 100 } else { seen.dice.below(100) };
-        (if seen.calm { Duration::ZERO } else { seen.dice.pause() }, seen.dice.percent(70), faults)
+        let faults = if seen.calm { 100 } else { seen.random.below(100) };
+        (if seen.calm { Duration::ZERO } else { seen.random.pause() }, seen.random.percent(70), faults)
     }
 
     async fn act(&self, cx: &HookContext, (takes, listens, faults): (Duration, bool, u64)) -> Result<(), SyncError> {
@@ -149,18 +149,18 @@ impl PodSyncer for Chaos {
         let version = work.pod.metadata().labels.as_ref().and_then(|labels| labels.get("v").cloned());
         let plan = self.enter(&cx.uid, |life| {
             life.version = version;
-            if life.stopping { Err("set up while stopping (I2)") } else { Ok(()) }
+            if life.stopping { Err("synced while terminating (POD-I2)") } else { Ok(()) }
         });
         if work.pod.is_static() {
             let mut seen = self.0.lock();
             let started = seen.started.entry(work.pod.full_name().clone()).or_insert_with(|| cx.uid.clone()).clone();
             if started != cx.uid {
-                seen.violations.push(format!("{} started beside {started} (I8)", cx.uid));
+                seen.violations.push(format!("{} started beside {started} (POD-I8)", cx.uid));
             }
         }
         self.act(cx, plan).await?;
         let mut seen = self.0.lock();
-        let ends = !seen.calm && seen.dice.percent(10);
+        let ends = !seen.calm && seen.random.percent(10);
         if ends {
             seen.lives.entry(cx.uid.clone()).or_default().stopping = true;
         }
@@ -172,8 +172,8 @@ impl PodSyncer for Chaos {
             life.stopping = true;
             let before = life.grace.replace(work.grace);
             match before {
-                _ if life.stopped => Err("stopped twice (I2)"),
-                Some(before) if before < work.grace => Err("the grace grew (I5)"),
+                _ if life.stopped => Err("stopped twice (POD-I2)"),
+                Some(before) if before < work.grace => Err("the grace period grew (POD-I5)"),
                 _ => Ok(()),
             }
         });
@@ -186,7 +186,7 @@ impl PodSyncer for Chaos {
         let plan = self.enter(&cx.uid, |life| {
             let stopped = life.stopped;
             life.stopping = true;
-            if stopped { Err("stopped twice (I2)") } else { Ok(()) }
+            if stopped { Err("stopped twice (POD-I2)") } else { Ok(()) }
         });
         self.act(cx, plan).await?;
         self.end_of_life(&cx.uid);
@@ -205,15 +205,15 @@ impl PodSyncer for Chaos {
     }
 }
 
-/// What the clients of one world share.
-struct Shared {
+/// One engine with its clients.
+struct World {
     engine: Engine,
     view: Arc<View>,
     desired: RefCell<HashSet<PodUid>>,
     waiting: RefCell<Vec<Completed>>,
 }
 
-/// Four pods of the API, and three each of two static names.
+/// The UID and the name of each pod, and whether it is a static pod.
 const UIDS: [(&str, &str, bool); 10] = [
     ("api 1", "api 1", false),
     ("api 2", "api 2", false),
@@ -227,9 +227,9 @@ const UIDS: [(&str, &str, bool); 10] = [
     ("log 3", "log", true),
 ];
 
-fn some_pod(dice: &mut Dice) -> crate::testing::PodBuilder {
-    let (uid, name, is_static) = UIDS[dice.below(10) as usize];
-    built(uid, name, is_static).label("v", &dice.below(1_000).to_string())
+fn some_pod(random: &mut Random) -> crate::testing::PodBuilder {
+    let (uid, name, is_static) = UIDS[random.below(10) as usize];
+    built(uid, name, is_static).label("v", &random.below(1_000).to_string())
 }
 
 fn built(uid: &str, name: &str, is_static: bool) -> crate::testing::PodBuilder {
@@ -237,28 +237,34 @@ fn built(uid: &str, name: &str, is_static: bool) -> crate::testing::PodBuilder {
     if is_static { pod.static_pod() } else { pod }
 }
 
-/// Runs one world to its end; answers with the number of hook calls.
-async fn one_world(seed: u64) -> usize {
-    let dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-    let seen =
-        Seen { dice, calm: false, calls: 0, lives: HashMap::new(), started: HashMap::new(), violations: Vec::new() };
+/// Runs one world to its end. Returns the number of hook calls.
+async fn run_world(seed: u64) -> usize {
+    let random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let seen = ChaosState {
+        random,
+        calm: false,
+        calls: 0,
+        lives: HashMap::new(),
+        started: HashMap::new(),
+        violations: Vec::new(),
+    };
     let chaos = Arc::new(Chaos(Mutex::new(seen)));
     let view = Arc::new(View::default());
     let config = EngineConfig { threads: Threads::Current, seed: Some(seed), ..EngineConfig::default() };
     let parts = EngineParts { config, view: Some(view.clone()), ..EngineParts::default() };
     let engine = Engine::build(chaos.clone(), parts).unwrap();
     let (desired, waiting) = (RefCell::default(), RefCell::default());
-    let shared = Rc::new(Shared { engine, view, desired, waiting });
+    let world = Rc::new(World { engine, view, desired, waiting });
 
-    let clients = (0..4).map(|n| client(shared.clone(), Dice(seed ^ (n + 1) << 32), 40));
-    let housekeeper = actix::spawn(housekeeping(shared.clone(), Dice(!seed)));
+    let clients = (0..4).map(|n| client(world.clone(), Random(seed ^ (n + 1) << 32), 40));
+    let housekeeper = actix::spawn(housekeeping(world.clone(), Random(!seed)));
     join_all(clients).await;
     housekeeper.abort();
     chaos.0.lock().calm = true;
 
-    // The newest update is always processed (I4).
+    // The newest update is always processed (POD-I4).
     for (uid, name, is_static) in UIDS {
-        shared.engine.update_pod(Update::changed(built(uid, name, is_static).label("v", "last").build()));
+        world.engine.update_pod(Update::changed(built(uid, name, is_static).label("v", "last").build()));
     }
     pass_secs(120).await;
     let mut stuck = Vec::new();
@@ -266,43 +272,43 @@ async fn one_world(seed: u64) -> usize {
         let uid = PodUid::new(uid);
         let seen = chaos.0.lock();
         let version = seen.lives.get(&uid).and_then(|life| life.version.clone());
-        match shared.engine.lifecycle(&uid) {
+        match world.engine.lifecycle(&uid) {
             Some(Lifecycle::Sync) if version.as_deref() == Some("last") => {}
             Some(Lifecycle::Waiting | Lifecycle::Finished) | None => {}
             other => stuck.push(format!("{uid}: {other:?}, version {version:?}")),
         }
     }
-    assert_eq!(stuck, Vec::<String>::new(), "after two calm minutes (I4, I9)");
+    assert_eq!(stuck, Vec::<String>::new(), "after two minutes without failures (POD-I4, POD-I9)");
 
-    // No pod hangs (I9), and nobody waits for one that cannot run (W2).
+    // No pod hangs (POD-I9), and no notifier waits for a pod that cannot run (POD-W2).
     for _ in 0..60 {
-        shared.engine.sync_known_pods(&HashSet::new());
+        world.engine.sync_known_pods(&HashSet::new());
         pass_secs(2).await;
     }
-    assert_eq!(shared.engine.known_pods(), 0, "{:?}", shared.engine.snapshots());
-    for completed in shared.waiting.take() {
+    assert_eq!(world.engine.known_pods(), 0, "{:?}", world.engine.snapshots());
+    for completed in world.waiting.take() {
         assert_eq!(completed.now_or_never(), Some(true), "a notifier was lost");
     }
-    assert!(shared.engine.inner().names.is_empty());
+    assert!(world.engine.inner().names.is_empty());
     let seen = chaos.0.lock();
     assert_eq!(seen.violations, Vec::<String>::new());
     seen.calls
 }
 
-async fn client(shared: Rc<Shared>, mut dice: Dice, steps: usize) {
+async fn client(world: Rc<World>, mut random: Random, steps: usize) {
     for _ in 0..steps {
-        tokio::time::sleep(dice.pause()).await;
-        let target = some_pod(&mut dice);
-        let target = if dice.percent(10) { target.phase("Failed") } else { target };
-        let deletes = dice.percent(10);
-        let target = if deletes { target.deleting(dice.below(40) as i64) } else { target }.build();
-        shared
+        tokio::time::sleep(random.pause()).await;
+        let target = some_pod(&mut random);
+        let target = if random.percent(10) { target.phase("Failed") } else { target };
+        let deletes = random.percent(10);
+        let target = if deletes { target.deleting(random.below(40) as i64) } else { target }.build();
+        world
             .view
-            .shows(target.uid(), [Observed::Never, Observed::Running, Observed::Stopped][dice.below(3) as usize]);
-        let before = shared.engine.lifecycle(target.uid());
-        let update = match dice.below(10) {
+            .shows(target.uid(), [Observed::Never, Observed::Running, Observed::Stopped][random.below(3) as usize]);
+        let before = world.engine.lifecycle(target.uid());
+        let update = match random.below(10) {
             0..4 => {
-                shared.desired.borrow_mut().insert(target.uid().clone());
+                world.desired.borrow_mut().insert(target.uid().clone());
                 Update::create(target.clone())
             }
             4..6 => Update::changed(target.clone()),
@@ -311,39 +317,39 @@ async fn client(shared: Rc<Shared>, mut dice: Dice, steps: usize) {
             _ => Update::kill(target.clone()),
         };
         let kills = update.kind() == UpdateKind::Kill;
-        let completed = dice.percent(30).then(|| {
+        let completed = random.percent(30).then(|| {
             let (notifier, completed) = Notifier::new();
-            shared.waiting.borrow_mut().push(completed);
+            world.waiting.borrow_mut().push(completed);
             notifier
         });
-        let grace = dice.percent(50).then(|| Grace::from_seconds(dice.below(60) as i64));
-        let options = KillOptions { completed, evict: dice.percent(30), status_fn: None, grace };
-        shared.engine.update_pod(update.with_options(options));
-        let after = shared.engine.lifecycle(target.uid());
-        assert!(after.is_some() && after >= before, "went back (I2)");
-        assert!(!kills || after >= Some(Lifecycle::Terminating), "a kill was lost (I4)");
-        if dice.percent(10) {
-            shared.desired.borrow_mut().remove(target.uid());
+        let grace = random.percent(50).then(|| Grace::from_seconds(random.below(60) as i64));
+        let options = KillOptions { completed, evict: random.percent(30), status_fn: None, grace };
+        world.engine.update_pod(update.with_options(options));
+        let after = world.engine.lifecycle(target.uid());
+        assert!(after.is_some() && after >= before, "the lifecycle went back (POD-I2)");
+        assert!(!kills || after >= Some(Lifecycle::Terminating), "a kill was lost (POD-I4)");
+        if random.percent(10) {
+            world.desired.borrow_mut().remove(target.uid());
         }
-        if dice.percent(5)
-            && let Some(hold) = shared.engine.hold(target.uid())
+        if random.percent(5)
+            && let Some(hold) = world.engine.hold(target.uid())
         {
-            tokio::time::sleep(dice.pause()).await;
+            tokio::time::sleep(random.pause()).await;
             drop(hold);
         }
     }
 }
 
-/// Compares every two seconds, and creates again what is wanted and gone (K10).
-async fn housekeeping(shared: Rc<Shared>, mut dice: Dice) {
+/// Runs housekeeping every two seconds. Creates desired pods without a record again (POD-K10).
+async fn housekeeping(world: Rc<World>, mut random: Random) {
     loop {
         pass_secs(2).await;
-        let desired = shared.desired.borrow().clone();
-        let known: HashSet<_> = shared.engine.sync_known_pods(&desired).into_iter().map(|pod| pod.uid).collect();
+        let desired = world.desired.borrow().clone();
+        let known: HashSet<_> = world.engine.sync_known_pods(&desired).into_iter().map(|pod| pod.uid).collect();
         for (uid, name, is_static) in UIDS {
             let uid_ = PodUid::new(uid);
-            if desired.contains(&uid_) && !known.contains(&uid_) && dice.percent(80) {
-                shared.engine.update_pod(Update::create(built(uid, name, is_static).build()));
+            if desired.contains(&uid_) && !known.contains(&uid_) && random.percent(80) {
+                world.engine.update_pod(Update::create(built(uid, name, is_static).build()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What an engine recorded while it worked is reached again by a replay.
+//! A replay of an engine's recording reaches the recorded states.
 
 use std::num::NonZeroUsize;
 
@@ -10,7 +10,7 @@ use crate::testing::pod;
 const PODS: usize = 12;
 
 #[test]
-fn recordings_that_are_saved_while_events_go_on_are_whole() {
+fn recording_saved_during_updates_replays_without_a_difference() {
     let recorder = Some(Arc::new(Recorder::new(Recorder::SMALLEST)));
     let config = EngineConfig { threads: Threads::Own(NonZeroUsize::new(2).unwrap()), ..EngineConfig::default() };
     let engine = Engine::build(Hooks::new(), EngineParts { config, recorder, ..EngineParts::default() }).unwrap();

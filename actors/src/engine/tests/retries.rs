@@ -1,12 +1,12 @@
-//! When a pod is called again.
+//! When hooks are called again: resync, backoff and due times.
 
 use super::*;
 use crate::ports::{Clock, SyncError, SyncKind};
 use crate::testing::{Call, Does, pod};
 
-// S19
+// POD-S19
 #[actix::test]
-async fn a_failing_stop_is_retried_until_it_succeeds() {
+async fn failing_stop_is_retried_until_it_succeeds() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -23,9 +23,9 @@ async fn a_failing_stop_is_retried_until_it_succeeds() {
     assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished));
 }
 
-// S25
+// POD-S25
 #[actix::test]
-async fn a_failing_cleanup_is_retried_and_the_pod_is_terminated_meanwhile() {
+async fn pod_stays_terminated_while_its_failing_cleanup_is_retried() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -38,9 +38,9 @@ async fn a_failing_cleanup_is_retried_and_the_pod_is_terminated_meanwhile() {
     assert_eq!(rig.hooks.calls(a.uid()).iter().filter(|call| **call == Call::clean_up()).count(), 4);
 }
 
-// S22
+// POD-S22
 #[actix::test]
-async fn delays_follow_the_outcome_and_are_spread_by_up_to_a_half() {
+async fn resync_and_backoff_are_spread_by_a_jitter_of_up_to_one_half() {
     let rig = rig_with(EngineConfig { resync: Duration::from_secs(20), ..EngineConfig::default() });
     let mut seen = Vec::new();
     for n in 0..40 {
@@ -59,9 +59,9 @@ async fn delays_follow_the_outcome_and_are_spread_by_up_to_a_half() {
     assert!(least < 11.0 && most > 14.0, "spread from {least} to {most}");
 }
 
-// S22, W35: a change of phase waits for nothing, and costs one call.
+// A phase change waits for nothing and causes one call (POD-S22, POD-W35).
 #[actix::test]
-async fn phases_follow_one_another_at_once_and_leave_no_redundant_call() {
+async fn phase_changes_follow_at_once_and_cause_no_redundant_call() {
     let rig = rig();
     let a = pod("a").build();
     rig.hooks.next(a.uid(), Hook::Sync, Does::Ends);
@@ -71,9 +71,9 @@ async fn phases_follow_one_another_at_once_and_leave_no_redundant_call() {
     assert!(rig.hooks.gaps(a.uid()).iter().all(|gap| *gap == 0.0));
 }
 
-// S23
+// POD-S23
 #[actix::test]
-async fn an_error_may_say_when_to_try_again() {
+async fn error_may_set_the_time_of_its_retry() {
     let rig = rig_with(EngineConfig { resync: Duration::from_secs(20), ..EngineConfig::default() });
     let at = |seconds| SyncError::BackOff {
         what: "waits".to_owned(),
@@ -100,14 +100,14 @@ async fn an_error_may_say_when_to_try_again() {
     }
 }
 
-// S24
+// POD-S24
 #[actix::test]
-async fn what_came_during_a_call_is_worked_on_after_it() {
+async fn update_during_a_hook_call_is_processed_after_it() {
     let rig = rig();
     let a = pod("a").build();
     let gate = rig.hooks.waits(a.uid(), Hook::Sync);
     rig.engine.update_pod(Update::create(a.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     rig.engine.update_pod(Update::sync(a.clone()));
     assert!(!rig.engine.is_quiescent());
     gate.open();
@@ -116,9 +116,8 @@ async fn what_came_during_a_call_is_worked_on_after_it() {
     assert!(rig.engine.is_quiescent());
 }
 
-// An update that comes while an error waits out its backoff does not wait.
 #[actix::test]
-async fn an_update_cuts_a_backoff_short() {
+async fn update_during_a_backoff_is_processed_at_once() {
     let rig = rig();
     let a = pod("a").build();
     rig.hooks.fails(a.uid(), Hook::Sync, 1);
@@ -129,9 +128,9 @@ async fn an_update_cuts_a_backoff_short() {
     assert_eq!(rig.engine.snapshot(a.uid()).unwrap().failure, None);
 }
 
-// S54
+// POD-S54
 #[actix::test]
-async fn pods_are_synced_when_they_fall_due() {
+async fn pods_are_synced_at_their_due_times() {
     let rig = rig_with(EngineConfig { resync: Duration::from_secs(600), ..EngineConfig::default() });
     let start = rig.clock.now();
     for (name, due) in [("now", 0), ("half a minute", 30), ("two minutes", 120), ("deadline", 45)] {
@@ -146,9 +145,8 @@ async fn pods_are_synced_when_they_fall_due() {
     assert_eq!(synced("two minutes"), 1);
 }
 
-// The alarm is armed for the earlier of two due times, whichever was set first.
 #[actix::test]
-async fn an_earlier_due_time_replaces_a_later_one_and_the_reverse() {
+async fn new_due_time_replaces_an_earlier_or_a_later_one() {
     let rig = rig_with(EngineConfig { resync: Duration::from_secs(600), ..EngineConfig::default() });
     let a = pod("a").build();
     let start = rig.clock.now();
@@ -166,9 +164,9 @@ async fn an_earlier_due_time_replaces_a_later_one_and_the_reverse() {
     assert_eq!(rig.hooks.calls(a.uid()).len(), 4);
 }
 
-// S38, S43, S46, W33: a retry comes at its own time, however often housekeeping asks.
+// The retry follows its backoff, however often housekeeping runs (POD-S38, POD-S43, POD-S46, POD-W33).
 #[actix::test]
-async fn housekeeping_does_not_hurry_a_failing_stop() {
+async fn housekeeping_does_not_shorten_the_backoff_of_a_failing_stop() {
     for desired in [&["a"][..], &[]] {
         let rig = rig();
         let a = pod("a").build();

@@ -1,4 +1,4 @@
-//! Static pods of one full name start one after another.
+//! The start order of static pods with the same full name.
 
 use super::*;
 use crate::ids::FullName;
@@ -20,9 +20,9 @@ impl Rig {
     }
 }
 
-// S26
+// POD-S26
 #[actix::test]
-async fn a_pod_of_the_api_and_a_static_pod_of_the_same_name_both_run() {
+async fn api_pod_and_static_pod_of_the_same_full_name_both_run() {
     let rig = rig();
     rig.run(&static_web("1")).await;
     rig.run(&pod("web").uid("2").build()).await;
@@ -30,9 +30,9 @@ async fn a_pod_of_the_api_and_a_static_pod_of_the_same_name_both_run() {
     assert_eq!(rig.hooks.calls(&"2".into()), [Call::create()]);
 }
 
-// S27, S44
+// POD-S27, POD-S44
 #[actix::test]
-async fn static_pods_wait_for_the_one_that_has_their_name() {
+async fn static_pods_wait_for_the_one_that_has_their_full_name() {
     let rig = rig();
     for uid in ["2", "3", "4"] {
         rig.run(&static_web(uid)).await;
@@ -46,7 +46,7 @@ async fn static_pods_wait_for_the_one_that_has_their_name() {
         let delay = wait.next.unwrap().since(START);
         assert!((10.0..=15.0).contains(&delay.as_secs_f64()), "{delay:?}");
     }
-    // They ask again and again, and housekeeping does not start them either.
+    // Neither their own retries nor housekeeping starts them.
     pass_secs(100).await;
     let known = rig.known(&["2", "3", "4"]);
     rig.settled().await;
@@ -54,9 +54,9 @@ async fn static_pods_wait_for_the_one_that_has_their_name() {
     assert!(known.iter().all(|pod| pod.lifecycle == Lifecycle::Sync && pod.has_config && pod.is_static && !pod.orphan));
 }
 
-// Its worker was woken and has not looked yet.
+// The worker was woken and has not taken its turn yet.
 #[actix::test]
-async fn who_is_next_for_a_free_name_waits_for_its_worker_and_not_for_itself() {
+async fn next_static_pod_for_a_free_full_name_waits_for_its_worker() {
     let rig = rig();
     for uid in ["2", "3"] {
         rig.run(&static_web(uid)).await;
@@ -71,9 +71,9 @@ async fn who_is_next_for_a_free_name_waits_for_its_worker_and_not_for_itself() {
     assert_eq!(rig.hooks.calls(&"3".into()), [Call::create()]);
 }
 
-// S28, W31
+// POD-S28, POD-W31
 #[actix::test]
-async fn a_waiter_that_was_killed_is_skipped_and_the_next_one_starts_by_itself() {
+async fn killed_static_pod_is_skipped_and_the_next_one_starts() {
     let rig = rig();
     for uid in ["2", "3", "4"] {
         rig.run(&static_web(uid)).await;
@@ -81,14 +81,14 @@ async fn a_waiter_that_was_killed_is_skipped_and_the_next_one_starts_by_itself()
     rig.update(Update::kill(static_web("3"))).await;
     assert_eq!((rig.lifecycle("3"), rig.waiting()), (Some(Lifecycle::Finished), vec!["4".to_owned()]));
     rig.update(Update::kill(static_web("2"))).await;
-    assert_eq!(rig.hooks.calls(&"4".into()), [Call::create()], "woken when the name became free");
+    assert_eq!(rig.hooks.calls(&"4".into()), [Call::create()], "the pod is woken when the full name is free");
     assert!(rig.hooks.calls(&"3".into()).is_empty());
     assert!(rig.waiting().is_empty());
 }
 
-// S29
+// POD-S29
 #[actix::test]
-async fn nobody_overtakes_in_the_line_for_a_name() {
+async fn static_pods_start_in_the_order_of_their_first_updates() {
     let rig = rig();
     let mut holds = Vec::new();
     for uid in ["7", "8", "9"] {
@@ -97,9 +97,9 @@ async fn nobody_overtakes_in_the_line_for_a_name() {
     }
     let hold_of_seven = holds.remove(0);
     drop(holds);
-    pass_a_moment().await;
+    let_workers_run().await;
     rig.engine.update_pod(Update::sync(static_web("8")));
-    pass_a_moment().await;
+    let_workers_run().await;
     assert_eq!(rig.waiting(), ["7", "8", "9"]);
     rig.engine.update_pod(Update::kill(static_web("7")));
     drop(hold_of_seven);
@@ -109,9 +109,9 @@ async fn nobody_overtakes_in_the_line_for_a_name() {
     assert_eq!(rig.waiting(), ["9"]);
 }
 
-// S31, the engine's part: the mirror is the host's.
+// The engine's part of POD-S31. The host makes the mirror pod.
 #[actix::test]
-async fn of_many_versions_of_a_static_pod_only_the_last_one_starts() {
+async fn only_the_last_of_many_versions_of_a_static_pod_starts() {
     let rig = rig();
     let version = |n: usize| static_web(&format!("version {n}"));
     rig.run(&version(0)).await;
@@ -128,14 +128,14 @@ async fn of_many_versions_of_a_static_pod_only_the_last_one_starts() {
     }
     assert_eq!(rig.hooks.calls(version(300).uid()), [Call::create()]);
     assert!(rig.waiting().is_empty());
-    // The dropped versions leave nothing behind.
+    // The other versions leave no record.
     assert_eq!(rig.known_uids(&["version 300"]), ["version 300"]);
     assert_eq!(rig.engine.known_pods(), 1);
 }
 
-// S45
+// POD-S45
 #[actix::test]
-async fn a_waiting_pod_that_is_no_longer_wanted_is_forgotten_without_a_call() {
+async fn waiting_static_pod_that_is_not_desired_is_forgotten_uncalled() {
     let rig = rig();
     rig.run(&static_web("1")).await;
     rig.run(&static_web("2")).await;
@@ -145,9 +145,8 @@ async fn a_waiting_pod_that_is_no_longer_wanted_is_forgotten_without_a_call() {
     assert!(rig.hooks.calls(&"2".into()).is_empty() && rig.waiting().is_empty());
 }
 
-// A pod of which the record is gone gives its name back.
 #[actix::test]
-async fn a_name_is_free_again_when_its_pod_ended_in_whatever_way() {
+async fn full_name_is_free_after_every_way_a_static_pod_can_end() {
     let rig = rig();
     for (n, uid) in ["1", "2", "3", "4"].into_iter().enumerate() {
         rig.run(&static_web(uid)).await;
@@ -166,9 +165,8 @@ async fn a_name_is_free_again_when_its_pod_ended_in_whatever_way() {
     assert_eq!(rig.hooks.calls(&"5".into()), [Call::create()]);
 }
 
-// Section 7: a pod blocked by one that was terminated before it started must be able to start.
 #[actix::test]
-async fn a_pod_that_was_stopped_before_its_start_blocks_nobody() {
+async fn static_pod_stopped_before_its_start_does_not_block_others() {
     let rig = rig();
     rig.engine.update_pod(Update::create(static_web("1")));
     let hold = rig.engine.hold(&"1".into()).unwrap();
@@ -185,13 +183,13 @@ impl Rig {
     /// Creates a pod while others are held.
     async fn run_beside(&self, pod: &Arc<PodObject>) {
         self.engine.update_pod(Update::create(pod.clone()));
-        pass_a_moment().await;
+        let_workers_run().await;
     }
 }
 
-// W32: containers of an earlier run are stopped first.
+// Containers of an earlier run are stopped first (POD-W32).
 #[actix::test]
-async fn a_static_pod_killed_before_its_start_is_stopped_if_the_runtime_shows_it() {
+async fn unstarted_static_pod_is_stopped_if_the_runtime_still_runs_it() {
     for (observed, calls) in [
         (Observed::Never, vec![]),
         (Observed::Stopped, vec![]),
@@ -204,7 +202,7 @@ async fn a_static_pod_killed_before_its_start_is_stopped_if_the_runtime_shows_it
         assert_eq!(rig.lifecycle("1"), Some(Lifecycle::Finished));
         assert!(rig.engine.should_pod_containers_be_terminating(&"1".into()));
     }
-    // Housekeeping saw it in the runtime.
+    // Housekeeping observed the pod in the runtime.
     let rig = rig();
     rig.engine.update_pod(Update::create(static_web("1")));
     let hold = rig.engine.hold(&"1".into()).unwrap();
@@ -214,16 +212,16 @@ async fn a_static_pod_killed_before_its_start_is_stopped_if_the_runtime_shows_it
     assert_eq!(rig.hooks.calls(&"1".into()), [Call::stop(1), Call::clean_up()]);
 }
 
-// I10 for waits: a pod that was woken for its name works, even before it looked.
+// A pod that was woken for its full name has work, even before its turn (POD-I10).
 #[actix::test]
-async fn a_pod_whose_name_became_free_counts_as_working() {
+async fn static_pod_whose_full_name_is_free_counts_as_working() {
     let rig = rig();
     rig.run(&static_web("1")).await;
     rig.run(&static_web("2")).await;
     assert!(rig.engine.is_quiescent());
     let hold = rig.engine.hold(&"2".into()).unwrap();
     rig.engine.update_pod(Update::kill(static_web("1")));
-    pass_a_moment().await;
+    let_workers_run().await;
     assert_eq!(rig.lifecycle("1"), Some(Lifecycle::Finished));
     assert!(!rig.engine.is_quiescent());
     drop(hold);

@@ -1,13 +1,13 @@
-//! How a pod is stopped: grace, flags, cancellation, and who is told.
+//! Stopping a pod: grace period, flags, cancellation and notifiers.
 
 use super::*;
 use crate::pod_worker::Notifier;
 use crate::ports::{Observed, SyncError, SyncKind, SyncOutcome};
 use crate::testing::{Call, Does, Gate, pod};
 
-// S4
+// POD-S4
 #[actix::test]
-async fn a_deleted_pod_is_stopped_with_its_deletion_grace_and_cleaned_up() {
+async fn deleted_pod_is_stopped_with_its_deletion_grace_and_cleaned_up() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -18,15 +18,15 @@ async fn a_deleted_pod_is_stopped_with_its_deletion_grace_and_cleaned_up() {
     assert!(rig.engine.is_pod_known_terminated(a.uid()));
 }
 
-// S5
+// POD-S5
 #[actix::test]
-async fn the_content_of_an_evicted_pod_may_go_before_it_has_stopped() {
+async fn content_of_an_evicted_pod_may_be_removed_before_it_has_stopped() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
     let gate = rig.hooks.waits(a.uid(), Hook::Terminating);
     rig.engine.update_pod(Update::kill(a.clone()).with_options(evicting()));
-    pass_a_moment().await;
+    let_workers_run().await;
     assert!(rig.engine.should_pod_content_be_removed(a.uid()));
     assert!(rig.engine.could_have_running_containers(a.uid()));
     gate.open();
@@ -35,9 +35,9 @@ async fn the_content_of_an_evicted_pod_may_go_before_it_has_stopped() {
     assert!(rig.engine.snapshot(a.uid()).unwrap().evicted);
 }
 
-// S13, W6: no outside action is needed, and nobody asked for a grace.
+// The stop needs no update, and its grace period is the one of the spec (POD-S13, POD-W6).
 #[actix::test]
-async fn a_pod_that_ends_by_itself_is_stopped_and_cleaned_up() {
+async fn pod_that_ends_by_itself_is_stopped_and_cleaned_up() {
     let rig = rig();
     let a = pod("a").build();
     for does in [Does::Continues(None), Does::Continues(None), Does::Ends] {
@@ -52,24 +52,24 @@ async fn a_pod_that_ends_by_itself_is_stopped_and_cleaned_up() {
     assert_eq!((seen.lifecycle, seen.deleted, seen.evicted), (Lifecycle::Finished, false, false));
 }
 
-// W6
+// POD-W6
 #[actix::test]
-async fn a_deletion_may_shorten_the_stop_of_a_pod_that_ended_by_itself() {
+async fn deletion_may_shorten_the_grace_of_a_pod_that_ended_by_itself() {
     let rig = rig();
     let a = pod("a").build();
     rig.hooks.next(a.uid(), Hook::Sync, Does::Ends);
     rig.hooks.stops_take(Duration::from_secs(600));
     rig.engine.update_pod(Update::create(a.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     rig.engine.update_pod(Update::changed(pod("a").deleting(3).build()));
-    pass_a_moment().await;
+    let_workers_run().await;
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::unforced_stop(30), Call::stop(3)]);
     assert_eq!(rig.hooks.cancelled(a.uid()), 1);
 }
 
-// S14, S98: a deletion reaches a setup that takes its time.
+// POD-S14, POD-S98
 #[actix::test]
-async fn a_deletion_cuts_a_long_setup_short() {
+async fn deletion_cancels_a_long_sync() {
     let rig = rig();
     let a = pod("a").build();
     rig.hooks.next(a.uid(), Hook::Sync, Does::Takes(Duration::from_secs(600)));
@@ -81,9 +81,9 @@ async fn a_deletion_cuts_a_long_setup_short() {
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(5), Call::clean_up()]);
 }
 
-// S14: whatever a setup says that was told to end, the stop comes next.
+// The outcome of a sync that was cancelled does not matter (POD-S14).
 #[actix::test]
-async fn after_a_stop_request_the_next_call_stops_the_pod() {
+async fn hook_call_after_a_stop_request_stops_the_pod() {
     let outcomes: [fn() -> Result<SyncOutcome, SyncError>; 3] = [
         || Ok(SyncOutcome::Continue { check_at: None }),
         || Ok(SyncOutcome::Terminal),
@@ -95,7 +95,7 @@ async fn after_a_stop_request_the_next_call_stops_the_pod() {
         rig.run(&a).await;
         let engine = rig.engine.clone();
         let kill = Update::kill(a.clone());
-        // The stop arrives in the middle of the call before.
+        // The stop request arrives during the sync.
         let setup = move || {
             engine.update_pod(kill);
             outcome()
@@ -107,9 +107,9 @@ async fn after_a_stop_request_the_next_call_stops_the_pod() {
     }
 }
 
-// S15, S99
+// POD-S15, POD-S99
 #[actix::test]
-async fn a_shorter_grace_reaches_a_stop_in_progress_and_a_longer_one_does_not() {
+async fn only_a_shorter_grace_restarts_a_stop_in_progress() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -127,24 +127,24 @@ async fn a_shorter_grace_reaches_a_stop_in_progress_and_a_longer_one_does_not() 
     assert_eq!(rig.hooks.cancelled(a.uid()), 1);
 }
 
-// S16
+// POD-S16
 #[actix::test]
-async fn every_attempt_applies_the_last_status_function_only() {
+async fn every_stop_attempt_applies_only_the_last_status_function() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
     rig.hooks.fails(a.uid(), Hook::Terminating, 2);
     let hold = rig.engine.hold(a.uid()).unwrap();
-    rig.engine.update_pod(Update::kill(a.clone()).with_options(because("first")));
-    rig.engine.update_pod(Update::kill(a.clone()).with_options(because("second")));
+    rig.engine.update_pod(Update::kill(a.clone()).with_options(with_reason("first")));
+    rig.engine.update_pod(Update::kill(a.clone()).with_options(with_reason("second")));
     drop(hold);
     pass_secs(60).await;
     assert_eq!(rig.hooks.reasons(a.uid()), vec![Some("second".to_owned()); 3]);
 }
 
-// S17
+// POD-S17
 #[actix::test]
-async fn who_waits_for_a_stop_is_told_once_nothing_can_run() {
+async fn notifier_of_a_stop_completes_once_no_container_can_run() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -152,7 +152,7 @@ async fn who_waits_for_a_stop_is_told_once_nothing_can_run() {
     let (notifier, completed) = Notifier::new();
     let options = KillOptions { completed: Some(notifier), ..KillOptions::default() };
     rig.engine.update_pod(Update::sync(a.clone()).with_options(options));
-    assert!(completed.await, "the pod is not being stopped, so there is nothing to wait for");
+    assert!(completed.await, "a pod that is not terminating completes a notifier at once");
 
     let gate = rig.hooks.waits(a.uid(), Hook::Terminating);
     let (notifier, mut completed) = Notifier::new();
@@ -164,9 +164,9 @@ async fn who_waits_for_a_stop_is_told_once_nothing_can_run() {
     assert!(rig.engine.is_pod_known_terminated(a.uid()));
 }
 
-// S20, W5
+// POD-S20, POD-W5
 #[actix::test]
-async fn the_grace_is_the_shortest_that_anybody_says() {
+async fn grace_is_the_shortest_of_deletion_override_and_spec() {
     let cases = [
         (None, None, 30),
         (Some(5), None, 5),
@@ -191,9 +191,9 @@ async fn the_grace_is_the_shortest_that_anybody_says() {
     assert_eq!(rig.hooks.calls(without.uid()), [Call::create(), Call::stop(1), Call::clean_up()]);
 }
 
-// S21
+// POD-S21
 #[actix::test]
-async fn killing_a_pod_now_resolves_when_it_has_stopped() {
+async fn kill_pod_now_returns_when_the_pod_has_stopped() {
     let rig = rig();
     let a = pod("a").build();
     let how = KillNow { grace_seconds: Some(0), ..KillNow::default() };
@@ -203,9 +203,9 @@ async fn killing_a_pod_now_resolves_when_it_has_stopped() {
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(1), Call::clean_up()]);
 }
 
-// W36, the waits of section 6
+// POD-W36
 #[actix::test]
-async fn killing_a_pod_now_gives_up_after_one_and_a_half_times_the_grace() {
+async fn kill_pod_now_fails_after_one_and_a_half_times_the_grace() {
     for (grace, waited) in [(Some(0), 10), (None, 45), (Some(100), 150)] {
         let rig = rig();
         let a = pod("a").build();
@@ -219,19 +219,19 @@ async fn killing_a_pod_now_gives_up_after_one_and_a_half_times_the_grace() {
         assert!(before.elapsed().abs_diff(waited) < Duration::from_millis(2));
         gate.open();
         rig.settled().await;
-        assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished), "the stop went on");
+        assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished), "the stop continued");
     }
 }
 
-// W7
+// POD-W7
 #[actix::test]
-async fn eviction_and_deletion_may_be_added_to_a_stop() {
+async fn eviction_and_deletion_are_added_to_a_stop_in_progress() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
     let gate = rig.hooks.waits(a.uid(), Hook::Terminating);
     rig.engine.update_pod(Update::kill(a.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     assert!(!rig.engine.should_pod_content_be_removed(a.uid()));
     rig.engine.update_pod(Update::kill(a.clone()).with_options(evicting()));
     assert!(rig.engine.should_pod_content_be_removed(a.uid()));
@@ -241,15 +241,15 @@ async fn eviction_and_deletion_may_be_added_to_a_stop() {
     gate.open();
 }
 
-// W8: a later stop without options forgets nothing of an earlier one.
+// A later stop without options keeps the options of the earlier one (POD-W8).
 #[actix::test]
-async fn what_stops_ask_for_adds_up() {
+async fn options_of_several_stop_requests_accumulate() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
     rig.hooks.fails(a.uid(), Hook::Terminating, 1);
     let (notifier, completed) = Notifier::new();
-    let options = KillOptions { completed: Some(notifier), evict: true, ..because("pressure") };
+    let options = KillOptions { completed: Some(notifier), evict: true, ..with_reason("pressure") };
     rig.update(Update::kill(a.clone()).with_options(KillOptions { grace: Some(Grace::from_seconds(7)), ..options }))
         .await;
     rig.update(Update::kill(a.clone())).await;
@@ -259,9 +259,9 @@ async fn what_stops_ask_for_adds_up() {
     assert!(completed.await);
 }
 
-// S97, W2
+// POD-S97, POD-W2
 #[actix::test]
-async fn nobody_waits_for_a_pod_of_which_nothing_can_run() {
+async fn notifier_completes_at_once_if_no_container_can_run() {
     let rig = rig();
     let waiting = || {
         let (notifier, completed) = Notifier::new();
@@ -303,21 +303,20 @@ async fn nobody_waits_for_a_pod_of_which_nothing_can_run() {
     rig.view.shows(ended.uid(), Observed::Stopped);
     let (options, completed) = waiting();
     rig.engine.update_pod(Update::kill(ended).with_options(options));
-    assert!(tokio::time::timeout(prompt, completed).await.unwrap(), "born terminated");
+    assert!(tokio::time::timeout(prompt, completed).await.unwrap(), "terminated at its first update");
 }
 
-// A hook that reports success although it was cancelled counts as success.
 #[actix::test]
-async fn success_in_spite_of_a_cancellation_counts() {
+async fn stop_that_succeeds_despite_its_cancellation_counts_as_success() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
     let gate = Gate::default();
     rig.hooks.next(a.uid(), Hook::Terminating, Does::IsDeaf(gate.clone()));
     rig.engine.update_pod(Update::kill(a.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     rig.engine.update_pod(Update::kill(a.clone()).with_options(graced(2)));
-    pass_a_moment().await;
+    let_workers_run().await;
     gate.open();
     rig.settled().await;
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(30), Call::clean_up()]);

@@ -1,4 +1,4 @@
-//! What goes wrong with one pod stays with it, and no worker is lost for good.
+//! A failure of one pod affects no other pod, and a lost worker is replaced.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -10,9 +10,9 @@ use crate::testing::{Call, Does, Gate, pod};
 
 const CONTINUES: SyncOutcome = SyncOutcome::Continue { check_at: None };
 
-// S102
+// POD-S102
 #[actix::test]
-async fn a_hook_that_panics_is_retried_and_no_other_pod_notices() {
+async fn hook_that_panics_is_retried_and_no_other_pod_is_affected() {
     for hook in [Hook::Sync, Hook::Terminating, Hook::TerminatingRuntime, Hook::Terminated] {
         let rig = rig();
         let (a, beside) = (pod("a").build(), pod("beside").build());
@@ -29,7 +29,7 @@ async fn a_hook_that_panics_is_retried_and_no_other_pod_notices() {
         let seen = rig.engine.snapshot(a.uid()).unwrap();
         assert_eq!(seen.wait.what, WaitFor::Retry { hook, error: "hook panicked: oh no".to_owned() });
         let delay = seen.wait.next.unwrap().since(rig.clock.now()).as_secs_f64();
-        assert!((9.9..=15.0).contains(&delay), "{hook:?} is tried again after {delay} s");
+        assert!((9.9..=15.0).contains(&delay), "{hook:?} is retried after {delay} s");
         rig.update(Update::sync(beside.clone())).await;
         assert_eq!(rig.hooks.calls(beside.uid()), [Call::create(), Call::sync(SyncKind::Sync)]);
 
@@ -41,64 +41,63 @@ async fn a_hook_that_panics_is_retried_and_no_other_pod_notices() {
     }
 }
 
-/// Panics at one reading: in the worker, beside any hook.
-struct Faltering {
+/// A clock that panics at one reading, which is in the worker and outside of a hook.
+struct PanickingClock {
     clock: TokioClock,
     readings: AtomicUsize,
-    falters_at: usize,
+    panics_at: usize,
 }
 
-impl Clock for Faltering {
+impl Clock for PanickingClock {
     fn now(&self) -> Time {
-        if self.readings.fetch_add(1, Ordering::Relaxed) + 1 == self.falters_at {
-            std::panic::resume_unwind(Box::new("what time is it"));
+        if self.readings.fetch_add(1, Ordering::Relaxed) + 1 == self.panics_at {
+            std::panic::resume_unwind(Box::new("the clock fails"));
         }
         self.clock.now()
     }
 }
 
-// D4
 #[actix::test]
-async fn a_worker_that_is_lost_is_rebuilt_from_its_record() {
+async fn lost_worker_is_replaced_from_its_record() {
     tokio::time::pause();
-    // Read when the update comes, when it is taken, when its hook has failed, and when a retry is due.
-    for (falters_at, error) in [(3, "the worker was lost"), (4, "out of luck")] {
+    // The clock is read when the update arrives, when the worker takes it, when the hook has failed, and when the retry is due.
+    for (panics_at, error) in [(3, "the worker was lost"), (4, "out of luck")] {
         let hooks = Hooks::new();
         let readings = AtomicUsize::new(0);
-        let clock = Arc::new(Faltering { clock: TokioClock::starting_at(START), readings, falters_at });
+        let clock = Arc::new(PanickingClock { clock: TokioClock::starting_at(START), readings, panics_at });
         let config = EngineConfig { threads: Threads::Current, ..EngineConfig::default() };
         let parts = EngineParts { config, clock: Some(clock), ..EngineParts::default() };
         let engine = Engine::build(hooks.clone(), parts).unwrap();
         let a = pod("a").build();
         hooks.fails(a.uid(), Hook::Sync, 2);
         engine.update_pod(Update::create(a.clone()));
-        pass_a_moment().await;
+        let_workers_run().await;
         let failure = engine.snapshot(a.uid()).unwrap().failure.unwrap();
-        assert_eq!((failure.count, &*failure.error), (1, error), "what failed before the loss is not forgotten");
+        assert_eq!((failure.count, &*failure.error), (1, error), "the earlier failure is kept");
         pass_secs(40).await;
-        assert_eq!(hooks.calls(a.uid()).len(), 3, "the backoff goes on");
+        assert_eq!(hooks.calls(a.uid()).len(), 3, "the hook is retried after its backoff");
         engine.update_pod(Update::kill(a.clone()));
-        pass_a_moment().await;
+        let_workers_run().await;
         assert_eq!(hooks.calls(a.uid())[3..], [Call::stop(30), Call::clean_up()]);
     }
 }
 
-/// Goes on by 10 µs with each reading.
-struct Ticking(AtomicUsize);
+/// A clock that advances by 10 µs with each reading.
+struct AdvancingClock(AtomicUsize);
 
-impl Clock for Ticking {
+impl Clock for AdvancingClock {
     fn now(&self) -> Time {
         START + Duration::from_micros(10) * self.0.fetch_add(1, Ordering::Relaxed) as u32
     }
 }
 
-// A hook that always asks to be called again at once has its worker never rest.
+// A hook that always requests to be called again at once keeps its worker busy.
 #[actix::test]
-async fn a_pod_that_never_rests_keeps_no_other_from_its_turn() {
+async fn pod_that_is_always_busy_does_not_delay_other_pods() {
     tokio::time::pause();
     let hooks = Hooks::new();
     let config = EngineConfig { threads: Threads::Current, ..EngineConfig::default() };
-    let clock = Arc::new(Ticking(AtomicUsize::new(0)));
+    let clock = Arc::new(AdvancingClock(AtomicUsize::new(0)));
     let parts = EngineParts { config, clock: Some(clock), ..EngineParts::default() };
     let engine = Engine::build(hooks.clone(), parts).unwrap();
     let (busy, other) = (pod("busy").build(), pod("other").build());
@@ -130,23 +129,24 @@ async fn a_pod_that_never_rests_keeps_no_other_from_its_turn() {
         tokio::task::yield_now().await;
     }
     let before = before.load(Ordering::Relaxed);
-    assert!((1..CALLS / 10).contains(&before), "the other pod had its turn after {before} of {CALLS} calls");
+    assert!((1..CALLS / 10).contains(&before), "the other pod was synced after {before} of {CALLS} calls");
 }
 
-struct Blind;
+/// A view that panics.
+struct PanickingView;
 
-impl RuntimeView for Blind {
+impl RuntimeView for PanickingView {
     fn observed(&self, _uid: &PodUid) -> Observed {
-        std::panic::resume_unwind(Box::new("cannot look"));
+        std::panic::resume_unwind(Box::new("the view fails"));
     }
 }
 
 #[actix::test]
-async fn a_view_that_panics_has_seen_nothing() {
+async fn runtime_view_that_panics_has_observed_nothing() {
     tokio::time::pause();
     let hooks = Hooks::new();
     let config = EngineConfig { threads: Threads::Current, ..EngineConfig::default() };
-    let parts = EngineParts { config, view: Some(Arc::new(Blind)), ..EngineParts::default() };
+    let parts = EngineParts { config, view: Some(Arc::new(PanickingView)), ..EngineParts::default() };
     let engine = Engine::build(hooks.clone(), parts).unwrap();
     engine.update_pod(Update::create(pod("a").phase("Failed").build()));
     engine.update_pod(Update::kill(pod("b").static_pod().build()));
@@ -156,7 +156,7 @@ async fn a_view_that_panics_has_seen_nothing() {
 }
 
 #[actix::test]
-async fn a_dropped_engine_drops_its_hooks_and_tells_who_waits() {
+async fn dropped_engine_drops_its_hook_calls_and_fails_its_notifiers() {
     let rig = rig();
     let (a, b) = (pod("a").build(), pod("b").build());
     rig.run(&b).await;
@@ -167,27 +167,27 @@ async fn a_dropped_engine_drops_its_hooks_and_tells_who_waits() {
     let (notifier, completed) = Notifier::new();
     let options = KillOptions { completed: Some(notifier), ..KillOptions::default() };
     rig.engine.update_pod(Update::kill(b.clone()).with_options(options));
-    pass_a_moment().await;
-    // A second ring while the call is under way: the bell that ends it must still be heard.
+    let_workers_run().await;
+    // Wakes the worker while its hook call is in progress. The later wake-up by the close must not be lost.
     rig.engine.update_pod(Update::sync(a.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     let Rig { hooks, engine, .. } = rig;
     assert!(hooks.is_inside(a.uid()) && hooks.is_inside(b.uid()));
     drop(engine);
     assert!(!completed.await);
-    pass_a_moment().await;
+    let_workers_run().await;
     assert!(!hooks.is_inside(a.uid()) && !hooks.is_inside(b.uid()));
     let calls = hooks.calls(a.uid()).len() + hooks.calls(b.uid()).len();
-    assert_eq!(Arc::strong_count(&hooks), 1, "no worker is left, not even an idle one");
+    assert_eq!(Arc::strong_count(&hooks), 1, "a worker is left");
     pass_secs(1_000).await;
     assert_eq!(hooks.calls(a.uid()).len() + hooks.calls(b.uid()).len(), calls);
 }
 
-/// Waits in real time for what other threads do.
+/// Waits in real time until other threads have done something.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "waited 60 s for {what}");
         std::thread::yield_now();
     }
 }
@@ -199,7 +199,7 @@ fn on_threads(hooks: &Arc<Hooks>, count: usize) -> Engine {
 }
 
 #[test]
-fn pods_of_a_thread_that_ended_move_to_another() {
+fn pods_of_an_ended_thread_get_workers_on_another_thread() {
     let hooks = Hooks::new();
     let engine = on_threads(&hooks, 2);
     let pods: Vec<_> = (0..16).map(|n| pod(&format!("pod {n}")).build()).collect();
@@ -215,25 +215,25 @@ fn pods_of_a_thread_that_ended_move_to_another() {
         };
         hooks.next(pod.uid(), Hook::Sync, Does::Runs(Box::new(note)));
         engine.update_pod(Update::create(pod.clone()));
-        until("a setup", || engine.is_quiescent());
+        until("a sync", || engine.is_quiescent());
     }
     let homes = homes.lock().clone();
     let second = homes.iter().position(|name| name.starts_with("actix-rt")).expect("a pod on the second thread");
 
-    // Of the pods on that thread one has a call under way, the others are idle.
+    // One pod of that thread has a hook call in progress. The others are idle.
     let busy = (second + 1..16).find(|n| homes[*n] == homes[second]).expect("two of sixteen");
     hooks.next(pods[busy].uid(), Hook::Sync, Does::IsDeaf(Gate::default()));
     engine.update_pod(Update::sync(pods[busy].clone()));
-    until("a call under way", || hooks.is_inside(pods[busy].uid()));
+    until("a hook call in progress", || hooks.is_inside(pods[busy].uid()));
     let end_thread = || {
         actix::Arbiter::current().stop();
         Ok(CONTINUES)
     };
     hooks.next(pods[second].uid(), Hook::Sync, Does::Runs(Box::new(end_thread)));
     engine.update_pod(Update::sync(pods[second].clone()));
-    until("the lost call is made again", || hooks.calls(pods[busy].uid()).len() == 3);
+    until("the retry of the lost hook call", || hooks.calls(pods[busy].uid()).len() == 3);
 
-    // New pods that belong there, and the ones that moved, live on.
+    // Updates and stops reach the pods that moved, and new pods whose first choice is the ended thread.
     let more: Vec<_> = (16..32).map(|n| pod(&format!("pod {n}")).build()).collect();
     for pod in pods.iter().chain(&more) {
         engine.update_pod(Update::changed(pod.clone()));
@@ -249,21 +249,21 @@ fn pods_of_a_thread_that_ended_move_to_another() {
     }
 }
 
-struct Leaving(Arc<AtomicUsize>);
+/// Decrements a count when its thread ends.
+struct ThreadMark(Arc<AtomicUsize>);
 
-impl Drop for Leaving {
+impl Drop for ThreadMark {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 thread_local! {
-    /// Dropped when its thread ends.
-    static LEAVING: std::cell::RefCell<Option<Leaving>> = const { std::cell::RefCell::new(None) };
+    static MARK: std::cell::RefCell<Option<ThreadMark>> = const { std::cell::RefCell::new(None) };
 }
 
 #[test]
-fn a_dropped_engine_ends_its_threads() {
+fn dropped_engine_ends_its_threads() {
     let hooks = Hooks::new();
     let engine = on_threads(&hooks, 2);
     let threads = Arc::new(AtomicUsize::new(0));
@@ -271,10 +271,10 @@ fn a_dropped_engine_ends_its_threads() {
         let pod = pod(&format!("pod {n}")).build();
         let threads = threads.clone();
         let count = move || {
-            LEAVING.with_borrow_mut(|leaving| {
-                leaving.get_or_insert_with(|| {
+            MARK.with_borrow_mut(|mark| {
+                mark.get_or_insert_with(|| {
                     threads.fetch_add(1, Ordering::SeqCst);
-                    Leaving(threads.clone())
+                    ThreadMark(threads.clone())
                 });
             });
             Ok(CONTINUES)
@@ -283,14 +283,14 @@ fn a_dropped_engine_ends_its_threads() {
         hooks.next(pod.uid(), Hook::Sync, Does::IsDeaf(Gate::default()));
         engine.update_pod(Update::create(pod));
     }
-    until("setups", || engine.is_quiescent());
+    until("the first syncs", || engine.is_quiescent());
     for n in 0..16 {
         engine.update_pod(Update::sync(pod(&format!("pod {n}")).build()));
     }
-    until("calls under way", || (0..16).all(|n| hooks.is_inside(&format!("pod {n}").as_str().into())));
+    until("hook calls in progress", || (0..16).all(|n| hooks.is_inside(&format!("pod {n}").as_str().into())));
     assert_eq!(threads.load(Ordering::SeqCst), 2);
     drop(engine);
-    until("the threads end", || threads.load(Ordering::SeqCst) == 0);
-    until("all is dropped", || Arc::strong_count(&hooks) == 1);
+    until("the end of the threads", || threads.load(Ordering::SeqCst) == 0);
+    until("the drop of the hooks", || Arc::strong_count(&hooks) == 1);
     assert!((0..16).all(|n| !hooks.is_inside(&format!("pod {n}").as_str().into())));
 }

@@ -1,4 +1,4 @@
-//! The engine on threads of its own, fed by several others at once.
+//! The engine on threads of its own, with updates from several other threads at once.
 
 use std::num::NonZeroUsize;
 use std::time::Instant;
@@ -18,7 +18,7 @@ fn on_two_threads(hooks: &Arc<Hooks>) -> Engine {
 fn drain(engine: &Engine) {
     let start = Instant::now();
     while !engine.is_quiescent() {
-        assert!(start.elapsed() < Duration::from_secs(60), "the engine does not come to rest");
+        assert!(start.elapsed() < Duration::from_secs(60), "the engine is not quiescent after 60 s");
         std::thread::yield_now();
     }
 }
@@ -27,9 +27,9 @@ fn name(n: usize) -> String {
     format!("pod {n}")
 }
 
-// S11: each of three threads sends the same back-to-back updates, for the pods in an order of its own.
+// Each of three threads sends the same updates, with the pods in an order of its own (POD-S11).
 #[test]
-fn a_pod_that_is_killed_right_after_its_creation_is_never_updated() {
+fn pod_killed_right_after_its_create_is_never_updated() {
     for _ in 0..20 {
         let hooks = Hooks::new();
         let engine = on_two_threads(&hooks);
@@ -49,7 +49,7 @@ fn a_pod_that_is_killed_right_after_its_creation_is_never_updated() {
         drain(&engine);
         for n in 0..PODS {
             let calls = hooks.calls(&name(n).as_str().into());
-            // Each thread's create may have been worked on before the first of the kills, and nothing else may.
+            // The creates of the three threads may be synced before the first kill. No other sync is allowed.
             let creates = calls.iter().take_while(|call| **call == Call::create()).count();
             assert!(creates <= 3, "pod {n}: {calls:?}");
             assert_eq!(calls[creates..], [Call::stop(30), Call::clean_up()], "pod {n}: {calls:?}");
@@ -58,9 +58,9 @@ fn a_pod_that_is_killed_right_after_its_creation_is_never_updated() {
     }
 }
 
-// S12
+// POD-S12
 #[test]
-fn of_overlapping_updates_the_last_one_is_always_processed() {
+fn last_of_overlapping_updates_is_always_processed() {
     for _ in 0..20 {
         let hooks = Hooks::new();
         let engine = on_two_threads(&hooks);

@@ -1,15 +1,15 @@
-//! What an update does to a pod that runs, or is new.
+//! Updates of new pods and of running pods.
 //!
-//! Two cases have no test because no caller can write them down: an update with both a spec and a runtime pod (S3), and a
-//! runtime pod without a spec in anything but a kill (S9). `Update` has no constructor for either.
+//! Two scenarios have no test because `Update` has no constructor for them: an update with a spec and a runtime pod (POD-S3), and a
+//! runtime pod without a spec in an update that is not a kill (POD-S9).
 
 use super::*;
 use crate::ports::{Observed, SyncKind};
 use crate::testing::{Call, pod};
 
-// S1
+// POD-S1
 #[actix::test]
-async fn a_created_pod_is_set_up_once() {
+async fn created_pod_is_synced_once() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -19,9 +19,9 @@ async fn a_created_pod_is_set_up_once() {
     assert!(!rig.engine.is_pod_termination_requested(a.uid()));
 }
 
-// S2
+// POD-S2
 #[actix::test]
-async fn a_create_during_a_stop_is_remembered_but_not_stored() {
+async fn create_during_a_stop_only_requests_a_restart() {
     let rig = rig();
     let first = pod("a").label("v", "1").build();
     rig.run(&first).await;
@@ -36,9 +36,9 @@ async fn a_create_during_a_stop_is_remembered_but_not_stored() {
     assert_eq!(rig.hooks.calls(first.uid()), calls);
 }
 
-// S6
+// POD-S6
 #[actix::test]
-async fn a_pod_first_seen_ended_is_stopped_unless_the_runtime_shows_that_nothing_runs() {
+async fn pod_in_a_terminal_phase_at_its_first_update_is_stopped() {
     for observed in [Observed::Never, Observed::Running] {
         let rig = rig();
         let a = pod("a").phase("Succeeded").build();
@@ -49,14 +49,14 @@ async fn a_pod_first_seen_ended_is_stopped_unless_the_runtime_shows_that_nothing
     }
 }
 
-// S7
+// POD-S7
 #[actix::test]
-async fn a_pod_first_seen_ended_with_nothing_running_is_only_cleaned_up() {
+async fn pod_in_a_terminal_phase_that_does_not_run_is_only_cleaned_up() {
     let rig = rig();
     let a = pod("a").phase("Succeeded").build();
     rig.view.shows(a.uid(), Observed::Stopped);
     rig.engine.update_pod(Update::create(a.clone()));
-    assert!(rig.engine.is_pod_known_terminated(a.uid()), "from the first moment");
+    assert!(rig.engine.is_pod_known_terminated(a.uid()), "from its first update");
     assert!(!rig.engine.should_pod_be_finished(a.uid()));
     rig.settled().await;
     assert_eq!(rig.hooks.calls(a.uid()), [Call::clean_up()]);
@@ -64,28 +64,28 @@ async fn a_pod_first_seen_ended_with_nothing_running_is_only_cleaned_up() {
     assert_eq!((seen.lifecycle, seen.restart_requested), (Lifecycle::Finished, false));
 }
 
-// S8
+// POD-S8
 #[actix::test]
-async fn a_pod_that_only_the_runtime_knows_is_stopped_and_leaves_no_record() {
+async fn runtime_only_pod_is_stopped_and_leaves_no_record() {
     let rig = rig();
     let uid = PodUid::new("a");
     let gate = rig.hooks.waits(&uid, Hook::TerminatingRuntime);
     rig.engine.update_pod(runtime_kill("a"));
-    pass_a_moment().await;
+    let_workers_run().await;
     let seen = rig.engine.snapshot(&uid).unwrap();
     assert_eq!((seen.lifecycle, seen.grace), (Lifecycle::Terminating, Some(Grace::MIN)));
     assert!(seen.deleted && seen.full_name == Some(FullName::new("test", "a")));
     assert!(rig.engine.active_pod(&uid).is_none());
     gate.open();
-    pass_a_moment().await;
+    let_workers_run().await;
     assert_eq!(rig.hooks.calls(&uid), [Call::StopRuntime]);
     assert!(!rig.engine.is_pod_known(&uid));
     assert!(!rig.engine.is_pod_known_terminated(&uid));
 }
 
-// S10
+// POD-S10
 #[actix::test]
-async fn a_runtime_kill_of_a_terminated_pod_changes_nothing() {
+async fn runtime_kill_of_a_terminated_pod_changes_nothing() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -98,9 +98,9 @@ async fn a_runtime_kill_of_a_terminated_pod_changes_nothing() {
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::stop(30), Call::clean_up()]);
 }
 
-// S10: an update of a terminated pod has it cleaned up again at once.
+// POD-S10
 #[actix::test]
-async fn an_update_of_a_terminated_pod_retries_its_cleanup() {
+async fn update_of_a_terminated_pod_retries_its_cleanup_at_once() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -111,33 +111,33 @@ async fn an_update_of_a_terminated_pod_retries_its_cleanup() {
     assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished));
 }
 
-// S18 (the start time that is measured: see the tests of `step`)
+// POD-S18, except the measured start time, which the tests of `step` check
 #[actix::test]
-async fn of_several_updates_to_a_busy_pod_only_the_newest_is_processed() {
+async fn only_the_newest_of_several_updates_to_a_busy_pod_is_processed() {
     let rig = rig();
     let a = pod("a").build();
     let gate = rig.hooks.waits(a.uid(), Hook::Sync);
     rig.engine.update_pod(Update::create(a.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     for version in ["1", "2", "3"] {
         rig.engine.update_pod(Update::changed(pod("a").label("v", version).build()));
-        pass_a_moment().await;
+        let_workers_run().await;
     }
     gate.open();
     rig.settled().await;
     assert_eq!(rig.hooks.calls(a.uid()), [Call::create(), Call::version(SyncKind::Update, "3")]);
 }
 
-// I10: nobody sees a spec before its worker took it.
+// POD-I10
 #[actix::test]
-async fn an_update_shows_only_once_it_is_taken() {
+async fn active_pod_is_the_new_version_only_after_the_worker_took_it() {
     let rig = rig();
     let first = pod("a").label("v", "1").build();
     rig.run(&first).await;
     let hold = rig.engine.hold(first.uid()).unwrap();
     let second = pod("a").label("v", "2").build();
     rig.engine.update_pod(Update::changed(second.clone()));
-    pass_a_moment().await;
+    let_workers_run().await;
     assert!(Arc::ptr_eq(&rig.engine.active_pod(first.uid()).unwrap(), &first));
     drop(hold);
     rig.settled().await;
@@ -145,7 +145,7 @@ async fn an_update_shows_only_once_it_is_taken() {
 }
 
 #[actix::test]
-async fn a_pod_is_held_until_the_last_of_its_holds_is_dropped() {
+async fn pod_is_held_until_the_last_hold_is_dropped() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -160,9 +160,9 @@ async fn a_pod_is_held_until_the_last_of_its_holds_is_dropped() {
     assert!(rig.engine.hold(&"unknown".into()).is_none());
 }
 
-// U4: a spec, wherever one is known, beats the runtime's word.
+// POD-U4
 #[actix::test]
-async fn a_runtime_kill_of_a_known_pod_uses_its_spec() {
+async fn runtime_kill_of_a_known_pod_uses_its_spec() {
     let rig = rig();
     let a = pod("a").build();
     rig.run(&a).await;
@@ -171,9 +171,8 @@ async fn a_runtime_kill_of_a_known_pod_uses_its_spec() {
     assert_eq!(rig.lifecycle("a"), Some(Lifecycle::Finished));
 }
 
-// D6: every wait has a name.
 #[actix::test]
-async fn the_wait_of_a_pod_is_told() {
+async fn snapshot_names_what_the_pod_waits_for() {
     use crate::pod_worker::WaitFor;
     let rig = rig();
     let a = pod("a").build();
@@ -181,10 +180,10 @@ async fn the_wait_of_a_pod_is_told() {
     let wait = || rig.engine.snapshot(a.uid()).unwrap().wait;
     rig.engine.update_pod(Update::create(a.clone()));
     assert_eq!(wait().what, WaitFor::Worker);
-    pass_a_moment().await;
+    let_workers_run().await;
     assert_eq!((wait().what, wait().tries), (WaitFor::HookCall(Hook::Sync), 1));
     gate.open();
-    pass_a_moment().await;
+    let_workers_run().await;
     assert_eq!(wait().what, WaitFor::Resync);
     assert!(wait().next.is_some());
     rig.hooks.fails(a.uid(), Hook::Terminating, 1);
