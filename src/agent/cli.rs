@@ -6,6 +6,7 @@ pub(super) mod images;
 mod node_settings;
 mod parse;
 mod size;
+mod time;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,18 +15,23 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::actors::ids::FullName;
-use crate::actors::shutdown::ShutdownConfig;
 use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use parse::parse;
 pub(crate) use size::{LogSize, RecordingSize};
+pub(crate) use time::ShutdownGrace;
 
 use super::runtime::Runtime;
 #[cfg(feature = "simulated")]
 use super::runtime::Simulate;
 #[cfg(feature = "cri")]
 use node_settings::NodeSettingsArgs;
+use time::{time_span, whole_seconds};
+
+/// The heading in `run --help` of flags that `--runtime cri=ENDPOINT` needs.
+#[cfg(feature = "cri")]
+const CRI_ONLY: &str = "Options for a container runtime (--runtime cri=ENDPOINT)";
 
 /// Run the pods of manifests on this machine, and query a running agent.
 #[derive(Debug, Parser)]
@@ -283,62 +289,6 @@ impl FromStr for NodeName {
     }
 }
 
-fn whole_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text
-        .trim()
-        .parse::<u32>()
-        .map_err(|_| format!("{text:?} is not a number of seconds: write a whole number such as 30"))?;
-    Ok(Duration::from_secs(seconds.into()))
-}
-
-/// Parses a time span such as `90s`, `5m` or `1h30m`, or a number of seconds.
-fn time_span(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse::<u32>() {
-        return Ok(Duration::from_secs(seconds.into()));
-    }
-    let span = text.parse::<jiff::SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok());
-    span.ok_or_else(|| format!("{text:?} is not a time span: write one such as 90s, 5m or 1h30m"))
-}
-
-/// The value of `--shutdown-grace`: `SECONDS[,CRITICAL]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShutdownGrace(pub(crate) ShutdownConfig);
-
-impl Default for ShutdownGrace {
-    /// Twice the default grace period of a pod (30 s), with a sixth of it reserved for critical pods.
-    fn default() -> Self {
-        ShutdownGrace(ShutdownConfig { total: Duration::from_secs(60), critical: Duration::from_secs(10) })
-    }
-}
-
-impl fmt::Display for ShutdownGrace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{}", self.0.total.as_secs(), self.0.critical.as_secs())
-    }
-}
-
-impl FromStr for ShutdownGrace {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (total, critical) = match text.split_once(',') {
-            Some((total, critical)) => (whole_seconds(total)?, whole_seconds(critical)?),
-            None => {
-                let total = whole_seconds(text)?;
-                (total, total / 6)
-            }
-        };
-        if critical > total {
-            return Err(format!(
-                "cannot reserve {} s of {} s for critical pods: give more seconds in all, or reserve fewer",
-                critical.as_secs(),
-                total.as_secs()
-            ));
-        }
-        Ok(ShutdownGrace(ShutdownConfig { total, critical }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -364,26 +314,6 @@ mod tests {
         ] {
             let error = bad.parse::<AdminAddress>().unwrap_err();
             assert!(error.contains(says), "{bad}: {error}");
-        }
-    }
-
-    #[test]
-    fn shutdown_grace_parses_total_and_critical_seconds() {
-        let parse = |text: &str| text.parse::<ShutdownGrace>().map(|grace| grace.to_string());
-        assert_eq!(parse("60,10").as_deref(), Ok("60,10"));
-        assert_eq!(parse("30").as_deref(), Ok("30,5"));
-        assert_eq!(parse("0").as_deref(), Ok("0,0"));
-        assert!(parse("5,10").unwrap_err().contains("critical"));
-        assert!(parse("soon").unwrap_err().contains("seconds"));
-    }
-
-    #[test]
-    fn time_spans_parse_with_and_without_unit() {
-        for (text, seconds) in [("90s", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("7", 7.0), ("1500ms", 1.5)] {
-            assert_eq!(time_span(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
-        }
-        for text in ["soon", "-5s", "", "5 parsecs"] {
-            assert!(time_span(text).unwrap_err().contains("1h30m"), "{text}");
         }
     }
 

@@ -89,7 +89,11 @@ impl LogsEndpoint {
     ) -> Response {
         let query = match query {
             Ok(Query(query)) => query,
-            Err(error) => return Refusal::Bad(error.body_text()).into_response(),
+            Err(error) => {
+                let text = error.body_text();
+                let cause = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+                return Refusal::Bad(format!("bad query parameter: {cause}")).into_response();
+            }
         };
         let Ok(permit) = self.readers.clone().try_acquire_owned() else {
             let why = format!(

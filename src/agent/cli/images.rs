@@ -7,12 +7,14 @@ use std::time::Duration;
 use crate::actors::image_gc::{BadPolicy, ImageGcPolicy};
 use clap::Args;
 
-use super::whole_seconds;
+use super::time::whole_seconds;
 
+/// How images are pulled and removed.
 #[derive(Args, Debug)]
+#[command(next_help_heading = super::CRI_ONLY)]
 pub(crate) struct ImageArgs {
     /// The maximum number of images that the container runtime pulls at a time.
-    #[arg(long, value_name = "COUNT", default_value = "5")]
+    #[arg(long, value_name = "COUNT", default_value = "5", value_parser = at_least_one)]
     pub(crate) max_parallel_image_pulls: NonZeroUsize,
     /// A file with registry credentials, as docker login writes it: a config.json or a .dockercfg. The agent reads it again
     /// when it changes.
@@ -30,6 +32,10 @@ pub(crate) struct ImageArgs {
     /// Remove an image that was not used for this many seconds, however empty the disk is; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = whole_seconds)]
     image_maximum_gc_age: Duration,
+}
+
+fn at_least_one(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "not a number of pulls: write a whole number of at least 1".to_owned())
 }
 
 impl ImageArgs {

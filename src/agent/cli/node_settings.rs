@@ -12,12 +12,13 @@ use crate::agent::root::reason;
 
 /// The settings of a node with a container runtime.
 #[derive(Args, Debug)]
+#[command(next_help_heading = super::CRI_ONLY)]
 pub(crate) struct NodeSettingsArgs {
     /// The IP addresses of the cluster's DNS servers. Without any, pods use the node's DNS servers.
     #[arg(long, value_name = "IP,...", value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
     /// The cluster's domain, such as cluster.local, which pods search first [default: none].
-    #[arg(long, value_name = "DOMAIN", default_value = "")]
+    #[arg(long, value_name = "DOMAIN", default_value = "", hide_default_value = true)]
     cluster_domain: String,
     /// The node's resolver configuration, for pods that use the node's DNS servers [default: /etc/resolv.conf, or the file
     /// of systemd-resolved if that runs].
