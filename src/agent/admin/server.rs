@@ -25,8 +25,8 @@ use crate::agent::page;
 const MAX_CONNECTIONS: usize = page::MAX_WATCHERS + logs::MAX_READERS + 64;
 /// How long a client may take to send a whole request, after it connects and after each answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to read an answer of known length: this, and one second for each [`MIN_BYTES_PER_SECOND`].
-/// The limit is needed because an answer stays in memory until it is read.
+/// How long a client may take to read an answer of known length: this, plus one second for each
+/// [`MIN_BYTES_PER_SECOND`] bytes. The limit is needed because an answer stays in memory until it is read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 /// How long the server waits after `accept` failed. The usual cause is that no file descriptors are left.
