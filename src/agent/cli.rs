@@ -67,19 +67,6 @@ pub(crate) struct RunArgs {
     /// cri=unix:///run/containerd/containerd.sock) or simulated (nothing runs, pods exist only in memory).
     #[arg(long, value_name = "RUNTIME", default_value = "process")]
     pub(crate) runtime: Runtime,
-    #[cfg(feature = "cri")]
-    #[command(flatten)]
-    pub(crate) images: images::ImageArgs,
-    #[cfg(feature = "cri")]
-    #[command(flatten)]
-    pub(crate) node_settings: Box<NodeSettingsArgs>,
-    /// A default for simulated pods, such as run-for=5s..10s; a pod's annotation simulated.podwright.dev/KEY overrides it.
-    /// May be repeated. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
-    /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code and seed. Only with
-    /// --runtime simulated.
-    #[cfg(feature = "simulated")]
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(crate) simulate: Vec<Simulate>,
     /// The directory for the agent's state [default: /var/lib/podwright as root, else podwright in the user's state
     /// directory].
     #[arg(long, value_name = "DIR")]
@@ -116,6 +103,19 @@ pub(crate) struct RunArgs {
     /// The memory of the flight recorder in bytes, such as 16Mi; 0 turns it off. /recording serves the recording.
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub(crate) recording_size: RecordingSize,
+    /// A default for simulated pods, such as run-for=5s..10s; a pod's annotation simulated.podwright.dev/KEY overrides it.
+    /// May be repeated. Keys: sandbox-latency, sandbox-failures, network-failures, pull-latency, pull-failures,
+    /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code and seed.
+    #[cfg(feature = "simulated")]
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Options for simulated pods (--runtime simulated)")]
+    pub(crate) simulate: Vec<Simulate>,
+    // The last groups, because their heading would also cover the flags after them.
+    #[cfg(feature = "cri")]
+    #[command(flatten)]
+    pub(crate) images: images::ImageArgs,
+    #[cfg(feature = "cri")]
+    #[command(flatten)]
+    pub(crate) node_settings: Box<NodeSettingsArgs>,
 }
 
 #[derive(Args, Debug)]
