@@ -1,4 +1,4 @@
-//! The rim: what implements the engine's ports with real I/O, each behind a cargo feature.
+//! The adapters: implementations of the engine's ports, most of them with real I/O. Each is behind a cargo feature.
 
 #[cfg(any(feature = "cri", feature = "process"))]
 mod changed_pods;
@@ -16,7 +16,7 @@ mod mounts;
 pub mod network;
 #[cfg(feature = "process")]
 pub mod process;
-/// How the adapters write what they must find again. No part of the API.
+/// The checksummed files in which adapters keep their records. Not a part of the API.
 #[cfg(any(feature = "agent", feature = "process"))]
 #[doc(hidden)]
 pub mod record;
@@ -31,6 +31,6 @@ mod sub_path;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 mod tree;
 
-/// The mode of a pod's directory: for the agent and its group alone (upstream `makePodDataDirs`, kubelet 1.36).
+/// The mode of a pod's directory: only the agent and its group have access (upstream `makePodDataDirs`, kubelet 1.36).
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 const POD_DIR: u32 = 0o750;

@@ -1,4 +1,4 @@
-//! Which pods changed, for whoever asks next.
+//! A queue of pods that changed, from a runtime to the observer of its pods.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use tokio::sync::Notify;
 
-/// Pods that changed, each once, the longest waiting first.
+/// The pods that changed, each once, in the order of their first change.
 #[derive(Debug, Default)]
 pub(super) struct ChangedPods {
     queue: Mutex<Queue>,
@@ -20,7 +20,7 @@ struct Queue {
 }
 
 impl ChangedPods {
-    /// Remembers that a pod changed. Any number of changes before the next look are one.
+    /// Queues a pod that changed. A pod that is queued already is queued once.
     pub(super) fn mark(&self, uid: &PodUid) {
         let mut queue = self.queue.lock();
         if queue.set.insert(uid.clone()) {
@@ -30,13 +30,13 @@ impl ChangedPods {
         }
     }
 
-    /// The pod that changed longest ago. Cancel safe.
+    /// Waits for a changed pod and takes the one that was queued first. Cancel safe.
     pub(super) async fn next(&self) -> PodUid {
         loop {
             if let Some(uid) = self.take() {
                 return uid;
             }
-            // A mark between the look and this wait left a permit.
+            // A pod that was queued since left a permit, so it is not missed.
             self.changed.notified().await;
         }
     }
@@ -48,7 +48,7 @@ impl ChangedPods {
         let more = !queue.order.is_empty();
         drop(queue);
         if more {
-            // Two that wait must both wake although marks leave one permit only.
+            // `notify_one` keeps one permit only, and two callers may wait for the two pods that are queued.
             self.changed.notify_one();
         }
         Some(uid)

@@ -1,41 +1,42 @@
-//! The embedded process runtime: [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) without a daemon, without images, without root.
+//! The embedded process runtime: a [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) that needs no daemon,
+//! no images and no root.
 //!
 //! A container is a command in a session of its own. Between the agent and the command stands a **shim**: this same
-//! binary, started again with a hidden first argument. It outlives the agent, copies the output to the log, waits for
-//! the command, kills what the command left behind and writes down how it ended.
+//! binary, started again with a hidden first argument. The shim outlives the agent. It copies the command's output to the
+//! log, waits for the command to end, kills the processes that the command left behind, and records the exit.
 //!
 //! ```text
 //!   agent ──spawn──> shim (own session, subreaper, holds `lock`) ──spawn──> init stage ──exec──> command
-//!     │  <─pidfd────── exit, noticed at once          │                       (dies with the shim)
+//!     │  <─pidfd────── the shim exits                 │                       (dies with the shim)
 //!     └── control ───> TERM, KILL, REOPEN             └─> log, `shim`, `started`, `exit`
 //! ```
 //!
-//! What is on disk under `<root>/process` (mode 0700), one directory per sandbox and per container; every record is
-//! checksummed and replaced atomically:
+//! The directory `<root>/process` (mode 0700) holds one directory per sandbox and one per container. Every record in them
+//! has a checksum and is replaced atomically:
 //!
-//! | file | written by | says |
+//! | file | written by | content |
 //! |---|---|---|
-//! | `run` | agent, at creation | what to run, environment included (mode 0600) |
-//! | `state` | agent, last at creation | what the container is; without it the directory was never finished |
-//! | `lock` | agent, before a start | a start was attempted; locked for as long as the shim lives |
-//! | `shim`, `started` | shim | its pid; the command's pid and start time |
+//! | `run` | agent, at creation | the command to run, with its environment (mode 0600) |
+//! | `state` | agent, at the end of creation | the container's identity; without this file the creation is unfinished |
+//! | `lock` | agent, before a start | a start was attempted; the file is locked for as long as the shim lives |
+//! | `shim`, `started` | shim | the shim's pid; the command's pid and start time |
 //! | `exit` | shim, before it ends | how the command ended |
-//! | `control` | shim makes it | a FIFO that takes one request per line |
+//! | `control` | shim | a FIFO that takes one request per line |
 //!
-//! **Adoption.** The agent locks `lock` *before* it spawns the shim and passes the open file on as the shim's standard
-//! input. A lock of this kind belongs to the open file, so there is no instant at which a shim exists and the lock is
-//! free: an agent that comes later tries the lock, and a held lock *is* a living shim. A pid that was given out again
-//! cannot deceive it, nor can a reboot. A start that left no `shim` record never ran anything; one that left no `exit`
-//! record and no lock lost its shim, is reported as exited with 137, and its survivors are found by a variable in their
-//! environment ([`CONTAINER_ENV`]) and killed.
+//! **Adoption.** The agent locks `lock` *before* it spawns the shim, and hands the open file to the shim as its standard
+//! input. A `flock` belongs to the open file, so the lock is never free while the shim lives. An agent that starts later
+//! tries the lock: if the lock is held, the shim lives. Neither a reused pid nor a reboot can mislead that test. If a start
+//! left no `shim` record, nothing ran. If a start left neither an `exit` record nor a held lock, the shim died: the container
+//! is reported as exited with code 137, and the agent kills its remaining processes, which it finds by a variable in their
+//! environment ([`CONTAINER_ENV`]).
 //!
-//! **File system.** There is no mount namespace. Each run has a fresh directory,
-//! `<root>/pods/<uid>/containers/<name>/<id>`, which is the default working directory; each volume mount is a symbolic
-//! link in it at the container path less the leading slash, so relative paths reach it. The variables
-//! [`ROOTFS_ENV`], `PODWRIGHT_MOUNT_<VOLUME>` and [`TERMINATION_LOG_ENV`] name the absolute paths. Links cannot nest and
+//! **File system.** There is no mount namespace. Each run of a container has a new directory,
+//! `<root>/pods/<uid>/containers/<name>/<id>`, which is the default working directory. Each volume mount is a symbolic link
+//! in that directory, at the mount path without the leading slash, so that a relative path reaches the volume. The variables
+//! [`ROOTFS_ENV`], `PODWRIGHT_MOUNT_<VOLUME>` and [`TERMINATION_LOG_ENV`] hold the absolute paths. Links cannot nest and
 //! cannot be read-only.
 //!
-//! **Network.** All pods share the node's.
+//! **Network.** All pods share the node's network.
 
 mod cgroup;
 mod container;
@@ -63,35 +64,37 @@ pub use runtime::ProcessRuntime;
 pub use shim::log;
 pub use shim::shim_main;
 
-/// Set for every process of a container, to the container's id: how survivors are found when a shim was killed.
+/// The environment variable with the container's id. Every process of a container has it, so that the agent finds the
+/// container's remaining processes after its shim was killed.
 pub const CONTAINER_ENV: &str = "PODWRIGHT_CONTAINER_ID";
-/// Set for every process of a container, to the directory that stands for its root.
+/// The environment variable with the directory that stands for the container's root. Every process of a container has it.
 pub const ROOTFS_ENV: &str = "PODWRIGHT_ROOTFS";
-/// Set for every process of a container, to the file whose content becomes its termination message.
+/// The environment variable with the file whose content becomes the container's termination message. Every process of a
+/// container has it.
 pub const TERMINATION_LOG_ENV: &str = "PODWRIGHT_TERMINATION_LOG";
-/// The hidden first argument with which the binary must call [`shim_main`].
+/// The hidden first argument of a shim: a binary that is started with it must call [`shim_main`].
 pub const SHIM_ARGUMENT: &str = "__shim";
 
 /// Settings of the process runtime.
 #[derive(Clone, Debug)]
 pub struct ProcessConfig {
-    /// The agent's directory; state goes to `process/`, what pods see to `pods/`.
+    /// The agent's directory. The runtime keeps its records in `process/` and the files that pods see in `pods/`.
     pub root: PathBuf,
-    /// Program and leading arguments that run a shim; the rest is appended. By default this same executable with
-    /// [`SHIM_ARGUMENT`], also after its file was replaced.
+    /// The program that runs a shim, with its leading arguments; the runtime appends the others. The default is the running
+    /// executable with [`SHIM_ARGUMENT`], even if its file was replaced meanwhile.
     pub shim: Vec<OsString>,
-    /// Whether to put each container into a cgroup of its own where that is possible (cgroup v2, root or a delegated
-    /// hierarchy).
+    /// Whether to put each container into a cgroup of its own. That takes cgroup v2, and root or a delegated hierarchy;
+    /// without them containers run without cgroups.
     pub cgroups: bool,
-    /// The addresses that pods have: all share the node's network, so these are the node's.
+    /// The addresses that are reported for every pod: the node's, because all pods share the node's network.
     pub addresses: Vec<IpAddr>,
-    /// The soft limit on open files that containers have, where it is not that of this process. Programs that wait with
-    /// `select` break where it is above 1,024, so who raises its own for itself says here what it was.
+    /// The soft limit on open files that containers get; `None` keeps the limit of this process. A process that raises its
+    /// own limit sets the old one here, because programs that use `select` break with a limit above 1,024.
     pub open_files: Option<u64>,
 }
 
 impl ProcessConfig {
-    /// The defaults under a root directory.
+    /// The default settings with this root directory.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         ProcessConfig {
             root: root.into(),
@@ -103,24 +106,24 @@ impl ProcessConfig {
     }
 }
 
-/// The process runtime could not be opened.
+/// Why the process runtime could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory cannot be used.
+    /// The system refused an operation on a file or directory.
     #[error("{path}: {error}", path = .path.display())]
     Io {
-        /// Which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// Two agents would fight over the same containers.
+    /// Another agent uses the root directory. Two agents would start and stop the same containers.
     #[error("{path} is in use by another agent: stop it, or choose another --root", path = .0.display())]
     InUse(PathBuf),
-    /// The path cannot be written into records.
+    /// The root directory's path cannot be written into records, which are JSON.
     #[error("root {path:?} is not valid UTF-8: choose another --root", path = .0)]
     NotUtf8(PathBuf),
-    /// No shim could be started.
-    #[error("the command that starts shims is empty")]
+    /// [`ProcessConfig::shim`] is empty.
+    #[error("the command that starts shims is empty: set `ProcessConfig::shim`")]
     NoShim,
 }

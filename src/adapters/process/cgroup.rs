@@ -1,7 +1,7 @@
-//! A cgroup per container, where cgroup v2 lets us make one.
+//! One cgroup per container, where the agent may create cgroups of version 2.
 //!
-//! It is the only way to kill a container that forks as fast as it is killed, and to limit memory and processor. Without
-//! it everything else works the same.
+//! Only a cgroup can limit memory and CPU, and kill a container that forks faster than its processes are killed. Everything
+//! else works without it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,14 +14,14 @@ use rustix::io::Errno;
 
 use super::record::Cgroup;
 
-/// The directory to make containers' cgroups in; `None` if there is none that could be used.
+/// The cgroup in which the agent can create those of the containers; `None` if there is none. Creates it.
 pub(super) fn detect() -> Option<PathBuf> {
     let mount = mount_point(&fs::read_to_string("/proc/self/mounts").ok()?)?;
     let parent = if rustix::process::geteuid().is_root() {
         mount
     } else {
-        // Without root only a subtree that was delegated to us will do; processes can be moved within it if its own
-        // list of processes may be written.
+        // Without root the agent needs a delegated subtree. It may move processes within one whose `cgroup.procs` it may
+        // write.
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = mount.join(own_path(&cgroups)?.strip_prefix('/')?);
         access(own.join("cgroup.procs"), Access::WRITE_OK).ok()?;
@@ -32,12 +32,12 @@ pub(super) fn detect() -> Option<PathBuf> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return None,
         _ => {}
     }
-    // The file is there since Linux 5.14.
+    // The file exists since Linux 5.14.
     fs::exists(base.join("cgroup.kill")).ok()?.then_some(())?;
     if rustix::process::geteuid().is_root() {
         for dir in [&parent, &base] {
             for controller in ["+memory", "+cpu"] {
-                // A controller that is not there, or is used by a v1 hierarchy, means a limit that is not enforced.
+                // If the controller is missing or used by a v1 hierarchy, its limit is not enforced.
                 let _ = fs::write(dir.join("cgroup.subtree_control"), controller);
             }
         }
@@ -54,13 +54,13 @@ fn mount_point(mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// Our place in the unified hierarchy.
+/// The agent's own cgroup in the unified hierarchy.
 fn own_path(cgroups: &str) -> Option<&str> {
     cgroups.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
 impl Cgroup {
-    /// Makes the cgroup and sets the limits for which there is a controller.
+    /// Creates the cgroup and sets the limits whose controllers are available.
     pub(super) fn make(&self) -> io::Result<()> {
         match fs::create_dir(&self.path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -71,7 +71,7 @@ impl Cgroup {
             self.set("memory.oom.group", "1")?;
         }
         if let Some(thousandths) = self.cpu {
-            // Microseconds per period of 100 ms; the kernel takes no less than 1 ms.
+            // Microseconds per period of 100 ms. The kernel accepts no less than 1 ms.
             self.set("cpu.max", &format!("{} 100000", (thousandths * 100).max(1000)))?;
         }
         Ok(())
@@ -79,16 +79,16 @@ impl Cgroup {
 
     fn set(&self, file: &str, value: &str) -> io::Result<()> {
         let path = self.path.join(file);
-        // Writing would try to make a file that is not there, which this file system refuses with another error.
+        // Without a controller its file is missing. Writing would try to create the file, and fail with an unclear error.
         if fs::exists(&path)? { fs::write(path, value) } else { Ok(()) }
     }
 
-    /// Moves the calling process in; it must have one thread only.
+    /// Moves the calling process into the cgroup. The process must have one thread only.
     pub(super) fn enter(&self) -> io::Result<()> {
         fs::write(self.path.join("cgroup.procs"), "0")
     }
 
-    /// Kills all that is inside.
+    /// Kills all processes in the cgroup.
     pub(super) fn kill(&self) -> io::Result<()> {
         match fs::write(self.path.join("cgroup.kill"), "1") {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -96,14 +96,14 @@ impl Cgroup {
         }
     }
 
-    /// Whether the kernel killed something inside for want of memory.
+    /// Whether the kernel killed a process in the cgroup because memory ran out.
     pub(super) fn ran_out_of_memory(&self) -> bool {
         fs::read_to_string(self.path.join("memory.events")).is_ok_and(|events| {
             events.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count != "0"))
         })
     }
 
-    /// Kills what is inside, waits until it is empty, and removes it.
+    /// Kills all processes in the cgroup, waits until it is empty, and removes it. Blocks for up to [`EMPTY_WITHIN`].
     pub(super) fn remove(&self) -> io::Result<()> {
         if !fs::exists(&self.path)? {
             return Ok(());
@@ -127,7 +127,7 @@ fn wait_until_empty(path: &Path) -> io::Result<()> {
         // Reading arms the notification, so a change between the read and the poll is not missed.
         let text = match read_again(&events) {
             Ok(text) => text,
-            // Somebody else removed it.
+            // Another process removed the cgroup.
             Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -136,10 +136,11 @@ fn wait_until_empty(path: &Path) -> io::Result<()> {
         }
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(io::Error::new(ErrorKind::TimedOut, "processes in the cgroup do not end"));
+            let text = format!("processes in cgroup {} do not end: they hang in the kernel", path.display());
+            return Err(io::Error::new(ErrorKind::TimedOut, text));
         }
-        // A removal wakes nobody, so the wait is cut into pieces.
-        let limit = Timespec::try_from(left.min(LOOK_AGAIN)).map_err(io::Error::other)?;
+        // The removal of the cgroup does not wake the poll, so the wait is split.
+        let limit = Timespec::try_from(left.min(POLL_INTERVAL)).map_err(io::Error::other)?;
         poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&limit))?;
     }
 }
@@ -151,16 +152,18 @@ fn read_again(file: &fs::File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&buffer[..n]).into_owned())
 }
 
-/// A killed process ends within milliseconds unless it is stuck in the kernel, where no wait helps.
+/// How long killed processes may take to end. They usually take milliseconds, unless they hang in the kernel, and then
+/// waiting does not help.
 const EMPTY_WITHIN: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How often the cgroup is checked while it is not empty.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_unified_hierarchy_is_found_among_others() {
+    fn cgroup_v2_mount_is_found_among_v1_mounts() {
         let mounts = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         assert_eq!(mount_point(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
         assert_eq!(mount_point("proc /proc proc rw 0 0\n"), None);

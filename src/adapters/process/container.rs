@@ -1,4 +1,4 @@
-//! One container in memory.
+//! One container of the process runtime, in memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::files::ContainerFiles;
 use super::record::{ContainerRecord, ExitRecord, StartedRecord};
 
-/// One run of a container.
+/// One container. A container runs at most once; the next attempt is another container.
 #[derive(Debug)]
 pub(super) struct Container {
     pub(super) id: ContainerId,
@@ -25,17 +25,17 @@ pub(super) struct Container {
     pub(super) record: ContainerRecord,
     pub(super) files: ContainerFiles,
     pub(super) run: Mutex<RunState>,
-    /// When it is to be killed, once somebody asked for a stop.
+    /// The time at which the container is killed; `None` until a stop is requested.
     pub(super) stop: Mutex<Option<Instant>>,
-    /// Fires when `run` or `stop` changed.
+    /// Notifies waiters when `run` or `stop` changes.
     pub(super) changed: Notify,
 }
 
-/// Where the run stands.
+/// The state of a container's run.
 #[derive(Clone, Debug)]
 pub(super) enum RunState {
     Created,
-    /// A shim was or will be spawned; the command was not executed yet, as far as is known.
+    /// The agent is spawning a shim, or has spawned one that has not yet reported that it executed the command.
     Starting,
     Running {
         started: StartedRecord,
@@ -81,20 +81,20 @@ impl Container {
         self.changed.notify_waiters();
     }
 
-    /// Waits until the run answers a question. Cancel safe.
-    pub(super) async fn wait_for<T>(&self, mut question: impl FnMut(&RunState) -> Option<T>) -> T {
+    /// Waits until `condition` returns a value for the state of the run. Cancel safe.
+    pub(super) async fn wait_for<T>(&self, mut condition: impl FnMut(&RunState) -> Option<T>) -> T {
         loop {
-            // Registered before the look, so that a change between look and wait is not missed.
+            // Registered before the state is read, so that a change between the reading and the waiting is not missed.
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            if let Some(answer) = question(&self.run.lock()) {
+            if let Some(answer) = condition(&self.run.lock()) {
                 return answer;
             }
             changed.await;
         }
     }
 
-    /// Waits until it has ended. Cancel safe.
+    /// Waits until the container has exited. Cancel safe.
     pub(super) async fn ended(&self) {
         self.wait_for(|run| matches!(run, RunState::Exited { .. }).then_some(())).await;
     }
@@ -146,23 +146,25 @@ impl Container {
     }
 }
 
-/// A handle to a shim process: readable once it has ended.
+/// A pidfd of a shim process. It becomes readable when the process ends.
 #[derive(Clone, Debug)]
 pub(super) struct Shim(Arc<OwnedFd>);
 
 impl Shim {
-    /// Takes hold of a process. The caller knows that the pid is the shim's: as its unreaped child, or by its lock.
+    /// Opens a process. The caller must know that the pid is the shim's: because the shim is a child that was not reaped yet,
+    /// or because the container's lock is still held afterwards.
     pub(super) fn open(pid: i32) -> io::Result<Self> {
         let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         Ok(Shim(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))
     }
 
     pub(super) fn kill(&self) {
-        // It may just have ended by itself.
+        // The only error is that the shim has ended by itself.
         let _ = pidfd_send_signal(&self.0, Signal::KILL);
     }
 
-    /// Takes a child's exit status, so that it does not stay as a zombie. An adopted shim is somebody else's child.
+    /// Reaps the shim, so that it does not stay as a zombie. Does nothing for an adopted shim, which is another process's
+    /// child.
     pub(super) fn reap(&self) {
         use std::os::fd::AsFd;
         let _ = waitid(WaitId::PidFd(self.0.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

@@ -1,4 +1,4 @@
-//! From a container's definition to what a shim runs. Nothing here touches the system.
+//! Plans a container: turns its definition into the record of what the shim runs. Nothing here touches the system.
 
 use std::path::{Path, PathBuf};
 
@@ -13,20 +13,21 @@ use super::record::{Cgroup, ContainerRecord, RunRecord, User};
 use super::rootfs::{self, Link};
 use super::{CONTAINER_ENV, ROOTFS_ENV, TERMINATION_LOG_ENV};
 
-/// What the node offers.
+/// The settings of the runtime and the node that a plan depends on.
 pub(super) struct PlanContext<'a> {
     pub(super) layout: &'a Layout,
     pub(super) shim: &'a [String],
-    /// Where cgroups can be made.
+    /// The cgroup below which containers get theirs; `None` if containers run without cgroups.
     pub(super) cgroups: Option<&'a Path>,
-    /// Our own effective user and group.
+    /// The agent's effective user.
     pub(super) user: u32,
+    /// The agent's effective group.
     pub(super) group: u32,
-    /// The soft limit on open files that containers have.
+    /// The soft limit on open files that containers get; `None` keeps the agent's.
     pub(super) open_files: Option<u64>,
 }
 
-/// A container to be.
+/// A container that is about to be created.
 #[derive(Debug)]
 pub(super) struct ContainerPlan {
     pub(super) record: ContainerRecord,
@@ -37,7 +38,7 @@ pub(super) struct ContainerPlan {
 /// Decides how a container is run.
 ///
 /// # Errors
-/// [`RuntimeError::Config`] for what this runtime cannot do, with the remedy.
+/// [`RuntimeError::Config`], with the remedy, if the container asks for something that this runtime cannot do.
 pub(super) fn plan(
     config: &ContainerConfig,
     context: &PlanContext<'_>,
@@ -55,7 +56,7 @@ pub(super) fn plan(
     }
     if let Some(bad) = command.iter().chain(config.env.iter().flat_map(|(k, v)| [k, v])).find(|s| s.contains('\0')) {
         return Err(RuntimeError::Config(format!(
-            "container {name}: {bad:?} holds a NUL, which no program can be given"
+            "container {name}: {bad:?} contains a NUL character: remove it from `command`, `args` or `env`"
         )));
     }
     let uid = pod.uid().to_string();
@@ -107,7 +108,7 @@ pub(super) fn plan(
     Ok(ContainerPlan { record, run, links })
 }
 
-/// The fields that count, from whichever list the container stands in.
+/// The fields of a container's definition that the plan uses. The three kinds of container have different API types.
 struct SpecFields<'a> {
     image: Option<&'a str>,
     working_dir: Option<&'a str>,
@@ -144,7 +145,8 @@ impl<'a> SpecFields<'a> {
     }
 }
 
-/// The environment: the given one, a `PATH` and a `HOSTNAME` where it has none, and ours.
+/// The environment of the container: the configured variables, `PATH` and `HOSTNAME` if they are not configured, and the
+/// variables that this runtime sets for every container.
 fn environment(config: &ContainerConfig, id: &str, rootfs: &Path, termination_log: &Path) -> Vec<(String, String)> {
     let mut env = config.env.clone();
     let has = |env: &[(String, String)], name: &str| env.iter().any(|(key, _)| key == name);
@@ -162,15 +164,15 @@ fn environment(config: &ContainerConfig, id: &str, rootfs: &Path, termination_lo
     }
     env.push((ROOTFS_ENV.into(), text(rootfs)));
     env.push((TERMINATION_LOG_ENV.into(), text(termination_log)));
-    // Last, so that no other value of the same name wins.
+    // The last value of a name wins, and the container must not override this one.
     env.push((CONTAINER_ENV.into(), id.into()));
     env
 }
 
-/// As container images commonly have it.
+/// The `PATH` that container images commonly set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Who the container runs as; `None` for ourselves.
+/// The user and groups that the container runs as; `None` for those of the agent.
 fn user(
     pod: &PodObject,
     name: &str,
@@ -201,8 +203,8 @@ fn user(
         return Ok(None);
     }
     Err(RuntimeError::Config(format!(
-        "container {name} is to run as user {uid} and group {gid}, but the agent runs as {} and {} and may not change \
-         that: drop `runAsUser` and `runAsGroup`, or run the agent as root",
+        "container {name} asks for user {uid} and group {gid}, but the agent runs as user {} and group {} and only root \
+         can change them: remove `runAsUser` and `runAsGroup`, or run the agent as root",
         context.user, context.group
     )))
 }
@@ -238,7 +240,7 @@ const SIGNALS: [(&str, Signal); 16] = [
     ("SIGTSTP", Signal::TSTP),
 ];
 
-/// What `remove` must know of a container.
+/// A container's root directory and its log file.
 pub(super) fn rootfs_and_log(layout: &Layout, record: &ContainerRecord) -> (PathBuf, PathBuf) {
     let rootfs = layout.rootfs(&record.uid, &record.container, &record.id);
     (rootfs, layout.log(&record.uid, &record.container, record.restart_count))

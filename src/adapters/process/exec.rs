@@ -1,4 +1,4 @@
-//! Commands run beside a container's own: exec probes and hooks.
+//! Exec commands: the commands of exec probes and hooks, which run beside a container's own command.
 
 use std::io;
 use std::process::Stdio;
@@ -18,11 +18,13 @@ use super::record::{self, RunRecord};
 use super::shared::ProcessRuntimeState;
 use super::{CONTAINER_ENV, procfs, shim};
 
-/// Set, beside the container's mark, for what an exec runs: the container's id, a colon, a number.
+/// The environment variable with the mark of an exec command: the container's id, a colon and a number. All processes that
+/// the command starts inherit it.
 pub(super) const EXEC_ENV: &str = "PODWRIGHT_EXEC_OF";
 
-/// Runs a command in the environment of a running container. It is a child of the agent in a session of its own, which is
-/// killed when the time is over, when the container ends, and when the future is dropped.
+/// Runs a command in the environment of a running container and returns its exit code and output. The command is a child of
+/// the agent in a session of its own. The session is killed after `limit`, when the container ends, and when the future is
+/// dropped.
 pub(super) async fn exec(
     shared: Arc<ProcessRuntimeState>,
     container: Arc<Container>,
@@ -39,13 +41,13 @@ pub(super) async fn exec(
     let prepared = shared.blocking(move || prepare(&files, &command, &with_mark)).await.map_err(failed)?;
     let Prepared { mut command, output, failure } = prepared;
     let child = command.spawn().map_err(failed)?;
-    // It holds the writing ends of the pipes.
+    // The command holds the writing ends of the pipes, which would never close.
     drop(command);
     let mut running = Running::new(child, mark, Arc::clone(&shared));
     let output = Receiver::from_owned_fd(output.into()).map_err(failed)?;
     let mut failure = Receiver::from_owned_fd(failure.into()).map_err(failed)?;
     let run = async {
-        // Ends when the command is executed.
+        // The pipe closes without text when the command is executed.
         let mut text = String::new();
         failure.read_to_string(&mut text).await?;
         if text.is_empty() { running.finish(&output).await } else { Err(io::Error::other(text)) }
@@ -64,11 +66,11 @@ struct Prepared {
 }
 
 fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<Prepared> {
-    // Before the first one runs, so that the shim's end looks for them whatever happens to us.
+    // Written before the command runs, so that the shim kills the command when the container ends, even if the agent dies.
     std::fs::write(files.exec_used(), b"")?;
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
     let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("the shim's command is empty"))?;
-    // One pipe for both streams keeps them in the order in which they were written.
+    // One pipe for stdout and stderr keeps the order in which the command wrote to them.
     let (output, end) = io::pipe()?;
     let (failure, failure_end) = io::pipe()?;
     let mut command = Command::new(program);
@@ -87,7 +89,7 @@ fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<P
     Ok(Prepared { command, output, failure })
 }
 
-/// A command that was spawned; dropped, it is killed with all that it started.
+/// An exec command that was spawned. Dropping it kills the command and all processes that the command started.
 struct Running {
     child: Child,
     pid: Option<Pid>,
@@ -107,7 +109,7 @@ impl Running {
         let mut open = true;
         let status = loop {
             tokio::select! {
-                // What it wrote last is read below.
+                // The last output is read below.
                 status = self.child.wait() => break status?,
                 ready = pipe.readable(), if open => {
                     ready?;
@@ -116,7 +118,7 @@ impl Running {
             }
         };
         self.done = true;
-        // Not until the end of the pipe, which something in the background may hold open for ever.
+        // Reads what the pipe holds now. Its end may never come: a background process may keep the pipe open.
         take(pipe, &mut output);
         use std::os::unix::process::ExitStatusExt;
         let exit_code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
@@ -126,12 +128,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A command that ended by itself may leave something in the background on purpose, as in any container.
+        // A command that ended by itself may have left a background process on purpose.
         if self.done {
             return;
         }
-        // The child is not reaped before it is dropped, so the pid is its own. Before it has made its session it leads no
-        // group, and the handle kills it alone.
+        // The child is not reaped before it is dropped, so its pid was not reused. A child that has not yet created its session
+        // leads no process group; then dropping the handle kills it.
         if let Some(pid) = self.pid {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -139,13 +141,13 @@ impl Drop for Running {
         let shared = Arc::clone(&self.shared);
         self.shared.spawn(async move {
             if let Err(error) = shared.blocking(move || procfs::kill_marked(EXEC_ENV, &mark)).await {
-                warn!(%error, "processes of a command that was cut short remain");
+                warn!(%error, "cannot kill all processes of an exec command");
             }
         });
     }
 }
 
-/// Reads what is there, keeps the first part, and says whether more can come.
+/// Reads what the pipe holds now and keeps the first [`MAX_OUTPUT`] bytes. Returns whether the pipe is still open.
 fn take(pipe: &Receiver, output: &mut Vec<u8>) -> bool {
     let mut buffer = [0; 4096];
     loop {
@@ -157,5 +159,5 @@ fn take(pipe: &Receiver, output: &mut Vec<u8>) -> bool {
     }
 }
 
-/// As much as a probe's event may carry.
+/// How many bytes of output are kept: as many as the event of a probe may have.
 const MAX_OUTPUT: usize = 10 * 1024;

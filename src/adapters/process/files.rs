@@ -1,4 +1,4 @@
-//! Where everything is on disk.
+//! The paths of the process runtime's files.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,7 +18,7 @@ impl Layout {
         Layout { root }
     }
 
-    /// Held by the agent that owns the root.
+    /// The file that is locked by the agent that uses the root directory.
     pub(super) fn agent_lock(&self) -> PathBuf {
         self.root.join("process/agent.lock")
     }
@@ -39,7 +39,7 @@ impl Layout {
         ContainerFiles::new(self.containers().join(id))
     }
 
-    /// The directory that stands for a container's root; one per run.
+    /// The root directory of a container.
     pub(super) fn rootfs(&self, uid: &str, name: &str, id: &str) -> PathBuf {
         self.root.join("pods").join(uid).join("containers").join(name).join(id)
     }
@@ -48,7 +48,7 @@ impl Layout {
         self.root.join("pods").join(uid).join("logs").join(name).join(format!("{restart_count}.log"))
     }
 
-    /// Makes the directories that are always there.
+    /// Creates the directories of all sandboxes and all containers.
     pub(super) fn make(&self) -> Result<(), (PathBuf, io::Error)> {
         for dir in [self.sandboxes(), self.containers()] {
             make_dir(&dir, 0o700).map_err(|error| (dir, error))?;
@@ -100,41 +100,42 @@ impl ContainerFiles {
         self.dir.join("control")
     }
 
-    /// What the shim itself had to say: panics, mostly.
+    /// The shim's standard error: mostly panics.
     pub(super) fn shim_log(&self) -> PathBuf {
         self.dir.join("shim.log")
     }
 
-    /// There once a command was run beside the container's own, so that its end must look for such.
+    /// A file that exists if an exec command was ever run in the container. Then the shim has to search for such commands
+    /// when the container ends.
     pub(super) fn exec_used(&self) -> PathBuf {
         self.dir.join("exec-used")
     }
 
-    /// Opens and locks `lock`; `None` if somebody holds it.
+    /// Opens and locks `lock`; `None` if another process holds the lock.
     pub(super) fn try_lock(&self) -> io::Result<Option<File>> {
         try_lock(&self.lock())
     }
 
-    /// Sends the shim one request. `NotFound` and `ENXIO` mean that no shim listens.
+    /// Sends the shim one request. `NotFound` and `ENXIO` mean that no shim reads requests.
     pub(super) fn request(&self, request: Request) -> io::Result<()> {
-        // O_NONBLOCK refuses to open a FIFO that nobody reads, instead of waiting for a reader.
+        // With O_NONBLOCK the call fails if no process reads the FIFO; without it the call would wait for a reader.
         let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("the flag is one low bit");
         let mut fifo = OpenOptions::new().write(true).custom_flags(flags).open(self.control())?;
         io::Write::write_all(&mut fifo, request.line())
     }
 }
 
-/// The record that makes a sandbox's or container's directory valid.
+/// The file name of the record without which the directory of a sandbox or container is unfinished.
 pub(super) const STATE: &str = "state";
 
-/// What an agent asks of a shim, one line each.
+/// A request of an agent to a shim: one line each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// Send the stop signal to the container's process group.
     Term,
     /// Kill the container.
     Kill,
-    /// Open the log file anew: it was rotated.
+    /// Open the log file again, because it was rotated.
     Reopen,
 }
 
@@ -154,7 +155,8 @@ impl Request {
     }
 }
 
-/// Opens a file, made if need be, and takes an exclusive lock on it; `None` if somebody else has it.
+/// Opens a file, which is created if it is missing, and takes an exclusive lock on it; `None` if another process holds the
+/// lock.
 pub(super) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -164,12 +166,12 @@ pub(super) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Makes a directory and its parents with a mode.
+/// Creates a directory and its parents with a mode.
 pub(super) fn make_dir(dir: &Path, mode: u32) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(dir)
 }
 
-/// Removes a file that may be gone.
+/// Removes a file if it exists.
 pub(super) fn remove_file(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,4 +1,4 @@
-//! What an earlier agent left: adoption of what runs, and notice of what ended meanwhile.
+//! Loads the records of an earlier agent: adopts the containers that run and records the exits of those that ended.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use super::shared::ProcessRuntimeState;
 use super::start;
 use crate::adapters::tree;
 
-/// Fills the table from the disk and watches what runs.
+/// Fills the table from the records on disk and watches the containers that run.
 pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathBuf, io::Error)> {
     let (layout, boot_id) = (shared.layout.clone(), shared.boot_id.clone());
     let (sandboxes, containers) = shared.blocking(move || read(&layout, &boot_id)).await?;
@@ -50,12 +50,13 @@ fn read(layout: &Layout, boot_id: &str) -> Result<Records, (PathBuf, io::Error)>
     Ok((sandboxes, containers))
 }
 
-/// What the disk says of a container.
+/// The state of a container according to its files.
 enum Found {
-    /// No start was attempted, or none that got anywhere.
+    /// No shim was ever started for it.
     Created,
     /// Its shim lives.
     Alive,
+    /// Its shim has ended.
     Ended(Option<StartedRecord>, ExitRecord),
 }
 
@@ -69,7 +70,7 @@ fn read_sandboxes(layout: &Layout) -> Result<Vec<SandboxRecord>, (PathBuf, io::E
             Err(error) if error.is_missing() => drop_unfinished(&dir),
             Err(error) => {
                 let aside = move_aside(&dir);
-                warn!(%error, %aside, "sandbox forgotten; its pod gets a new one. Nothing needs to be done");
+                warn!(%error, %aside, "sandbox record is unusable, its pod gets a new sandbox; no action is needed");
             }
         }
     }
@@ -95,12 +96,13 @@ fn read_containers(
             Err(error) if error.is_missing() => drop_unfinished(&dir),
             Err(error) => {
                 let id = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
-                // Nobody would know whose they are, and the pod would get a second set. The shim carries the mark too.
+                // Without the record nobody knows that these processes are the pod's, and the pod would start them a second
+                // time. The shim has the same variable in its environment, so it is killed too.
                 let killed = start::kill_survivors(&files, id);
                 let aside = move_aside(&dir);
                 warn!(
                     %error, %aside, ?killed,
-                    "container forgotten and its processes killed; its pod starts it anew. Nothing needs to be done"
+                    "container record is unusable and its processes are killed, its pod starts a new container; no action is needed"
                 );
             }
         }
@@ -108,7 +110,7 @@ fn read_containers(
     Ok(containers)
 }
 
-/// `is_earlier` says that the container's sandbox is of an earlier boot.
+/// The state of a container. `is_earlier` means that the container's sandbox is of an earlier boot.
 fn find(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: bool) -> io::Result<Found> {
     if let Ok(exit) = record::read::<ExitRecord>(&files.exit()) {
         return Ok(Found::Ended(record::read(&files.started()).ok(), exit));
@@ -119,13 +121,14 @@ fn find(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: bool) -> io
     let Some(lock) = files.try_lock()? else { return Ok(Found::Alive) };
     match record::read::<ShimRecord>(&files.shim()) {
         Err(error) if error.is_missing() && !is_earlier => {
-            // Intended, but no shim got as far as its first act.
+            // A start was attempted, but the shim did not get as far as its first record.
             remove_file(&files.lock())?;
             Ok(Found::Created)
         }
-        // What the shim wrote need not have reached the disk when the machine went down, and the command may have run.
+        // The command may have run even if no record says so: the shim's records need not have reached the disk before the
+        // machine went down.
         shim if is_earlier || shim.as_ref().is_ok_and(|shim| shim.boot_id != boot_id) => {
-            let exit = ExitRecord::unknown("the node restarted, so the container's exit code is not known".into());
+            let exit = ExitRecord::unknown("the node restarted: the container's exit code is unknown".into());
             record::write(&files.exit(), &exit, Durability::Disk)?;
             Ok(Found::Ended(record::read(&files.started()).ok(), exit))
         }
@@ -137,11 +140,11 @@ fn find(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: bool) -> io
     }
 }
 
-/// Takes over a container whose shim held its lock a moment ago.
+/// Adopts a container whose shim held the container's lock when its files were read.
 async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
     let limit = Instant::now() + DECIDED_WITHIN;
     let shim = loop {
-        // The pid is the shim's if the lock is held still after we have a handle to the process.
+        // The pid is the shim's if the lock is still held after the process was opened.
         let shim = record::read::<ShimRecord>(&container.files.shim()).and_then(|shim| {
             Shim::open(shim.pid).map_err(|error| record::ReadError::Io { path: container.files.shim(), error })
         });
@@ -150,8 +153,8 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
         {
             match shim {
                 Ok(shim) => break shim,
-                // It was spawned the instant before the earlier agent died.
-                Err(_) => sleep(LOOK_AGAIN).await,
+                // The shim was spawned just before the earlier agent died, and has written no record yet.
+                Err(_) => sleep(POLL_INTERVAL).await,
             }
             continue;
         }
@@ -160,7 +163,8 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
         container.set(RunState::Exited { started, exit: Box::new(exit) });
         return;
     };
-    // Whether it runs must be known before anybody asks: a container seen as created would be started a second time.
+    // The container must be running or exited before it can be listed: one that is listed as created would be started a
+    // second time.
     let started = loop {
         match record::read::<StartedRecord>(&container.files.started()) {
             Ok(started) => break started,
@@ -168,7 +172,7 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
                 if Instant::now() >= limit {
                     shim.kill();
                 }
-                sleep(LOOK_AGAIN).await;
+                sleep(POLL_INTERVAL).await;
             }
             Err(_) => return start::watch(shared, container, shim).await,
         }
@@ -179,13 +183,13 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
     shared.spawn(async move { start::watch(&shared_too, &container, shim).await });
 }
 
-/// Ends the commands that an earlier agent ran beside our containers, and would have ended itself.
+/// Kills the exec commands that an earlier agent left in the containers. It would have killed them at their timeouts.
 fn end_execs(containers: &HashSet<String>) {
     for mark in procfs::marks(EXEC_ENV) {
         if mark.split_once(':').is_some_and(|(id, _)| containers.contains(id))
             && let Err(error) = procfs::kill_marked(EXEC_ENV, &mark)
         {
-            warn!(%error, exec = mark, "a command of an earlier agent remains");
+            warn!(%error, exec = mark, "cannot kill an exec command of an earlier agent");
         }
     }
 }
@@ -204,10 +208,10 @@ fn directories(dir: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     Ok(found)
 }
 
-/// Removes a directory whose creation or removal was cut short.
+/// Removes a directory whose creation or removal an earlier agent did not finish.
 fn drop_unfinished(dir: &Path) {
     if let Err(error) = tree::remove(dir) {
-        warn!(%error, path = %dir.display(), "cannot remove a directory that is not used any more: remove it by hand");
+        warn!(%error, path = %dir.display(), "cannot remove an unused directory: remove it by hand");
     }
 }
 
@@ -219,11 +223,12 @@ fn move_aside(dir: &Path) -> String {
     }
 }
 
-/// Suffix of a directory that is being removed: renamed first, so that a removal is whole or not begun.
+/// Suffix of a directory that is being removed. It is renamed before its content is removed.
 pub(super) const REMOVING: &str = "removing";
 /// Suffix of a directory whose record cannot be read.
 const CORRUPT: &str = "corrupt";
-/// A start takes milliseconds; one that takes this long is stuck.
+/// How long a start may take that was under way when the earlier agent ended. It usually takes milliseconds; one that takes
+/// this long is stuck.
 const DECIDED_WITHIN: Duration = Duration::from_secs(5);
-/// Only for a shim that was not ready when its agent died, which is a matter of milliseconds.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How often the files of a start that is under way are read.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);

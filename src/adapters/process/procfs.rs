@@ -1,4 +1,4 @@
-//! Looking at other processes: what `/proc` tells.
+//! Other processes, as `/proc` describes them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,12 +9,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 
-/// Names this boot of the machine.
+/// The id of this boot of the machine.
 pub(super) fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// Every process that can be seen.
+/// Every process that this process can see.
 fn pids() -> impl Iterator<Item = Pid> {
     std::fs::read_dir("/proc")
         .into_iter()
@@ -30,12 +30,12 @@ pub(super) fn children(parent: Pid) -> Vec<Pid> {
 
 fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the command's name in parentheses, which may hold anything, parentheses included.
+    // The second field is the command's name in parentheses. The name itself may contain parentheses and spaces.
     let after_name = &stat[stat.rfind(')')? + 1..];
     Pid::from_raw(after_name.split_ascii_whitespace().nth(1)?.parse().ok()?)
 }
 
-/// Whether the environment of a process holds a variable whose value starts with `value`.
+/// Whether the environment of a process has the variable `name` with a value that starts with `value`.
 fn is_marked(pid: Pid, name: &str, value: &str) -> bool {
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| holds(&environ, name, value))
 }
@@ -44,7 +44,7 @@ fn holds(environ: &[u8], name: &str, start: &str) -> bool {
     value(environ, name).is_some_and(|found| found.starts_with(start.as_bytes()))
 }
 
-/// The different values that processes have for a variable.
+/// The distinct values of an environment variable over all processes.
 pub(super) fn marks(name: &str) -> BTreeSet<String> {
     let environs = pids().filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok());
     environs
@@ -56,18 +56,19 @@ fn value<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environ.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Kills every process but this one that carries the mark, until none is left, and returns how many there were.
+/// Kills all other processes whose environment variable `name` starts with `value`, until none is left. Returns how many
+/// it killed.
 ///
-/// A process whose environment this user may not read is not seen.
+/// A process whose environment this user may not read is not killed.
 ///
 /// # Errors
-/// When some are still there after a while: they are stuck in the kernel.
+/// If some processes do not end in time, because they hang in the kernel.
 pub(super) fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
     let mut killed = 0;
     for _ in 0..ROUNDS {
         let marked: Vec<OwnedFd> = pids()
             .filter(|pid| *pid != getpid() && is_marked(*pid, name, value))
-            // The mark is looked at again once the pid is pinned: it could have been given out anew in between.
+            // The mark is checked again after the process is open: the pid may have been reused in between.
             .filter_map(|pid| {
                 let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
                 is_marked(pid, name, value).then_some(fd)
@@ -87,10 +88,11 @@ pub(super) fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
             wait_for_end(fd, Duration::from_millis(200))?;
         }
     }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "some processes do not end although they were killed"))
+    let text = format!("killed processes with {name}={value} do not end: they hang in the kernel");
+    Err(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
-/// Waits until a process has ended, or the time is over.
+/// Waits until a process has ended, for `limit` at most.
 fn wait_for_end(pidfd: &OwnedFd, limit: Duration) -> io::Result<()> {
     let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
     match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&limit)) {
@@ -99,8 +101,8 @@ fn wait_for_end(pidfd: &OwnedFd, limit: Duration) -> io::Result<()> {
     }
 }
 
-/// Each round waits for what it killed, so only processes that fork as fast as they are killed, or hang in the kernel,
-/// need more than two.
+/// How often the processes are listed and killed. Each round waits for the processes that it killed, so two rounds suffice
+/// unless processes fork as fast as they are killed, or hang in the kernel.
 const ROUNDS: usize = 50;
 
 #[cfg(test)]
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_a_whole_variable_name_and_the_start_of_its_value() {
+    fn marked_process_has_the_whole_name_and_the_start_of_the_value() {
         let environ = b"PATH=/bin\0MARK=abc:1\0XMARK=zzz\0EMPTY=\0";
         for (name, value, found) in [
             ("MARK", "abc:1", true),
@@ -124,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_listed_under_its_parent() {
+    fn children_lists_a_child_process_until_it_is_reaped() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
         assert!(children(getpid()).contains(&pid));

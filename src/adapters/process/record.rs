@@ -1,4 +1,4 @@
-//! What is on disk of sandboxes and containers.
+//! The records of sandboxes and containers on disk. Times are in nanoseconds since the Unix epoch.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::adapters::record::{Damage, Durability, ReadError, decode, encode, read, seal, sync_parent, write};
 
-/// What a sandbox is.
+/// The identity and state of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxRecord {
     pub id: String,
@@ -18,16 +18,17 @@ pub struct SandboxRecord {
     pub namespace: String,
     pub attempt: u32,
     pub created_at: u64,
-    /// A sandbox does not outlive a boot.
+    /// The boot in which the sandbox was created. A sandbox does not outlive its boot.
     pub boot_id: String,
     pub stopped: bool,
-    /// What the pod asked for: here it is told apart only so that nobody takes the sandbox for one of another mode.
+    /// The pod's `hostNetwork`. All pods use the node's network; this is kept because the engine replaces a sandbox whose
+    /// network mode is not the pod's.
     pub host_network: bool,
-    /// The node's addresses when the sandbox was made.
+    /// The node's addresses when the sandbox was created.
     pub ips: Vec<IpAddr>,
 }
 
-/// What a container is.
+/// The identity of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerRecord {
     pub id: String,
@@ -43,30 +44,31 @@ pub struct ContainerRecord {
     pub image_id: String,
 }
 
-/// What a shim runs.
+/// The command that a shim runs, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     pub id: String,
-    /// Program, leading arguments.
+    /// The program that runs shims, with its leading arguments.
     pub shim: Vec<String>,
     pub command: Vec<String>,
     pub env: Vec<(String, String)>,
     /// The directory that stands for the container's root.
     pub rootfs: PathBuf,
     pub cwd: PathBuf,
-    /// What becomes the termination message, relative to `rootfs`.
+    /// The file whose content becomes the termination message, relative to `rootfs`.
     pub termination_log: PathBuf,
+    /// `None` if the container runs as the agent's user.
     pub user: Option<User>,
     pub log: PathBuf,
     pub stop_signal: i32,
     pub cgroup: Option<Cgroup>,
-    /// Whether a failed container without a termination message gets the end of its log.
+    /// Whether the end of the log becomes the termination message of a failed container that wrote none.
     pub message_from_log: bool,
-    /// The soft limit on open files; that of the shim if absent.
+    /// The soft limit on open files; `None` keeps the shim's.
     pub open_files: Option<u64>,
 }
 
-/// Who a container runs as, where that is not the agent.
+/// The user and groups that a container runs as.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     pub uid: u32,
@@ -74,31 +76,31 @@ pub struct User {
     pub groups: Vec<u32>,
 }
 
-/// A container's cgroup and the limits to set where the controllers are there.
+/// A container's cgroup and its limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     pub path: PathBuf,
-    /// Bytes.
+    /// The memory limit in bytes.
     pub memory: Option<u64>,
-    /// Thousandths of a processor.
+    /// The CPU limit in thousandths of a CPU.
     pub cpu: Option<u64>,
 }
 
-/// Who watches over a container.
+/// The shim of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShimRecord {
     pub pid: i32,
     pub boot_id: String,
 }
 
-/// That a container's command was executed.
+/// The start of a container's command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedRecord {
     pub pid: i32,
     pub started_at: u64,
 }
 
-/// How a container ended.
+/// The exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
     pub exit_code: i32,
@@ -109,7 +111,7 @@ pub struct ExitRecord {
 }
 
 impl ExitRecord {
-    /// The exit of a container of which nobody saw the end (upstream's reason and code, kubelet 1.36).
+    /// The exit of a container whose end no agent and no shim saw (reason and code as in kubelet 1.36).
     pub fn unknown(message: String) -> Self {
         ExitRecord {
             exit_code: 137,
@@ -120,13 +122,13 @@ impl ExitRecord {
         }
     }
 
-    /// The exit of a container whose command could not be executed (code and reason as containerd reports them).
+    /// The exit of a container whose command could not be executed (reason and code as containerd reports them).
     pub fn start_error(message: String) -> Self {
         ExitRecord { exit_code: 128, signal: None, reason: "StartError".into(), message, finished_at: now().as_nanos() }
     }
 }
 
-/// The wall clock. Records are compared over restarts and with what shims wrote, so no other clock will do.
+/// The time of the wall clock. Agents and shims compare the times in records over restarts, so no other clock can be used.
 pub fn now() -> Time {
     Time::ZERO + SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

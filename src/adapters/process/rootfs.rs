@@ -1,4 +1,4 @@
-//! The directory that stands for a container's root.
+//! The root directory of a container, with one symbolic link per volume mount.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -13,16 +13,19 @@ use crate::adapters::sub_path;
 use super::files::make_dir;
 use super::record::{RunRecord, User};
 
-/// A link to make: where, relative to the root, and to what.
+/// The symbolic link of one volume mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
+    /// The link's path, relative to the container's root directory.
     pub(super) at: PathBuf,
+    /// The path on the host that the link points to.
     pub(super) to: PathBuf,
-    /// The end of `to` that is made if it is missing.
+    /// The mount's `subPath`, with which `to` ends. Missing directories of it are created.
     pub(super) sub_path: PathBuf,
 }
 
-/// A path of the container, relative to its root; `None` for the root itself and for paths that lead out of it.
+/// A path in the container, relative to the container's root. `None` for the root itself and for a path that leads out of
+/// the root.
 pub(super) fn relative(path: &str) -> Option<PathBuf> {
     let path = Path::new(path);
     let rest = path.strip_prefix("/").unwrap_or(path);
@@ -34,7 +37,7 @@ pub(super) fn relative(path: &str) -> Option<PathBuf> {
 /// The links for a container's mounts.
 ///
 /// # Errors
-/// When a path cannot be a link, or lies in another one.
+/// [`RuntimeError::Config`] if a mount path leads out of the root, or if two mount paths overlap.
 pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, RuntimeError> {
     let mut links: Vec<Link> = Vec::with_capacity(mounts.len());
     for mount in mounts {
@@ -47,8 +50,8 @@ pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, Runt
         })?;
         if let Some(other) = links.iter().find(|other| other.at.starts_with(&at) || at.starts_with(&other.at)) {
             return Err(RuntimeError::Config(format!(
-                "container {container}: the mount at {path:?} and the one at \"/{}\" overlap, which the process runtime \
-                 cannot do because mounts are links: use separate paths",
+                "container {container}: the mounts at {path:?} and \"/{}\" overlap, and the process runtime cannot nest \
+                 mounts, which are links: use separate paths",
                 other.at.display()
             )));
         }
@@ -57,7 +60,7 @@ pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, Runt
     Ok(links)
 }
 
-/// Makes the directory with its links and the empty termination log.
+/// Creates the root directory with its links and an empty termination log.
 pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
     make_dir(&run.rootfs, 0o755)?;
     for link in links {
@@ -66,11 +69,11 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
         if link.sub_path.as_os_str().is_empty() {
             symlink(&link.to, &at)?;
         } else {
-            // Not by the name that the volume has for it: that may be a link to anywhere.
+            // The path is resolved first: in the volume it may be a link that leads anywhere.
             symlink(sub_path::resolve(sub_path::volume(&link.to, &link.sub_path), &link.sub_path)?, &at)?;
         }
     }
-    // A mount that covers it would make us write into the volume.
+    // If the termination log lies in a mount, the container creates it: the agent must not write into a volume.
     if !links.iter().any(|link| run.termination_log.starts_with(&link.at)) {
         let path = run.rootfs.join(&run.termination_log);
         make_parent(&path)?;
@@ -85,33 +88,33 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
     }
 }
 
-/// Removes the directory and those above it that are empty then, up to the pod's.
+/// Removes the root directory, and the two directories above it if they are empty then.
 pub(super) fn remove(rootfs: &Path) -> io::Result<()> {
     crate::adapters::tree::remove(rootfs)?;
     for dir in rootfs.ancestors().skip(1).take(2) {
-        // Other runs may be there, or storage was faster.
+        // The directory may hold other containers, or the storage has removed it already.
         let _ = fs::remove_dir(dir);
     }
     Ok(())
 }
 
-/// The variable that names a volume's place on the host.
+/// The name of the environment variable with a volume's path on the host.
 pub(super) fn mount_variable(volume: &str) -> String {
     let letters = volume.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
     format!("PODWRIGHT_MOUNT_{}", letters.collect::<String>())
 }
 
-/// Where a command starts: in the container's root by default; in a mount if the path leads there; else at that path of
-/// the node.
-pub(super) fn working_dir(rootfs: &Path, wanted: Option<&str>, links: &[Link]) -> PathBuf {
-    let Some(wanted) = wanted.filter(|path| !path.is_empty() && *path != "/") else {
+/// The working directory of the command: the container's root by default, a path in the root for a relative path or one
+/// that lies in a mount, and otherwise that path on the node.
+pub(super) fn working_dir(rootfs: &Path, requested: Option<&str>, links: &[Link]) -> PathBuf {
+    let Some(requested) = requested.filter(|path| !path.is_empty() && *path != "/") else {
         return rootfs.to_owned();
     };
-    match relative(wanted) {
-        Some(inside) if !wanted.starts_with('/') || links.iter().any(|link| inside.starts_with(&link.at)) => {
+    match relative(requested) {
+        Some(inside) if !requested.starts_with('/') || links.iter().any(|link| inside.starts_with(&link.at)) => {
             rootfs.join(inside)
         }
-        _ => rootfs.join(OsStr::new(wanted)),
+        _ => rootfs.join(OsStr::new(requested)),
     }
 }
 
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_become_links_below_the_root() {
+    fn volume_mounts_become_links_below_the_root() {
         for (path, at) in [("/data", "data"), ("/var//lib/x/", "var/lib/x"), ("rel", "rel"), ("/a/./b", "a/b")] {
             let links = links("c", &[mount(path)]).unwrap();
             assert_eq!(links, [Link { at: at.into(), to: "/host".into(), sub_path: "".into() }], "{path}");
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_that_lead_out_or_overlap_are_refused() {
+    fn volume_mounts_that_leave_the_root_or_overlap_are_refused() {
         for paths in [&["/"][..], &["/../etc"], &["/a/../../b"], &["/a", "/a/b"], &["/a/b", "/a"], &["/a", "/a/"]] {
             let mounts: Vec<Mount> = paths.iter().map(|path| mount(path)).collect();
             assert!(matches!(links("c", &mounts), Err(RuntimeError::Config(_))), "{paths:?}");
@@ -151,10 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn the_working_directory_is_the_root_a_mount_or_a_path_of_the_node() {
+    fn working_directory_is_the_root_or_a_mount_or_a_node_path() {
         let root = Path::new("/r");
         let links = links("c", &[mount("/data")]).unwrap();
-        for (wanted, dir) in [
+        for (requested, dir) in [
             (None, "/r"),
             (Some(""), "/r"),
             (Some("/"), "/r"),
@@ -164,12 +167,12 @@ mod tests {
             (Some("/tmp"), "/tmp"),
             (Some("sub"), "/r/sub"),
         ] {
-            assert_eq!(working_dir(root, wanted, &links), Path::new(dir), "{wanted:?}");
+            assert_eq!(working_dir(root, requested, &links), Path::new(dir), "{requested:?}");
         }
     }
 
     #[test]
-    fn a_volume_name_becomes_a_variable_name() {
+    fn volume_name_becomes_an_environment_variable_name() {
         assert_eq!(mount_variable("my-data.2"), "PODWRIGHT_MOUNT_MY_DATA_2");
     }
 }

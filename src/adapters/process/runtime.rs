@@ -1,4 +1,4 @@
-//! The runtime itself: the port's calls.
+//! The process runtime's implementation of the [`ContainerRuntime`] port.
 
 use std::fs::File;
 use std::future::Future;
@@ -24,32 +24,34 @@ use super::shared::{ProcessRuntimeState, failed};
 use super::{OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
 use crate::adapters::log::{OpenLog, WritesLogs};
 
-/// The embedded process runtime; see the [module](super). Dropping it stops nothing: what runs goes on, and the next
-/// one that is opened on the same root takes over.
+/// The embedded process runtime; see the [module](super). Dropping it stops no container: the containers run on, and the
+/// next runtime that is opened on the same root adopts them.
 #[derive(Debug)]
 pub struct ProcessRuntime {
     shared: Arc<ProcessRuntimeState>,
-    /// Released before the tasks have ended, which do nothing any more by then.
+    /// The agent's lock on the root directory. It may be released before the last tasks have ended: they are cancelled by
+    /// then and do nothing more.
     _lock: File,
 }
 
 impl ProcessRuntime {
-    /// Opens the runtime on a directory, adopts what an earlier agent left running there and takes note of what ended
-    /// meanwhile. Must be called on a tokio runtime with I/O and time; its own work stays on that one.
+    /// Opens the runtime on a directory. It adopts the containers that an earlier agent left running there and records the
+    /// exits of those that ended meanwhile. Must be called on a tokio runtime with I/O and time, on which all tasks of the
+    /// process runtime then run.
     ///
     /// # Errors
-    /// [`OpenError`] when the directory cannot be used. A damaged record is no error: it is moved aside and logged.
+    /// [`OpenError`] if the directory cannot be used. A damaged record is not an error: it is moved aside and logged.
     pub async fn open(config: ProcessConfig) -> Result<Self, OpenError> {
         let io = |path: PathBuf| move |error: io::Error| OpenError::Io { path, error };
         make_dir(&config.root, 0o755).map_err(io(config.root.clone()))?;
-        // A shim has another working directory.
+        // A shim has another working directory, so it could not use a relative path.
         let root = config.root.canonicalize().map_err(io(config.root.clone()))?;
         if root.to_str().is_none() {
             return Err(OpenError::NotUtf8(root));
         }
         let layout = Layout::new(root.clone());
         layout.make().map_err(|(path, error)| OpenError::Io { path, error })?;
-        let lock = hold(&layout, root).await?;
+        let lock = lock_root(&layout, root).await?;
         let shim: Vec<String> = config.shim.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         if shim.is_empty() {
             return Err(OpenError::NoShim);
@@ -63,24 +65,25 @@ impl ProcessRuntime {
         Ok(runtime)
     }
 
-    /// Makes the container's shim open its log file anew, after the old one was moved away.
+    /// Makes the container's shim open its log file again after the old file was moved away.
     ///
     /// # Errors
-    /// [`RuntimeError::NotFound`] if there is no such container, [`RuntimeError::Failed`] if it does not run.
+    /// [`RuntimeError::NotFound`] if there is no such container, [`RuntimeError::Failed`] if the container does not run.
     pub fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let container = self.shared.container(id)?;
         container.files.request(Request::Reopen).map_err(failed("cannot reopen the log"))
     }
 
-    /// Where a container logs.
+    /// The log file of a container; `None` if there is no such container.
     pub fn log_path(&self, id: &ContainerId) -> Option<PathBuf> {
         let container = self.shared.table.container(id)?;
         Some(create::rootfs_and_log(&self.shared.layout, &container.record).1)
     }
 }
 
-/// An agent that is about to end may hold the lock for a moment longer.
-async fn hold(layout: &Layout, root: PathBuf) -> Result<File, OpenError> {
+/// Takes the agent's lock on the root directory. An earlier agent may hold it until it has exited, so this waits up to a
+/// second.
+async fn lock_root(layout: &Layout, root: PathBuf) -> Result<File, OpenError> {
     let path = layout.agent_lock();
     for _ in 0..20 {
         match try_lock(&path) {
@@ -119,7 +122,7 @@ impl ContainerRuntime for ProcessRuntime {
         self.call(|shared| shared.remove_sandbox(id.clone()))
     }
 
-    /// Always there: the image is not run.
+    /// Succeeds at once: the process runtime does not use images.
     fn ensure_image<'a>(
         &'a self,
         _: &'a Arc<PodObject>,
@@ -165,7 +168,7 @@ impl ContainerRuntime for ProcessRuntime {
         async move {
             let (shared, command) = (Arc::clone(&self.shared), command.to_vec());
             let task = self.shared.spawn(exec::exec(shared, container?, command, timeout));
-            // A caller that gives up ends the command.
+            // If the caller drops this future, the command is killed.
             let _abort = AbortOnDrop(task.abort_handle());
             self.shared.finish(task).await
         }
@@ -182,7 +185,7 @@ impl ContainerRuntime for ProcessRuntime {
 }
 
 impl ProcessRuntime {
-    /// Does a call's work on our runtime, where it goes on if the caller drops it.
+    /// Runs the work of a call on the state's tokio runtime, where it goes on if the caller drops the call.
     fn call<'a, T, F>(&'a self, work: impl FnOnce(Arc<ProcessRuntimeState>) -> F + Send + 'a) -> RuntimeFuture<'a, T>
     where
         T: Send + 'static,

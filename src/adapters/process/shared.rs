@@ -1,4 +1,4 @@
-//! What the runtime's tasks share, and the calls that make and remove things.
+//! The state that the runtime's tasks share, and the calls that create, stop and remove sandboxes and containers.
 
 use std::fs::File;
 use std::future::Future;
@@ -26,7 +26,7 @@ use super::{load, rootfs, stop};
 use crate::adapters::log::remove_run;
 use crate::adapters::tree;
 
-/// What the tasks share.
+/// The state that the runtime's tasks share.
 #[derive(Debug)]
 pub(super) struct ProcessRuntimeState {
     pub(super) layout: Layout,
@@ -36,16 +36,16 @@ pub(super) struct ProcessRuntimeState {
     cgroups: Option<PathBuf>,
     addresses: Vec<IpAddr>,
     open_files: Option<u64>,
-    /// The runtime on which this was opened; calls may come from others, which may end before us.
+    /// The tokio runtime on which the process runtime was opened. Callers may be on another one, which may end earlier.
     handle: Handle,
     open: CancellationToken,
-    /// Bounds the threads that block on the disk.
+    /// Bounds the number of threads that block on the disk.
     gate: Semaphore,
     execs: AtomicU64,
 }
 
 impl ProcessRuntimeState {
-    /// Shared state with an empty table, whose tasks run on the current tokio runtime.
+    /// State without pods, whose tasks run on the current tokio runtime.
     pub(super) fn new(
         layout: Layout,
         boot_id: String,
@@ -74,7 +74,8 @@ impl ProcessRuntimeState {
         self.open.cancel();
     }
 
-    /// Runs a future on our runtime; the caller may drop the handle. `None` if we were closed first.
+    /// Runs a future on the runtime of this state, also after the caller drops the handle. The result is `None` if the
+    /// process runtime was closed first.
     pub(super) fn spawn<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl Future<Output = T> + Send + 'static,
@@ -83,13 +84,13 @@ impl ProcessRuntimeState {
         self.handle.spawn(async move { open.run_until_cancelled(work).await })
     }
 
-    /// Does something that waits for the disk or for processes.
+    /// Runs `work`, which may block on the disk or on processes, on a blocking thread.
     pub(super) async fn blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let _permit = self.gate.acquire().await.expect("the semaphore is never closed");
         match self.handle.spawn_blocking(work).await {
             Ok(result) => result,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime is shutting down, and with it whoever waits here.
+            // The tokio runtime is shutting down and will drop this task too.
             Err(_) => std::future::pending().await,
         }
     }
@@ -158,7 +159,7 @@ impl ProcessRuntimeState {
         let Some(mut record) = self.table.sandbox(&id) else { return Ok(()) };
         let uid = PodUid::new(&record.uid);
         if !record.stopped {
-            // First, so that nothing starts behind the back of the stops below.
+            // Before the containers are stopped, so that none starts after its stop.
             record.stopped = true;
             self.write_sandbox(record.clone()).await?;
             self.table.put_sandbox(record);
@@ -173,7 +174,7 @@ impl ProcessRuntimeState {
     pub(super) async fn remove_sandbox(self: Arc<Self>, id: SandboxId) -> Result<(), RuntimeError> {
         let Some(record) = self.table.sandbox(&id) else { return Ok(()) };
         if !record.stopped && record.boot_id == self.boot_id {
-            return Err(RuntimeError::Failed(format!("sandbox {id} is not stopped")));
+            return Err(RuntimeError::Failed(format!("sandbox {id} is not stopped: stop it first")));
         }
         for container in self.table.containers_of(&id) {
             Arc::clone(&self).remove_container(container, false).await?;
@@ -205,14 +206,14 @@ impl ProcessRuntimeState {
         let ContainerPlan { record, run, links } =
             create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
         let files = self.layout.container(&id);
-        let (to_write, there) = (record.clone(), files.clone());
+        let (state, written) = (record.clone(), files.clone());
         let write = move || {
-            make_dir(there.dir(), 0o700)?;
+            make_dir(written.dir(), 0o700)?;
             rootfs::make(&run, &links)?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
-            record::write(&there.run(), &run, Durability::Boot)?;
-            // Last: with it the container exists.
-            record::write(&there.state(), &to_write, Durability::Disk)
+            record::write(&written.run(), &run, Durability::Boot)?;
+            // The last write: this file is what makes the container exist.
+            record::write(&written.state(), &state, Durability::Disk)
         };
         self.blocking(write).await.map_err(failed("cannot make the container's files"))?;
         let container = Container::new(record, files, RunState::Created);
@@ -250,21 +251,22 @@ impl ProcessRuntimeState {
     }
 }
 
-/// Renames first, so that a removal that is cut short is finished later instead of leaving half a record.
+/// Removes a directory of records. The directory is renamed first: if the agent dies during the removal, the next agent
+/// finishes it, and never reads a directory with some of its records missing.
 fn remove_whole(dir: &Path) -> io::Result<()> {
-    let doomed = dir.with_extension(load::REMOVING);
-    match std::fs::rename(dir, &doomed) {
+    let renamed = dir.with_extension(load::REMOVING);
+    match std::fs::rename(dir, &renamed) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     }?;
-    tree::remove(&doomed)
+    tree::remove(&renamed)
 }
 
 pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> RuntimeError {
     move |error| RuntimeError::Failed(format!("{what}: {error}"))
 }
 
-/// A random id that no other agent or boot gave out.
+/// A random id of 128 bits, unique over all agents and boots.
 fn new_id() -> io::Result<String> {
     use std::fmt::Write;
     let mut bytes = [0u8; 16];
@@ -275,7 +277,7 @@ fn new_id() -> io::Result<String> {
     }))
 }
 
-/// A sandbox that is stopped gives its containers no more time than a stop without a grace period of its own would.
+/// The grace period of containers that still run when their sandbox is stopped: the kubelet's shortest grace period.
 const SANDBOX_GRACE: Duration = Duration::from_secs(2);
-/// More would only queue for the same disk.
+/// How many threads may block on the disk at once. More threads would only queue for the same disk.
 const BLOCKING_AT_ONCE: usize = 16;

@@ -1,8 +1,8 @@
 //! The shim: one small process per container, which outlives the agent.
 //!
-//! Two threads. The first spawns the command and reaps: a process that is to die with its parent dies with the *thread*
-//! that made it, so this must be the thread that lives as long as the shim. The second copies output and takes requests.
-//! No async runtime, no allocation worth the name: a node may run hundreds of these.
+//! A shim has two threads. The first spawns the command and reaps processes. It must live as long as the shim: the kernel
+//! kills a process with a parent-death signal when the *thread* that spawned the process ends. The second thread copies the
+//! output and takes requests. A node may run hundreds of shims, so a shim has no async runtime and allocates little.
 
 mod init;
 pub mod log;
@@ -29,9 +29,9 @@ use super::files::ContainerFiles;
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, RunRecord, ShimRecord, StartedRecord};
 
-/// Runs a shim, or the stage that becomes the container's command: `args` are those after
-/// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime calls this before all else, while
-/// it has one thread.
+/// Runs a shim, or the stage that becomes the container's command. `args` are the arguments after
+/// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime calls this first of all, while it has
+/// only one thread.
 pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let result = match args.iter().map(|arg| arg.to_str()).collect::<Option<Vec<_>>>().as_deref() {
@@ -44,7 +44,7 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(error) => Err(error),
             Ok(never) => match never {},
         },
-        _ => Err("this command is run by the agent, not by people".into()),
+        _ => Err("only the agent may run this command: run `podwright run`".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -55,11 +55,11 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The argument for the shim proper.
+/// The argument of a process that is a shim.
 pub(super) const RUN: &str = "run";
-/// The argument for the stage between the agent and a command beside the container's own.
+/// The argument of a process that becomes an exec command.
 pub(super) const EXEC: &str = "exec";
-/// The argument for the stage between the shim and the command.
+/// The argument of a process that becomes the container's command.
 const INIT: &str = "init";
 
 fn run(files: &ContainerFiles) -> io::Result<()> {
@@ -67,35 +67,36 @@ fn run(files: &ContainerFiles) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"podwright-shim");
     set_child_subreaper(Some(getpid()))?;
     rustix::process::chdir("/")?;
-    // First of all, so that an agent that finds the lock held soon knows by whom.
+    // The first record, so that an agent that finds the lock held soon learns the shim's pid.
     let shim = ShimRecord { pid: getpid().as_raw_nonzero().get(), boot_id: procfs::boot_id()? };
     record::write(&files.shim(), &shim, Durability::Boot)?;
 
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
     let exit = match start(files, &run) {
-        Ok(container) => {
-            tell_agent()?;
-            watch_over(files, &run, container)?
+        Ok(command) => {
+            report_start()?;
+            wait_for_exit(files, &run, command)?
         }
         Err(error) => ExitRecord::start_error(error.to_string()),
     };
     record::write(&files.exit(), &exit, Durability::Disk)?;
-    // The agent looks at the record once this process has ended.
+    // The agent reads the record when this process has ended.
     Ok(())
 }
 
-/// The command, running.
-struct Container {
+/// The container's running command.
+struct RunningCommand {
     pid: Pid,
-    /// Dropped to tell the pump that all writers are gone.
+    /// Dropped when all processes of the container have ended, so that the pump ends.
     alive: OwnedFd,
-    /// Cleared under the lock when the pid is reaped, so that no signal reaches its next owner.
+    /// The process group that gets signals. Cleared under the lock when the command is reaped, so that no signal reaches a
+    /// process that reuses the pid.
     target: Arc<Mutex<Option<Pid>>>,
     pump: std::thread::JoinHandle<()>,
 }
 
-/// Starts the command; an error is one that stands in the container's status.
-fn start(files: &ContainerFiles, run: &RunRecord) -> io::Result<Container> {
+/// Starts the command. The text of an error becomes the message in the container's status.
+fn start(files: &ContainerFiles, run: &RunRecord) -> io::Result<RunningCommand> {
     if let Some(cgroup) = &run.cgroup {
         cgroup.make().map_err(|error| named("cannot make the cgroup", &error))?;
     }
@@ -115,7 +116,7 @@ fn start(files: &ContainerFiles, run: &RunRecord) -> io::Result<Container> {
         .stderr(Stdio::from(err_end))
         .spawn()?;
     let pid = Pid::from_child(&child);
-    // The other end closes when the command is executed, or carries what went wrong.
+    // The other end closes without text when the command is executed; otherwise it sends the error.
     let mut text = String::new();
     failure.read_to_string(&mut text)?;
     if !text.is_empty() {
@@ -137,18 +138,18 @@ fn start(files: &ContainerFiles, run: &RunRecord) -> io::Result<Container> {
         stop_signal: Signal::from_named_raw(run.stop_signal).unwrap_or(Signal::TERM),
         cgroup: run.cgroup.clone(),
     };
-    Ok(Container { pid, alive: alive.into(), target, pump: pump.spawn()? })
+    Ok(RunningCommand { pid, alive: alive.into(), target, pump: pump.spawn()? })
 }
 
-/// Closes the pipe on which the agent waits: the start is decided.
-fn tell_agent() -> io::Result<()> {
+/// Closes the pipe on which the agent waits for the start of the command.
+fn report_start() -> io::Result<()> {
     let null = File::options().write(true).open("/dev/null")?;
     Ok(rustix::stdio::dup2_stdout(null)?)
 }
 
-/// Waits for the command, ends all that it left, and says how it ended.
-fn watch_over(files: &ContainerFiles, run: &RunRecord, container: Container) -> io::Result<ExitRecord> {
-    let status = reap_until_end(container.pid, &container.target)?;
+/// Waits for the command to end, kills all remaining processes of the container, and returns the exit record.
+fn wait_for_exit(files: &ContainerFiles, run: &RunRecord, command: RunningCommand) -> io::Result<ExitRecord> {
+    let status = reap_until_end(command.pid, &command.target)?;
     let finished_at = record::now().as_nanos();
     let out_of_memory = run.cgroup.as_ref().is_some_and(super::record::Cgroup::ran_out_of_memory);
     if let Some(cgroup) = &run.cgroup {
@@ -156,11 +157,11 @@ fn watch_over(files: &ContainerFiles, run: &RunRecord, container: Container) -> 
     }
     kill_descendants()?;
     if files.exec_used().exists() {
-        // Commands that the agent ran beside this one are not our descendants.
+        // Exec commands are children of the agent, not of this process.
         procfs::kill_marked(CONTAINER_ENV, &run.id)?;
     }
-    drop(container.alive);
-    let _ = container.pump.join();
+    drop(command.alive);
+    let _ = command.pump.join();
     remove_cgroup(run);
 
     let signal = status.terminating_signal();
@@ -176,18 +177,18 @@ fn watch_over(files: &ContainerFiles, run: &RunRecord, container: Container) -> 
 
 const KILL: i32 = Signal::KILL.as_raw();
 
-/// Reaps orphans until the command itself has ended.
-fn reap_until_end(container: Pid, target: &Mutex<Option<Pid>>) -> io::Result<WaitStatus> {
+/// Reaps the container's orphaned processes until the command itself has ended.
+fn reap_until_end(command: Pid, target: &Mutex<Option<Pid>>) -> io::Result<WaitStatus> {
     loop {
         match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        // Somebody can be reaped now. Under the lock, so that a signal is sent before or after, never to a freed pid.
+        // A process can be reaped now. The lock keeps the pump from sending a signal to a pid that is reused.
         let mut target = target.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((pid, status)) = wait(WaitOptions::NOHANG)?
-            && pid == container
+            && pid == command
         {
             *target = None;
             return Ok(status);
@@ -195,8 +196,8 @@ fn reap_until_end(container: Pid, target: &Mutex<Option<Pid>>) -> io::Result<Wai
     }
 }
 
-/// Kills and reaps until this process has no child. What a killed child leaves behind becomes our child in turn, because
-/// we are the subreaper, so nothing gets away.
+/// Kills and reaps children until this process has none. The children of a killed process become children of this one,
+/// because it is their subreaper, so no process escapes.
 fn kill_descendants() -> io::Result<()> {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -216,7 +217,7 @@ fn kill_descendants() -> io::Result<()> {
     }
 }
 
-/// Best effort: the agent tries again when the container is removed.
+/// Removes the container's cgroup. On failure the agent tries again when it removes the container.
 fn remove_cgroup(run: &RunRecord) {
     if let Some(Err(error)) = run.cgroup.as_ref().map(super::record::Cgroup::remove) {
         eprintln!("cannot remove the cgroup: {error}");
@@ -227,5 +228,5 @@ fn named(what: &str, error: &io::Error) -> io::Error {
     io::Error::other(format!("{what}: {error}"))
 }
 
-/// An error that stands in the container's status as it is.
+/// The text of the error becomes the message in the container's status.
 type InitResult = Result<Infallible, String>;

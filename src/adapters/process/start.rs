@@ -1,4 +1,4 @@
-//! Starting a container and noticing its end.
+//! Starting a container and waiting for its end.
 
 use std::fs::File;
 use std::io;
@@ -21,12 +21,12 @@ use super::record::{self, Durability, ExitRecord, ReadError, RunRecord, StartedR
 use super::shared::ProcessRuntimeState;
 use super::shim;
 
-/// Starts a created container; returns once its command was executed, or could not be.
+/// Starts a created container. Returns once its command was executed or could not be executed.
 pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Container>) -> Result<(), RuntimeError> {
     {
         if !shared.is_ready(&container.sandbox) {
             return Err(RuntimeError::Failed(format!(
-                "sandbox {} is stopped: nothing starts in it",
+                "sandbox {} is stopped: create another sandbox",
                 container.sandbox
             )));
         }
@@ -48,11 +48,11 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
             return Err(RuntimeError::Failed(format!("cannot start a shim: {error}")));
         }
     };
-    // The shim closes its end when the start is decided, or by dying.
+    // The shim closes its end of the pipe when the command was executed or could not be, and by dying.
     let mut rest = Vec::new();
     let read = async { Receiver::from_owned_fd(decided)?.read_to_end(&mut rest).await };
     if let Err(error) = read.await {
-        warn!(%error, container.id = %container.id, "cannot hear from the shim, waiting for its end");
+        warn!(%error, container.id = %container.id, "cannot read from the shim, waiting for its end");
     }
     match record::read::<StartedRecord>(&container.files.started()) {
         Ok(started) => {
@@ -73,18 +73,18 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
     }
 }
 
-/// Spawns the shim, with the container's lock as its standard input (see the module's page on adoption), and returns
-/// the end of a pipe that closes when the start is decided.
+/// Spawns the shim with the container's lock as its standard input (see "Adoption" in [`process`](super)). Returns the shim
+/// and the end of a pipe that closes when the command was executed or could not be.
 fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
     let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("its command is empty"))?;
     let lock = files.try_lock()?.ok_or_else(|| io::Error::other("the container's lock is held"))?;
-    // The intent, on disk before the effect.
+    // The lock file records the attempt, so it must be on disk before the shim exists.
     record::sync_parent(&files.lock())?;
     let (decided, decided_end) = io::pipe()?;
     let shim_log = File::options().create(true).append(true).open(files.shim_log())?;
     let spawned = Command::new(program)
-        // What listings of processes show.
+        // The name in process listings.
         .arg0("podwright-shim")
         .args(args)
         .arg(shim::RUN)
@@ -96,20 +96,20 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
         .stderr(Stdio::from(shim_log))
         .spawn();
     match spawned {
-        // The child is not waited for by its handle, but by a descriptor; its pid is its own until then.
+        // The pid cannot be reused yet: only `Shim::reap` reaps the child.
         Ok(child) => Ok((Shim::open(child.id().cast_signed())?, decided.into())),
         Err(error) => {
-            // Nothing ran, so the intent is taken back.
+            // Nothing ran, so no start was attempted.
             super::files::remove_file(&files.lock())?;
             Err(io::Error::new(error.kind(), format!("{program}: {error}")))
         }
     }
 }
 
-/// Waits for the end of a shim and takes note of how its container ended.
+/// Waits for the end of a shim and records how its container ended.
 pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, shim: Shim) {
     if let Err(error) = ended(&shim).await {
-        // It cannot be said to have ended, and a container that may run must not be reported as ended.
+        // Without a watch the end would never be noticed, and a container that may run must not be reported as exited.
         error!(%error, container.id = %container.id, "cannot watch the shim, killing it");
         shim.kill();
     }
@@ -124,28 +124,29 @@ pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Con
     shared.table.mark_changed(&container.uid);
 }
 
-/// Waits for the end of the process.
+/// Waits for the end of the shim's process.
 async fn ended(shim: &Shim) -> io::Result<()> {
     #[expect(
         deprecated,
-        reason = "the successor is `unsafe`, for descriptors that could close while registered; this one is owned by \
-                  the registration"
+        reason = "the replacement is `unsafe` because a descriptor could close while it is registered; here the \
+                  registration owns the descriptor"
     )]
     let fd = AsyncFd::with_interest(shim.clone(), Interest::READABLE)?;
     fd.readable().await.map(drop)
 }
 
-/// How a container ended whose shim is gone. Where the shim could not say, what survived is killed first.
+/// How a container ended whose shim has ended. If the shim left no exit record, the container's remaining processes are
+/// killed, and an exit record is written here.
 pub(super) fn conclude(files: &ContainerFiles, id: &str) -> (Option<StartedRecord>, ExitRecord) {
     let started = record::read::<StartedRecord>(&files.started()).ok();
     let exit = match record::read::<ExitRecord>(&files.exit()) {
         Ok(exit) => exit,
         Err(error) => {
-            // A record that cannot be read says as much as one that can: it ran.
+            // Even a damaged record proves that the command was executed.
             let ran = files.started().exists();
             let exit = lost(files, ran, &error, kill_survivors(files, id));
             if let Err(error) = record::write(&files.exit(), &exit, Durability::Disk) {
-                warn!(%error, container.id = id, "cannot write down how the container ended");
+                warn!(%error, container.id = id, "cannot record the container's exit");
             }
             exit
         }
@@ -157,23 +158,24 @@ fn lost(files: &ContainerFiles, started: bool, error: &ReadError, killed: io::Re
     let said = std::fs::read_to_string(files.shim_log()).unwrap_or_default();
     let said = match said.trim() {
         "" => String::new(),
-        said => format!("; it said: {said}"),
+        said => format!("; its output: {said}"),
     };
     let survivors = match killed {
         Ok(0) => String::new(),
-        Ok(n) => format!("; killed {n} processes that survived"),
-        Err(error) => format!("; processes that survived could not be killed: {error}"),
+        Ok(n) => format!("; killed {n} remaining processes"),
+        Err(error) => format!("; remaining processes could not be killed: {error}"),
     };
     if error.is_missing() && !started {
         return ExitRecord::start_error(format!("the shim ended before the command was executed{said}{survivors}"));
     }
     ExitRecord::unknown(match error {
-        ReadError::Missing(_) => format!("the container's shim died, so its exit code is not known{said}{survivors}"),
-        error => format!("{error}: its exit code is not known; remove the container to be rid of it{survivors}"),
+        ReadError::Missing(_) => format!("the container's shim died: the exit code is unknown{said}{survivors}"),
+        error => format!("{error}: the exit code is unknown; remove the container to remove the record{survivors}"),
     })
 }
 
-/// Kills what is left of a container whose shim is gone, and the shim if it is not.
+/// Kills the remaining processes of a container, the shim included, and removes the container's cgroup. Returns how many
+/// processes it killed by their environment.
 pub(super) fn kill_survivors(files: &ContainerFiles, id: &str) -> io::Result<usize> {
     let cgroup = record::read::<RunRecord>(&files.run()).ok().and_then(|run| run.cgroup);
     if let Some(cgroup) = &cgroup {

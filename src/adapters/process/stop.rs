@@ -12,8 +12,8 @@ use super::files::Request;
 use super::record::{self, Durability, ExitRecord};
 use super::shared::ProcessRuntimeState;
 
-/// Asks a container to stop, kills it after `grace`, and returns when it has ended. The request stays in force when the
-/// future is dropped; a later one with a shorter grace shortens it.
+/// Sends a container its stop signal, kills it after `grace`, and returns when it has exited. A later call with a shorter
+/// grace period shortens it. Dropping the future does not cancel the stop.
 pub(super) async fn stop(
     shared: &Arc<ProcessRuntimeState>,
     container: Arc<Container>,
@@ -43,7 +43,7 @@ pub(super) async fn stop(
 async fn carry_out(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
     let Some(shim) = running(shared, container).await else { return };
     request(container, Request::Term);
-    // The deadline may move while we wait.
+    // A later call may bring the deadline forward while this task waits.
     loop {
         let deadline = (*container.stop.lock()).unwrap_or_else(Instant::now);
         let mut changed = std::pin::pin!(container.changed.notified());
@@ -59,24 +59,24 @@ async fn carry_out(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>
         }
     }
     request(container, Request::Kill);
-    if timeout(SHIM_ANSWERS_WITHIN, container.ended()).await.is_err() {
-        // Its end makes us look for what is left of the container and kill it.
-        warn!(container.id = %container.id, "the shim does not end its container, killing the shim");
+    if timeout(SHIM_KILLS_WITHIN, container.ended()).await.is_err() {
+        // `watch` notices the shim's end and kills the container's remaining processes.
+        warn!(container.id = %container.id, "the shim did not kill its container in time, killing the shim");
         shim.kill();
     }
 }
 
-/// Waits out a start, and says which shim to ask; `None` if there is nothing to stop any more. A container that was only
-/// created ends here and now, so that it can never start.
+/// The shim of a running container; waits until a start has finished. `None` if the container has exited or was never
+/// started: a created container is recorded as exited here, so that it can never start.
 async fn running(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) -> Option<Shim> {
-    let settled = |run: &RunState| match run {
+    let shim_if_running = |run: &RunState| match run {
         RunState::Starting => None,
         RunState::Created => Some(None),
         RunState::Running { shim, .. } => Some(Some(shim.clone())),
         RunState::Exited { .. } => Some(None),
     };
     loop {
-        let shim = container.wait_for(settled).await;
+        let shim = container.wait_for(shim_if_running).await;
         if shim.is_some() {
             return shim;
         }
@@ -92,13 +92,13 @@ async fn running(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) 
             match *run {
                 RunState::Created => *run = RunState::Exited { started: None, exit: Box::new(exit.clone()) },
                 RunState::Exited { .. } => return None,
-                // A start came in between.
+                // A start began after the wait.
                 RunState::Starting | RunState::Running { .. } => continue,
             }
         }
         let path = container.files.exit();
         if let Err(error) = shared.blocking(move || record::write(&path, &exit, Durability::Disk)).await {
-            warn!(%error, container.id = %container.id, "cannot write down that the container was stopped");
+            warn!(%error, container.id = %container.id, "cannot record that the container was stopped");
         }
         container.changed.notify_waiters();
         shared.table.mark_changed(&container.uid);
@@ -108,12 +108,13 @@ async fn running(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) 
 
 fn request(container: &Container, request: Request) {
     if let Err(error) = container.files.request(request) {
-        // No shim listens: it is about to be noticed as ended.
-        tracing::debug!(%error, container.id = %container.id, ?request, "the shim takes no request");
+        // The shim has ended, and `watch` is about to notice it.
+        tracing::debug!(%error, container.id = %container.id, ?request, "the shim accepts no request");
     }
 }
 
-/// Far enough for every grace period, near enough for every clock.
+/// The longest grace period: longer than any that is meant, and short enough to add to any clock.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A shim ends within milliseconds of the last process it killed; a much slower one is stuck or stopped.
-const SHIM_ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a shim may take to kill its container. It usually takes milliseconds; a shim that takes this long is stuck or
+/// stopped.
+const SHIM_KILLS_WITHIN: Duration = Duration::from_secs(10);

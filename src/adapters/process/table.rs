@@ -1,4 +1,4 @@
-//! What the runtime knows, in memory: pods, their sandboxes and containers, and which pods changed.
+//! The pods of the process runtime in memory: their sandboxes and containers, and which pods changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::adapters::changed_pods::ChangedPods;
 use super::container::Container;
 use super::record::SandboxRecord;
 
-/// The authority on what exists; the disk is its memory over restarts.
+/// All pods of the runtime. The table decides what exists; the records on disk restore it after a restart.
 #[derive(Debug, Default)]
 pub(super) struct PodTable {
     maps: Mutex<Maps>,
@@ -27,7 +27,7 @@ struct Maps {
     pods: HashMap<PodUid, Pod>,
     sandboxes: HashMap<SandboxId, PodUid>,
     containers: HashMap<ContainerId, Arc<Container>>,
-    /// Creation times are distinct and grow, so that "newest" is never a tie.
+    /// The latest creation time that was given. Creation times grow, so that two containers never tie for the newest.
     last_created: u64,
 }
 
@@ -39,7 +39,7 @@ struct Pod {
 }
 
 impl PodTable {
-    /// A creation time later than every one before.
+    /// A creation time later than every earlier one.
     pub(super) fn creation_time(&self, now: Time) -> u64 {
         let mut maps = self.maps.lock();
         maps.last_created = now.as_nanos().max(maps.last_created + 1);
@@ -71,7 +71,7 @@ impl PodTable {
         self.maps.lock().containers.get(id).cloned()
     }
 
-    /// The containers that run.
+    /// The containers that run now.
     pub(super) fn running(&self) -> Vec<Arc<Container>> {
         let maps = self.maps.lock();
         maps.containers.values().filter(|container| container.state() == ContainerState::Running).cloned().collect()
@@ -138,12 +138,12 @@ impl PodTable {
         status
     }
 
-    /// Remembers that a pod changed. Any number of changes before the next look are one.
+    /// Queues a pod that changed. A pod that is queued already is queued once.
     pub(super) fn mark_changed(&self, uid: &PodUid) {
         self.changed.mark(uid);
     }
 
-    /// The pod that changed longest ago. Cancel safe.
+    /// Waits for a changed pod and takes the one that was queued first. Cancel safe.
     pub(super) async fn next_changed(&self) -> PodUid {
         self.changed.next().await
     }

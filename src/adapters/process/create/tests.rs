@@ -58,7 +58,7 @@ fn value<'a>(plan: &'a ContainerPlan, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn what_cannot_run_is_refused_with_a_remedy() {
+fn plan_refuses_unsupported_containers_with_a_remedy() {
     let no_command = config(|_, c| (c.command, c.args) = (vec![], vec![]));
     assert!(refusal(0, &no_command).contains("set `command`"));
     let nul = config(|_, c| c.args = vec!["a\0b".into()]);
@@ -73,7 +73,7 @@ fn what_cannot_run_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn the_environment_is_the_given_one_with_what_every_program_needs() {
+fn environment_adds_path_hostname_and_runtime_variables() {
     let plan = planned_as(0, &config(|_, c| c.env = vec![("A".into(), "b".into())])).unwrap();
     assert_eq!(value(&plan, "A"), Some("b"));
     assert_eq!(value(&plan, "PATH"), Some(DEFAULT_PATH));
@@ -88,7 +88,7 @@ fn the_environment_is_the_given_one_with_what_every_program_needs() {
 }
 
 #[test]
-fn mounts_are_named_in_the_environment() {
+fn environment_names_the_host_path_of_each_mount() {
     let mount = Mount {
         volume: "my-data".into(),
         host_path: "/h".into(),
@@ -102,7 +102,7 @@ fn mounts_are_named_in_the_environment() {
 }
 
 #[test]
-fn users_are_changed_by_root_only() {
+fn run_as_user_needs_an_agent_that_runs_as_root() {
     let security = |uid: Option<i64>, non_root: Option<bool>| {
         config(|spec, _| {
             spec.security_context =
@@ -118,7 +118,7 @@ fn users_are_changed_by_root_only() {
 }
 
 #[test]
-fn a_uid_cannot_lead_out_of_the_root() {
+fn pod_uid_cannot_lead_out_of_the_root_directory() {
     let mut bad = config(|_, _| {});
     let mut pod = bad.pod.pod().clone();
     pod.metadata.uid = Some("../../etc".into());
@@ -127,12 +127,12 @@ fn a_uid_cannot_lead_out_of_the_root() {
 }
 
 #[test]
-fn limits_become_bytes_and_thousandths() {
+fn resource_limits_become_bytes_and_millicores() {
     let quantity = |text: &str| Quantity(text.into());
     for (memory, cpu, bytes, thousandths) in [
         ("128Mi", "500m", Some(128 << 20), Some(500)),
         ("2G", "0.25", Some(2_000_000_000), Some(250)),
-        // More than a float keeps apart.
+        // A float cannot tell this number from its neighbours.
         ("9007199254740993", "1e1", Some(9_007_199_254_740_993), Some(10_000)),
         ("-1", "x", None, None),
     ] {

@@ -1,4 +1,4 @@
-//! The stage between the shim and the command: what must be set from within the process that becomes the command.
+//! The stage between the shim and the command. It sets what only the process that becomes the command can set for itself.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ pub(super) fn become_command(dir: &Path, parent: &str) -> InitResult {
     })
 }
 
-/// Becomes a command that runs beside the container's own. Returns only with an error, which it also sends to the agent.
+/// Becomes an exec command. Returns only with an error, which it also sends to the agent.
 pub(super) fn become_exec(dir: &Path, command: &[&str]) -> InitResult {
     report_failure(|| {
         let mut run = enter(dir)?;
@@ -36,19 +36,19 @@ pub(super) fn become_exec(dir: &Path, command: &[&str]) -> InitResult {
     })
 }
 
-/// Standard input is a pipe for what goes wrong. It moves to a descriptor that closes when the command is executed, which
-/// is how the other side learns of success.
+/// Runs `work` and writes its error to the pipe that is this process's standard input. The pipe moves to a descriptor that
+/// closes when the command is executed, so that the other side sees an end without text on success.
 fn report_failure(work: impl FnOnce() -> InitResult) -> InitResult {
     let report = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|error| error.to_string())?;
     let result = work();
     if let Err(text) = &result {
         let _ = File::from(report).write_all(text.as_bytes());
     }
-    // The other side has it; on standard error it would stand in the container's log.
+    // The error was sent. Printed to standard error as well, it would be in the container's log.
     result.map_err(|_| String::new())
 }
 
-/// Enters the container: session, cgroup, working directory, user.
+/// Enters the container: its session, cgroup, limit on open files, working directory and user.
 fn enter(dir: &Path) -> Result<RunRecord, String> {
     let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
     rustix::stdio::dup2_stdin(null).map_err(|error| format!("cannot replace standard input: {error}"))?;
@@ -62,12 +62,12 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
             .map_err(|error| format!("cannot limit open files to {files}: {error}"))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    // Before the change of user, who may not be allowed to walk to a directory that lies in the agent's root.
+    // Before the change of user: the new user may not have access to the directories above, which are the agent's.
     std::env::set_current_dir(&run.cwd).map_err(|error| {
         let cwd = run.cwd.display();
         match error.kind() {
             io::ErrorKind::NotFound => {
-                format!("working directory {cwd} does not exist: set `workingDir` to one that is on this node")
+                format!("working directory {cwd} does not exist: set `workingDir` to a directory of this node")
             }
             _ => format!("working directory {cwd}: {error}"),
         }
@@ -82,16 +82,16 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
     Ok(run)
 }
 
-/// A limit with another soft one, as far as the hard one allows: that may be lower now than when the run was recorded.
+/// The limit with another soft limit, but at most the hard limit, which may have been lowered since the run was recorded.
 fn lowered(limit: Rlimit, to: u64) -> Rlimit {
     Rlimit { current: Some(limit.maximum.map_or(to, |most| to.min(most))), ..limit }
 }
 
-/// Lets the kernel kill this process when the shim ends. After the change of user, which would undo it.
+/// Makes the kernel kill this process when the shim ends. Must come after the change of user, which clears that setting.
 fn bind_to(parent: &str) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| format!("cannot bind to the shim: {error}"))?;
     if getppid().map(|pid| pid.to_string()).as_deref() != Some(parent) {
-        return Err("the shim is gone".into());
+        return Err("the shim has ended".into());
     }
     Ok(())
 }
@@ -108,9 +108,9 @@ fn execute<S: AsRef<str>>(command: &[S], env: &[(String, String)]) -> InitResult
         .exec();
     Err(match error.kind() {
         io::ErrorKind::NotFound if program.contains('/') => {
-            format!("cannot execute {program:?}: there is no such file on this node")
+            format!("cannot execute {program:?}: this node has no such file")
         }
-        io::ErrorKind::NotFound => format!("cannot execute {program:?}: it is in no directory of PATH on this node"),
+        io::ErrorKind::NotFound => format!("cannot execute {program:?}: no directory of PATH on this node has it"),
         _ => format!("cannot execute {program:?}: {error}"),
     })
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_soft_limit_is_never_above_the_hard_one() {
+    fn soft_limit_on_open_files_is_never_above_the_hard_limit() {
         for (maximum, to, current) in [(Some(4096), 1024, 1024), (Some(512), 1024, 512), (None, 1024, 1024)] {
             let limit = lowered(Rlimit { current: maximum, maximum }, to);
             assert_eq!((limit.current, limit.maximum), (Some(current), maximum));

@@ -1,4 +1,5 @@
-//! The container's log in the CRI format: `TIME STREAM TAG TEXT`, where the tag is `F` for a line's end and `P` before.
+//! Writes the container's log in the CRI format: `TIME STREAM TAG TEXT`. The tag is `F` if the record ends a line and `P` if
+//! the line goes on in the next record.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -19,42 +20,45 @@ pub struct Log {
 impl Log {
     /// Opens the file for appending.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // 0640 as kubelet log directories have it: collectors that run under another user read by group.
+        // The mode of log files under a kubelet: log collectors that run as another user read them by their group.
         let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
         Ok(Log { path: path.to_owned(), file, failing: false })
     }
 
-    /// Starts a new file if the old one was moved away.
+    /// Opens the log's path again, after the old file was moved away.
     pub fn reopen(&mut self) -> io::Result<()> {
         *self = Log::open(&self.path)?;
         Ok(())
     }
 
-    /// Writes whole records. A full disk loses output; it must not stop the container, whose pipe would fill up.
+    /// Writes whole records. If the write fails, for example because the disk is full, the output is lost: waiting would
+    /// block the container, whose pipe would fill up.
     pub fn write(&mut self, records: &[u8]) {
         let result = self.file.write_all(records);
         match &result {
-            Err(error) if !self.failing => eprintln!("output is lost: {}: {error}", self.path.display()),
+            Err(error) if !self.failing => {
+                eprintln!("cannot write to the log, output is lost: {}: {error}", self.path.display())
+            }
             _ => {}
         }
         self.failing = result.is_err();
     }
 }
 
-/// Cuts one stream into records.
+/// Splits one stream into records.
 pub struct Lines {
     stream: &'static str,
-    /// The beginning of a line whose end was not seen yet; shorter than a piece.
+    /// The beginning of a line whose end was not read yet. It is shorter than [`MAX_PIECE`].
     pending: Vec<u8>,
 }
 
 impl Lines {
-    /// For `stdout` or `stderr`.
+    /// A splitter for `stdout` or `stderr`.
     pub fn new(stream: &'static str) -> Self {
         Lines { stream, pending: Vec::new() }
     }
 
-    /// Takes what was read and appends the records that it completes.
+    /// Takes bytes of the stream and appends the records that they complete to `records`.
     pub fn feed(&mut self, time: &str, mut bytes: &[u8], records: &mut Vec<u8>) {
         while !bytes.is_empty() {
             let room = MAX_PIECE - self.pending.len();
@@ -75,7 +79,7 @@ impl Lines {
         }
     }
 
-    /// The stream has ended: an unfinished line is finished.
+    /// Ends the stream: appends the record of an unfinished line to `records`.
     pub fn finish(&mut self, time: &str, records: &mut Vec<u8>) {
         if !self.pending.is_empty() {
             self.record(time, b"F", b"", records);
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_where_they_end_however_they_arrive() {
+    fn lines_are_split_at_newlines_in_any_chunking() {
         let full = |text: &str| ("F".to_owned(), text.as_bytes().to_vec());
         assert_eq!(records(&[b"a\nb c\n\n"]), [full("a"), full("b c"), full("")]);
         assert_eq!(records(&[b"hel", b"lo\nwor", b"ld"]), [full("hello"), full("world")]);
@@ -119,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_come_in_pieces_that_add_up() {
+    fn long_lines_are_split_into_pieces_that_add_up() {
         for len in [MAX_PIECE - 1, MAX_PIECE, MAX_PIECE + 1, 2 * MAX_PIECE, 5 * MAX_PIECE + 7] {
             for chunk in [1000, MAX_PIECE, usize::MAX] {
                 for end in [&b""[..], b"\n"] {
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_and_bytes_are_kept() {
+    fn log_tail_keeps_the_last_lines_and_bytes() {
         let text = |n: usize, text: &str| (0..n).map(|i| format!("{text}{i}\n")).collect::<String>();
         let short = tail(&log(text(100, "").as_bytes()), false, 80, 2048);
         assert_eq!(short.split(|b| *b == b'\n').count(), 81);
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_read_back_in_one_piece_from_the_end_of_its_log() {
+    fn log_tail_joins_the_pieces_of_a_long_line() {
         let text = "x".repeat(3 * MAX_PIECE + 100);
         let log = log(text.as_bytes());
         let window = &log[log.len() - tail_window(80, 2048)..];

@@ -1,4 +1,4 @@
-//! The shim's second thread: output to the log, requests to signals.
+//! The shim's second thread: it copies the container's output to the log and turns the agent's requests into signals.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,40 +17,40 @@ use super::super::files::Request;
 use super::super::record::{self, Cgroup};
 use super::log::{Lines, Log};
 
-/// What the thread works on.
+/// The files and the target of the thread.
 pub(super) struct Pump {
     pub(super) out: OwnedFd,
     pub(super) err: OwnedFd,
     pub(super) control: File,
-    /// Closes when no process of the container is left.
+    /// A pipe that closes when no process of the container is left.
     pub(super) dead: OwnedFd,
     pub(super) log: Log,
-    /// Leader of the container's process group, until it is reaped.
+    /// The leader of the container's process group; `None` once it is reaped.
     pub(super) target: Arc<Mutex<Option<Pid>>>,
     pub(super) stop_signal: Signal,
     pub(super) cgroup: Option<Cgroup>,
 }
 
-/// Makes and opens the FIFO for requests.
+/// Creates and opens the FIFO for requests.
 pub(super) fn open_control(path: &Path) -> io::Result<File> {
     match mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Open for writing too, or it would read as ended whenever no agent has it open.
+    // Opened for writing too: otherwise reading would report the end whenever no agent has the FIFO open.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("the flag is one low bit");
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
 }
 
 impl Pump {
-    /// Starts the thread. It ends by itself once `dead` closes.
+    /// Starts the thread, which ends when `dead` closes.
     pub(super) fn spawn(mut self) -> io::Result<JoinHandle<()>> {
         for fd in [&self.out, &self.err] {
             fcntl_setfl(fd, OFlags::NONBLOCK)?;
         }
         let body = move || {
             if let Err(error) = self.run() {
-                eprintln!("output is no longer copied: {error}");
+                eprintln!("cannot copy the output any longer: {error}");
             }
         };
         std::thread::Builder::new().stack_size(STACK).spawn(body)
@@ -62,13 +62,13 @@ impl Pump {
         let mut requests = Vec::new();
         let mut buffer = vec![0; CHUNK];
         loop {
-            // A stream that has ended is not polled: it would be ready for ever.
-            let wish = |open: bool| if open { PollFlags::IN } else { PollFlags::empty() };
+            // A stream that has ended is always ready, so it is not polled.
+            let flags = |open: bool| if open { PollFlags::IN } else { PollFlags::empty() };
             let mut fds = [
                 PollFd::new(&self.dead, PollFlags::IN),
                 PollFd::new(&self.control, PollFlags::IN),
-                PollFd::new(if open[0] { &self.out } else { &self.dead }, wish(open[0])),
-                PollFd::new(if open[1] { &self.err } else { &self.dead }, wish(open[1])),
+                PollFd::new(if open[0] { &self.out } else { &self.dead }, flags(open[0])),
+                PollFd::new(if open[1] { &self.err } else { &self.dead }, flags(open[1])),
             ];
             match poll(&mut fds, None) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -82,10 +82,11 @@ impl Pump {
                 let fd = if i == 0 { &self.out } else { &self.err };
                 while open[i] {
                     match copy(fd, lines, &mut buffer, &mut self.log)? {
-                        // One piece at a time, so that a flood keeps neither requests nor the other stream waiting.
+                        // One chunk at a time, so that much output delays neither requests nor the other stream.
                         Copied::Some | Copied::NothingNow if !dead => break,
                         Copied::Some => {}
-                        // With all writers dead, what the pipe held is all there will be, whoever else has it open.
+                        // All processes of the container have ended, so nothing more will be written, even if another
+                        // process still has the pipe open.
                         Copied::NothingNow | Copied::Ended => open[i] = false,
                     }
                 }
@@ -113,7 +114,7 @@ impl Pump {
                     if let Some(cgroup) = &self.cgroup {
                         let _ = cgroup.kill();
                     }
-                    // The rest is killed once its leader has ended.
+                    // The first thread kills the other processes once the leader has ended.
                     self.signal(Signal::KILL);
                 }
                 Some(Request::Reopen) => {
@@ -134,7 +135,7 @@ impl Pump {
     }
 }
 
-/// What one read brought.
+/// The result of one read.
 enum Copied {
     Some,
     NothingNow,
@@ -155,12 +156,12 @@ fn copy(fd: &OwnedFd, lines: &mut Lines, buffer: &mut [u8], log: &mut Log) -> io
     }
 }
 
-/// Now, in the log's format.
+/// The current time in the log's format.
 fn time_text() -> String {
     format!("{:.9}", record::now().to_timestamp())
 }
 
-/// Bytes per read; a pipe holds 64 KiB.
+/// How many bytes are read at once. A pipe holds 64 KiB.
 const CHUNK: usize = 8 * 1024;
-/// Bytes of stack: the thread calls nothing deep.
+/// The thread's stack in bytes. The thread makes no deep calls.
 const STACK: usize = 64 * 1024;
