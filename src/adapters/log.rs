@@ -1,12 +1,13 @@
-//! What containers log, in the CRI format: `TIME STREAM TAG TEXT`, where the tag is `F` for a line's end and `P` before.
+//! The logs of containers in the CRI format: `TIME STREAM TAG TEXT`. The tag is `F` if the record ends a line and `P` if the
+//! line goes on in the next record.
 //!
 //! ```text
-//!  N.log                       what run N of a container writes to
-//!  N.log.20261121-203000       what was moved away then, because it was full; the newest is as it was written
-//!  N.log.20261121-202000.gz    older ones
+//!  N.log                       the file that run N of the container writes to
+//!  N.log.20261121-203000       the newest rotated file, moved away at that time because it was full
+//!  N.log.20261121-202000.gz    an older rotated file, compressed
 //! ```
 //!
-//! `rotation` keeps them small, `reader` reads them as the one log that they are.
+//! `rotation` limits the size of the logs. `reader` reads all files of a run as one log.
 
 #[cfg(feature = "agent")]
 mod file_names;
@@ -28,32 +29,32 @@ use std::path::PathBuf;
 use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::RuntimeFuture;
 
-/// A runtime whose containers write logs that somebody else rotates.
+/// A runtime whose container logs have to be rotated by the agent.
 pub trait WritesLogs: Send + Sync + 'static {
-    /// The logs of the containers that run.
+    /// The logs of all running containers.
     fn open_logs(&self) -> RuntimeFuture<'_, Vec<OpenLog>>;
 
-    /// Has a container that runs go on in a new file at its log's path, after the old one was moved away. The file may be
-    /// there a moment after this returns.
+    /// Makes a running container write to a new file at its log's path, after the old file was moved away. The new file may
+    /// appear shortly after this returns.
     fn reopen_log<'a>(&'a self, container: &'a ContainerId) -> RuntimeFuture<'a, ()>;
 }
 
-/// A log that is written to.
+/// The log of a running container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenLog {
-    /// By whom.
+    /// The container that writes the log.
     pub container: ContainerId,
-    /// Where.
+    /// The file that the container writes to.
     pub path: PathBuf,
 }
 
-/// Removes the log of a run, with what rotation made of it; what is gone is fine. Blocks.
+/// Removes the log of a run with its rotated files. Succeeds if there are none. Blocks.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub(super) fn remove_run(path: &Path) -> io::Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(());
     };
-    // A rotated one carries a suffix behind the name.
+    // A rotated file has the name of the log with a suffix.
     let of_run = |file: &str| file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     let gone_is_fine = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -72,17 +73,19 @@ pub(super) fn remove_run(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Longer lines are cut into pieces of this many bytes (containerd's default `max_container_log_line_size`).
+/// The most bytes of text in one record. A longer line takes several records (containerd's default
+/// `max_container_log_line_size`).
 #[cfg(any(feature = "cri", feature = "process"))]
 pub(super) const MAX_PIECE: usize = 16 * 1024;
 
-/// How much of a log stands for a termination message (`kubelet/container/runtime.go`, kubelet 1.36).
+/// The most bytes of a log that become a termination message (`kubelet/container/runtime.go`, kubelet 1.36).
 #[cfg(any(feature = "cri", feature = "process"))]
 const MAX_BYTES: usize = 2048;
+/// The most records of a log that become a termination message (same source).
 #[cfg(any(feature = "cri", feature = "process"))]
 const MAX_RECORDS: usize = 80;
 
-/// The end of a log, as a container's termination message: nothing if it cannot be read. Blocking.
+/// The end of a log, for the termination message of its container. Empty if the log cannot be read. Blocks.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub(super) fn end_of_log(path: &Path) -> Vec<u8> {
     let mut raw = Vec::new();
@@ -95,21 +98,21 @@ pub(super) fn end_of_log(path: &Path) -> Vec<u8> {
     read.map_or_else(|_| Vec::new(), |cut| tail(&raw, cut, MAX_RECORDS, MAX_BYTES))
 }
 
-/// One record, read back.
+/// One record of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// When it was written, as it stands there.
+    /// The time of the record, as written in the log.
     pub time: &'a [u8],
     /// `stdout` or `stderr`.
     pub stream: &'a str,
-    /// Whether its line ends with it.
+    /// Whether the record ends its line.
     pub ends: bool,
-    /// What was written, without the end of the line.
+    /// The text, without the newline.
     pub text: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Reads a record, with or without the newline behind it. `None` if it is torn, or none of ours.
+    /// Parses a record, with or without its newline. `None` if the bytes are not a complete record.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let mut parts = line.splitn(4, |b| *b == b' ');
@@ -128,10 +131,10 @@ impl<'a> Record<'a> {
     }
 }
 
-/// What the last records of a log say: at most so many records, and of their text at most so many bytes.
+/// The text of the last records of a log: of at most `max_records` records, and at most `max_bytes` bytes.
 ///
-/// `bytes` are the end of the log; `cut` says that they may begin within a record, which then does not count.
-/// [`tail_window`] says how many bytes make sure that nothing is missed.
+/// `bytes` is the end of the log. `cut` means that it may begin in the middle of a record, which is then ignored.
+/// [`tail_window`] is the number of bytes that suffice.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub fn tail(bytes: &[u8], cut: bool, max_records: usize, max_bytes: usize) -> Vec<u8> {
     let whole = bytes.split_inclusive(|b| *b == b'\n').skip(usize::from(cut));
@@ -147,12 +150,12 @@ pub fn tail(bytes: &[u8], cut: bool, max_records: usize, max_bytes: usize) -> Ve
     text
 }
 
-/// How many bytes of a log's end hold what [`tail`] is asked for, though they begin within a record.
+/// How many bytes of a log's end [`tail`] needs for these limits, even if they begin in the middle of a record.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub const fn tail_window(max_records: usize, max_bytes: usize) -> usize {
     HEADER + MAX_PIECE + max_records * HEADER + max_bytes
 }
 
-/// More than time, stream and tag of a record take, with the newline behind it.
+/// An upper bound on the bytes of a record besides its text: the time, the stream, the tag and the newline.
 #[cfg(any(feature = "cri", feature = "process"))]
 const HEADER: usize = 64;

@@ -1,4 +1,4 @@
-//! What is mounted where, and who keeps it from being unmounted. Everything here blocks.
+//! Mount points, and the processes that keep a mount in use. All functions here block.
 
 mod holders;
 
@@ -13,26 +13,27 @@ use rustix::mount::{UnmountFlags, unmount};
 
 pub(super) use holders::holders;
 
-/// Where the kernel tells what this process sees mounted (proc_pid_mountinfo(5)).
+/// The kernel's table of the mounts in this process's mount namespace (proc_pid_mountinfo(5)).
 const TABLE: &str = "/proc/self/mountinfo";
 
-/// Where a pod's directory has what its containers see of volumes by a `subPath`: `VOLUME/CONTAINER/N` for the Nth mount.
+/// The directory of the `subPath` mounts in a pod's directory. The mount point of a container's Nth mount is
+/// `VOLUME/CONTAINER/N`.
 pub(super) const SUB_PATHS: &str = "volume-subpaths";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mounted {
-    /// Where, without links.
+    /// The mount point, without links.
     pub(super) at: PathBuf,
-    /// The kind of file system: `tmpfs`, `ext4`.
+    /// The type of the file system, such as `tmpfs` or `ext4`.
     pub(super) kind: String,
 }
 
-/// What is mounted at a path or below it, in the order in which it can be unmounted. The path may be a link itself, which is
-/// not followed; links on the way to it are.
+/// The mounts at a path and below it, in the order in which they can be unmounted. Links in the path are followed, except
+/// for its last component. A path that does not exist has no mounts.
 ///
 /// # Errors
-/// As the system says. A path that is not there has nothing mounted below it.
+/// The system's error.
 pub(super) fn below(path: &Path) -> io::Result<Vec<Mounted>> {
     match exact(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
@@ -40,18 +41,18 @@ pub(super) fn below(path: &Path) -> io::Result<Vec<Mounted>> {
     }
 }
 
-/// What is mounted right at a path, if something is.
+/// The mount whose mount point is the path; `None` if nothing is mounted there.
 ///
 /// # Errors
-/// As the system says.
+/// The system's error.
 pub(super) fn right_at(path: &Path) -> io::Result<Option<Mounted>> {
     let found = below(path)?;
-    // Nothing at or below it is shorter.
+    // Nothing is mounted below the path, so the path need not be resolved again.
     let exact = if found.is_empty() { return Ok(None) } else { exact(path)? };
     Ok(found.into_iter().find(|mounted| mounted.at == exact))
 }
 
-/// The path with no link on the way to its last part.
+/// The path with all links resolved, except for its last component.
 fn exact(path: &Path) -> io::Result<PathBuf> {
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
@@ -61,7 +62,7 @@ fn exact(path: &Path) -> io::Result<PathBuf> {
 
 fn at_or_below(path: &Path) -> io::Result<Vec<Mounted>> {
     let mut found: Vec<_> = parse(&fs::read(TABLE)?).filter(|mounted| mounted.at.starts_with(path)).collect();
-    // What was mounted last lies on top.
+    // The last mount lies on top and has to be unmounted first.
     found.reverse();
     Ok(found)
 }
@@ -76,7 +77,7 @@ fn parse(table: &[u8]) -> impl Iterator<Item = Mounted> {
     })
 }
 
-/// Spaces, tabs, newlines and backslashes are written as three octal digits.
+/// Decodes a path of the table, which has spaces, tabs, newlines and backslashes as a backslash and three octal digits.
 fn unescape(text: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -90,41 +91,41 @@ fn unescape(text: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Something stays mounted.
+/// Why a mount could not be unmounted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnmountError {
-    /// It is in use.
-    #[error("something is mounted at {path} and in use: {held}", path = .path.display())]
+    /// The mount is in use.
+    #[error("the mount at {path} is in use: {held}", path = .path.display())]
     Busy {
-        /// What cannot be unmounted.
+        /// The mount point.
         path: PathBuf,
-        /// By what, for people.
+        /// What uses the mount, and the remedy.
         held: String,
     },
-    /// The system refused.
-    #[error("{path} cannot be unmounted: {error}", path = .path.display())]
+    /// The system refused to unmount it.
+    #[error("cannot unmount {path}: {error}", path = .path.display())]
     Refused {
-        /// What cannot be unmounted.
+        /// The mount point.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         error: Errno,
     },
 }
 
-/// Unmounts what is mounted at a path; nothing mounted there is fine.
+/// Unmounts what is mounted at a path. Succeeds if nothing is mounted there.
 ///
 /// # Errors
-/// [`UnmountError`], with what keeps it mounted.
+/// [`UnmountError`], with what uses the mount.
 pub(super) fn take_down(path: &Path) -> Result<(), UnmountError> {
     match unmount(path, UnmountFlags::NOFOLLOW) {
-        // Not mounted, or not there.
+        // Nothing is mounted at the path, or the path does not exist.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => Err(UnmountError::Busy { path: path.to_owned(), held: held_by(path) }),
         Err(error) => Err(UnmountError::Refused { path: path.to_owned(), error }),
     }
 }
 
-/// What keeps a mount in use: a mount below it, or processes.
+/// What keeps a mount in use, a mount below it or processes, and the remedy.
 fn held_by(path: &Path) -> String {
     let exact = exact(path).unwrap_or_else(|_| path.to_owned());
     let inner = at_or_below(&exact).unwrap_or_default().into_iter().find(|mounted| mounted.at != exact);
@@ -132,8 +133,8 @@ fn held_by(path: &Path) -> String {
         return format!("a {} is mounted below, at {}: unmount it", inner.kind, inner.at.display());
     }
     match holders(path).as_slice() {
-        [] => "nobody is seen to hold it: look for processes in other namespaces".to_owned(),
-        found => format!("held by {}: end it", found.join(", ")),
+        [] => "no process that uses it was found: search in other mount namespaces".to_owned(),
+        found => format!("used by {}: end the process", found.join(", ")),
     }
 }
 
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_the_kernel_is_read() {
+    fn mountinfo_of_the_kernel_is_parsed() {
         let table = b"21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
             40 21 0:33 / /a\\040b\\134c rw - tmpfs tmpfs rw,size=4k\n\
             41 40 8:1 /x /a\\040b\\134c/x rw shared:2 master:1 - ext4 /dev/sda1 rw\nnonsense\n";

@@ -1,24 +1,25 @@
 //! Pod directories and volumes on the file system.
 //!
-//! Below the root, `pods/UID/` holds what belongs to one pod, in the layout that a kubelet uses:
+//! The directory `pods/UID/` below the root belongs to one pod. Its layout is that of a kubelet:
 //!
 //! ```text
 //! pods/UID/volumes/kubernetes.io~empty-dir/NAME      an emptyDir
 //! pods/UID/volumes/kubernetes.io~downward-api/NAME   a downward API volume
 //! pods/UID/volumes/kubernetes.io~projected/NAME      a projected volume of downward API parts
-//! pods/UID/volume-subpaths/NAME/CONTAINER/N          what a container sees of a volume by its Nth mount, if that has a subPath
-//! pods/UID/logs/CONTAINER/N.log                      output of run N, written by the runtime
-//! pods/UID/...                                       whatever else the runtime keeps for the pod
+//! pods/UID/volume-subpaths/NAME/CONTAINER/N          the subPath of volume NAME that is the container's Nth mount
+//! pods/UID/logs/CONTAINER/N.log                      the output of run N, written by the runtime
+//! pods/UID/...                                       other files of the runtime for the pod
 //! ```
 //!
-//! An emptyDir of medium `Memory` is a tmpfs, or a plain directory for an agent that may not mount.
+//! An emptyDir with medium `Memory` is a tmpfs, or a plain directory if the agent may not mount.
 //!
-//! A pod's directory has mode 0750, as a kubelet's does, and those around and below it let others pass. Where containers have
-//! no mount namespace they reach volumes by their paths: there the directory of a pod that asks for a user of its own lets
-//! others pass too, or no container of it could open a volume.
+//! A pod's directory has mode 0750 as under a kubelet. The directories above and below it have mode 0751, so that a user who
+//! knows a path can pass. Containers without a mount namespace reach their volumes by path. If such a pod asks for a user of
+//! its own, its directory has mode 0751 too; otherwise its containers could not open a volume.
 //!
-//! The directory also says that the pod is this agent's: logs that are kept apart may lie among those of others, and are
-//! touched only as long as their pod has one. So it is made before them and removed after them.
+//! The directory also marks the pod as this agent's. Logs outside the pod's directory may lie beside those of other agents.
+//! This agent removes them only if their pod has a directory here, so the directory is created before the logs and removed
+//! after them.
 
 mod calls;
 mod empty_dir;
@@ -47,14 +48,14 @@ use super::POD_DIR;
 use calls::{CallProgress, PodLocks, Progress};
 use empty_dir::Memory;
 
-/// Others may go through to a path that they know, and see nothing on the way.
+/// The mode of a directory through which other users may pass, without listing it.
 const PASSABLE: u32 = 0o751;
 
-/// [`PodStorage`] below one directory. Clones share it.
+/// [`PodStorage`] in one directory. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct FileStorage {
     disk: Arc<Disk>,
-    /// Calls for one pod run one after another, also when the caller of one has gone: what it began ends first.
+    /// The calls for one pod run one after another. A call whose caller has gone still runs to its end before the next one.
     locks: PodLocks,
     progress: Progress,
 }
@@ -71,17 +72,17 @@ pub struct PodLogs {
 #[derive(Clone, Debug)]
 struct Disk {
     pods: PathBuf,
-    /// Where pods log if not in their own directories.
+    /// The log directories, if pods do not log in their own directories.
     logs: Option<PodLogs>,
-    /// The containers see volumes by mounts that somebody else makes for them.
+    /// The runtime mounts the volumes into the containers, which do not use the paths on the host.
     mounted: bool,
     allocatable: BTreeMap<String, Quantity>,
     memory: Memory,
 }
 
 impl FileStorage {
-    /// Storage below `root`, which is made when it is needed. `allocatable` is what containers without limits are told
-    /// to have.
+    /// Storage in `root`, which is created when it is needed. `allocatable` holds the resource limits that the downward API
+    /// reports for containers without limits.
     pub fn new(root: &Path, allocatable: BTreeMap<String, Quantity>) -> Self {
         FileStorage {
             disk: Arc::new(Disk {
@@ -96,17 +97,17 @@ impl FileStorage {
         }
     }
 
-    /// The same for containers that see volumes by mounts: nobody else passes through their pods' directories.
+    /// The same storage for a runtime that mounts the volumes into the containers: pods' directories always have mode 0750.
     pub fn for_mounted_volumes(self) -> Self {
         self.with(|disk| Disk { mounted: true, ..disk })
     }
 
-    /// The same for pods that log elsewhere.
+    /// The same storage for pods whose logs are outside their own directories.
     pub fn with_logs(self, logs: PodLogs) -> Self {
         self.with(|disk| Disk { logs: Some(logs), ..disk })
     }
 
-    /// The same for pods that exist on paper: nothing is mounted.
+    /// The same storage for simulated pods: volumes in memory are plain directories.
     pub fn without_mounts(self) -> Self {
         self.with(|disk| Disk { memory: Memory::directories(), ..disk })
     }
@@ -121,10 +122,10 @@ impl FileStorage {
         self.disk.pods.join(uid.to_string())
     }
 
-    /// Where the runs of a container log.
+    /// The directory with the logs of all runs of a container.
     ///
     /// # Errors
-    /// [`StorageError::Io`] if one of the names cannot be that of a directory.
+    /// [`StorageError::Io`] if a name cannot be the name of a directory.
     pub fn log_dir(&self, pod: &FullName, uid: &PodUid, container: &str) -> Result<PathBuf, StorageError> {
         let logs = match &self.disk.logs {
             Some(logs) => logs.pods.join(component(&format!("{}_{}_{uid}", pod.namespace(), pod.name()))?),
@@ -136,7 +137,7 @@ impl FileStorage {
     fn run<'a, T: Send + 'static>(
         &'a self,
         uid: &'a PodUid,
-        work: impl FnOnce(&Disk, &Path, &CallProgress) -> Result<T, StorageError> + Send + 'a + 'static,
+        work: impl FnOnce(&Disk, &Path, &CallProgress) -> Result<T, StorageError> + Send + 'static,
     ) -> BoxFuture<'a, Result<T, StorageError>> {
         let disk = self.disk.clone();
         async move {
@@ -144,7 +145,7 @@ impl FileStorage {
             let lock = self.locks.lock(uid).await;
             let (path, step) = (dir.clone(), self.progress.begin(uid, &dir));
             let done = tokio::task::spawn_blocking(move || {
-                // The lock is held until the step is over.
+                // The lock is held until the work has finished, even if the caller drops the future.
                 let (_lock, step) = (lock, step);
                 work(&disk, &path, &step)
             });
@@ -173,7 +174,7 @@ impl PodStorage for FileStorage {
             remove::volumes(dir, step)?;
             step.at(dir);
             remove::empty_volumes(dir)?;
-            // As long as its directory is there they are known to be ours.
+            // Before the directory: it shows that the logs are this agent's.
             disk.logs.as_ref().map_or(Ok(()), |logs| remove::logs(logs, &of))?;
             remove::pod(dir)
         })
@@ -199,7 +200,7 @@ impl PodStorage for FileStorage {
         let logs = self.log_dir(pod.full_name(), pod.uid(), container);
         let runs = self.run(pod.uid(), move |_, _, _| {
             let runs = entries(&logs?)?;
-            // A rotated log carries a suffix behind `.log`.
+            // A rotated log has a suffix after `.log`.
             let number = |path: PathBuf| path.file_name()?.to_str()?.split_once(".log")?.0.parse::<u32>().ok();
             Ok(runs.into_iter().filter_map(number).max())
         });
@@ -225,16 +226,16 @@ impl Disk {
     }
 }
 
-/// A text that is used as the name of one file or directory.
+/// Checks that a text can be the name of one file or directory.
 fn component(text: &str) -> Result<&str, StorageError> {
     if text.is_empty() || text == "." || text == ".." || text.contains(['/', '\0']) {
-        let error = format!("{text:?} cannot be the name of a directory");
+        let error = format!("{text:?} cannot be the name of a directory: use a name without '/'");
         return Err(StorageError::Io { path: PathBuf::from(text), error });
     }
     Ok(text)
 }
 
-/// Whether a container may run as somebody else than the node agent.
+/// Whether the pod or one of its containers asks for a user or group.
 fn names_a_user(pod: &PodObject) -> bool {
     let of_pod = pod.spec().security_context.as_ref().map(|it| (it.run_as_user, it.run_as_group));
     let of_containers =
@@ -244,7 +245,7 @@ fn names_a_user(pod: &PodObject) -> bool {
     of_pod.into_iter().chain(of_each).any(|ids| ids != (None, None))
 }
 
-/// Makes a directory and its parents, with a mode that the process's mask does not lessen.
+/// Creates a directory and its parents. The process's umask does not reduce the directory's mode.
 fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
     let make = || -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(POD_DIR).create(path)?;
@@ -256,7 +257,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
     make().map_err(|error| io_error(path, &error))
 }
 
-/// What a directory holds; nothing if it is not there.
+/// The paths of the entries of a directory; none if the directory does not exist.
 fn entries(path: &Path) -> Result<Vec<PathBuf>, StorageError> {
     let list = || -> io::Result<Vec<PathBuf>> { fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect() };
     absent_is_empty(path, list())
@@ -269,20 +270,20 @@ fn absent_is_empty<T>(path: &Path, found: io::Result<Vec<T>>) -> Result<Vec<T>, 
     }
 }
 
-/// The names of the directories in a directory, without a look at each where the file system tells what it is.
+/// The names of the subdirectories of a directory.
 fn directories(path: &Path) -> Result<Vec<OsString>, StorageError> {
-    // What cannot be told may have gone by now.
+    // An entry of unknown type may have been removed meanwhile.
     let name = |entry: fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir()).then(|| entry.file_name());
     let list = || fs::read_dir(path)?.filter_map(|entry| entry.map(name).transpose()).collect();
     absent_is_empty(path, list())
 }
 
-/// A directory itself, not a link to one.
+/// Whether the path is a directory, and not a link to one.
 fn is_dir(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
 }
 
-/// Says which volume the file system refused something for.
+/// Adds the volume's name to an error of the file system.
 fn of_volume(name: &str, error: StorageError) -> StorageError {
     match error {
         StorageError::Io { .. } => StorageError::Volume { volume: name.to_owned(), reason: error.to_string() },

@@ -1,8 +1,8 @@
-//! The part of a volume that a mount's `subPath` names.
+//! Opens the file or directory of a volume that a mount's `subPath` names.
 //!
-//! A volume is the containers' to change, so any of its directories may be a link by now, or become one between two looks.
-//! The kernel is asked to resolve each name within the volume, and what it found is held open from then on: a container gets
-//! that very file or directory, whatever its name leads to later.
+//! Containers can write to their volumes, so any directory of a volume may be a link, or may become one between two system
+//! calls. So the kernel resolves each name within the volume, and the result stays open: the container gets exactly that
+//! file or directory, even if its name leads elsewhere later.
 
 #[cfg(feature = "cri")]
 mod bind;
@@ -17,26 +17,26 @@ use rustix::io::Errno;
 #[cfg(feature = "cri")]
 pub(super) use bind::bind;
 
-/// How often a name is looked up again that somebody changed meanwhile.
+/// How often a name is looked up again if another process renamed something during the lookup.
 const TRIES: u32 = 100;
 
-/// Opens what `sub_path` names below `volume`, and makes what is missing of it as directories, with the mode of the volume
-/// (upstream `SafeMakeDir`, kubelet 1.36). Links are followed as far as they stay in the volume. What comes back can be
-/// looked at and mounted, not read. Blocking.
+/// Opens the file or directory `sub_path` of `volume`. Missing directories are created with the mode of the volume (upstream
+/// `SafeMakeDir`, kubelet 1.36). Links are followed if they stay in the volume. The result is an `O_PATH` descriptor, which
+/// can be mounted but not read. Blocks.
 ///
 /// # Errors
-/// As the system says, with the path; also for one that leads out of the volume.
+/// The system's error with the `subPath`; also if the `subPath` leads out of the volume.
 pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
     let named = |error: Errno| match error {
         Errno::XDEV | Errno::LOOP => io::Error::new(
             ErrorKind::PermissionDenied,
-            format!("subPath {} leads out of the volume: remove the link in it", sub_path.display()),
+            format!("subPath {} leads out of the volume: remove the link from the volume", sub_path.display()),
         ),
         error => io::Error::new(io::Error::from(error).kind(), format!("subPath {}: {error}", sub_path.display())),
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = match openat(CWD, volume, flags, Mode::empty()) {
-        // A volume of one file has nothing below it.
+        // For example a hostPath volume that is a file.
         Err(error) => return Err(named(error)),
         Ok(root) => root,
     };
@@ -47,24 +47,24 @@ pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
     make(&root, sub_path).and_then(|()| within(&root, sub_path, OFlags::PATH)).map_err(named)
 }
 
-/// The volume's own part of a path that ends in `sub_path`.
+/// The path of the volume, given a path that ends with `sub_path`.
 pub(super) fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
     let names = sub_path.components().filter(|part| matches!(part, Component::Normal(_))).count();
     path.ancestors().nth(names).unwrap_or(path)
 }
 
-/// Where what `sub_path` names below `volume` is, with no link on the way; missing directories are made. It may be elsewhere
-/// soon: for whoever cannot mount. Blocking.
+/// The path of the file or directory `sub_path` of `volume`, with all links resolved. Missing directories are created. For
+/// runtimes that cannot mount: a container may move the file or directory afterwards. Blocks.
 ///
 /// # Errors
-/// Those of [`open`].
+/// The errors of [`open`].
 #[cfg(feature = "process")]
 pub(super) fn resolve(volume: &Path, sub_path: &Path) -> io::Result<PathBuf> {
     let found = open(volume, sub_path)?;
     std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found)))
 }
 
-/// Makes the directories that are missing.
+/// Creates the missing directories.
 fn make(root: &OwnedFd, sub_path: &Path) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(fstat(root)?.st_mode & 0o7777);
     let mut above = within(root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
@@ -75,13 +75,13 @@ fn make(root: &OwnedFd, sub_path: &Path) -> Result<(), Errno> {
         above = match within(root, &path, dir) {
             Err(Errno::NOENT) => {
                 match mkdirat(&above, name.as_os_str(), mode) {
-                    // A link that leads nowhere, too.
+                    // Another process created it, or it is a broken link, which this lookup reports.
                     Err(Errno::EXIST) => within(root, &path, dir)?,
                     made => {
                         made?;
-                        // Only what was made here gets the mode, and not what took its place.
+                        // The new directory gets the mode, but not a link that replaced it meanwhile.
                         let new = within_links_off(&above, Path::new(name.as_os_str()), dir)?;
-                        // Past the process's mask.
+                        // `mkdirat` applies the process's umask; this does not.
                         fchmod(&new, mode)?;
                         new
                     }
@@ -93,12 +93,12 @@ fn make(root: &OwnedFd, sub_path: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What a path names below a directory, and never outside of it.
+/// Opens a path below a directory. Links are followed, but never out of the directory.
 fn within(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     look_up(root, path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
 }
 
-/// The same without following any link.
+/// Opens a path below a directory without following any link.
 fn within_links_off(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     look_up(root, path, flags | OFlags::NOFOLLOW, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
 }
@@ -106,7 +106,7 @@ fn within_links_off(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedF
 fn look_up(root: &OwnedFd, path: &Path, flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
     for _ in 0..TRIES {
         match openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            // Something was renamed at the same time, so the kernel cannot tell whether the result is inside.
+            // Something was renamed during the lookup, so the kernel does not know whether the result is inside.
             Err(Errno::AGAIN) => {}
             found => return found,
         }

@@ -1,7 +1,7 @@
-//! Removing what containers left: links are never followed, mounts never entered.
+//! Removes directory trees that containers wrote. It follows no links and enters no mounts.
 //!
-//! A container may change its tree while it is removed, and somebody may mount something in it. So every step goes from an
-//! open directory to a name in it, and the kernel itself refuses to go to where another file system begins.
+//! A container may change the tree during the removal, and another process may mount something in it. So every step goes
+//! from an open directory to a name in that directory, and the kernel refuses to cross into another mount.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, Permissions};
@@ -16,18 +16,19 @@ use rustix::io::Errno;
 
 use super::mounts;
 
-/// How deep a directory is emptied where it is. What is deeper is moved up first, so that a tree as deep as somebody likes to
-/// make it takes no more open directories than this.
+/// How deep directories are emptied in place. Deeper directories are moved to the top of the tree first, so that a tree of
+/// any depth takes no more than this many open directories.
 const DEPTH: usize = 64;
 
-/// Removes a file or a directory with all that is in it. One that is gone is fine. Blocking.
+/// Removes a file, or a directory with its content. Succeeds if the path does not exist. Blocks.
 ///
 /// # Errors
-/// If something is mounted at the path or below it, before anything is removed; one that is mounted meanwhile ends the
-/// removal there. And as the system says, with the path.
+/// The error names the path. If something is mounted at the path or below it, nothing is removed. If something is mounted
+/// there during the removal, the removal ends at that mount.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "not the path of something in a directory"));
+        let text = format!("{} is not an entry of a directory and cannot be removed", path.display());
+        return Err(io::Error::new(ErrorKind::InvalidInput, text));
     };
     if let Some(mounted) = mounts::below(path)?.last() {
         return Err(is_mount(&mounted.at));
@@ -40,12 +41,12 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     let name = CString::new(name.as_bytes())?;
     let Some(tree) = unlink_or_open(&dir, &name, path)? else { return Ok(()) };
     let mut moved = 0;
-    // What was moved up is there at the next turn.
+    // Each round moves deep directories up, and the next round empties them.
     while empty(&tree, &tree, path, 0, &mut moved)? {}
     unlink_dir(&dir, &name, path)
 }
 
-/// Removes all that is in a directory. Whether something was moved up to `top`.
+/// Removes the content of a directory. Returns whether a directory was moved up to `top`.
 fn empty(top: &OwnedFd, dir: &OwnedFd, path: &Path, depth: usize, moved: &mut u64) -> io::Result<bool> {
     let mut any_moved = false;
     let names: Vec<CString> = Dir::read_from(dir)
@@ -67,7 +68,8 @@ fn empty(top: &OwnedFd, dir: &OwnedFd, path: &Path, depth: usize, moved: &mut u6
     Ok(any_moved)
 }
 
-/// Removes what is no directory; opens what is one, and makes it writable: a container may have locked its own.
+/// Removes the entry if it is not a directory. Opens it if it is one, and restores the owner's permissions, which a container
+/// may have removed.
 fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Option<OwnedFd>> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -82,7 +84,7 @@ fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Opti
         }
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::XDEV) => return Err(is_mount(path)),
-        // A link.
+        // The entry is a symbolic link.
         Err(Errno::LOOP) => {}
         Err(error) => return Err(at(path, error)),
     }
@@ -93,10 +95,10 @@ fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Opti
     }
 }
 
-/// Makes a directory its owner's again: a container may have locked it. Not for what a link leads to. Blocking.
+/// Restores the owner's permissions on a directory, which a container may have removed. Does not follow a link. Blocks.
 ///
 /// # Errors
-/// As the system says, with the path.
+/// The system's error, with the path.
 pub(super) fn unlock(path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = openat(CWD, path, flags, Mode::empty()).map_err(|error| at(path, error))?;
@@ -107,7 +109,7 @@ fn let_owner_in(dir: &OwnedFd, mode: u32) -> io::Result<()> {
     if mode & 0o700 == 0o700 {
         return Ok(());
     }
-    // The one way to this very directory, whatever its name leads to by now.
+    // Names the open directory itself; its own name may lead elsewhere by now.
     let itself = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
     fs::set_permissions(itself, Permissions::from_mode(mode & 0o7777 | 0o700))
 }

@@ -1,34 +1,34 @@
-//! The files of one run's log, by their names.
+//! The names of the files of a run's log.
 
 use jiff::civil::DateTime;
 
-/// How the time stands in a name (upstream `timestampFormat`, kubelet 1.36). UTC.
+/// The format of the time in a name, in UTC (upstream `timestampFormat`, kubelet 1.36).
 const FORMAT: &str = "%Y%m%d-%H%M%S";
-/// Behind the name of what is compressed.
+/// The suffix of a compressed file.
 const COMPRESSED: &str = ".gz";
-/// Behind the name of what is not finished yet (upstream `tmpSuffix`).
+/// The suffix of an unfinished file (upstream `tmpSuffix`).
 const TEMPORARY: &str = ".tmp";
 
-/// The file that a run writes to.
+/// The name of the file that a run writes to.
 pub(super) fn current(run: u32) -> String {
     format!("{run}.log")
 }
 
-/// What a file in the directory of a log is to that log.
+/// A file of a log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LogFile {
-    /// It is written to.
+    /// The file that the container writes to.
     Current,
-    /// It was moved away then.
+    /// A file that was moved away.
     Rotated(RotatedFile),
-    /// Left of what did not come to its end.
+    /// The remains of an interrupted compression.
     Temporary,
 }
 
-/// A file that was moved away.
+/// A log file that was moved away.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RotatedFile {
-    /// When.
+    /// The time at which it was moved away, in UTC.
     pub(super) at: DateTime,
     /// Whether it is compressed.
     pub(super) compressed: bool,
@@ -42,7 +42,7 @@ impl RotatedFile {
     }
 }
 
-/// What `file` is to the log that is written to `current`; `None` if nothing.
+/// Which file of the log `current` has the name `file`; `None` if it is not a file of that log.
 pub(super) fn log_file(current: &str, file: &str) -> Option<LogFile> {
     let rest = file.strip_prefix(current)?;
     if rest.is_empty() {
@@ -58,16 +58,17 @@ pub(super) fn log_file(current: &str, file: &str) -> Option<LogFile> {
     };
     let at = DateTime::strptime(FORMAT, stamp).ok()?;
     let rotated = RotatedFile { at, compressed };
-    // Times are read more freely than they are written.
+    // Parsing accepts more spellings of a time than formatting produces.
     (rotated.name(current) == file).then_some(LogFile::Rotated(rotated))
 }
 
-/// The name under which a file is compressed that will be called `name`.
+/// The name of the file `name` while it is unfinished.
 pub(super) fn temporary(name: &str) -> String {
     format!("{name}{TEMPORARY}")
 }
 
-/// What was moved away, oldest first. Of a file that is there both ways the compressed one counts, which is whole.
+/// The rotated files of the log `current`, oldest first. If a file exists compressed and uncompressed, only the compressed
+/// one is returned: it got its name when it was complete.
 pub(super) fn rotated<'a>(current: &str, files: impl IntoIterator<Item = &'a str>) -> Vec<RotatedFile> {
     let pieces = files.into_iter().filter_map(|file| log_file(current, file));
     let mut rotated: Vec<RotatedFile> =
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_known_by_its_name() {
+    fn log_file_is_recognized_by_its_name() {
         let at = jiff::civil::date(2026, 11, 21).at(20, 30, 5, 0);
         let rotated = |compressed| Some(LogFile::Rotated(RotatedFile { at, compressed }));
         for (file, is) in [
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_away_comes_in_the_order_of_time_and_once() {
+    fn rotated_log_files_are_sorted_by_time_without_duplicates() {
         let files = ["0.log.20261121-203005", "0.log", "0.log.20261120-203005.gz", "0.log.20261121-203005.gz", "1.log"];
         let names: Vec<String> = rotated("0.log", files).iter().map(|rotated| rotated.name("0.log")).collect();
         assert_eq!(names, ["0.log.20261120-203005.gz", "0.log.20261121-203005.gz"]);

@@ -1,4 +1,4 @@
-//! The processes that have something open below a path.
+//! The processes that use files below a path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::{exact, unescape};
 
-/// How many are named: enough to know where to look.
+/// How many processes are named at most.
 const NAMED: usize = 3;
 
-/// Processes that work in, run from, or have open what is below a path, at most three, for people. A process in another mount
-/// namespace has other paths, so what is on the same file system counts too, if that is one that begins at the path.
+/// Descriptions of at most three processes that use something below a path: as working directory, root directory, program or
+/// open file. A process in another mount namespace may use it by another path. So if a file system begins at the path, every
+/// process that uses that file system counts.
 ///
-/// No file is looked at but those of the kernel: another process may hold one of a file system that does not answer, and whoever
-/// looks at it hangs too.
+/// Only files of `/proc` are read. Another process may have opened a file of a file system that does not answer, and reading
+/// the status of that file would block.
 pub(in crate::adapters) fn holders(path: &Path) -> Vec<String> {
     let Ok(path) = exact(path) else { return vec![] };
     let own = begins_at(&table(Path::new("/proc/self")), &path);
@@ -22,10 +23,11 @@ pub(in crate::adapters) fn holders(path: &Path) -> Vec<String> {
     let processes = processes
         .filter(|dir| dir.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.parse::<u32>().is_ok()));
     let holds = |dir: &Path| {
-        // Its own view of what is mounted, by which its paths and files are to be read.
+        // The mounts in the process's own mount namespace, to which its paths and files refer.
         let mounts = own.as_ref().map(|_| table(dir)).unwrap_or_default();
         let is_own = |mount: Option<&Mount>| mount.is_some_and(|mount| Some(&mount.device) == own.as_ref());
-        let is_at = |link: &Path| is_below(link) || fs::read_link(link).is_ok_and(|to| is_own(over(&mounts, &to)));
+        let is_at =
+            |link: &Path| is_below(link) || fs::read_link(link).is_ok_and(|to| is_own(containing(&mounts, &to)));
         let is_open = |number: &OsStr| {
             let through_own = || {
                 let id = mount_of_file(&dir.join("fdinfo").join(number));
@@ -49,17 +51,17 @@ pub(in crate::adapters) fn holders(path: &Path) -> Vec<String> {
     named.take(NAMED).collect()
 }
 
-/// A mount, as a process sees it (proc_pid_mountinfo(5)).
+/// A mount in the mount namespace of a process (proc_pid_mountinfo(5)).
 struct Mount {
     id: String,
-    /// Of its file system, `MAJOR:MINOR`.
+    /// The device of the file system, `MAJOR:MINOR`.
     device: String,
-    /// Which directory of the file system is mounted.
+    /// The directory of the file system that is mounted.
     root: PathBuf,
     at: PathBuf,
 }
 
-/// What a process sees mounted, what is on top last.
+/// The mounts in the mount namespace of a process, the topmost last.
 fn table(process: &Path) -> Vec<Mount> {
     let table = fs::read(process.join("mountinfo")).unwrap_or_default();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -71,20 +73,20 @@ fn table(process: &Path) -> Vec<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(mount).collect()
 }
 
-/// The mount that a path leads to.
-fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+/// The mount that contains a path.
+fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let on_the_way = mounts.iter().filter(|mount| path.starts_with(&mount.at));
     on_the_way.max_by_key(|mount| mount.at.as_os_str().len())
 }
 
-/// The device of a file system that begins at a path, and nowhere above it.
+/// The device of the file system whose root is mounted at a path; `None` if the path is in a larger file system.
 fn begins_at(mounts: &[Mount], path: &Path) -> Option<String> {
-    let mount = over(mounts, path).filter(|mount| mount.at == path && mount.root == Path::new("/"))?;
-    let around = over(mounts, path.parent()?).map(|around| &around.device);
+    let mount = containing(mounts, path).filter(|mount| mount.at == path && mount.root == Path::new("/"))?;
+    let around = containing(mounts, path.parent()?).map(|around| &around.device);
     (around != Some(&mount.device)).then(|| mount.device.clone())
 }
 
-/// The mount through which a file was opened (proc_pid_fdinfo(5)).
+/// The id of the mount through which a file was opened (proc_pid_fdinfo(5)).
 fn mount_of_file(info: &Path) -> Option<String> {
     let info = fs::read_to_string(info).ok()?;
     info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(|id| id.trim().to_owned())
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_file_open_is_named() {
+    fn holders_names_a_process_with_an_open_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("held");
         fs::create_dir(&path).unwrap();
@@ -109,9 +111,9 @@ mod tests {
         assert!(found.len() == 1 && found[0].starts_with(&own) && found[0].ends_with("an open file)"), "{found:?}");
     }
 
-    // As a process sees it that was started in another mount namespace.
+    // A process in another mount namespace opens the same file by another path.
     #[test]
-    fn who_has_a_file_open_by_another_path_is_named_if_the_file_system_begins_here() {
+    fn holders_names_a_process_that_opened_the_file_by_another_path() {
         let dir = tempfile::tempdir().unwrap();
         let (here, there) = (dir.path().join("here"), dir.path().join("there"));
         fs::create_dir(&here).unwrap();

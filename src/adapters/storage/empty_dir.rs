@@ -18,11 +18,12 @@ use rustix::mount::{MountFlags, mount};
 use super::fs_group::{FsGroup, volume_mode};
 use crate::adapters::mounts;
 
-/// The kind of file system that keeps its files in memory.
+/// The file system that keeps its files in memory.
 pub(super) const TMPFS: &str = "tmpfs";
 
-/// How many bytes such a volume may hold: as its spec says, at most what the pod may have of memory, at most what all pods
-/// may have (upstream `calculateEmptyDirMemorySize`, kubelet 1.36). `None` leaves it to the kernel: half of the memory.
+/// The size limit of a volume in memory, in bytes: the smallest of the volume's `sizeLimit`, the pod's memory limit and the
+/// node's allocatable memory (upstream `calculateEmptyDirMemorySize`, kubelet 1.36). `None` means the kernel's default,
+/// which is half of the machine's memory.
 pub(super) fn limit(source: &EmptyDirVolumeSource, pod: &PodObject, allocatable: Option<&Quantity>) -> Option<u64> {
     let read = |quantity: &Quantity| Amount::of(quantity).ok();
     let of_volume = source.size_limit.as_ref().and_then(read);
@@ -31,25 +32,25 @@ pub(super) fn limit(source: &EmptyDirVolumeSource, pod: &PodObject, allocatable:
     limits.into_iter().flatten().filter_map(|limit| u64::try_from(limit.units()).ok()).filter(|bytes| *bytes > 0).min()
 }
 
-/// Where volumes in memory are: clones share what was learned.
+/// Mounts volumes in memory. Clones share whether this process may mount.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
-    /// On disk after all, because this process may not mount.
+    /// Volumes are plain directories, because this process may not mount.
     refused: Arc<AtomicBool>,
 }
 
 impl Memory {
-    /// In plain directories.
+    /// Volumes in plain directories.
     pub(super) fn directories() -> Self {
         Memory { refused: Arc::new(true.into()) }
     }
 
-    /// Mounts a file system in memory at a directory, unless one is there. One that an earlier agent made is kept with what
-    /// is in it; so is a directory with something in it, which an agent made that might not mount. A new one has mode and
-    /// group of the volume from the first moment on.
+    /// Mounts a tmpfs at a directory, unless something is mounted there or the directory has content. Both are kept: an
+    /// earlier agent mounted the tmpfs, or it was not allowed to mount and a container used the directory. A new tmpfs is
+    /// mounted with the mode and group of the volume, so no container sees others.
     ///
     /// # Errors
-    /// As the system says. That mounting is not allowed is no error: the directory does.
+    /// The system's error. If this process may not mount, that is not an error: the volume is the plain directory.
     pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<FsGroup>) -> io::Result<()> {
         let is_used = || io::Result::Ok(mounts::right_at(path)?.is_some() || holds_something(fs::read_dir(path))?);
         if self.refused.load(Ordering::Relaxed) || is_used()? {
@@ -63,7 +64,7 @@ impl Memory {
             let options = options.iter().copied().chain(of_volume.into_iter().flatten()).collect::<Vec<_>>().join(",");
             mount(TMPFS, path, TMPFS, MountFlags::empty(), Some(&*CString::new(options).map_err(|_| Errno::INVAL)?))
         };
-        // What is to be in memory must not go to disk; kernels before 6.4 have no word for that.
+        // The content must not be swapped to disk. Kernels before 6.4 do not know this option.
         let mounted = match mount(&["noswap"]) {
             Err(Errno::INVAL) => mount(&[]),
             mounted => mounted,
@@ -71,7 +72,9 @@ impl Memory {
         match mounted {
             Err(Errno::PERM | Errno::ACCESS) => {
                 if !self.refused.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("may not mount: volumes of medium Memory are plain directories, without a limit");
+                    tracing::warn!(
+                        "this process may not mount: volumes with medium Memory are directories on disk without a size limit"
+                    );
                 }
                 Ok(())
             }
@@ -80,7 +83,7 @@ impl Memory {
     }
 }
 
-/// Whether a directory is in use. One that a container locked is.
+/// Whether a directory has content. A directory that cannot be read counts as used: a container changed its mode.
 fn holds_something(list: io::Result<fs::ReadDir>) -> io::Result<bool> {
     match list {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(true),
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_cannot_be_read_is_in_use() {
+    fn unreadable_directory_counts_as_used() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!holds_something(fs::read_dir(dir.path())).unwrap());
         assert!(holds_something(Err(ErrorKind::PermissionDenied.into())).unwrap());

@@ -1,4 +1,4 @@
-//! The group that a pod's volumes belong to.
+//! The group that owns a pod's volumes.
 
 use std::io;
 use std::path::Path;
@@ -6,21 +6,22 @@ use std::path::Path;
 use podwright_actors::pod::PodObject;
 use rustix::fs::{AtFlags, CWD, Gid, chownat};
 
-/// `fsGroup` of a pod: its volumes, and what is made in them, belong to this group (upstream `volume.SetVolumeOwnership`,
-/// kubelet 1.36).
+/// The `fsGroup` of a pod. The pod's volumes, and the files that are created in them, belong to this group (upstream
+/// `volume.SetVolumeOwnership`, kubelet 1.36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FsGroup(u32);
 
 impl FsGroup {
-    /// The group of a pod's volumes, if it has one that this process may give files to: only root may give to any.
+    /// The `fsGroup` of a pod. `None` if the pod has none, or if this process may not give files to that group: without root
+    /// it may only give files to its own group.
     pub(super) fn of(pod: &PodObject) -> Option<Self> {
-        let wanted = pod.spec().security_context.as_ref()?.fs_group?;
-        let group = FsGroup(u32::try_from(wanted).ok()?);
+        let requested = pod.spec().security_context.as_ref()?.fs_group?;
+        let group = FsGroup(u32::try_from(requested).ok()?);
         let own = rustix::process::getegid().as_raw();
         (rustix::process::geteuid().is_root() || group.0 == own).then_some(group)
     }
 
-    /// Gives a file or directory to the group; a link itself and not what it leads to.
+    /// Gives a file or directory to the group. For a link it changes the link, not its target.
     pub(super) fn own(self, path: &Path) -> io::Result<()> {
         Ok(chownat(CWD, path, None, Some(Gid::from_raw(self.0)), AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -29,12 +30,12 @@ impl FsGroup {
         self.0
     }
 
-    /// The mode of a directory in which the group may write, and in which everything is the group's.
+    /// The mode of a directory in which the group may write. New files in the directory belong to the group.
     pub(super) const fn dir_mode(self, mode: u32) -> u32 {
         mode | 0o2770
     }
 
-    /// The mode of a file that the node writes and the group may read.
+    /// The mode of a file that the agent writes and the group may read.
     pub(super) const fn file_mode(self, mode: u32) -> u32 {
         mode | 0o440
     }

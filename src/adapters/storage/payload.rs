@@ -1,9 +1,9 @@
-//! A set of files that readers see change all at once: what volumes hold whose content is told to the node.
+//! A set of files that changes all at once for its readers: the content of a volume that the agent writes.
 //!
-//! The files are in a directory of their own, named for the time it was made, that `..data` points to; what readers open are
-//! links through `..data`. A new set is written beside the old one, then `..data` is replaced by renaming (upstream
-//! `AtomicWriter`, kubelet 1.36). A write that ends at any step leaves the old set or the new one, and what it leaves beside
-//! is removed by the next.
+//! The files of a set are in a directory that is named after the time of its creation. The link `..data` points to that
+//! directory, and readers open links that lead through `..data`. A new set is written beside the old one; then a rename
+//! replaces `..data` (upstream `AtomicWriter`, kubelet 1.36). If a write is interrupted at any step, readers see the old set
+//! or the new one, and the next write removes the remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -20,10 +20,10 @@ use crate::adapters::tree;
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
-/// What the files of the node begin with, and those of a payload do not.
+/// The prefix of the agent's own names in the volume. No file of a payload may have it.
 const OURS: &[u8] = b"..";
 
-/// The files that a volume is to show.
+/// The desired files of a volume, by path, with content and mode.
 #[derive(Debug)]
 pub(super) struct Payload {
     group: Option<FsGroup>,
@@ -31,13 +31,15 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// No files; those that are added will belong to that group.
+    /// A payload without files. The files that are added belong to the group.
     pub(super) fn of(group: Option<FsGroup>) -> Self {
         Payload { group, files: BTreeMap::new() }
     }
 
-    /// One file more, in place of one that was added at the same path; the reason if its path would leave the volume or hide
-    /// what the node keeps there.
+    /// Adds a file, or replaces the file at the same path.
+    ///
+    /// # Errors
+    /// The reason, if the path leads out of the volume or has the prefix of the agent's own names.
     pub(super) fn add(&mut self, path: &str, content: impl Into<Vec<u8>>, mode: u32) -> Result<(), String> {
         let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
         let inside = parts.clone().all(|part| matches!(part, Component::Normal(_)));
@@ -54,13 +56,13 @@ impl Payload {
         Ok(())
     }
 
-    /// Makes the directory show exactly these files. Nothing is written if it does already.
+    /// Makes the directory contain exactly these files. Writes nothing if it already does.
     pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
-        // A container may have locked it, and only root needs no leave.
+        // A container may have removed the owner's permissions, which all users but root need.
         tree::unlock(dir)?;
-        let shown = fs::read_link(dir.join(DATA)).ok();
-        let set = match shown {
-            Some(set) if self.is_shown(&dir.join(&set))? => set,
+        let current = fs::read_link(dir.join(DATA)).ok();
+        let set = match current {
+            Some(set) if self.is_current(&dir.join(&set))? => set,
             _ => {
                 let name = self.write_set(dir)?;
                 match fs::remove_file(dir.join(NEW_DATA)) {
@@ -73,19 +75,20 @@ impl Payload {
             }
         };
         self.link(dir)?;
-        sweep(dir, &set)
+        remove_unused(dir, &set)
     }
 
-    /// Whether a set that was written before is whole. One that a container locked is written anew.
-    fn is_shown(&self, set: &Path) -> io::Result<bool> {
-        match self.is_in(set) {
+    /// Whether the current set has exactly these files. If a container has made the set unreadable, it has to be written
+    /// again.
+    fn is_current(&self, set: &Path) -> io::Result<bool> {
+        match self.equals(set) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(false),
             found => found,
         }
     }
 
-    /// Whether a set that was written before holds the same files.
-    fn is_in(&self, set: &Path) -> io::Result<bool> {
+    /// Whether a set on disk has exactly these files.
+    fn equals(&self, set: &Path) -> io::Result<bool> {
         let mut found = 0;
         let mut below = vec![set.to_owned()];
         while let Some(dir) = below.pop() {
@@ -102,7 +105,7 @@ impl Payload {
                 }
                 let name = path.strip_prefix(set).map_err(io::Error::other)?;
                 let Some((content, mode)) = self.files.get(name) else { return Ok(false) };
-                // A file that its own mode keeps from being read here is written anew.
+                // A file whose mode does not let this process read it is written again.
                 let same = meta.len() == content.len() as u64 && fs::read(&path).is_ok_and(|bytes| bytes == *content);
                 let owned = self.group.is_none_or(|group| group.id() == meta.gid());
                 if !same || !owned || meta.permissions().mode() & 0o7777 != *mode {
@@ -131,7 +134,7 @@ impl Payload {
         Ok(name)
     }
 
-    /// Links the first parts of the paths through `..data`, and removes links that lead nowhere now.
+    /// Creates a link through `..data` for the first component of each path, and removes the links of removed files.
     fn link(&self, dir: &Path) -> io::Result<()> {
         let first: BTreeSet<_> = self.files.keys().filter_map(|path| path.components().next()).collect();
         for part in &first {
@@ -152,7 +155,8 @@ impl Payload {
     }
 }
 
-/// A directory that did not exist, readable by all: the modes of the files decide.
+/// Creates a directory for a new set and returns its name and path. All users may read it; the modes of the files decide who
+/// may read those.
 fn fresh_dir(dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
     loop {
         let name = PathBuf::from(Timestamp::now().strftime("..%Y_%m_%d_%H_%M_%S.%N").to_string());
@@ -162,19 +166,19 @@ fn fresh_dir(dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
                 fs::set_permissions(&path, Permissions::from_mode(0o755))?;
                 return Ok((name, path));
             }
-            // The clock was set back, or is a coarse one.
+            // The clock was set back, or its resolution is too coarse.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Removes what the node made there and does not show: earlier sets, and what a write left that did not end.
-fn sweep(dir: &Path, shown: &Path) -> io::Result<()> {
+/// Removes the agent's own entries except `..data` and the current set: earlier sets, and the remains of interrupted writes.
+fn remove_unused(dir: &Path, current: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        let kept = [OsStr::new(DATA), shown.as_os_str()];
+        let kept = [OsStr::new(DATA), current.as_os_str()];
         if name.as_bytes().starts_with(OURS) && !kept.contains(&&*name) {
             tree::remove(&entry.path())?;
         }

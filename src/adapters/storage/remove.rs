@@ -1,6 +1,5 @@
-//! Removing what belongs to a pod, and nothing else: links are never followed, mounts never entered. What was mounted for the
-//! pod is unmounted, in whichever life of the agent that was; a mount that nobody here made stays, and with it all that is
-//! in its way.
+//! Removes the files of a pod, and nothing else: it follows no links and enters no mounts. It unmounts what this agent or an
+//! earlier one mounted for the pod. Any other mount stays, and so do the directories above it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,7 +14,8 @@ use super::volume::{EMPTY_DIR, PLUGINS};
 use super::{PodLogs, entries, io_error, is_dir, of_volume};
 use crate::adapters::mounts::{self, UnmountError};
 
-/// Removes the volumes that are made here, with their content. Others stay: their content is not the node's to remove.
+/// Removes the volumes that the storage creates, with their content. Other volumes stay, because the agent does not own
+/// their content.
 pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageError> {
     sub_paths(dir, step)?;
     for plugin in PLUGINS {
@@ -31,7 +31,7 @@ pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageErro
     Ok(())
 }
 
-/// Unmounts a volume in memory.
+/// Unmounts a volume if it is a tmpfs.
 fn memory(volume: &Path) -> Result<(), StorageError> {
     match mounts::right_at(volume).map_err(|error| io_error(volume, &error))? {
         Some(mounted) if mounted.kind == TMPFS => unmounted(&name(volume), volume),
@@ -39,15 +39,15 @@ fn memory(volume: &Path) -> Result<(), StorageError> {
     }
 }
 
-/// Unmounts what containers saw of volumes by a `subPath`, and removes the places.
+/// Unmounts the `subPath` mounts of the pod's containers, and removes their mount points.
 fn sub_paths(dir: &Path, step: &CallProgress) -> Result<(), StorageError> {
-    let places = dir.join(mounts::SUB_PATHS);
-    for mounted in mounts::below(&places).map_err(|error| io_error(&places, &error))? {
+    let sub_paths = dir.join(mounts::SUB_PATHS);
+    for mounted in mounts::below(&sub_paths).map_err(|error| io_error(&sub_paths, &error))? {
         step.at(&mounted.at);
         let volume = mounted.at.ancestors().nth(2).map(name).unwrap_or_default();
         unmounted(&volume, &mounted.at)?;
     }
-    tree(&places)
+    tree(&sub_paths)
 }
 
 fn unmounted(volume: &str, path: &Path) -> Result<(), StorageError> {
@@ -61,10 +61,10 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Removes the volumes that are empty.
+/// Removes the pod's empty volumes and the directory of its volumes.
 ///
 /// # Errors
-/// That of the first one that is not: then nothing else of the pod may be removed.
+/// The error of the first volume that is not empty. Then nothing else of the pod may be removed.
 pub(super) fn empty_volumes(dir: &Path) -> Result<(), StorageError> {
     let volumes = dir.join("volumes");
     for plugin in entries(&volumes)? {
@@ -78,7 +78,7 @@ pub(super) fn empty_volumes(dir: &Path) -> Result<(), StorageError> {
     rmdir(&volumes)
 }
 
-/// Removes the directory of a pod with all that is left in it.
+/// Removes the directory of a pod with its content.
 pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
     if is_dir(dir) { tree(dir) } else { Ok(()) }
 }

@@ -55,7 +55,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn a_pod_has_its_directories_until_it_is_removed() {
+async fn pod_directories_exist_until_the_pod_is_removed() {
     let node = Node::new();
     let pod = pod(
         json!([{"name": "data", "emptyDir": {}}, {"name": "ram", "emptyDir": {"medium": "Memory"}}, {"name": "x"}]),
@@ -86,7 +86,7 @@ async fn a_pod_has_its_directories_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn a_pod_that_names_a_user_lets_that_user_through_to_its_volumes() {
+async fn pod_directory_of_a_pod_with_run_as_user_is_passable() {
     let node = Node::new();
     for (of_pod, of_container, passable) in [
         (json!(null), json!(null), false),
@@ -98,19 +98,19 @@ async fn a_pod_that_names_a_user_lets_that_user_through_to_its_volumes() {
         let spec = pod.spec.as_mut().unwrap();
         spec.security_context = serde_json::from_value(of_pod.clone()).unwrap();
         spec.containers[0].security_context = serde_json::from_value(of_container.clone()).unwrap();
-        let wanted = PodObject::new(pod).unwrap();
-        let mounts = node.set_up(&wanted).await;
+        let pod = PodObject::new(pod).unwrap();
+        let mounts = node.set_up(&pod).await;
         let pods = node.root.path().join("node/pods");
         let between = mounts["data"].ancestors().skip(1).take_while(|dir| dir.starts_with(&pods));
         assert_eq!(between.map(mode).all(|mode| mode & 1 == 1), passable, "{of_pod} {of_container}");
-        assert_eq!(mode(&node.dir()) & 6, 0, "nobody else may list or change it");
-        node.storage.clone().for_mounted_volumes().set_up(&wanted).await.unwrap();
-        assert_eq!(mode(&node.dir()), 0o750, "whoever sees its volumes by mounts needs no way through");
+        assert_eq!(mode(&node.dir()) & 6, 0, "no other user may list or change it");
+        node.storage.clone().for_mounted_volumes().set_up(&pod).await.unwrap();
+        assert_eq!(mode(&node.dir()), 0o750, "containers with mounted volumes do not use the path");
     }
 }
 
 #[tokio::test]
-async fn removing_follows_no_link_and_touches_no_foreign_volume() {
+async fn removal_follows_no_link_and_keeps_foreign_volumes() {
     let node = Node::new();
     let outside = node.root.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -153,7 +153,7 @@ fn downward() -> Value {
 }
 
 #[tokio::test]
-async fn a_downward_volume_follows_the_pod_in_one_step() {
+async fn downward_api_volume_changes_atomically_with_the_pod() {
     let node = Node::new();
     let mounts = node.set_up(&pod(downward())).await;
     let dir = &mounts["info"];
@@ -171,7 +171,7 @@ async fn a_downward_volume_follows_the_pod_in_one_step() {
     node.set_up(&pod(downward())).await;
     assert_eq!(fs::read_link(dir.join("..data")).unwrap(), set, "nothing changed, nothing is written");
 
-    // Somebody who holds the old set open still reads it whole.
+    // A changed label gives a new set.
     node.set_up(&pod_with(json!({"tier": "back"}), downward())).await;
     assert_ne!(fs::read_link(dir.join("..data")).unwrap(), set);
     assert_eq!(read("meta/labels"), "tier=\"back\"");
@@ -183,7 +183,7 @@ async fn a_downward_volume_follows_the_pod_in_one_step() {
 }
 
 #[tokio::test]
-async fn a_projected_volume_may_hold_downward_parts_only() {
+async fn projected_volume_supports_downward_api_sources_only() {
     let node = Node::new();
     let part = json!({"downwardAPI": {"items": [{"path": "./m//n", "fieldRef": {"fieldPath": "metadata.namespace"}}]}});
     let mounts = node.set_up(&pod(json!([{"name": "p", "projected": {"sources": [part]}}]))).await;
@@ -200,7 +200,7 @@ async fn a_projected_volume_may_hold_downward_parts_only() {
 }
 
 #[tokio::test]
-async fn a_host_path_is_what_its_type_says() {
+async fn host_path_volume_must_have_its_declared_type() {
     let node = Node::new();
     let at = |name: &str| node.root.path().join(name);
     fs::create_dir(at("dir")).unwrap();
@@ -232,9 +232,9 @@ async fn a_host_path_is_what_its_type_says() {
         let result = node.storage.set_up(&pod(json!([volume]))).await;
         assert_eq!(result.is_ok(), good, "{name} as {kind}: {result:?}");
         if let Err(error) = result {
-            let said = error.to_string();
+            let text = error.to_string();
             let path = at(name).display().to_string();
-            assert!(["\"h\"", kind, &path].into_iter().all(|word| said.contains(word)), "{error}");
+            assert!(["\"h\"", kind, &path].into_iter().all(|word| text.contains(word)), "{error}");
         }
     }
     let device = json!({"name": "h", "hostPath": {"path": "/dev/null", "type": "CharDevice"}});
@@ -243,7 +243,7 @@ async fn a_host_path_is_what_its_type_says() {
 }
 
 #[tokio::test]
-async fn a_log_directory_tells_how_often_a_container_ran() {
+async fn restart_count_is_read_from_the_log_directory() {
     let node = Node::new();
     let pod = pod(json!([]));
     node.set_up(&pod).await;
@@ -270,7 +270,7 @@ async fn a_log_directory_tells_how_often_a_container_ran() {
 
 // A kubelet, or an agent with another root, may log to the same place.
 #[tokio::test]
-async fn the_logs_of_a_pod_go_with_it_and_those_of_others_stay() {
+async fn pod_logs_are_removed_with_the_pod_and_others_stay() {
     let node = Node::new();
     let log = node.root.path().join("log");
     let logs = PodLogs { pods: log.join("pods"), links: log.join("containers") };
@@ -280,7 +280,7 @@ async fn the_logs_of_a_pod_go_with_it_and_those_of_others_stay() {
     let put = |dir: &str| {
         fs::create_dir_all(logs.pods.join(dir).join("c")).unwrap();
         fs::write(logs.pods.join(dir).join("c/0.log"), "x").unwrap();
-        // One to a log that is there, and one to a log that is not.
+        // A link to a log that exists, and a broken link.
         for run in 0..2 {
             let link = logs.links.join(format!("{dir}-{run}.log"));
             let _ = fs::remove_file(&link);
@@ -298,9 +298,9 @@ async fn the_logs_of_a_pod_go_with_it_and_those_of_others_stay() {
     symlink(logs.pods.join("gone/c/0.log"), logs.links.join("kubelet.log")).unwrap();
     let (before, links) = (names(&logs.pods), names(&logs.links));
     put("shop_web_uid-1");
-    assert_eq!(storage.pods().await, Ok(vec![uid()]), "whoever has only logs here is somebody else's");
+    assert_eq!(storage.pods().await, Ok(vec![uid()]), "a pod that has only logs here belongs to another agent");
 
-    // What is in the way of the logs keeps the directory by which they are known to be ours.
+    // While the logs cannot be removed, the pod's directory stays, because it shows that the logs are this agent's.
     let stuck = logs.pods.join("shop_web_uid-1/stuck");
     fs::create_dir(&stuck).unwrap();
     let bound = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&stuck).output();
@@ -315,7 +315,7 @@ async fn the_logs_of_a_pod_go_with_it_and_those_of_others_stay() {
         storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
         assert_eq!((names(&logs.pods), names(&logs.links)), (before.clone(), links.clone()));
         assert_eq!(storage.pods().await, Ok(vec![]));
-        // The runtime's removal of a sandbox takes the logs away and knows of no links.
+        // The runtime removes the logs with the sandbox, but not the links.
         storage.set_up(&pod(json!([]))).await.unwrap();
         put("shop_web_uid-1");
         fs::remove_dir_all(logs.pods.join("shop_web_uid-1")).unwrap();
@@ -323,32 +323,32 @@ async fn the_logs_of_a_pod_go_with_it_and_those_of_others_stay() {
 }
 
 #[tokio::test]
-async fn what_a_container_made_of_its_volume_stays() {
+async fn volume_modes_changed_by_a_container_are_kept() {
     let node = Node::new();
     let own = rustix::process::getegid().as_raw();
     for group in [None, Some(own)] {
-        let mut wanted = pod(memory(json!({"name": "data", "emptyDir": {}}))).pod().clone();
+        let mut pod = pod(memory(json!({"name": "data", "emptyDir": {}}))).pod().clone();
         let context = serde_json::from_value(json!({"fsGroup": group})).unwrap();
-        wanted.spec.as_mut().unwrap().security_context = Some(context);
-        let wanted = PodObject::new(wanted).unwrap();
-        // A setup that was cut off left a directory that is not whole.
+        pod.spec.as_mut().unwrap().security_context = Some(context);
+        let pod = PodObject::new(pod).unwrap();
+        // An interrupted setup left an unfinished directory.
         let unfinished = node.dir().join("volumes/kubernetes.io~empty-dir/data.new");
         fs::create_dir_all(&unfinished).unwrap();
         fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o700)).unwrap();
-        let first = node.set_up(&wanted).await;
+        let first = node.set_up(&pod).await;
         for volume in first.values() {
             assert_eq!(mode(volume), if group.is_some() { 0o2777 } else { 0o777 }, "{}", volume.display());
             fs::set_permissions(volume, fs::Permissions::from_mode(0o1700)).unwrap();
         }
         assert!(!unfinished.exists());
-        assert_eq!(node.set_up(&wanted).await, first);
-        assert!(first.values().all(|volume| mode(volume) == 0o1700), "as the container left it");
+        assert_eq!(node.set_up(&pod).await, first);
+        assert!(first.values().all(|volume| mode(volume) == 0o1700), "the container's mode");
         node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_uid_cannot_lead_out_of_the_root() {
+async fn pod_uid_cannot_lead_out_of_the_root_directory() {
     let node = Node::new();
     for uid in ["..", ".", "", "a/b", "/etc"] {
         let uid = PodUid::new(uid);
@@ -358,9 +358,9 @@ async fn a_uid_cannot_lead_out_of_the_root() {
     assert!(node.root.path().exists());
 }
 
-// A caller that goes away must not leave a setup that goes on after the pod was removed.
+// The setup of a cancelled call must not go on after the pod was removed.
 #[tokio::test]
-async fn what_a_cancelled_call_began_ends_before_the_next() {
+async fn cancelled_setup_ends_before_the_next_storage_call() {
     let node = Node::new();
     let pod = pod(downward());
     for _ in 0..50 {
@@ -372,7 +372,7 @@ async fn what_a_cancelled_call_began_ends_before_the_next() {
 }
 
 #[tokio::test]
-async fn a_pods_group_owns_its_volumes() {
+async fn fs_group_owns_the_volumes_of_its_pod() {
     let node = Node::new();
     if chown(node.root.path(), None, Some(2000)).is_err() {
         eprintln!("skipped: not allowed to give files away");
@@ -380,19 +380,19 @@ async fn a_pods_group_owns_its_volumes() {
     }
     let volumes = [memory(json!({"name": "data", "emptyDir": {}})), downward()];
     let volumes: Vec<_> = volumes.into_iter().flat_map(|list| list.as_array().unwrap().clone()).collect();
-    let mut wanted = pod(json!(volumes)).pod().clone();
-    wanted.spec.as_mut().unwrap().security_context = serde_json::from_value(json!({"fsGroup": 2000})).unwrap();
-    let wanted = PodObject::new(wanted).unwrap();
+    let mut pod = pod(json!(volumes)).pod().clone();
+    pod.spec.as_mut().unwrap().security_context = serde_json::from_value(json!({"fsGroup": 2000})).unwrap();
+    let pod = PodObject::new(pod).unwrap();
     let mut set = None;
     for _ in 0..2 {
-        let mounts = node.set_up(&wanted).await;
+        let mounts = node.set_up(&pod).await;
         for volume in mounts.values() {
             assert_eq!((fs::metadata(volume).unwrap().gid(), mode(volume)), (2000, 0o2777), "{}", volume.display());
         }
         let labels = fs::metadata(mounts["info"].join("meta/labels")).unwrap();
-        assert_eq!((labels.gid(), labels.mode() & 0o7777), (2000, 0o440), "whoever is in the group may read it");
-        let shown = fs::read_link(mounts["info"].join("..data")).unwrap();
-        assert_eq!(set.replace(shown.clone()).unwrap_or(shown.clone()), shown, "it is not written again");
+        assert_eq!((labels.gid(), labels.mode() & 0o7777), (2000, 0o440), "the group may read the file");
+        let current = fs::read_link(mounts["info"].join("..data")).unwrap();
+        assert_eq!(set.replace(current.clone()).unwrap_or(current.clone()), current, "it is not written again");
     }
     node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! The volumes of a pod: which of them are made here, and how.
+//! Creates the volumes of a pod.
 
 use std::fs::{self, DirBuilder, FileType, Metadata, OpenOptions};
 use std::io;
@@ -18,11 +18,11 @@ use super::{Disk, PASSABLE, component, empty_dir, io_error, is_dir, make_dir};
 pub(super) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 const PROJECTED: &str = "kubernetes.io~projected";
-/// What is made here, and so may be taken down here.
+/// The directories of the volumes that are created here, and that therefore may be removed.
 pub(super) const PLUGINS: &[&str] = &[EMPTY_DIR, DOWNWARD_API, PROJECTED];
 
 impl Disk {
-    /// Makes one volume of a pod, or finds it, and answers where it is.
+    /// Creates one volume of a pod if it does not exist, and returns its path.
     pub(super) fn volume(
         &self,
         dir: &Path,
@@ -73,7 +73,7 @@ impl Disk {
         Ok(path)
     }
 
-    /// Has what a volume shows of its pod where its spec wants it.
+    /// Writes the files of a downward API volume.
     fn downward(
         &self,
         path: &Path,
@@ -87,16 +87,18 @@ impl Disk {
         for item in items {
             let refused = |reason: String| StorageError::Volume { volume: volume.name.clone(), reason };
             let text = if let Some(field) = &item.field_ref {
-                fields::field(pod, &field.field_path, &FieldFacts::default())
-                    .ok_or_else(|| refused(format!("{:?} is no field of a pod: correct fieldPath", field.field_path)))?
+                fields::field(pod, &field.field_path, &FieldFacts::default()).ok_or_else(|| {
+                    refused(format!("{:?} is not a field of a pod: correct fieldPath", field.field_path))
+                })?
             } else if let Some(field) = &item.resource_field_ref {
-                let wanted = field.container_name.as_deref().unwrap_or_default();
-                let container = pod.init_containers().iter().chain(pod.containers()).find(|one| one.name == wanted);
-                let container = container.ok_or_else(|| refused(format!("no container {wanted:?} in the pod")))?;
+                let name = field.container_name.as_deref().unwrap_or_default();
+                let container = pod.init_containers().iter().chain(pod.containers()).find(|one| one.name == name);
+                let container = container
+                    .ok_or_else(|| refused(format!("the pod has no container {name:?}: correct containerName")))?;
                 fields::resource(container, &field.resource, field.divisor.as_ref(), &self.allocatable)
-                    .ok_or_else(|| refused(format!("{:?} is no resource: correct it", field.resource)))?
+                    .ok_or_else(|| refused(format!("{:?} is not a resource: correct resource", field.resource)))?
             } else {
-                return Err(refused(format!("item {:?} says nothing: set fieldRef or resourceFieldRef", item.path)));
+                return Err(refused(format!("item {:?} has no source: set fieldRef or resourceFieldRef", item.path)));
             };
             let mode = item.mode.or(default_mode).and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644);
             payload.add(&item.path, text, mode).map_err(refused)?;
@@ -105,7 +107,7 @@ impl Disk {
         payload.write(path).map_err(|error| io_error(path, &error))
     }
 
-    /// Has an emptyDir where its spec wants it.
+    /// Puts an emptyDir on the medium that its spec names.
     fn medium(
         &self,
         path: &Path,
@@ -123,13 +125,13 @@ impl Disk {
             medium => Err(StorageError::Unsupported {
                 volume: volume.name.clone(),
                 kind: format!("emptyDir (medium {medium})"),
-                remedy: "use the medium Memory, or none".into(),
+                remedy: "use the medium Memory, or no medium".into(),
             }),
         }
     }
 }
 
-/// The source that a volume sets, as the API names it.
+/// The name of the source that a volume sets, such as `emptyDir`.
 fn kind(volume: &Volume) -> Option<String> {
     match serde_json::to_value(volume) {
         Ok(serde_json::Value::Object(fields)) => fields.into_iter().map(|(key, _)| key).find(|key| key != "name"),
@@ -137,25 +139,26 @@ fn kind(volume: &Volume) -> Option<String> {
     }
 }
 
-/// Makes the directory of a volume. One that is there is the containers', mode and group too. So it has its name only once it
-/// is whole.
+/// Creates the directory of a volume. A directory that exists is not changed, because its mode and group belong to the
+/// containers. So the directory gets its name only when its mode and group are set.
 fn make_volume(path: &Path, group: Option<FsGroup>) -> Result<(), StorageError> {
     if is_dir(path) {
         return Ok(());
     }
     path.parent().map_or(Ok(()), |plugin| make_dir(plugin, PASSABLE))?;
-    // No volume can have a dot in its name.
+    // The name of a volume contains no dot, so this is not another volume.
     let new = path.with_extension("new");
     make_dir(&new, volume_mode(group))?;
     if let Some(group) = group {
         group.own(&new).map_err(|error| io_error(&new, &error))?;
-        // Whoever is not root loses the group's bit with a change of the group.
+        // Without root, the change of the group clears the setgid bit.
         make_dir(&new, volume_mode(Some(group)))?;
     }
     fs::rename(&new, path).map_err(|error| io_error(path, &error))
 }
 
-/// Checks, and for the types that say so makes, the path (core/v1 `HostPathType`).
+/// Checks that a hostPath exists with the type that the volume names, and creates it if the type says so (core/v1
+/// `HostPathType`). Nothing else is created, and nothing is ever removed.
 fn set_up_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, StorageError> {
     let path = Path::new(&source.path);
     let kind = source.type_.as_deref().unwrap_or_default();
@@ -170,11 +173,11 @@ fn set_up_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathB
         Err(_) if kind.is_empty() => None,
         Err(error) => return Err(refused(format!("{named} cannot be checked: {error}"))),
     };
-    let made = |result: io::Result<()>| result.map_err(|error| refused(format!("{named} cannot be made: {error}")));
+    let made = |result: io::Result<()>| result.map_err(|error| refused(format!("{named} cannot be created: {error}")));
     let is = |what: &str, check: fn(&FileType) -> bool, meta: Option<&Metadata>| match meta {
         Some(meta) if check(&meta.file_type()) => Ok(()),
         Some(_) => Err(refused(format!("{named} is not a {what}: correct its path or type"))),
-        None => Err(refused(format!("{named} does not exist: make the {what} first"))),
+        None => Err(refused(format!("{named} does not exist: create the {what} first"))),
     };
     match (kind, &meta) {
         ("", _) => {}
@@ -188,7 +191,7 @@ fn set_up_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathB
         ("Socket", meta) => is("socket", FileType::is_socket, meta.as_ref())?,
         ("CharDevice", meta) => is("character device", FileType::is_char_device, meta.as_ref())?,
         ("BlockDevice", meta) => is("block device", FileType::is_block_device, meta.as_ref())?,
-        (_, _) => return Err(refused(format!("{named} cannot be had: there is no such type: correct it"))),
+        (_, _) => return Err(refused(format!("{named} cannot be used: the type does not exist: correct it"))),
     }
     Ok(path.to_owned())
 }

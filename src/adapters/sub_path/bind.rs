@@ -1,4 +1,4 @@
-//! Mounting it, so that it stays what it was.
+//! Bind-mounts the `subPath` of a volume, so that a container keeps the checked file even if its name is changed later.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,36 +12,36 @@ use rustix::mount::mount_bind;
 use super::open;
 use crate::adapters::{mounts, tree};
 
-/// Mounts what `sub_path` names below `volume` at `place`, which is made. One that is there already is kept if it is the
-/// same file or directory. Blocking.
+/// Bind-mounts the file or directory `sub_path` of `volume` at `mount_point`, which is created. A mount that already exists
+/// there is kept if it is the same file or directory, and replaced otherwise. Blocks.
 ///
 /// # Errors
-/// Those of [`open`](super::open); that mounting is not allowed, with the remedy.
-pub(in crate::adapters) fn bind(volume: &Path, sub_path: &Path, place: &Path) -> io::Result<()> {
+/// The errors of [`open`](super::open). [`ErrorKind::PermissionDenied`], with the remedy, if this process may not mount.
+pub(in crate::adapters) fn bind(volume: &Path, sub_path: &Path, mount_point: &Path) -> io::Result<()> {
     let found = open(volume, sub_path)?;
     let meta = fstat(&found)?;
-    if mounts::right_at(place)?.is_some() {
-        let there = stat(place)?;
-        if (there.st_dev, there.st_ino) == (meta.st_dev, meta.st_ino) {
+    if mounts::right_at(mount_point)?.is_some() {
+        let mounted = stat(mount_point)?;
+        if (mounted.st_dev, mounted.st_ino) == (meta.st_dev, meta.st_ino) {
             return Ok(());
         }
-        mounts::take_down(place).map_err(io::Error::other)?;
+        mounts::take_down(mount_point).map_err(io::Error::other)?;
     }
     let is_dir = FileType::from_raw_mode(meta.st_mode) == FileType::Directory;
-    if fs::symlink_metadata(place).is_ok_and(|it| it.is_dir() != is_dir) {
-        tree::remove(place)?;
+    if fs::symlink_metadata(mount_point).is_ok_and(|it| it.is_dir() != is_dir) {
+        tree::remove(mount_point)?;
     }
     if is_dir {
-        fs::create_dir_all(place)?;
+        fs::create_dir_all(mount_point)?;
     } else {
-        place.parent().map_or(Ok(()), fs::create_dir_all)?;
-        drop(fs::OpenOptions::new().create(true).append(true).open(place)?);
+        mount_point.parent().map_or(Ok(()), fs::create_dir_all)?;
+        drop(fs::OpenOptions::new().create(true).append(true).open(mount_point)?);
     }
-    // The one way to what was found that no name leads astray.
-    mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), place).map_err(|error| match error {
+    // Names the open file or directory itself; its own name may lead elsewhere by now.
+    mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), mount_point).map_err(|error| match error {
         Errno::PERM => io::Error::new(
             ErrorKind::PermissionDenied,
-            format!("subPath {}: may not mount it: run the agent as root", sub_path.display()),
+            format!("subPath {}: this process may not mount: run the agent as root", sub_path.display()),
         ),
         error => io::Error::other(format!("subPath {} cannot be mounted: {error}", sub_path.display())),
     })

@@ -10,19 +10,20 @@ use super::*;
 #[cfg(feature = "cri")]
 use crate::adapters::mounts;
 
-struct Place {
+/// A volume, and beside it a secret that no container may reach.
+struct TestVolume {
     root: TempDir,
 }
 
-impl Place {
+impl TestVolume {
     fn new() -> Self {
-        let place = Place { root: tempfile::tempdir().unwrap() };
-        for dir in [place.volume(), place.secret()] {
+        let test = TestVolume { root: tempfile::tempdir().unwrap() };
+        for dir in [test.volume(), test.secret()] {
             fs::create_dir(dir).unwrap();
         }
-        fs::set_permissions(place.volume(), fs::Permissions::from_mode(0o777)).unwrap();
-        fs::write(place.secret().join("file"), "secret").unwrap();
-        place
+        fs::set_permissions(test.volume(), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(test.secret().join("file"), "secret").unwrap();
+        test
     }
 
     fn volume(&self) -> PathBuf {
@@ -33,7 +34,7 @@ impl Place {
         self.root.path().join("secret")
     }
 
-    /// Where what was opened is, below the volume.
+    /// The path, relative to the volume, of the file or directory that `open` opens.
     fn open(&self, sub: &str) -> io::Result<PathBuf> {
         let found = open(&self.volume(), Path::new(sub))?;
         let at = fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
@@ -42,11 +43,11 @@ impl Place {
 }
 
 #[test]
-fn what_is_missing_is_made_with_the_volumes_mode_and_links_stay_inside() {
-    let place = Place::new();
-    let volume = place.volume();
+fn sub_path_creates_directories_and_follows_links_inside_only() {
+    let test = TestVolume::new();
+    let volume = test.volume();
     fs::write(volume.join("file"), "kept").unwrap();
-    symlink(place.secret(), volume.join("out")).unwrap();
+    symlink(test.secret(), volume.join("out")).unwrap();
     symlink("../secret", volume.join("up")).unwrap();
     symlink("/", volume.join("root")).unwrap();
     symlink("a/b", volume.join("in")).unwrap();
@@ -54,7 +55,7 @@ fn what_is_missing_is_made_with_the_volumes_mode_and_links_stay_inside() {
 
     for (sub, at) in [(".", ""), ("a/b", "a/b"), ("a/./c/", "a/c"), ("file", "file"), ("in", "a/b"), ("in/d", "a/b/d")]
     {
-        assert_eq!(place.open(sub).unwrap(), Path::new(at), "{sub}");
+        assert_eq!(test.open(sub).unwrap(), Path::new(at), "{sub}");
     }
     for dir in ["a", "a/b", "a/c", "a/b/d"] {
         assert_eq!(fs::metadata(volume.join(dir)).unwrap().permissions().mode() & 0o7777, 0o777, "{dir}");
@@ -63,19 +64,19 @@ fn what_is_missing_is_made_with_the_volumes_mode_and_links_stay_inside() {
     for sub in
         ["out", "out/new", "up", "up/file", "root/etc", "file/new", "dangling", "dangling/x", "../secret", "/etc"]
     {
-        let error = place.open(sub).unwrap_err().to_string();
+        let error = test.open(sub).unwrap_err().to_string();
         assert!(error.starts_with(&format!("subPath {sub}")), "{error}");
     }
-    let refused = place.open("out").unwrap_err().to_string();
+    let refused = test.open("out").unwrap_err().to_string();
     assert!(refused.contains("leads out of the volume: remove the link"), "{refused}");
-    assert_eq!(fs::read_dir(place.secret()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(test.secret()).unwrap().count(), 1);
 }
 
-/// Swaps a directory of the volume and a link out of it, as fast as it can, while `work` is done again and again.
-fn under_attack(place: &Place, work: impl Fn()) {
-    let (volume, end) = (place.volume(), Instant::now() + Duration::from_secs(1));
+/// Repeats `work` while another thread swaps a directory of the volume and a link out of it as fast as it can.
+fn under_attack(test: &TestVolume, work: impl Fn()) {
+    let (volume, end) = (test.volume(), Instant::now() + Duration::from_secs(1));
     fs::create_dir_all(volume.join("dir")).unwrap();
-    symlink(place.secret(), volume.join("link")).unwrap();
+    symlink(test.secret(), volume.join("link")).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while Instant::now() < end {
@@ -89,25 +90,25 @@ fn under_attack(place: &Place, work: impl Fn()) {
 }
 
 #[test]
-fn a_directory_that_becomes_a_link_at_any_moment_leads_nowhere() {
-    let place = Place::new();
+fn sub_path_swapped_for_a_link_does_not_leave_the_volume() {
+    let test = TestVolume::new();
     let names = std::cell::Cell::new(0);
-    under_attack(&place, || {
+    under_attack(&test, || {
         names.set(names.get() + 1);
-        // Sees for itself that it is in the volume.
-        let _ = place.open("dir");
-        let _ = place.open(&format!("dir/new-{}/x", names.get() % 50));
+        // `open` asserts that the result is in the volume.
+        let _ = test.open("dir");
+        let _ = test.open(&format!("dir/new-{}/x", names.get() % 50));
     });
-    assert_eq!(fs::read_dir(place.secret()).unwrap().count(), 1, "nothing was made outside");
+    assert_eq!(fs::read_dir(test.secret()).unwrap().count(), 1, "nothing was made outside");
 }
 
 #[cfg(feature = "cri")]
 #[test]
-fn what_is_mounted_is_what_was_checked() {
-    let place = Place::new();
-    let at = place.root.path().join("places/v/c/0");
-    fs::write(place.volume().join("file"), "plain").unwrap();
-    match bind(&place.volume(), Path::new("file"), &at) {
+fn bind_mounts_the_file_that_was_checked() {
+    let test = TestVolume::new();
+    let at = test.root.path().join("places/v/c/0");
+    fs::write(test.volume().join("file"), "plain").unwrap();
+    match bind(&test.volume(), Path::new("file"), &at) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             eprintln!("skipped: not allowed to mount");
             return;
@@ -115,20 +116,20 @@ fn what_is_mounted_is_what_was_checked() {
         bound => bound.unwrap(),
     }
     assert_eq!(fs::read_to_string(&at).unwrap(), "plain");
-    // The container put another file in its place: that is what its next run gets.
-    fs::write(place.volume().join("other"), "other").unwrap();
-    fs::rename(place.volume().join("other"), place.volume().join("file")).unwrap();
+    // The container replaced the file: its next run gets the new one.
+    fs::write(test.volume().join("other"), "other").unwrap();
+    fs::rename(test.volume().join("other"), test.volume().join("file")).unwrap();
     for _ in 0..2 {
-        bind(&place.volume(), Path::new("file"), &at).unwrap();
+        bind(&test.volume(), Path::new("file"), &at).unwrap();
         assert_eq!(fs::read_to_string(&at).unwrap(), "other");
-        assert_eq!(mounts::below(&place.root.path().join("places")).unwrap().len(), 1);
+        assert_eq!(mounts::below(&test.root.path().join("places")).unwrap().len(), 1);
     }
-    under_attack(&place, || {
-        if bind(&place.volume(), Path::new("dir"), &at).is_ok() {
-            assert!(!at.join("file").exists(), "the secret is not to be seen");
+    under_attack(&test, || {
+        if bind(&test.volume(), Path::new("dir"), &at).is_ok() {
+            assert!(!at.join("file").exists(), "the container must not reach the secret");
         }
     });
-    for mounted in mounts::below(&place.root.path().join("places")).unwrap() {
+    for mounted in mounts::below(&test.root.path().join("places")).unwrap() {
         mounts::take_down(&mounted.at).unwrap();
     }
 }

@@ -8,13 +8,13 @@ use rustix::process::{Gid, Uid, geteuid};
 use super::*;
 
 #[test]
-fn a_tree_that_its_owner_locked_is_removed() {
+fn tree_without_owner_permissions_is_removed() {
     let root = tempfile::tempdir().unwrap();
     fs::set_permissions(root.path(), Permissions::from_mode(0o777)).unwrap();
     let dir = root.path().join("dir");
     let work = || {
         if geteuid().is_root() {
-            // Root sees no locks. The change is this thread's alone.
+            // Permissions do not restrict root. The change affects this thread only.
             rustix::thread::set_thread_gid(Gid::from_raw(65534)).unwrap();
             rustix::thread::set_thread_uid(Uid::from_raw(65534)).unwrap();
         }
@@ -29,7 +29,7 @@ fn a_tree_that_its_owner_locked_is_removed() {
 }
 
 #[test]
-fn what_is_mounted_in_a_tree_is_not_touched() {
+fn mounts_in_a_tree_are_not_touched() {
     let root = tempfile::tempdir().unwrap();
     let (dir, other) = (root.path().join("dir"), root.path().join("other"));
     fs::create_dir_all(dir.join("at")).unwrap();
@@ -46,7 +46,7 @@ fn what_is_mounted_in_a_tree_is_not_touched() {
         }
         fs::write(dir.join("at/new"), "kept").unwrap();
         let refused = [remove(&dir), remove(&dir.join("at"))];
-        // Whatever the table says, the kernel does not go there.
+        // Even without a check of the mount table, the kernel refuses to enter the mount.
         let open = openat(CWD, &dir, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let into = unlink_or_open(&open, &c"at".to_owned(), Path::new("at"));
         let kept = fs::exists(dir.join("at/new")).unwrap() && fs::exists(dir.join("a")).unwrap();
@@ -64,7 +64,7 @@ fn what_is_mounted_in_a_tree_is_not_touched() {
 }
 
 #[test]
-fn a_tree_as_deep_as_one_likes_takes_few_open_files() {
+fn deep_tree_is_removed_with_few_open_files() {
     let root = tempfile::tempdir().unwrap();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let mut dir = openat(CWD, root.path(), flags, Mode::empty()).unwrap();
@@ -76,9 +76,9 @@ fn a_tree_as_deep_as_one_likes_takes_few_open_files() {
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
 }
 
-// A container that still runs swaps a directory for a link to somebody else's.
+// A running container swaps a directory for a link to a directory outside the tree.
 #[test]
-fn a_directory_that_becomes_a_link_meanwhile_leads_nowhere() {
+fn directory_swapped_for_a_link_is_not_followed() {
     let root = tempfile::tempdir().unwrap();
     let precious = root.path().join("precious");
     fs::create_dir(&precious).unwrap();

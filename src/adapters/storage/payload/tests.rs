@@ -8,14 +8,14 @@ fn payload(files: &[(&str, &str)]) -> Payload {
     payload
 }
 
-/// Everything below a directory: files with their content, links with what they lead to.
-fn seen(dir: &Path) -> BTreeMap<String, String> {
+/// All files below a directory with their content. Links are followed.
+fn files_below(dir: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if path.is_dir() {
-            found.extend(seen(&path).into_iter().map(|(below, text)| (format!("{name}/{below}"), text)));
+            found.extend(files_below(&path).into_iter().map(|(below, text)| (format!("{name}/{below}"), text)));
         } else {
             found.insert(name, fs::read_to_string(&path).unwrap());
         }
@@ -23,9 +23,9 @@ fn seen(dir: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// What a reader sees: nothing of the node's own.
-fn shown(dir: &Path) -> BTreeMap<String, String> {
-    seen(dir).into_iter().filter(|(name, _)| !name.starts_with("..")).collect()
+/// The files for readers, without the agent's own entries.
+fn payload_files(dir: &Path) -> BTreeMap<String, String> {
+    files_below(dir).into_iter().filter(|(name, _)| !name.starts_with("..")).collect()
 }
 
 fn expected(files: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -33,7 +33,7 @@ fn expected(files: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_is_gone_from_a_payload_is_gone_from_its_volume() {
+fn files_removed_from_a_payload_are_removed_from_the_volume() {
     let dir = tempfile::tempdir().unwrap();
     for files in [
         &[("a", "1"), ("b/c", "2"), ("b/d", "3")][..],
@@ -44,14 +44,14 @@ fn what_is_gone_from_a_payload_is_gone_from_its_volume() {
         &[("a", "again")],
     ] {
         payload(files).write(dir.path()).unwrap();
-        assert_eq!(shown(dir.path()), expected(files));
+        assert_eq!(payload_files(dir.path()), expected(files));
         let set = fs::read_link(dir.path().join(DATA)).unwrap();
         payload(files).write(dir.path()).unwrap();
         assert_eq!(fs::read_link(dir.path().join(DATA)).unwrap(), set, "the same is not written again");
         let own = fs::read_dir(dir.path())
             .unwrap()
             .filter(|it| it.as_ref().unwrap().file_name().as_bytes().starts_with(OURS));
-        assert_eq!(own.count(), 2, "..data and what it leads to");
+        assert_eq!(own.count(), 2, "..data and its target");
     }
 }
 
@@ -69,9 +69,9 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The steps of a write, each with what it leaves if it is the last.
+/// Does the first steps of a write, as many as an interrupted write did, and writes again.
 #[test]
-fn a_write_that_ends_at_any_step_shows_one_set_and_is_made_good() {
+fn payload_write_interrupted_at_any_step_shows_one_set() {
     let old = [("gone", "1"), ("kept", "2")];
     let new = [("kept", "3"), ("new/file", "4")];
     let root = tempfile::tempdir().unwrap();
@@ -79,11 +79,11 @@ fn a_write_that_ends_at_any_step_shows_one_set_and_is_made_good() {
     fs::create_dir(&before).unwrap();
     payload(&old).write(&before).unwrap();
     let steps: [&dyn Fn(&Path); 6] = [
-        // A set is begun.
+        // The directory of the set is created.
         &|dir| fs::create_dir(dir.join("..2000_01_01_00_00_00.1")).unwrap(),
-        // A file of it is written in part.
+        // One file of the set is partly written.
         &|dir| fs::write(dir.join("..2000_01_01_00_00_00.1/kept"), "").unwrap(),
-        // It is whole.
+        // The set is complete.
         &|dir| {
             let set = dir.join("..2000_01_01_00_00_00.1");
             fs::create_dir(set.join("new")).unwrap();
@@ -99,13 +99,13 @@ fn a_write_that_ends_at_any_step_shows_one_set_and_is_made_good() {
         steps[..last].iter().for_each(|step| step(&dir));
         let text = fs::read_to_string(dir.join("kept")).unwrap();
         assert_eq!(text, if last < 5 { "2" } else { "3" }, "after step {last}");
-        // Whoever comes next may want the new set, or the old one again.
-        for (wanted, then) in [(&new, &old), (&old, &new)] {
-            let dir = root.path().join(format!("healed-{last}-{}", wanted[0].0));
+        // The next write may have the new set or the old one.
+        for (next, then) in [(&new, &old), (&old, &new)] {
+            let dir = root.path().join(format!("next-{last}-{}", next[0].0));
             copy(&root.path().join(format!("after-{last}")), &dir);
-            for files in [wanted, then] {
+            for files in [next, then] {
                 payload(files).write(&dir).unwrap();
-                assert_eq!(shown(&dir), expected(files), "after step {last}");
+                assert_eq!(payload_files(&dir), expected(files), "after step {last}");
                 assert_eq!(fs::read_dir(&dir).unwrap().count(), 4, "links, ..data and one set, after step {last}");
             }
         }
@@ -113,7 +113,7 @@ fn a_write_that_ends_at_any_step_shows_one_set_and_is_made_good() {
 }
 
 #[test]
-fn no_key_leads_out_of_the_volume_or_hides_what_the_node_keeps_there() {
+fn payload_refuses_paths_that_leave_the_volume_or_use_its_names() {
     for path in ["", ".", "/", "/etc/passwd", "..", "../x", "a/../../x", "..data", "..2026_01_01", "./..data", "a\0b"] {
         assert!(Payload::of(None).add(path, "", 0o644).is_err(), "{path:?}");
     }
@@ -123,7 +123,7 @@ fn no_key_leads_out_of_the_volume_or_hides_what_the_node_keeps_there() {
     }
 }
 
-/// Does something as a user who is not root, whoever runs the tests; other threads stay who they are.
+/// Runs `work` in a thread without root's permissions. The user of other threads does not change.
 fn without_root(dir: &Path, work: impl FnOnce() + Send) {
     let nobody = 65534;
     let is_root = rustix::process::geteuid().is_root();
@@ -142,7 +142,7 @@ fn without_root(dir: &Path, work: impl FnOnce() + Send) {
 }
 
 #[test]
-fn a_volume_that_a_container_locked_is_written_all_the_same() {
+fn payload_is_written_although_a_container_removed_permissions() {
     let dir = tempfile::tempdir().unwrap();
     let volume = dir.path();
     let files = [("a", "1"), ("b/c", "2")];
@@ -151,7 +151,7 @@ fn a_volume_that_a_container_locked_is_written_all_the_same() {
             payload(&files).write(volume).unwrap();
             fs::set_permissions(volume.join(part), Permissions::from_mode(0o000)).unwrap();
             payload(&files).write(volume).unwrap();
-            assert_eq!(shown(volume), expected(&files), "{part:?}");
+            assert_eq!(payload_files(volume), expected(&files), "{part:?}");
         }
     });
 }

@@ -1,17 +1,17 @@
-//! Volumes in memory, and what is mounted by others.
+//! Volumes in memory, and mounts of other programs.
 
 use super::*;
 
-/// What is mounted at a path.
+/// The type of the file system that is mounted at a path.
 fn mounted(path: &Path) -> Option<String> {
     mounts::right_at(path).unwrap().map(|mounted| mounted.kind)
 }
 
 #[tokio::test]
-async fn a_volume_in_memory_is_as_large_as_it_may_be_and_gone_with_its_pod() {
+async fn memory_volume_has_its_size_limit_and_ends_with_its_pod() {
     let node = Node::new();
-    let wanted = pod(memory(json!({"name": "host", "hostPath": {"path": node.root.path()}})));
-    let ram = node.set_up(&wanted).await["ram"].clone();
+    let pod = pod(memory(json!({"name": "host", "hostPath": {"path": node.root.path()}})));
+    let ram = node.set_up(&pod).await["ram"].clone();
     assert_eq!((mode(&ram), ram.starts_with(node.dir())), (0o777, true));
     if mounted(&ram).is_none() {
         eprintln!("skipped: not allowed to mount");
@@ -21,13 +21,13 @@ async fn a_volume_in_memory_is_as_large_as_it_may_be_and_gone_with_its_pod() {
     assert!(fs::write(ram.join("file"), vec![1; 2 << 20]).is_err(), "it is full");
     fs::write(ram.join("file"), "kept").unwrap();
 
-    // Another life of the agent finds it; one that may not mount keeps what it made on disk.
+    // The next agent finds the mounted volume.
     let again = FileStorage::new(&node.root.path().join("node"), BTreeMap::new());
-    again.set_up(&wanted).await.unwrap();
+    again.set_up(&pod).await.unwrap();
     assert_eq!(fs::read_to_string(ram.join("file")).unwrap(), "kept");
     assert_eq!(mounts::below(&ram).unwrap().len(), 1);
 
-    // Who holds it is named, and nothing of it is removed meanwhile.
+    // The error names the process that uses the volume, and nothing is removed.
     let held = fs::File::open(ram.join("file")).unwrap();
     let error = again.tear_down(&uid()).await.unwrap_err();
     let own = format!("process {} (", std::process::id());
@@ -36,20 +36,20 @@ async fn a_volume_in_memory_is_as_large_as_it_may_be_and_gone_with_its_pod() {
     assert_eq!(fs::read_to_string(ram.join("file")).unwrap(), "kept");
     drop(held);
 
-    // A crash at any point leaves nothing behind either: whoever sweeps finds it mounted.
+    // An agent that crashed leaves nothing behind: the next one finds the mount and removes the pod.
     again.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
     assert!(!node.dir().exists() && mounts::below(&node.dir()).unwrap().is_empty());
 
     let plain = node.storage.clone().without_mounts();
-    plain.set_up(&wanted).await.unwrap();
+    plain.set_up(&pod).await.unwrap();
     fs::write(ram.join("file"), "on disk").unwrap();
-    node.set_up(&wanted).await;
+    node.set_up(&pod).await;
     assert_eq!((mounted(&ram), fs::read_to_string(ram.join("file")).unwrap()), (None, "on disk".to_owned()));
 }
 
-// The worst that a sweep of orphans could do is to empty what a mount leads to.
+// The worst fault of an orphan's removal would be to empty a file system that is mounted in the pod's directory.
 #[tokio::test]
-async fn nothing_is_removed_through_a_mount_that_nobody_here_made() {
+async fn nothing_is_removed_through_a_foreign_mount() {
     let node = Node::new();
     let precious = node.root.path().join("precious");
     fs::create_dir(&precious).unwrap();
@@ -80,7 +80,7 @@ async fn nothing_is_removed_through_a_mount_that_nobody_here_made() {
 }
 
 #[test]
-fn a_volume_in_memory_may_hold_no_more_than_its_pod() {
+fn memory_volume_limit_is_the_smallest_of_volume_pod_and_node() {
     let limit = |size: Value, of_containers: &[&str], node: Option<&str>| {
         let containers: Vec<_> = of_containers
             .iter()
@@ -103,7 +103,7 @@ fn a_volume_in_memory_may_hold_no_more_than_its_pod() {
 }
 
 #[tokio::test]
-async fn huge_pages_are_refused_with_what_there_is() {
+async fn huge_pages_volume_is_refused_with_a_remedy() {
     let error = Node::new().storage.set_up(&pod(json!([{"name": "h", "emptyDir": {"medium": "HugePages-2Mi"}}]))).await;
     assert!(error.unwrap_err().to_string().contains("use the medium Memory"));
 }
