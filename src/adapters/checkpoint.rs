@@ -1,8 +1,8 @@
-//! Records that outlive the agent, in one file: a line each, with a checksum, below one that says how many of them were
-//! saved at once. The lines behind those were appended.
+//! The final statuses of pods in one file, which outlives the agent. Each record is a line with a checksum. The first line
+//! is a header with the number of records that were saved together; the records after those were appended one by one.
 //!
-//! The last line has no end if an agent was killed in it, or its disk was full; nobody was told of it, and it does not
-//! count. All else that is not as it was written is damage.
+//! If an agent was killed during an append, or the disk was full, the last line has no newline. That append was never
+//! acknowledged, so the line is ignored. Any other difference from what was written is damage.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,11 +15,11 @@ use podwright_actors::ports::{Checkpoint, CheckpointError};
 
 use super::record::{self, Durability, ReadError};
 
-/// What the first line begins with.
+/// The beginning of the header.
 const NAME: &str = "podwright journal ";
-/// What follows it: the version of the format. Then comes how many lines were saved.
+/// The version of the format, which follows in the header. After it comes the number of saved records.
 const VERSION: &str = "2 ";
-/// Suffix of what is kept of a damaged file.
+/// The suffix of the copy of a damaged file.
 const CORRUPT: &str = "corrupt";
 
 /// [`Checkpoint`] in one file.
@@ -28,13 +28,13 @@ pub struct FileCheckpoint {
     path: Arc<Path>,
 }
 
-/// What a file holds.
-struct Found {
+/// The content of a file.
+struct LoadedRecords {
     records: Vec<String>,
     damaged: bool,
 }
 
-fn parse(file: &[u8]) -> Found {
+fn parse(file: &[u8]) -> LoadedRecords {
     let mut lines = file.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")).peekable();
     let header = lines.peek().and_then(|line| record::unseal_line(line)?.strip_prefix(NAME));
     let saved = header.and_then(|header| header.strip_prefix(VERSION)?.parse::<usize>().ok());
@@ -43,20 +43,20 @@ fn parse(file: &[u8]) -> Found {
     }
     let lines: Vec<_> = lines.map(record::unseal_line).collect();
     let damaged = saved.is_none_or(|saved| lines.len() < saved) || lines.contains(&None);
-    Found { records: lines.into_iter().flatten().map(str::to_owned).collect(), damaged }
+    LoadedRecords { records: lines.into_iter().flatten().map(str::to_owned).collect(), damaged }
 }
 
 fn lines(records: &[impl AsRef<str>]) -> String {
     records.iter().map(|record| record::seal_line(record.as_ref())).collect()
 }
 
-/// A file with nothing behind what is saved at once.
+/// The text of a file whose records are all saved together.
 fn whole(records: &[impl AsRef<str>]) -> String {
     record::seal_line(&format!("{NAME}{VERSION}{}", records.len())) + &lines(records)
 }
 
 impl FileCheckpoint {
-    /// In a file that need not be there, in a directory that is.
+    /// A store in this file. The file need not exist, but its directory must.
     pub fn new(path: PathBuf) -> Self {
         FileCheckpoint { path: path.into() }
     }
@@ -65,37 +65,37 @@ impl FileCheckpoint {
         CheckpointError { path: self.path.to_path_buf(), error: error.to_string() }
     }
 
-    /// Gives the damaged file a second name, for whoever can make sense of it. It keeps that when it is replaced.
+    /// Gives the damaged file a second name, `aside`, under which it stays for inspection when the file is replaced.
     fn keep_aside(&self, aside: &Path) -> io::Result<()> {
         let temp = aside.with_extension("corrupt.tmp");
         match fs::remove_file(&temp) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // Not every file system has second names.
+        // Not every file system has hard links.
         fs::hard_link(&self.path, &temp).or_else(|_| fs::copy(&self.path, &temp).map(drop))?;
         fs::rename(&temp, aside)?;
-        // Where both names are those of one file the other name stays.
+        // `rename` keeps `temp` if it and `aside` are already names of the same file.
         let _ = fs::remove_file(&temp);
         record::sync_parent(aside)
     }
 
-    /// Tells of damage, and goes on with what is good.
-    fn mend(&self, good: &[String]) {
+    /// Logs that the file is damaged, keeps a copy of it, and replaces it by its good records.
+    fn repair(&self, good: &[String]) {
         let aside = self.path.with_extension(CORRUPT);
         let replace = || record::replace(&self.path, whole(good).as_bytes(), Durability::Disk);
-        let kept = match self.keep_aside(&aside) {
+        let copy = match self.keep_aside(&aside) {
             Ok(()) => match replace() {
-                Ok(()) => format!("as it was found it is in {}", aside.display()),
-                Err(error) => format!("it is in {} too, and cannot be replaced yet: {error}", aside.display()),
+                Ok(()) => format!("the damaged file is kept in {}", aside.display()),
+                Err(error) => format!("a copy is in {}, but the file cannot be replaced yet: {error}", aside.display()),
             },
-            // Left where it is until there is something to write.
-            Err(error) => format!("it cannot be kept in {}: {error}", aside.display()),
+            // The file is replaced by the next save.
+            Err(error) => format!("the damaged file cannot be kept in {}: {error}", aside.display()),
         };
         tracing::error!(
-            path = %self.path.display(), good = good.len(), kept,
-            "the journal of final statuses is damaged, and the agent goes on with its good lines: pods that were refused or have ended may \
-             run again, and one that came back since may be held for what it was; take away the manifests of those"
+            path = %self.path.display(), good = good.len(), copy,
+            "the journal of final statuses is damaged, the agent uses its good lines: pods that were rejected or have finished \
+             may run again, and a pod that was created again may get its old status; remove the manifests of such pods"
         );
     }
 
@@ -117,13 +117,13 @@ impl Checkpoint for FileCheckpoint {
         let file = match record::bytes(&self.path) {
             Ok(file) => file,
             Err(ReadError::Missing(_)) => return Ok(Vec::new()),
-            // It is most likely whole: the next agent may be able to read it.
+            // The file is most likely intact, so it is not replaced. A later agent may be able to read it.
             Err(ReadError::Io { path, error }) => return Err(CheckpointError { path, error: error.to_string() }),
             Err(error @ ReadError::Damaged { .. }) => return Err(self.error(error)),
         };
-        let Found { records, damaged } = parse(&file);
+        let LoadedRecords { records, damaged } = parse(&file);
         if damaged {
-            self.mend(&records);
+            self.repair(&records);
         }
         Ok(records)
     }
@@ -134,7 +134,7 @@ impl Checkpoint for FileCheckpoint {
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.blocking(move |path| {
-            // One that is no longer there is to be saved as a whole.
+            // A missing file must be saved as a whole, so this does not create it.
             let mut file = OpenOptions::new().append(true).open(path)?;
             file.write_all(lines(&records).as_bytes())?;
             file.sync_data()
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_saved_and_appended_is_loaded() {
+    async fn saved_and_appended_final_statuses_are_loaded() {
         let (_dir, store) = store();
         assert_eq!(store.load().unwrap(), [""; 0]);
         for saved in [&["{\"a\":1}", "b"][..], &[], &["c"]] {
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(store.load().unwrap(), ["c", "d", "c", "e"]);
     }
 
-    /// Loads a file, and says whether it was found to be damaged.
+    /// Loads a file, and returns the records and whether the file was damaged.
     fn load(store: &FileCheckpoint, file: &[u8]) -> (Vec<String>, bool) {
         let aside = store.path.with_extension(CORRUPT);
         let _none = fs::remove_file(&aside);
@@ -177,15 +177,15 @@ mod tests {
         let records = store.load().unwrap();
         let damaged = aside.exists();
         if damaged {
-            assert_eq!(fs::read(&aside).unwrap(), file, "for whoever can make sense of it");
+            assert_eq!(fs::read(&aside).unwrap(), file, "the copy of the damaged file");
             fs::remove_file(&aside).unwrap();
         }
-        assert_eq!((store.load().unwrap(), aside.exists()), (records.clone(), false), "it is told once");
+        assert_eq!((store.load().unwrap(), aside.exists()), (records.clone(), false), "the damage is reported once");
         (records, damaged)
     }
 
     #[tokio::test]
-    async fn of_an_append_that_was_cut_short_the_whole_lines_count_and_a_save_cannot_be() {
+    async fn interrupted_append_keeps_whole_lines_and_a_cut_save_is_damage() {
         let (_dir, store) = store();
         store.save(records(&["a"])).await.unwrap();
         let saved = fs::read(&store.path).unwrap().len();
@@ -202,13 +202,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_damaged_is_kept_aside_and_costs_no_other_line() {
+    async fn damaged_line_loses_no_other_line_and_a_copy_is_kept() {
         let (_dir, store) = store();
         store.save(records(&["aa", "bb"])).await.unwrap();
         store.append(records(&["cc"])).await.unwrap();
         let good = fs::read(&store.path).unwrap();
         let ends: Vec<usize> = (0..good.len()).filter(|at| good[*at] == b'\n').collect();
-        // What is lost if a byte of that line is another one, or its end.
+        // For each line: the records that are lost if one of its bytes changes, or its newline.
         let lost =
             [(&[""; 0][..], &["aa"][..]), (&["aa"], &["aa", "bb"]), (&["bb"], &["bb", "cc"]), (&["cc"], &["cc"])];
         for (at, bit) in (0..good.len()).flat_map(|at| [(at, 1), (at, 0x80)]) {
@@ -219,7 +219,7 @@ mod tests {
             let expected: Vec<_> = ["aa", "bb", "cc"].into_iter().filter(|record| !lost.contains(record)).collect();
             let (found, damaged) = load(&store, &bad);
             assert_eq!(found, expected, "{bit} at {at}");
-            // Without its end the last line was never finished.
+            // Without its newline the last line is an interrupted append.
             assert_eq!(damaged, at != good.len() - 1, "{bit} at {at}");
         }
         let newer = [record::seal_line("podwright journal 3 1"), record::seal_line("aa")].concat();
@@ -227,9 +227,9 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_now_stays_where_it_is() {
+    fn unreadable_file_is_not_replaced() {
         let (_dir, store) = store();
-        // Root may read any file, and nobody a directory.
+        // Root may read any file, but a directory cannot be read as a file.
         fs::create_dir(&store.path).unwrap();
         let error = store.load().unwrap_err().to_string();
         assert!(error.contains("journal: Is a directory"), "{error}");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_cannot_be_written_is_named() {
+    async fn write_error_names_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let store = FileCheckpoint::new(dir.path().join("gone/journal"));
         for done in [store.save(records(&["a"])).await, store.append(records(&["a"])).await] {

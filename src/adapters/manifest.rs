@@ -1,5 +1,5 @@
-//! Manifests: YAML or JSON text to pods, strictly. What cannot be used is said with its place and the remedy, one message
-//! for each fault, and does not keep the other pods of the text from being used.
+//! Parses manifests: YAML or JSON text with pods. Parsing is strict. Each fault gets a message with its position and the
+//! remedy; the pods without faults are used.
 
 mod tree;
 mod typed;
@@ -14,33 +14,33 @@ pub use tree::Position;
 
 use tree::{Value, YamlNode};
 
-/// The largest manifest that is read (upstream `maxConfigLength`, 1.36).
+/// The size limit of a manifest in bytes (upstream `maxConfigLength`, kubelet 1.36).
 pub const MAX_BYTES: usize = 10 << 20;
 
-/// How many faults of one text are told.
+/// How many faults of one text are reported.
 const MAX_FAULTS: usize = 100;
-/// How long one may be, in bytes: values and keys are quoted, and may be of any length.
+/// The size limit of a fault's message in bytes. Messages quote values and keys, which may have any length.
 const MAX_MESSAGE: usize = 1000;
-/// The longest name that a pod may have.
+/// The size limit of a pod's name in a fault, in bytes: the longest name that a pod may have.
 const MAX_NAME: usize = 253;
 
-/// What a text holds.
+/// The content of a manifest.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
-    /// The pods without fault, as written: nothing is defaulted.
+    /// The pods without faults, as written, without defaults.
     pub pods: Vec<Pod>,
-    /// What is wrong with the rest.
+    /// The faults of the manifest.
     pub faults: Vec<Fault>,
 }
 
-/// Something in a manifest that cannot be used.
+/// A fault in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub struct Fault {
-    /// Where, if the parser can tell.
+    /// The position of the fault, if the parser knows it.
     pub at: Option<Position>,
     /// The name of the pod, if it has one.
     pub pod: Option<String>,
-    /// What is wrong with which field, and what to do.
+    /// The field, what is wrong with it, and the remedy.
     pub message: String,
 }
 
@@ -56,9 +56,10 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads a manifest for static pods: `v1` objects of kind `Pod`, `PodList` or `List` of pods, one or more YAML documents.
+/// Parses a manifest of static pods: one or more YAML documents with `v1` objects of kind `Pod`, `PodList` or `List` (of
+/// pods).
 ///
-/// A pod is used only if it has no field that the API does not know, no value of a wrong type, and passes
+/// A pod is used only if all its fields are known to the API and have values of the right type, and if it passes
 /// [`validate`](validate::validate) and [`validate_static`](validate::validate_static).
 pub fn read(bytes: &[u8]) -> Manifest {
     let mut reader = ManifestBuilder::default();
@@ -89,20 +90,19 @@ pub fn read(bytes: &[u8]) -> Manifest {
 
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
-        // A mode such as 0644 is octal to the tools that manifests are written with.
+        // The tools that manifests are written for read a mode such as 0644 as octal.
         legacy_octal_numbers: true,
-        // The document is read before the type of a field is known; whether `y` is a name or a truth value is not known
-        // here.
+        // The document is parsed before the types of its fields are known, so `y` may be a name or a boolean.
         strict_booleans: true,
         with_snippet: false,
-        // Reading nests calls. A list of pods needs half of this, and a thread's stack would take twice of it.
+        // Parsing is recursive. A list of pods needs half of this depth, and a thread's stack allows twice of it.
         budget: serde_saphyr::budget! { max_depth: 32 },
-        // So much text may stand in for aliases, whatever they are aliases of.
+        // Limits the work that nested aliases can cause.
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
     }
 }
 
-/// The parser's message without the place, which is told before it.
+/// The parser's message without the position, which [`Fault`] shows.
 fn brief(error: &serde_saphyr::Error) -> String {
     if let serde_saphyr::Error::DuplicateMappingKey { key, .. } = error {
         return format!("field {:?} is set twice: keep one", key.as_deref().unwrap_or_default());
@@ -113,18 +113,18 @@ fn brief(error: &serde_saphyr::Error) -> String {
     format!("not valid YAML or JSON: {line}")
 }
 
-/// What was read so far.
+/// Collects the pods and faults of a manifest.
 #[derive(Debug, Default)]
 struct ManifestBuilder {
     manifest: Manifest,
-    /// How many faults there are beyond those that are told.
+    /// How many faults there are beyond [`MAX_FAULTS`].
     unreported: usize,
 }
 
 impl ManifestBuilder {
     fn finish(mut self) -> Manifest {
         if self.unreported > 0 {
-            let message = format!("and {} faults more: mend these first", self.unreported);
+            let message = format!("and {} more faults: correct these first", self.unreported);
             self.manifest.faults.push(Fault { at: None, pod: None, message });
         }
         self.manifest
@@ -134,14 +134,14 @@ impl ManifestBuilder {
         self.add(|| Fault { at, pod: None, message });
     }
 
-    /// One fault more, made only if it is told: to find the place of each in a long text takes long.
+    /// Adds a fault. `fault` is not called beyond [`MAX_FAULTS`], because finding the position in a long text takes time.
     fn add(&mut self, fault: impl FnOnce() -> Fault) {
         if self.manifest.faults.len() >= MAX_FAULTS {
             self.unreported += 1;
             return;
         }
         let Fault { at, pod, message } = fault();
-        let short = |text: String, most| plain(&text, most).into_owned();
+        let short = |text: String, limit| plain(&text, limit).into_owned();
         let (pod, message) = (pod.map(|name| short(name, MAX_NAME)), short(message, MAX_MESSAGE));
         self.manifest.faults.push(Fault { at, pod, message });
     }
@@ -150,8 +150,8 @@ impl ManifestBuilder {
         let Value::Map(entries) = &document.value else {
             return self.refuse(document.at, "is not an object: start with apiVersion: v1 and kind: Pod".into());
         };
-        let word = |key| document.field(key).and_then(|entry| entry.node.text()).unwrap_or_default();
-        match (word("apiVersion"), word("kind")) {
+        let text = |key| document.field(key).and_then(|entry| entry.node.text()).unwrap_or_default();
+        match (text("apiVersion"), text("kind")) {
             ("v1", "Pod") => self.pod(document),
             ("v1", "PodList" | "List") => {
                 let known = ["apiVersion", "items", "kind", "metadata"];
@@ -178,7 +178,7 @@ impl ManifestBuilder {
         }
     }
 
-    /// An item of a list. In a `PodList` items need not say what they are.
+    /// Adds an item of a list. The items of a `PodList` need no `kind`.
     fn item(&mut self, item: &YamlNode) {
         let kind = item.field("kind").and_then(|entry| entry.node.text()).unwrap_or("Pod");
         if !matches!(item.value, Value::Map(_)) || kind != "Pod" {

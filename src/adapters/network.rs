@@ -1,4 +1,4 @@
-//! The network calls of probes and lifecycle hooks.
+//! The network calls of probes and lifecycle hooks: HTTP, TCP and gRPC.
 
 mod tls;
 
@@ -20,26 +20,26 @@ use tonic_health::pb::health_client::HealthClient;
 
 /// How many redirects are followed.
 const MAX_REDIRECTS: usize = 10;
-/// How much of an answer is read (upstream `maxRespBodyLength`, kubelet 1.36).
+/// How many bytes of a response body are read (upstream `maxRespBodyLength`, kubelet 1.36).
 const MAX_BODY: usize = 10 << 10;
 
-/// Calls over the real network. Every call makes a connection of its own, because a connection that is kept would prove
-/// nothing of the server's health; no call goes through a proxy, and no server's certificate is checked.
+/// Calls over the real network. Every call opens a new connection, because a kept connection would not show whether the
+/// server accepts new ones. No call uses a proxy, and certificates are not verified.
 #[derive(Clone, Debug)]
 pub struct Network {
     http: reqwest::Client,
 }
 
-/// The HTTP client cannot be made.
+/// The HTTP client could not be created.
 #[derive(Debug, thiserror::Error)]
-#[error("no HTTP client")]
+#[error("cannot create the HTTP client of probes")]
 pub struct BuildNetworkError(#[source] Box<dyn Error + Send + Sync>);
 
 impl Network {
-    /// A client.
+    /// Creates the clients for all calls.
     ///
     /// # Errors
-    /// [`BuildNetworkError`] if the TLS library refuses its settings.
+    /// [`BuildNetworkError`] if the TLS library refuses its configuration.
     pub fn new() -> Result<Self, BuildNetworkError> {
         let tls = tls::trusting().map_err(|error| BuildNetworkError(error.into()))?;
         let http = reqwest::Client::builder()
@@ -102,8 +102,8 @@ async fn within<T>(timeout: Duration, call: impl Future<Output = Result<T, Netwo
     tokio::time::timeout(timeout, call).await.unwrap_or(Err(NetworkError::Timeout(timeout)))
 }
 
-/// Follows a redirect to the host that was asked first; one to another host is the answer, whoever asked decides what it
-/// means (upstream `RedirectChecker`, kubelet 1.36).
+/// Follows redirects to the host of the first request. A redirect to another host is returned as the response, and the caller
+/// decides what it means (upstream `RedirectChecker`, kubelet 1.36).
 fn same_host(attempt: redirect::Attempt<'_>) -> redirect::Action {
     if attempt.previous().first().and_then(|first| first.host_str()) != attempt.url().host_str() {
         attempt.stop()
@@ -125,13 +125,13 @@ fn headers(target: &[(String, String)]) -> Result<HeaderMap, NetworkError> {
     Ok(headers)
 }
 
-/// Host and port as a URL has them.
+/// Host and port in the form of a URL.
 fn authority(host: &str, port: u16) -> String {
     let host = host_of(host);
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// An IPv6 address may come with its brackets.
+/// The host without the brackets of an IPv6 address.
 fn host_of(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
@@ -141,20 +141,20 @@ fn failed(error: reqwest::Error) -> NetworkError {
     if is_plain_http(&error) { NetworkError::PlainHttp } else { NetworkError::Failed(causes(&error)) }
 }
 
-/// Whether a TLS handshake was answered with something that is no TLS record at all.
+/// Whether the server answered a TLS handshake with bytes that are not a TLS record, as a server of plain HTTP does.
 fn is_plain_http(error: &(dyn Error + 'static)) -> bool {
     let no_record = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
     if error.downcast_ref() == Some(&no_record) {
         return true;
     }
-    // What an I/O error wraps is not among its sources.
+    // An I/O error does not list the error that it wraps among its sources.
     match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
         Some(wrapped) => is_plain_http(wrapped),
         None => error.source().is_some_and(is_plain_http),
     }
 }
 
-/// The causes of a transport's error, which says itself only that a transport failed.
+/// The causes of a transport error, without the error itself, which says only that the transport failed.
 fn causes(error: &dyn Error) -> String {
     let mut texts = Vec::new();
     let mut cause = error.source();

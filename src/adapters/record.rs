@@ -1,8 +1,8 @@
-//! Files with a checksum, replaced atomically.
+//! Record files with a checksum, which are replaced atomically.
 //!
-//! A record is one line of header, `podwright 1 <checksum in hex>`, and what it says in JSON. The checksum tells a torn or
-//! edited file from a good one; it is no protection against malice, which the directory's mode is for. Where a file grows,
-//! each of its lines has a checksum.
+//! A record file has a header line, `podwright 1 <checksum in hex>`, and its content as JSON. The checksum detects a torn or
+//! edited file. It does not protect against an attacker; the mode of the directory does. In a file that grows, each line has
+//! its own checksum.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use podwright_actors::text::plain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A record could not be read.
+/// Why a record could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("{path}: not found", path = .0.display())]
@@ -24,12 +24,12 @@ pub enum ReadError {
     Damaged { path: PathBuf, what: Damage },
 }
 
-/// What is wrong with the bytes of a record.
+/// How the bytes of a record are damaged.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    #[error("no header of a known version")]
+    #[error("the header is missing or of an unknown version")]
     Header,
-    #[error("it ends in the header")]
+    #[error("the file ends in the header")]
     Short,
     #[error("the checksum does not match")]
     Checksum,
@@ -38,18 +38,18 @@ pub enum Damage {
 }
 
 impl ReadError {
-    /// No such record, as opposed to one that cannot be used.
+    /// Whether the record does not exist, as opposed to one that cannot be used.
     pub fn is_missing(&self) -> bool {
         matches!(self, ReadError::Missing(_))
     }
 }
 
-/// Whether a record must survive a loss of power, or only a loss of processes.
+/// Whether a record must survive a loss of power, or only the death of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// What it says is void after a reboot.
+    /// The record is void after a reboot.
     Boot,
-    /// It still counts.
+    /// The record is valid after a reboot.
     Disk,
 }
 
@@ -58,7 +58,7 @@ pub fn write<T: Serialize>(path: &Path, record: &T, durability: Durability) -> i
     replace(path, &encode(record)?, durability)
 }
 
-/// Replaces a file atomically, whatever it holds.
+/// Replaces a file atomically by these bytes.
 pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
     let temp = path.with_extension("tmp");
     let written = || {
@@ -70,7 +70,7 @@ pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<
         std::fs::rename(&temp, path)
     };
     written().inspect_err(|_| {
-        // It would only take the room that is missing.
+        // The disk may be full, and the unfinished file takes space.
         let _ = std::fs::remove_file(&temp);
     })?;
     if durability == Durability::Disk { sync_parent(path) } else { Ok(()) }
@@ -81,7 +81,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, ReadError> {
     decode(&bytes(path)?).map_err(|what| ReadError::Damaged { path: path.into(), what })
 }
 
-/// Reads what a file holds, whatever that is.
+/// Reads the bytes of a file.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
     std::fs::read(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ReadError::Missing(path.into()),
@@ -89,17 +89,20 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
     })
 }
 
-/// A record as it is on disk.
+/// The bytes of a record's file.
 pub fn encode<T: Serialize>(record: &T) -> serde_json::Result<Vec<u8>> {
     Ok(seal(&serde_json::to_vec(record)?))
 }
 
-/// The record that bytes hold, or what is wrong with them.
+/// Decodes the bytes of a record's file.
+///
+/// # Errors
+/// How the bytes are damaged.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
     serde_json::from_slice(unseal(bytes)?).map_err(Damage::Content)
 }
 
-/// Puts the header before what a record says.
+/// Puts the header before the content of a record.
 pub fn seal(json: &[u8]) -> Vec<u8> {
     let mut bytes = format!("{MAGIC}{}\n", checksum(json)).into_bytes();
     bytes.extend_from_slice(json);
@@ -116,18 +119,18 @@ fn unseal(bytes: &[u8]) -> Result<&[u8], Damage> {
     Ok(json)
 }
 
-/// A line that is a record of its own: the checksum, and what it says, which has no line break.
+/// A line with a checksum before its text. The text must have no line break.
 pub fn seal_line(text: &str) -> String {
     format!("{} {text}\n", checksum(text.as_bytes()))
 }
 
-/// What a line says, given without its end; none if that is not what was written.
+/// The text of a line with a checksum, given without its newline. `None` if the line is damaged.
 pub fn unseal_line(line: &[u8]) -> Option<&str> {
     let (sum, text) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     (sum == checksum(text.as_bytes())).then_some(text)
 }
 
-/// Makes the entry of a file in its directory survive a loss of power.
+/// Syncs the directory of a file to disk, so that the file's name survives a loss of power.
 pub fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(dir) => File::open(dir)?.sync_data(),
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_back_as_written() {
+    fn record_is_read_back_as_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("started");
         write(&path, &sample(), Durability::Disk).unwrap();
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_or_missing_byte_is_noticed() {
+    fn record_with_a_changed_or_missing_byte_is_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("started");
         write(&path, &sample(), Durability::Boot).unwrap();

@@ -1,8 +1,8 @@
-//! The simulated runtime: [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) wholly in memory.
+//! The simulated runtime: a [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) in memory.
 //!
-//! Nothing is run. Pods get an address, start, end, fail, restart and stop as their annotations say, in tokio's time:
-//! a node agent with many thousands of pods on one machine, or a test of days in milliseconds under
-//! `tokio::time::pause()`. Everything above the runtime is the real node: workers, plans, backoffs, probes, statuses.
+//! It runs no processes. Pods get addresses, and containers start, end, fail and stop as the pod's annotations say, in
+//! tokio's time. So a machine can simulate a node with many thousands of pods, and with `tokio::time::pause()` a test of
+//! days takes milliseconds. Everything above the runtime is the real node: workers, plans, backoffs, probes and statuses.
 //!
 //! ```
 //! use std::time::Duration;
@@ -17,18 +17,18 @@
 //! # Ok::<(), podwright::adapters::simulated::BadSetting>(())
 //! ```
 //!
-//! **What a pod does** is a [`Behaviour`]: the defaults, changed by annotations that begin with [`ANNOTATION_PREFIX`].
-//! A container whose pod has an annotation that cannot be followed is not created (`CreateContainerConfigError`), and the
-//! reason names the annotation, its value and what to write instead.
+//! **Behaviour.** What a pod does is a [`Behaviour`]: the defaults, changed by annotations that begin with
+//! [`ANNOTATION_PREFIX`]. If an annotation is invalid, the pod's containers are not created (`CreateContainerConfigError`),
+//! and the message names the annotation, its value and the remedy.
 //!
-//! **Chance** comes from one seed, the pod's UID, the container's name and the number of the attempt, and from nothing
-//! else: a run repeats whatever the order in which pods get their turn. Pods whose UIDs are new behave anew.
+//! **Randomness.** A random choice depends on the seed, the pod's UID, the container's name and the number of the attempt,
+//! and on nothing else. So a run with the same seed and UIDs repeats, even if the pods' tasks run in another order.
 //!
-//! **Probes and hooks.** A command in a container ends at once with `exec-exit-code`. Over HTTP, TCP and gRPC nothing is
-//! called: [`SimulatedNetwork`] answers in the pod's place, with success unless `network-failures` says otherwise.
+//! **Probes and hooks.** A command in a container ends at once with the exit code `exec-exit-code`. HTTP, TCP and gRPC calls
+//! are not made: [`SimulatedNetwork`] answers for the pod, with success unless `network-failures` says otherwise.
 //!
-//! **What is not there.** No logs, no images: a pull takes its time and is done. State is in memory: an agent that
-//! starts again finds nothing running, and starts its pods anew.
+//! **Limits.** There are no logs and no images: a pull only takes time. All state is in memory: after a restart the agent
+//! finds no containers and starts its pods again.
 
 mod behaviour;
 mod draw;
@@ -50,11 +50,11 @@ pub use runtime::SimulatedRuntime;
 /// Settings of a simulated runtime.
 #[derive(Clone)]
 pub struct SimulatedConfig {
-    /// What pods do unless their annotations say otherwise.
+    /// What pods do, unless their annotations say otherwise.
     pub defaults: Behaviour,
-    /// Of what random choices are made.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Tells when things happen; the node's own. It must go with tokio's time, in which the runtime waits.
+    /// The clock for the times in statuses. It must be the node's clock and follow tokio's time, in which the runtime waits.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -68,7 +68,7 @@ impl SimulatedConfig {
     /// Sets `seed`, or one of the defaults by its key.
     ///
     /// # Errors
-    /// [`BadSetting`] as [`Behaviour::set`] says.
+    /// [`BadSetting`] if there is no such key, or the value is not valid for it. Then nothing is changed.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), BadSetting> {
         if key != "seed" {
             return self.defaults.set(key, value);

@@ -1,8 +1,9 @@
 //! Sources of static pods: files and directories, and URLs.
 //!
 //! A source sends a full [`SourceSet`](podwright_actors::ports::SourceSet) when it starts and whenever its pods or problems
-//! change. A place that cannot be read or used keeps the pods it held last for as long as it exists, and is reported as a
-//! problem (W27). Nothing a place holds affects the other places.
+//! change. A file or URL that cannot be read or used is reported as a problem. Until it is readable again or removed, the
+//! source keeps the pods of its last good content, so that a faulty edit stops no pod (POD-W27). Files and URLs do not
+//! affect one another.
 
 mod files;
 mod manifest_cache;
@@ -22,23 +23,23 @@ pub use files::FileSource;
 pub use scan::{contents, list};
 pub use url::UrlSource;
 
-/// How often every place is read again, whatever the watch says (upstream `FileCheckFrequency` and `HTTPCheckFrequency`,
-/// 1.36).
+/// How often every file and URL is read again, even if no change was noticed (upstream `FileCheckFrequency` and
+/// `HTTPCheckFrequency`, kubelet 1.36).
 pub const CHECK_FREQUENCY: Duration = Duration::from_secs(20);
 
-/// What every source needs.
+/// The settings that all sources need.
 #[derive(Clone)]
 pub struct SourceContext {
     /// The name of this node.
     pub node_name: String,
-    /// Tells when a pod was first seen.
+    /// The clock for the time at which a pod was first seen.
     pub clock: Arc<dyn Clock>,
-    /// How often every place is read again.
+    /// How often every file and URL is read again.
     pub check_frequency: Duration,
 }
 
 impl SourceContext {
-    /// A context that checks every [`CHECK_FREQUENCY`].
+    /// Settings with the default [`CHECK_FREQUENCY`].
     pub fn new(node_name: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
         SourceContext { node_name: node_name.into(), clock, check_frequency: CHECK_FREQUENCY }
     }
@@ -50,7 +51,7 @@ impl fmt::Debug for SourceContext {
     }
 }
 
-/// A place that manifests come from, as a flag names it: an `http` or `https` URL, else a path.
+/// The origin of manifests that a flag names: an `http` or `https` URL, or else a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A file or a directory.
@@ -59,19 +60,19 @@ pub enum Origin {
     Url(reqwest::Url),
 }
 
-/// The text names no place.
+/// Why a text does not name an origin of manifests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseOriginError {
-    /// It is empty.
+    /// The text is empty.
     #[error("the path is empty: name a file, a directory or an http(s) URL")]
     Empty,
-    /// It starts like a URL and is none.
+    /// The text starts like a URL but is not a valid one.
     #[error("{text:?} is not a URL: {reason}")]
     Url {
         /// The text.
         text: String,
-        /// What is wrong with it.
-        reason: String,
+        /// The error of the URL parser.
+        reason: <reqwest::Url as FromStr>::Err,
     },
 }
 
@@ -87,21 +88,21 @@ impl FromStr for Origin {
         }
         match reqwest::Url::parse(text) {
             Ok(url) => Ok(Origin::Url(url)),
-            Err(error) => Err(ParseOriginError::Url { text: text.to_owned(), reason: error.to_string() }),
+            Err(reason) => Err(ParseOriginError::Url { text: text.to_owned(), reason }),
         }
     }
 }
 
-/// Lets news through: what differs from what was said before.
+/// Drops an update that equals the one before.
 #[derive(Debug, Default)]
 struct ChangeFilter {
     last: Option<SourceUpdate>,
 }
 
 impl ChangeFilter {
-    /// What is said, if it is news.
-    fn if_changed(&mut self, said: SourceUpdate) -> Option<SourceUpdate> {
-        let same = |last: &SourceUpdate| match (last, &said) {
+    /// The update, unless it equals the last one.
+    fn if_changed(&mut self, update: SourceUpdate) -> Option<SourceUpdate> {
+        let same = |last: &SourceUpdate| match (last, &update) {
             (SourceUpdate::Set(last), SourceUpdate::Set(set)) => {
                 last.problems == set.problems
                     && last.pods.len() == set.pods.len()
@@ -114,8 +115,8 @@ impl ChangeFilter {
         if self.last.as_ref().is_some_and(same) {
             return None;
         }
-        self.last = Some(said.clone());
-        Some(said)
+        self.last = Some(update.clone());
+        Some(update)
     }
 }
 
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_a_url_only_if_it_says_so() {
+    fn origin_is_a_url_only_with_an_http_scheme() {
         assert_eq!("/etc/pods".parse(), Ok(Origin::Path("/etc/pods".into())));
         assert_eq!("ftp://x".parse(), Ok(Origin::Path("ftp://x".into())));
         assert!(matches!("http://host:8080/pods".parse(), Ok(Origin::Url(_))));

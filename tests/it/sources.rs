@@ -358,7 +358,7 @@ async fn first_url_set_waits_until_every_url_answered() {
     let mut source = Running::urls(&[up.url.clone(), down.url.clone()], OFTEN);
     let SourceUpdate::NotYet { source: SourceKind::Http, problems } = source.news().await else { panic!("a set") };
     let told: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(told, ["answered 503 Service Unavailable; it is asked again every 0 s"], "and why");
+    assert_eq!(told, ["answered 503 Service Unavailable; the URL is requested again every 0 s"], "and why");
     down.asked_again().await;
     assert!(source.sets.try_recv().is_err(), "once");
     down.answer(StatusCode::OK, &pod("b", "one"));

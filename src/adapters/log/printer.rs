@@ -1,55 +1,55 @@
-//! From records to lines: pieces are joined, and only those lines are printed that were asked for.
+//! Turns records into lines: joins the records of a line and prints only the requested lines.
 //!
-//! Memory is bounded whatever the bytes are: a record that is longer than any runtime writes is handled in parts, and what one
-//! stream says while a line of the other goes on waits for its end only so long.
+//! The memory is bounded for any input. A record that is longer than a runtime writes is printed in parts. Records that arrive
+//! while a line of the other stream is unfinished are held back up to a limit.
 
 use jiff::Timestamp;
 
 use super::Record;
 
-/// The longest beginning of a record that is kept: four times what runtimes write.
+/// How many bytes of a record are kept until its end is read: four times the longest record of a runtime.
 const LONGEST: usize = 64 << 10;
-/// How much of one stream waits for the end of a line of the other.
+/// How many bytes of one stream are held back until a line of the other stream ends.
 const HELD: usize = 64 << 10;
 
-/// What is to be printed.
+/// Which lines to print, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PrintOptions {
-    /// Only lines that were begun then or later.
+    /// Print only lines that began at this time or later.
     pub(super) since: Option<Timestamp>,
-    /// Each with its time before it.
+    /// Put its time before each line.
     pub(super) timestamps: bool,
-    /// So many lines are left out first.
+    /// Skip this many lines at the beginning.
     pub(super) skip: u64,
 }
 
-/// Prints lines.
+/// Prints the lines of a log.
 #[derive(Debug, Default)]
 pub(super) struct Printer {
     options: PrintOptions,
-    /// A record whose end was not read yet.
+    /// The beginning of a record whose end was not read yet.
     record: Vec<u8>,
-    /// What the bytes up to the next end of a record are.
-    rest: Rest,
+    /// How to handle the bytes up to the end of the current record.
+    rest: RestOfRecord,
     /// The line whose end was not read yet.
-    line: Option<Line>,
-    /// Records of the other stream meanwhile.
+    line: Option<OpenLine>,
+    /// Records of the other stream that arrived since that line began.
     held: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum Rest {
-    /// They belong to `record`.
+enum RestOfRecord {
+    /// Append the bytes to `record`.
     #[default]
-    Record,
-    /// They are more text of a record that is too long to keep.
-    Text { stream: &'static str, ends: bool },
-    /// No record.
-    Nothing,
+    Keep,
+    /// Print the bytes: they are the text of a record that is too long to keep.
+    Print { stream: &'static str, ends: bool },
+    /// Drop the bytes: they are not a record.
+    Drop,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct OpenLine {
     stream: &'static str,
     printed: bool,
 }
@@ -59,7 +59,7 @@ impl Printer {
         Printer { options, ..Printer::default() }
     }
 
-    /// Takes more of the log, and appends what is to be printed.
+    /// Takes the next bytes of the log and appends the text to print to `out`.
     pub(super) fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, whole) = match part.strip_suffix(b"\n") {
@@ -67,17 +67,17 @@ impl Printer {
                 None => (part, false),
             };
             match self.rest {
-                Rest::Record => self.record(text, whole, out),
-                Rest::Text { stream, ends } => self.piece(b"", stream, whole && ends, text, out),
-                Rest::Nothing => {}
+                RestOfRecord::Keep => self.record(text, whole, out),
+                RestOfRecord::Print { stream, ends } => self.piece(b"", stream, whole && ends, text, out),
+                RestOfRecord::Drop => {}
             }
             if whole {
-                self.rest = Rest::Record;
+                self.rest = RestOfRecord::Keep;
             }
         }
     }
 
-    /// The log has ended: a line without an end ends too.
+    /// Ends the log: a line without an end is ended.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         while self.line.is_some() {
             self.end_line(out);
@@ -85,32 +85,32 @@ impl Printer {
     }
 
     fn record(&mut self, text: &[u8], whole: bool, out: &mut Vec<u8>) {
-        // Nearly always a record is read in one part.
+        // Nearly every record is read in one part.
         if whole && self.record.is_empty() {
             self.parsed(text, out);
             return;
         }
         let room = (LONGEST - self.record.len()).min(text.len());
         self.record.extend_from_slice(&text[..room]);
-        let record = match whole || self.record.len() == LONGEST {
-            true => std::mem::take(&mut self.record),
-            false => return,
-        };
+        if !whole && self.record.len() < LONGEST {
+            return;
+        }
+        let record = std::mem::take(&mut self.record);
         if whole && room == text.len() {
             self.parsed(&record, out);
             return;
         }
         let Some(Record { time, stream, ends, text: begun }) = Record::parse(&record) else {
-            self.rest = Rest::Nothing;
+            self.rest = RestOfRecord::Drop;
             return;
         };
         let stream = known(stream);
         self.piece(time, stream, false, begun, out);
         self.piece(b"", stream, whole && ends, &text[room..], out);
-        self.rest = Rest::Text { stream, ends };
+        self.rest = RestOfRecord::Print { stream, ends };
     }
 
-    /// One that is torn, or none of ours, is left out.
+    /// Prints a complete record. Bytes that are not a record are dropped.
     fn parsed(&mut self, record: &[u8], out: &mut Vec<u8>) {
         if let Some(Record { time, stream, ends, text }) = Record::parse(record) {
             self.piece(time, known(stream), ends, text, out);
@@ -134,13 +134,13 @@ impl Printer {
         }
     }
 
-    fn begin(&mut self, time: &[u8], stream: &'static str, out: &mut Vec<u8>) -> Line {
+    fn begin(&mut self, time: &[u8], stream: &'static str, out: &mut Vec<u8>) -> OpenLine {
         let printed = self.options.skip == 0 && self.is_late_enough(time);
         if printed && self.options.timestamps {
             out.extend_from_slice(time);
             out.push(b' ');
         }
-        let line = Line { stream, printed };
+        let line = OpenLine { stream, printed };
         self.line = Some(line);
         line
     }
@@ -150,7 +150,7 @@ impl Printer {
         let time = std::str::from_utf8(time).ok().and_then(|time| time.parse::<Timestamp>().ok());
         let late = time.is_some_and(|time| time >= since);
         if late {
-            // What comes after it is later still.
+            // The following lines are later, so their times need not be parsed.
             self.options.since = None;
         }
         late
@@ -188,7 +188,7 @@ fn known(stream: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    /// What is printed of a log, however it is read.
+    /// The text that is printed for a log. It must not depend on the size of the chunks.
     fn printed(options: PrintOptions, log: &[u8]) -> String {
         let whole = in_chunks(options, log, log.len().max(1));
         for size in [1, 7, 4096] {
@@ -210,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_joined_and_other_records_left_out() {
+    fn printer_joins_pieces_and_drops_other_bytes() {
         let all = PrintOptions::default();
         let rows: [(&[&str], &str); 7] = [
             (&["stdout F a", "stderr F b", "stdout F "], "a\nb\n\n"),
             (&["stdout P a", "stdout P b", "stdout F c"], "abc\n"),
-            // What the other stream says meanwhile waits for the end of the line.
+            // Records of the other stream wait for the end of the line.
             (&["stdout P a", "stderr F x", "stderr P y", "stdout F b", "stderr F z"], "ab\nx\nyz\n"),
             (&["stdout P a", "stderr P x", "stdout F b"], "ab\nx\n"),
             (&["stdout P a"], "a\n"),
@@ -229,12 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_chosen_by_time_and_number_and_shown_with_their_time() {
+    fn printer_selects_lines_by_time_and_number() {
         let log = log(&["stdout F a", "stdout P b", "stdout F c", "stderr F d"]);
         let at = |text: &str| Some(text.parse().unwrap());
         for (options, text) in [
             (PrintOptions { since: at("2026-01-01T00:00:01Z"), ..PrintOptions::default() }, "bc\nd\n"),
-            // A line is as old as its beginning.
+            // The time of a line is the time of its first record.
             (PrintOptions { since: at("2026-01-01T00:00:02Z"), ..PrintOptions::default() }, "d\n"),
             (PrintOptions { since: at("2027-01-01T00:00:00Z"), ..PrintOptions::default() }, ""),
             (PrintOptions { skip: 1, ..PrintOptions::default() }, "bc\nd\n"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_without_end_is_handled_in_parts_and_keeps_little_memory() {
+    fn printer_bounds_the_memory_for_an_endless_record() {
         let long = "x".repeat(5 * LONGEST + 17);
         let log = format!("T stdout F {long}\nT stdout P {long}\nT stderr F b\nT stdout F c\n");
         assert_eq!(printed(PrintOptions::default(), log.as_bytes()), format!("{long}\n{long}c\nb\n"));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_does_not_end_holds_up_the_other_stream_only_so_long() {
+    fn printer_holds_back_the_other_stream_up_to_a_limit() {
         let other = format!("T stderr F {}\n", "z".repeat(1000)).repeat(200);
         let log = format!("T stdout P a\n{other}T stdout F b\n");
         let text = printed(PrintOptions::default(), log.as_bytes());

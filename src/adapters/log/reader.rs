@@ -1,4 +1,4 @@
-//! Reading the log of one run, from what was moved away to what is written now, and on.
+//! Reads the log of one run: the rotated files, then the file that is written to, and follows it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek};
@@ -15,23 +15,23 @@ use super::file_names::{self, RotatedFile};
 use super::printer::{PrintOptions, Printer};
 use super::rotation::list;
 
-/// Bytes that are read at a time.
+/// How many bytes are read at once.
 const CHUNK: usize = 64 << 10;
-/// How often it is tried to open a file that was moved in between.
+/// How often opening a file is tried if files are rotated meanwhile.
 const TRIES: usize = 10;
 
-/// What is wanted of a log.
+/// Which lines of a log to read, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Only the last so many lines.
+    /// Read only this many lines from the end of the log.
     pub tail: Option<u64>,
-    /// Only lines that were begun then or later.
+    /// Read only lines that began at this time or later.
     pub since: Option<Timestamp>,
-    /// Each line with its time before it.
+    /// Put its time before each line.
     pub timestamps: bool,
 }
 
-/// The log of one run of a container. Every method blocks.
+/// A reader of the log of one run of a container. Every method blocks.
 pub struct Reader {
     dir: PathBuf,
     current: String,
@@ -40,26 +40,26 @@ pub struct Reader {
     buffer: Vec<u8>,
 }
 
-/// Where it is read.
+/// The file that is being read.
 enum Position {
-    /// What was moved away then.
+    /// A file that was moved away at this time.
     Rotated(DateTime, Box<dyn Read + Send>),
-    /// What is, or was when it was opened, the newest file.
+    /// The file that was the newest when it was opened.
     Current {
         file: File,
-        /// The file moved away last before it was opened.
+        /// The time of the newest rotated file when this file was opened.
         after: Option<DateTime>,
-        /// It was moved away, and its end was read once since.
+        /// This file was moved away, and its end was read once since then.
         left: bool,
     },
 }
 
-/// What a look brought.
+/// The result of one read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LogRead {
-    /// Text, which may be empty.
+    /// Text of the log, which may be empty.
     Text(Vec<u8>),
-    /// All that was written so far was read.
+    /// Everything that was written so far has been read.
     End,
 }
 
@@ -67,7 +67,7 @@ impl Reader {
     /// Opens the log of run `run` in the log directory of its container.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none; whatever else the system says.
+    /// [`ErrorKind::NotFound`] if the run has no log; otherwise the system's error.
     pub fn open(dir: PathBuf, run: u32, options: ReadOptions) -> io::Result<Self> {
         let mut reader = Reader {
             current: file_names::current(run),
@@ -95,10 +95,10 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Reads on. After [`LogRead::End`] there may be more later.
+    /// Reads the next part of the log. After [`LogRead::End`] a later call may return more.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn read(&mut self) -> io::Result<LogRead> {
         loop {
             let read = match &mut self.position {
@@ -120,14 +120,14 @@ impl Reader {
         }
     }
 
-    /// What is still to be printed when nothing more comes.
+    /// Ends the reading and returns the rest of the text, such as a line without an end.
     pub fn finish(mut self) -> Vec<u8> {
         let mut text = Vec::new();
         self.printer.finish(&mut text);
         text
     }
 
-    /// At the end of a file: opens the one after it. False if there is none.
+    /// Opens the file after the one that was read to its end. Returns false if there is none.
     fn go_on(&mut self) -> io::Result<bool> {
         let at = match &mut self.position {
             Position::Rotated(at, _) => *at,
@@ -136,17 +136,17 @@ impl Reader {
                 let ours = file.metadata()?;
                 match path.symlink_metadata() {
                     Ok(there) if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) => {}
-                    // Moved away, and the container writes to it still.
+                    // Either nothing was rotated, or the container has no new file yet and still writes to this one.
                     _ => return Ok(false),
                 }
                 if !*left {
-                    // Who has opened the new file may be about to write a last word to this one.
+                    // The container may still write to this file just after it opened the new one: read it once more.
                     *left = true;
                     return Ok(false);
                 }
                 let older = file_names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str));
                 match older.iter().find(|old| Some(old.at) > *after) {
-                    // This is what it is called now.
+                    // The oldest file that was rotated since is this one.
                     Some(old) => old.at,
                     None => after.unwrap_or(DateTime::MIN),
                 }
@@ -157,7 +157,7 @@ impl Reader {
             self.position = match older.iter().find(|old| old.at > at) {
                 Some(old) => match self.rotated(old.at) {
                     Ok(source) => Position::Rotated(old.at, source),
-                    // It was compressed or removed this instant.
+                    // The file was compressed or removed after it was listed.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 },
@@ -168,8 +168,8 @@ impl Reader {
         Ok(false)
     }
 
-    /// The files that were moved away, the time of the last of them, and the one that is written to: none was moved between
-    /// the looks. A log that is being moved away, and that nobody writes to yet, is the newest of the others.
+    /// The rotated files, the time of the newest of them, and the file that is written to, all as of one point in time. If
+    /// the newest file was just moved away and the container has no new file yet, the newest rotated file takes its part.
     fn newest(&self) -> io::Result<(Vec<RotatedFile>, Option<DateTime>, File)> {
         let path = self.dir.join(&self.current);
         let older =
@@ -199,7 +199,7 @@ impl Reader {
         Err(missing)
     }
 
-    /// Opens a file that was moved away, compressed or not.
+    /// Opens a rotated file, compressed or not.
     fn rotated(&self, at: DateTime) -> io::Result<Box<dyn Read + Send>> {
         let name = |compressed| self.dir.join(RotatedFile { at, compressed }.name(&self.current));
         match open(&name(false)) {
@@ -216,7 +216,7 @@ impl Reader {
         modified.map_or(true, |modified| modified >= SystemTime::from(since))
     }
 
-    /// In which file the last `lines` lines begin, and how many lines of it are before them.
+    /// The index of the file in which the last `lines` lines begin, and how many lines of that file come before them.
     fn last_lines(&self, older: &[RotatedFile], mut newest: &File, lines: u64) -> io::Result<(usize, u64)> {
         let mut count = count_lines(newest)?;
         newest.rewind()?;
@@ -233,10 +233,11 @@ impl Reader {
     }
 }
 
-/// The runs of a container that have logs in its log directory, in order. Blocks.
+/// The runs of a container that have a log in its log directory, in ascending order. None if the directory does not exist.
+/// Blocks.
 ///
 /// # Errors
-/// The system's; a directory that is not there has none.
+/// The system's error.
 pub fn runs(dir: &Path) -> io::Result<Vec<u32>> {
     let files = match list(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -248,13 +249,13 @@ pub fn runs(dir: &Path) -> io::Result<Vec<u32>> {
     Ok(runs)
 }
 
-/// Opens a file for reading. What is in its place may be anything: a link must not lead elsewhere, and a FIFO must not make
-/// us wait.
+/// Opens a log file. Another program may have put something else in its place: a link must not be followed, and opening a
+/// FIFO must not block.
 fn open(path: &Path) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).expect("both flags are low bits");
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is no file", path.display())));
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is not a file: remove it", path.display())));
     }
     Ok(file)
 }

@@ -1,9 +1,9 @@
-//! Keeping logs small: a full one is moved away, its container goes on in a new one, and old ones are compressed and removed
-//! (upstream `container_log_manager.go`, kubelet 1.36).
+//! Rotates container logs: a full log file is moved away, the container continues in a new file, and old files are compressed
+//! and removed (upstream `container_log_manager.go`, kubelet 1.36).
 //!
-//! No line is lost whenever the agent goes down. What was moved away is still written to until its container went on: it is
-//! compressed with the next rotation at the earliest, and a container whose log is not there is told again to go on. A
-//! compressed file takes its name once it is whole, and only then the other one goes.
+//! No line is lost if the agent dies at any point. A container writes to the file that was moved away until it opens the new
+//! one. So a file is compressed at the next rotation at the earliest, and a container whose log file is missing is asked
+//! again to open a new one. A compressed file gets its name when it is complete; only then is the uncompressed file removed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -26,35 +26,36 @@ use tokio::time::{Instant, MissedTickBehavior, sleep};
 use super::file_names::{self, LogFile};
 use super::{OpenLog, WritesLogs};
 
-/// How often logs are inspection at (upstream `containerLogMonitorInterval`).
+/// How often logs are checked (upstream `containerLogMonitorInterval`).
 const INTERVAL: Duration = Duration::from_secs(10);
-/// How long a container may take to go on in a new file.
+/// How long a container may take to open a new file.
 const REOPENED_WITHIN: Duration = Duration::from_secs(5);
-/// How often to look whether it has.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How often the new file is looked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How large logs may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a file from which on it is moved away; 0 for never.
+    /// The size in bytes above which a file is rotated; 0 turns rotation off.
     pub max_size: u64,
-    /// Files of one run, the one that is written to included; two at the least.
+    /// How many files a run may have, with the one that is written to; at least two.
     pub max_files: usize,
 }
 
-/// What to do with the files of one log.
+/// The changes that rotation makes to the files of one log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RotationPlan {
-    /// Files to remove.
+    /// The files to remove.
     pub(super) remove: Vec<String>,
-    /// Files to compress, and what they are called then.
+    /// The files to compress, each with its new name.
     pub(super) compress: Vec<(String, String)>,
-    /// What the file is to be called that is written to; none if it stays.
+    /// The new name of the file that is written to; `None` if it is not rotated.
     pub(super) rotate: Option<String>,
 }
 
-/// Decides by the names of the files in a directory. Without a time nothing is rotated, and only what an earlier agent did not
-/// finish is removed. Two files never get the same name, and a clock that went back does not change their order.
+/// Plans a rotation from the names of the files in the log's directory. With `now` = `None` nothing is rotated, and only the
+/// remains of an interrupted rotation are removed. Two files never get the same name, and their names keep their order even
+/// if the clock was set back.
 pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Option<DateTime>) -> RotationPlan {
     let rotated = file_names::rotated(current, files.iter().map(String::as_str));
     let mut plan = RotationPlan::default();
@@ -69,7 +70,7 @@ pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Optio
         }
     }
     let Some(now) = now else { return plan };
-    // One more comes, and the one that is written to counts.
+    // Two files are counted beside these: the one that is rotated now and the new one.
     let excess = rotated.len().saturating_sub(max_files.saturating_sub(2));
     let (old, kept) = rotated.split_at(excess);
     plan.remove.extend(old.iter().map(|rotated| rotated.name(current)));
@@ -83,44 +84,44 @@ pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Optio
     plan
 }
 
-/// A log could not be rotated.
+/// Why a log could not be rotated.
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
-    /// The file system refused.
+    /// The file system refused an operation.
     #[error("{path}: {error}", path = .path.display())]
     Io {
-        /// Which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         error: io::Error,
     },
-    /// The container does not go on in a new file, and the old one is where it was.
-    #[error("{path}: its container does not begin a new file: {error}", path = .path.display())]
+    /// The container did not open a new file. The old file was moved back.
+    #[error("{path}: the container did not open a new log file: {error}", path = .path.display())]
     Reopen {
         /// The log.
         path: PathBuf,
-        /// Why not.
+        /// The error of the runtime.
         error: RuntimeError,
     },
-    /// The same, and the old one could not be moved back.
+    /// The container did not open a new file, and the old file could not be moved back.
     #[error(
-        "{path}: its container does not begin a new file ({reopen}), and what it writes to cannot be moved back from \
-         {moved}: {error}", path = .path.display(), moved = .moved.display()
+        "{path}: the container did not open a new log file ({reopen}), and its old file cannot be moved back from {moved}: \
+         {error}", path = .path.display(), moved = .moved.display()
     )]
     PutBack {
         /// The log.
         path: PathBuf,
-        /// Where it is.
+        /// The path of the old file.
         moved: PathBuf,
-        /// Why the container does not go on.
+        /// The error of the runtime.
         reopen: RuntimeError,
-        /// Why it cannot be moved back.
+        /// Why the old file could not be moved back.
         error: io::Error,
     },
 }
 
 impl RotateError {
-    /// Which file or directory it is about.
+    /// The file or directory that the error is about.
     fn path(&self) -> &Path {
         match self {
             RotateError::Io { path, .. } | RotateError::Reopen { path, .. } | RotateError::PutBack { path, .. } => path,
@@ -128,26 +129,26 @@ impl RotateError {
     }
 }
 
-/// Which file, and in what way.
+/// A path and the kind of its failure.
 type FailureKey = (PathBuf, Discriminant<RotateError>);
 
 /// Rotates the logs of a runtime's containers, one after the other.
 pub struct Rotator {
     logs: Arc<dyn WritesLogs>,
     limits: Limits,
-    /// What went wrong in the last round, and what was told of it.
+    /// The failures of the last round, each with the text that was logged for it.
     failing: HashMap<FailureKey, Option<String>>,
-    /// The next round is the first of this agent.
+    /// Whether the next round is the first of this agent.
     first: bool,
 }
 
 impl Rotator {
-    /// None was inspection at yet.
+    /// A rotator whose first round also removes the remains of interrupted rotations.
     pub fn new(logs: Arc<dyn WritesLogs>, limits: Limits) -> Self {
         Rotator { logs, limits, failing: HashMap::new(), first: true }
     }
 
-    /// Rotates for ever; ends at once if nothing is to be rotated.
+    /// Rotates the logs every ten seconds, for ever. Returns at once if rotation is turned off.
     pub async fn run(mut self) {
         if self.limits.max_size == 0 {
             return;
@@ -159,23 +160,23 @@ impl Rotator {
             let logs = match self.logs.open_logs().await {
                 Ok(logs) => logs,
                 Err(error) => {
-                    // Whoever lists pods tells of a runtime that is away.
-                    tracing::debug!(%error, "logs were not inspection at");
+                    // The observer reports a runtime that does not answer.
+                    tracing::debug!(%error, "cannot list the logs to rotate");
                     continue;
                 }
             };
             let errors = self.round(&logs).await;
             for error in self.unreported(errors) {
-                tracing::warn!(error, "log was not rotated; it is tried again");
+                tracing::warn!(error, "cannot rotate a log, trying again in 10 s");
             }
         }
     }
 
-    /// Looks at each of these logs once. Answers with what went wrong.
+    /// Checks each of these logs once, rotates the full ones, and returns the errors.
     pub async fn round(&mut self, logs: &[OpenLog]) -> Vec<RotateError> {
         let tidy = std::mem::take(&mut self.first);
         let mut errors = Vec::new();
-        // Hardly ever is there anything to do, and that is found out of all at once.
+        // Most logs are not full. One blocking call finds them all.
         let limits = self.limits;
         let paths: Vec<PathBuf> = logs.iter().map(|log| log.path.clone()).collect();
         let small = move || paths.into_iter().filter(|path| !tidy && is_small(path, limits)).collect();
@@ -187,34 +188,35 @@ impl Rotator {
         errors
     }
 
-    /// What of a round's errors to tell, once. A container that does not go on may have ended in that very moment: that
-    /// is worth a word if it is still there in the next round.
+    /// The errors of a round that were not logged before. A container that does not open a new file may just have ended, so
+    /// that error is only logged if it occurs again in the next round.
     pub(super) fn unreported(&mut self, errors: Vec<RotateError>) -> Vec<String> {
         let before = std::mem::take(&mut self.failing);
-        let mut news = Vec::new();
+        let mut unreported = Vec::new();
         for error in errors {
-            let failing = (error.path().to_owned(), discriminant(&error));
-            let known = before.get(&failing);
-            let told = match error {
+            let key = (error.path().to_owned(), discriminant(&error));
+            let known = before.get(&key);
+            let text = match error {
                 RotateError::Reopen { .. } if known.is_none() => None,
                 error => Some(error.to_string()),
             };
-            if known.and_then(Option::as_ref) != told.as_ref() {
-                news.extend(told.clone());
+            if known.and_then(Option::as_ref) != text.as_ref() {
+                unreported.extend(text.clone());
             }
-            self.failing.insert(failing, told);
+            self.failing.insert(key, text);
         }
-        news
+        unreported
     }
 
-    /// What goes wrong with older files stands in nobody's way; it goes to `errors`.
+    /// Rotates one log if it is full. An error with an older file does not keep the log from being rotated; it is added to
+    /// `errors`.
     async fn one(&self, log: &OpenLog, tidy: bool, errors: &mut Vec<RotateError>) -> Result<(), RotateError> {
         let (path, limits) = (log.path.clone(), self.limits);
         let inspection = tokio::task::spawn_blocking(move || inspect(&path, limits, tidy)).await;
         let inspection = inspection.unwrap_or_else(|error| Err(failed(&log.path)(io::Error::other(error))))?;
         let moved = match inspection {
             Inspection::Fine => return Ok(()),
-            // An earlier agent went down after it had moved the log away.
+            // An earlier agent died after it had moved the log away.
             Inspection::Missing => None,
             Inspection::Moved { to, failed } => {
                 errors.extend(failed);
@@ -226,13 +228,13 @@ impl Rotator {
         let Some(moved) = moved else { return Err(RotateError::Reopen { path, error: reopen }) };
         match renameat_with(CWD, &moved, CWD, &path, RenameFlags::NOREPLACE) {
             Ok(()) => Err(RotateError::Reopen { path, error: reopen }),
-            // It went on after all, or its pod is gone and its logs with it.
+            // The container opened a new file after all, or the logs were removed with their pod.
             Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(RotateError::PutBack { path, moved, reopen, error: error.into() }),
         }
     }
 
-    /// Has the container go on, and waits until it has.
+    /// Makes the container open a new file and waits until it has.
     async fn reopen(&self, log: &OpenLog) -> Result<(), RuntimeError> {
         self.logs.reopen_log(&log.container).await?;
         let limit = Instant::now() + REOPENED_WITHIN;
@@ -240,19 +242,19 @@ impl Rotator {
             if Instant::now() > limit {
                 return Err(RuntimeError::Timeout { call: "reopening the log", after: REOPENED_WITHIN });
             }
-            sleep(LOOK_AGAIN).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 }
 
-/// What a look at a log came to.
+/// The result of the inspection of a log.
 enum Inspection {
-    /// Nothing is to be done.
+    /// The log is not full.
     Fine,
-    /// It is not there.
+    /// The log's file does not exist.
     Missing,
-    /// It was full. What went wrong with older ones stands beside.
+    /// The log was full and was moved away. `failed` has the errors with older files.
     Moved { to: PathBuf, failed: Vec<RotateError> },
 }
 
@@ -265,7 +267,7 @@ fn is_small(path: &Path, limits: Limits) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.len() <= limits.max_size)
 }
 
-/// Looks at a log, and moves it away if it is full. Blocks.
+/// Checks a log, and moves it away if it is full. Blocks.
 fn inspect(path: &Path, limits: Limits, tidy: bool) -> Result<Inspection, RotateError> {
     let size = match fs::symlink_metadata(path) {
         Ok(meta) => meta.len(),
@@ -304,19 +306,19 @@ fn inspect(path: &Path, limits: Limits, tidy: bool) -> Result<Inspection, Rotate
     }
 }
 
-/// The names of the files in a directory.
+/// The names of the files in a directory. Names that are not UTF-8 are left out.
 pub(super) fn list(dir: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
     names.filter_map(Result::transpose).collect()
 }
 
-/// Writes what a file holds compressed, for whom could read the file, and removes it.
+/// Replaces a file by a compressed file with the same mode.
 fn compress(file: &Path, to: &Path) -> io::Result<()> {
     let name = to.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let temporary = to.with_file_name(file_names::temporary(name));
     let written = write_compressed(file, &temporary);
     if let Err(error) = written {
-        // It would only take the room that is missing.
+        // The disk may be full, and the unfinished file takes space.
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }
@@ -332,9 +334,9 @@ fn write_compressed(file: &Path, temporary: &Path) -> io::Result<()> {
     let mut encoder = GzEncoder::new(to, Compression::default());
     io::copy(&mut from, &mut encoder)?;
     let to = encoder.finish()?;
-    // When it was written last says what it tells of.
+    // A reader skips files that were last modified before the lines it looks for.
     to.set_modified(meta.modified()?)?;
-    // Before it takes the place of the other one.
+    // The content must be on disk before the uncompressed file is removed.
     to.sync_data()
 }
 

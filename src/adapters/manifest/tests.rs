@@ -10,7 +10,7 @@ spec:
     image: busybox
 ";
 
-/// The manifest with a line more in its container, which is line 9.
+/// The manifest with one more line in its container: line 9.
 fn with(line: &str) -> String {
     format!("{POD}    {line}\n")
 }
@@ -26,7 +26,7 @@ fn names(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_form_of_a_manifest_gives_its_pods() {
+fn manifest_of_every_form_yields_its_pods() {
     let json = "{\n\t\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"web\"},\n\
                 \t\"spec\": {\"containers\": [{\"name\": \"c\", \"image\": \"a\"}]}\n}";
     let item = "{kind: Pod, apiVersion: v1, metadata: {name: web}, spec: {containers: [{name: a, image: b}]}}";
@@ -46,7 +46,7 @@ fn every_form_of_a_manifest_gives_its_pods() {
 }
 
 #[test]
-fn values_are_read_as_the_types_of_their_fields() {
+fn manifest_values_get_the_types_of_their_fields() {
     let text = "apiVersion: v1
 kind: Pod
 metadata:
@@ -81,7 +81,7 @@ status: {}
 }
 
 #[test]
-fn a_fault_tells_place_pod_field_and_remedy() {
+fn manifest_fault_names_position_pod_field_and_remedy() {
     let cases = [
         (
             with("imagePulPolicy: Always"),
@@ -166,7 +166,7 @@ fn a_fault_tells_place_pod_field_and_remedy() {
 }
 
 #[test]
-fn all_faults_of_a_pod_are_told_at_once() {
+fn all_faults_of_a_manifest_pod_are_reported_at_once() {
     let text = with("imagee: x\n    tyy: true\n    stdinn: true");
     assert_eq!(faults(&text).len(), 3);
     let text = POD.replace("name: c", "name: C").replace("spec:", "spec:\n  restartPolicy: Sometimes");
@@ -174,18 +174,18 @@ fn all_faults_of_a_pod_are_told_at_once() {
 }
 
 #[test]
-fn a_fault_in_one_pod_leaves_the_others() {
+fn manifest_fault_in_one_pod_keeps_the_other_pods() {
     let manifest = read(format!("{}---\n{POD}", with("imagee: x")).as_bytes());
     assert_eq!(manifest.pods.len(), 1);
     assert_eq!(manifest.faults.len(), 1);
 }
 
 #[test]
-fn faults_are_few_short_and_fit_for_a_terminal() {
+fn manifest_faults_are_limited_in_number_length_and_characters() {
     let many = (0..250).map(|i| format!("    f{i}: 1\n")).collect::<String>();
-    let told = faults(&format!("{POD}{many}"));
-    assert_eq!(told.len(), 101);
-    assert_eq!(told[100], "and 150 faults more: mend these first");
+    let reported = faults(&format!("{POD}{many}"));
+    assert_eq!(reported.len(), 101);
+    assert_eq!(reported[100], "and 150 more faults: correct these first");
 
     let long = "x".repeat(100_000);
     for hostile in ["\\e[2J\\n", "\\u202e", &long] {
@@ -201,7 +201,7 @@ fn faults_are_few_short_and_fit_for_a_terminal() {
 }
 
 #[test]
-fn a_remedy_does_not_list_every_name_there_is() {
+fn manifest_remedy_lists_a_limited_number_of_names() {
     let volumes = (10..60).map(|i| format!("  - {{name: v{i}, emptyDir: {{}}}}\n")).collect::<String>();
     let text = format!("{POD}    volumeMounts: [{{name: w, mountPath: /w}}]\n  volumes:\n{volumes}");
     let [fault] = &faults(&text)[..] else { panic!() };
@@ -209,7 +209,7 @@ fn a_remedy_does_not_list_every_name_there_is() {
 }
 
 #[test]
-fn nesting_and_aliases_have_an_end() {
+fn manifest_nesting_and_aliases_are_limited() {
     let deep = (0..120).map(|i| format!("{}a:\n", " ".repeat(i))).collect::<String>();
     assert!(faults(&deep)[0].contains("line 3"), "{:?}", faults(&deep));
     let laugh = |of: char, by: char| format!("{by}: &{by} [{}]\n", vec![format!("*{of}"); 9].join(","));

@@ -1,11 +1,11 @@
-//! A YAML document as a tree that remembers where each part stands.
+//! A YAML document as a tree of nodes with positions.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
-/// Line and column, both from 1.
+/// A position in a text. Lines and columns count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
@@ -15,12 +15,12 @@ pub struct Position {
 }
 
 impl Position {
-    /// `None` for a place the parser does not know.
+    /// The position of a parser's location; `None` if the parser does not know it.
     pub(super) fn of(location: Location) -> Option<Position> {
         (location.line() > 0).then(|| Position { line: location.line(), column: location.column() })
     }
 
-    /// The place that follows a text.
+    /// The position after a text.
     pub(super) fn behind(text: &str) -> Position {
         let last = text.rsplit('\n').next().unwrap_or_default();
         Position { line: 1 + text.matches('\n').count() as u64, column: 1 + last.chars().count() as u64 }
@@ -54,13 +54,13 @@ pub(super) enum Value {
 #[derive(Debug)]
 pub(super) struct MapEntry {
     pub(super) key: String,
-    /// Of the key.
+    /// The position of the key.
     pub(super) at: Option<Position>,
     pub(super) node: YamlNode,
 }
 
 impl YamlNode {
-    /// The value of a field, if this is a map that has it.
+    /// The entry of a key; `None` if this is not a map or has no such key.
     pub(super) fn field(&self, key: &str) -> Option<&MapEntry> {
         match &self.value {
             Value::Map(entries) => entries.iter().find(|entry| entry.key == key),
@@ -68,7 +68,7 @@ impl YamlNode {
         }
     }
 
-    /// Its text, if it is one.
+    /// The text; `None` if this is not a text.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
@@ -76,8 +76,8 @@ impl YamlNode {
         }
     }
 
-    /// Where the field of a path such as `spec.containers[0].name` or `metadata.labels[KEY]` stands; as near to it as the
-    /// document goes.
+    /// The position of a field, given its path, such as `spec.containers[0].name` or `metadata.labels[KEY]`. If the field does
+    /// not exist, the position of the nearest node above it.
     pub(super) fn locate(&self, path: &str) -> Option<Position> {
         let mut node = self;
         let mut at = self.at;
@@ -91,8 +91,8 @@ impl YamlNode {
                 }
                 _ => None,
             };
-            let Some((place, below)) = next else { break };
-            at = place.or(at);
+            let Some((position, below)) = next else { break };
+            at = position.or(at);
             node = below;
         }
         at

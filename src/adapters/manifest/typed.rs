@@ -1,5 +1,4 @@
-//! From a tree to an API type, strictly: a field that the type does not have is a fault, so is a value of another type,
-//! and each fault says where it stands.
+//! Deserializes a tree of nodes to an API type. Unknown fields and values of the wrong type are faults with their positions.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,7 +10,7 @@ use serde::forward_to_deserialize_any;
 use super::Position;
 use super::tree::{MapEntry, Value, YamlNode};
 
-/// A value that does not fit its type.
+/// An unknown field, or a value of the wrong type.
 #[derive(Clone, Debug)]
 pub(super) struct TypeFault {
     pub(super) at: Option<Position>,
@@ -19,8 +18,10 @@ pub(super) struct TypeFault {
     pub(super) message: String,
 }
 
-/// The value, or else everything in it that does not fit. Fields that the type does not have are collected; a value of the
-/// wrong type ends the search.
+/// Deserializes a node.
+///
+/// # Errors
+/// The faults of the node. All unknown fields are collected, but the first value of a wrong type ends the search.
 pub(super) fn typed<T: DeserializeOwned>(node: &YamlNode) -> Result<T, Vec<TypeFault>> {
     let unknown = RefCell::new(Vec::new());
     let result = T::deserialize(Typed { node, path: Path::Root, unknown: &unknown, field: None });
@@ -55,7 +56,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// A field of a struct: the key as written and the names that the struct has.
+/// A field of a struct: the key as written, and the field names of the struct.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     at: Option<Position>,
@@ -73,11 +74,11 @@ struct Typed<'a, 'p> {
 
 impl<'a> Typed<'a, '_> {
     fn must_be(&self, what: &str) -> Located {
-        self.place(de::Error::custom(format_args!("must be {what}, not {}", describe(self.node))))
+        self.locate(de::Error::custom(format_args!("must be {what}, not {}", describe(self.node))))
     }
 
-    /// An error gets the place of the innermost value it passes through.
-    fn place(&self, error: Located) -> Located {
+    /// Adds the position of this node to an error that has none. So an error gets the position of the innermost value.
+    fn locate(&self, error: Located) -> Located {
         Located {
             at: error.at.or(self.node.at),
             path: error.path.or_else(|| Some(self.path.to_string())),
@@ -91,15 +92,15 @@ impl<'a> Typed<'a, '_> {
             Value::Uint(number) => visitor.visit_u64(number),
             _ => return Err(self.must_be("a whole number")),
         }
-        .map_err(|error| self.place(error))
+        .map_err(|error| self.locate(error))
     }
 
     fn string<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
         match &self.node.value {
-            Value::Text(text) => visitor.visit_str(text).map_err(|error| self.place(error)),
+            Value::Text(text) => visitor.visit_str(text).map_err(|error| self.locate(error)),
             Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Float(_) => {
                 let message = format_args!("must be text, not {}: put it in quotes", describe(self.node));
-                Err(self.place(de::Error::custom(message)))
+                Err(self.locate(de::Error::custom(message)))
             }
             Value::Null | Value::List(_) | Value::Map(_) => Err(self.must_be("text")),
         }
@@ -107,12 +108,12 @@ impl<'a> Typed<'a, '_> {
 
     fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
         let Value::List(items) = &self.node.value else { return Err(self.must_be("a list")) };
-        visitor.visit_seq(ListItems { of: &self, items, next: 0 }).map_err(|error| self.place(error))
+        visitor.visit_seq(ListItems { of: &self, items, next: 0 }).map_err(|error| self.locate(error))
     }
 
     fn map<V: Visitor<'a>>(self, visitor: V, known: Option<&'static [&'static str]>) -> Result<V::Value, Located> {
         let Value::Map(entries) = &self.node.value else { return Err(self.must_be("a map of fields")) };
-        visitor.visit_map(MapEntries { of: &self, entries, known, value: None }).map_err(|error| self.place(error))
+        visitor.visit_map(MapEntries { of: &self, entries, known, value: None }).map_err(|error| self.locate(error))
     }
 }
 
@@ -144,13 +145,13 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
             Value::List(_) => self.list(visitor),
             Value::Map(_) => self.map(visitor, None),
         }
-        .map_err(|error| self.place(error))
+        .map_err(|error| self.locate(error))
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
         match &self.node.value {
             Value::Bool(value) => visitor.visit_bool(*value),
-            // The other words of YAML 1.1, which are text elsewhere.
+            // Further booleans of YAML 1.1. In a field of another type they are text.
             Value::Text(text) if ["yes", "Yes", "YES", "on", "On", "ON"].contains(&text.as_str()) => {
                 visitor.visit_bool(true)
             }
@@ -205,7 +206,7 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
         self.map(visitor, Some(fields))
     }
 
-    /// The API's types ask for this when they meet a field that they do not have.
+    /// The API types call this for a field that they do not have.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
         if let Some(field) = self.field {
             let message = unknown_field(field.key, field.known);
@@ -219,14 +220,14 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
     }
 }
 
-/// What to say of a field that does not exist: the one that was meant, if one is near.
+/// The message for an unknown field. It suggests the most similar known field, if one is similar enough.
 pub(super) fn unknown_field(key: &str, known: &[&str]) -> String {
-    // No field has so long a name; to compare a longer one takes time and leads to nothing.
+    // No field has such a long name, and comparing longer keys takes time.
     let near = known
         .iter()
         .filter(|_| key.len() <= 64)
         .map(|name| (strsim::damerau_levenshtein(&key.to_lowercase(), &name.to_lowercase()), name))
-        // A third of the letters may differ: more is another word.
+        // With more than a third of the letters changed it is another word.
         .filter(|(distance, name)| distance * 3 <= name.len().max(3))
         .min_by_key(|(distance, _)| *distance);
     match near {
@@ -282,7 +283,7 @@ impl<'a> MapAccess<'a> for MapEntries<'a, '_> {
     }
 }
 
-/// An error and, once known, where it stands.
+/// An error with its position and path, once they are known.
 #[derive(Debug)]
 pub(super) struct Located {
     at: Option<Position>,

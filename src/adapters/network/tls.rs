@@ -1,4 +1,4 @@
-//! TLS that believes whatever certificate it is shown: a probe asks whether a server answers, not who it is.
+//! TLS without certificate verification: a probe checks whether a server answers, not the server's identity.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Client settings that accept any certificate. The provider is named here, so that nothing process-wide is set.
+/// A client configuration that accepts any certificate. It names its crypto provider, so the process-wide default is not set.
 pub(super) fn trusting() -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -18,7 +18,7 @@ pub(super) fn trusting() -> Result<ClientConfig, Error> {
     Ok(config)
 }
 
-/// Accepts every certificate, but still requires that the server holds its key.
+/// Accepts every certificate, but still requires that the server has the certificate's private key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

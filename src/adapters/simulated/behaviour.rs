@@ -1,4 +1,4 @@
-//! What simulated containers do, and how one says so.
+//! The behaviour of simulated containers, and the settings and annotations that define it.
 
 mod values;
 
@@ -8,23 +8,24 @@ use values::Setting;
 
 pub use values::{Latency, RunFor, Share, StopLatency};
 
-/// What the annotations begin with: `simulated.podwright.dev/run-for: 5s`.
+/// The prefix of the annotations, as in `simulated.podwright.dev/run-for: 5s`.
 pub const ANNOTATION_PREFIX: &str = "simulated.podwright.dev/";
 
 /// What a simulated pod and its containers do over time.
 ///
-/// Each field has a key, under which it is set for all pods ([`set`](Behaviour::set)) or by an annotation of one pod. An
-/// annotation's value may differ between containers: `5s,proxy=forever` gives `5s` to all but `proxy`.
+/// Each field has a key. The key sets the field for all pods ([`set`](Behaviour::set)), or for one pod as an annotation. An
+/// annotation may have different values for different containers: with `5s,proxy=forever` all containers but `proxy` get
+/// `5s`.
 ///
-/// An init container that is no sidecar ends at once with code 0: of `run-for`, `exits` and `exit-code` only annotations
-/// that name it concern it.
+/// An init container that is not a sidecar ends at once with exit code 0. The keys `run-for`, `exits` and `exit-code` apply to
+/// it only in annotations that name it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Behaviour {
-    /// `sandbox-latency`: how long a sandbox takes to be made, its network included. Of the whole pod.
+    /// `sandbox-latency`: how long the creation of a sandbox with its network takes. Applies to the whole pod.
     pub sandbox_latency: Latency,
-    /// `sandbox-failures`: which attempts to make a sandbox fail. Of the whole pod.
+    /// `sandbox-failures`: which attempts to create a sandbox fail. Applies to the whole pod.
     pub sandbox_failures: Share,
-    /// `network-failures`: which of the calls to the pod's address (probes, hooks) are refused. Of the whole pod.
+    /// `network-failures`: which calls of probes and hooks to the pod's address are refused. Applies to the whole pod.
     pub network_failures: Share,
     /// `pull-latency`: how long a pull takes.
     pub pull_latency: Latency,
@@ -34,19 +35,19 @@ pub struct Behaviour {
     pub start_latency: Latency,
     /// `start-failures`: which attempts to start fail.
     pub start_failures: Share,
-    /// `run-for`: how long a container runs before it ends by itself; `forever` if it does not.
+    /// `run-for`: how long a container runs until it ends by itself, or `forever`.
     pub run_for: RunFor,
-    /// `exits`: which runs end by themselves after `run-for`; the others run until they are stopped.
+    /// `exits`: which runs end by themselves after `run-for`. The other runs go on until they are stopped.
     pub exits: Share,
-    /// `exit-code`: of a run that ends by itself.
+    /// `exit-code`: the exit code of a run that ends by itself.
     pub exit_code: u8,
-    /// `stop-latency`: how long a container takes to end with code 0 when it is asked to; `never` if it has to be killed.
+    /// `stop-latency`: how long a container takes to end with exit code 0 after SIGTERM, or `never` if it has to be killed.
     pub stop_latency: StopLatency,
-    /// `exec-exit-code`: of every command that is run in a container (probes, hooks).
+    /// `exec-exit-code`: the exit code of every command of an exec probe or hook.
     pub exec_exit_code: u8,
 }
 
-/// Everything works at once, and runs for ever.
+/// Everything succeeds at once, and containers run for ever.
 impl Default for Behaviour {
     fn default() -> Self {
         Behaviour {
@@ -66,8 +67,9 @@ impl Default for Behaviour {
     }
 }
 
-/// The keys of what a whole pod does, then those of what a container does.
+/// The keys that apply to a whole pod.
 const POD_KEYS: [&str; 3] = ["sandbox-latency", "sandbox-failures", "network-failures"];
+/// The keys that apply to a container.
 const CONTAINER_KEYS: [&str; 9] = [
     "pull-latency",
     "pull-failures",
@@ -80,19 +82,19 @@ const CONTAINER_KEYS: [&str; 9] = [
     "exec-exit-code",
 ];
 
-/// The keys of how a run ends by itself.
+/// The keys that define how a run ends by itself.
 const END_KEYS: [&str; 3] = ["run-for", "exits", "exit-code"];
 
-/// Whose behaviour is asked for.
+/// The container whose behaviour is requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NamedContainer<'a> {
-    /// Its name; empty for the pod as a whole.
+    /// The container's name; empty for the pod as a whole.
     pub(super) name: &'a str,
-    /// Whether it is an init container and no sidecar.
+    /// Whether it is an init container that is not a sidecar.
     pub(super) is_init: bool,
 }
 
-/// Whether a setting is one of [`Behaviour`]'s.
+/// Whether [`Behaviour`] has a setting with this key.
 fn known(key: &str) -> bool {
     POD_KEYS.contains(&key) || CONTAINER_KEYS.contains(&key)
 }
@@ -101,52 +103,52 @@ fn all_keys() -> String {
     [&POD_KEYS[..], &CONTAINER_KEYS[..]].concat().join(", ")
 }
 
-/// A setting that cannot be taken. Says what to write instead.
+/// An invalid setting, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSetting {
-    /// There is none of that name.
+    /// There is no setting with this key.
     #[error("there is no setting {0:?}: write one of {keys}", keys = all_keys())]
     Unknown(String),
-    /// The value cannot be read.
+    /// The value is not valid for the key.
     #[error("{key} cannot be {value:?}: write {expected}")]
     Value {
-        /// Which setting.
+        /// The key.
         key: String,
-        /// What it was to be.
+        /// The invalid value.
         value: String,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
 }
 
-/// An annotation of a pod cannot be followed.
+/// An invalid annotation of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("annotation {ANNOTATION_PREFIX}{key}: {problem}")]
 pub struct BadAnnotation {
-    /// What follows [`ANNOTATION_PREFIX`].
+    /// The part after [`ANNOTATION_PREFIX`].
     pub key: String,
-    /// What is wrong.
+    /// What is wrong with the annotation.
     pub problem: AnnotationProblem,
 }
 
 /// What is wrong with an annotation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnotationProblem {
-    /// Its name or a value.
+    /// The key or a value is invalid.
     #[error(transparent)]
     Setting(#[from] BadSetting),
-    /// It names a container that the pod does not have.
+    /// The value names a container that the pod does not have.
     #[error("{value:?} names container {container:?}, which the pod does not have: name one of {names}")]
     NoSuchContainer {
         /// The whole value.
         value: String,
-        /// Who is named.
+        /// The unknown container.
         container: String,
-        /// Who could be.
+        /// The names of the pod's containers.
         names: String,
     },
-    /// It differs between containers although it concerns the pod.
-    #[error("{value:?} names a container, and this concerns the whole pod: write one value")]
+    /// The value names a container, but the key applies to the whole pod.
+    #[error("{value:?} names a container, but the setting applies to the whole pod: write one value")]
     WholePod {
         /// The whole value.
         value: String,
@@ -157,7 +159,7 @@ impl Behaviour {
     /// Sets one field by its key.
     ///
     /// # Errors
-    /// [`BadSetting`] if there is no such key or the value is not one of its kind; then nothing is changed.
+    /// [`BadSetting`] if there is no such key, or the value is not valid for it. Then nothing is changed.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), BadSetting> {
         fn read<T: Setting>(field: &mut T, key: &str, value: &str) -> Result<(), BadSetting> {
             let bad = || BadSetting::Value { key: key.into(), value: value.into(), expected: T::EXPECTED };
@@ -181,17 +183,17 @@ impl Behaviour {
         }
     }
 
-    /// What a container does that others wait for: an init container that is no sidecar. It ends at once with 0 unless an
-    /// annotation names it, or its pod would never get anywhere.
+    /// The defaults for an init container that is not a sidecar. It ends at once with exit code 0: other containers wait for
+    /// its end, so with `run-for: forever` they would never start.
     pub(super) fn of_init(&self) -> Behaviour {
         Behaviour { run_for: RunFor::Time(Latency::ZERO), exits: Share::Always, exit_code: 0, ..self.clone() }
     }
 
-    /// What one container of a pod does: these defaults, changed by the pod's annotations. All annotations are read, so
-    /// that a bad one is found whichever container starts first. `None` if the pod changes nothing.
+    /// The behaviour of one container of a pod: these defaults, changed by the pod's annotations. `None` if the pod has no
+    /// such annotations. All of them are parsed, so that an invalid one is found by whichever container starts first.
     ///
     /// # Errors
-    /// [`BadAnnotation`] for the first one that cannot be followed.
+    /// [`BadAnnotation`] for the first invalid annotation.
     pub(super) fn of_container(
         &self,
         annotations: Option<&BTreeMap<String, String>>,
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_differ_between_containers() {
+    fn annotation_value_may_differ_between_containers() {
         let annotations = [("run-for", "5s, proxy=1s..2s"), ("exit-code", "proxy=3")];
         let web = of(&annotations, "web").unwrap().unwrap();
         assert_eq!(web.run_for, RunFor::Time(Latency::exactly(Duration::from_secs(5))));
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_named_with_a_remedy() {
+    fn invalid_annotation_is_refused_with_a_remedy() {
         for (key, value, says) in [
             ("run-fro", "5s", "write one of sandbox-latency"),
             ("run-for", "soon", "run-for cannot be \"soon\": write a duration"),
@@ -298,7 +300,7 @@ mod tests {
             ("run-for", "db=5s", "name one of setup, web, proxy"),
             ("sandbox-latency", "web=5s", "whole pod"),
         ] {
-            // Also by a container that it does not concern.
+            // Also for a container that the annotation does not name.
             let error = of(&[(key, value)], "proxy").unwrap_err().to_string();
             assert!(error.contains(&format!("{ANNOTATION_PREFIX}{key}")) && error.contains(says), "{error}");
         }

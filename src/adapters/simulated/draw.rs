@@ -1,10 +1,11 @@
-//! Random choices that a run repeats, whatever the order in which pods get their turn.
+//! Random choices of simulated pods. A choice is a pure function of the seed, the pod's UID, the container's name and the
+//! attempt, so a run repeats even if the pods' tasks run in another order. A new version of `fastrand` may change the choices.
 
-/// One number, as good as random, that depends on nothing but what it was drawn for.
+/// A random number for one choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Draw(u64);
 
-/// What is drawn for, so that two choices about one run are independent.
+/// The kind of a choice. Choices of different kinds about one container are independent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Choice {
     SandboxLatency,
@@ -19,45 +20,36 @@ pub(super) enum Choice {
     StopLatency,
 }
 
-/// Draws for one container or sandbox of one pod.
+/// The random choices for one container or sandbox of one pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Draws(u64);
 
 impl Draws {
-    /// `about` is a name within the pod.
+    /// `about` is a name within the pod, such as a container's name or an image.
     pub(super) fn new(seed: u64, pod: &str, about: &str) -> Self {
         let hash = fnv(FNV_BASIS, &seed.to_le_bytes());
-        // 0xff ends the UID: no UTF-8 text holds it.
+        // 0xff separates the UID from the name: no UTF-8 text contains it.
         Draws(fnv(fnv(fnv(hash, pod.as_bytes()), &[0xff]), about.as_bytes()))
     }
 
     /// The draw for one attempt.
     pub(super) fn of(self, choice: Choice, attempt: u32) -> Draw {
-        let hash = fnv(fnv(self.0, &[choice as u8]), &attempt.to_le_bytes());
-        Draw(mix(hash))
+        Draw(fnv(fnv(self.0, &[choice as u8]), &attempt.to_le_bytes()))
     }
 }
 
 impl Draw {
     /// At least 0, less than 1.
     pub(super) fn fraction(self) -> f64 {
-        // The upper 53 bits: what a double holds exactly.
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+        fastrand::Rng::with_seed(self.0).f64()
     }
 }
 
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a. Unlike the standard library's hash it stays what it is, so that a seed means the same in the next version.
+/// FNV-1a. Unlike the standard library's hash it is the same in every process and for every compiler.
 fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
-/// The end of SplitMix64 (Steele, Lea, Flood 2014): spreads what FNV leaves in the lower bits.
-fn mix(mut hash: u64) -> u64 {
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
 }
 
 #[cfg(test)]
@@ -65,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_are_spread_evenly_and_differ_by_all_that_they_depend_on() {
+    fn draws_are_evenly_spread_and_differ_in_every_argument() {
         let share = |seed: u64, choice: Choice| {
             let below = |pod: &u32| Draws::new(seed, &format!("pod-{pod}"), "web").of(choice, 0).fraction() < 0.1;
             (0..10_000).filter(below).count()

@@ -1,4 +1,4 @@
-//! The network of simulated pods: answers the calls of probes and hooks without making them.
+//! The network of simulated pods: it answers the calls of probes and hooks without making them.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -12,10 +12,9 @@ use super::draw::Choice;
 use super::runtime::SimulatedRuntimeState;
 use super::table::pod_at;
 
-/// Answers in the name of the pods of a [`SimulatedRuntime`](super::SimulatedRuntime): with success, unless nothing
-/// runs at the address, or the pod's `network-failures` befall the call. An address that is no simulated pod's (the
-/// node's, which pods with host network have too, or one that a probe names) always answers with success; it is not
-/// called.
+/// Answers network calls for the pods of a [`SimulatedRuntime`](super::SimulatedRuntime). A call succeeds unless nothing runs
+/// at the address, or the pod's `network-failures` apply to the call. A call to any other address succeeds without being
+/// made: to the node's address, which pods with host network have too, or to a host that a probe names.
 #[derive(Clone, Debug)]
 pub struct SimulatedNetwork {
     shared: Arc<SimulatedRuntimeState>,
@@ -32,7 +31,7 @@ impl SimulatedNetwork {
             return Err(NetworkError::Failed(format!("connection refused: nothing runs at {host}")));
         };
         let draw = self.shared.draws(&uid, "").of(Choice::NetworkFailure, call);
-        if behaviour.network_failures.befalls(call, draw) {
+        if behaviour.network_failures.applies_to(call, draw) {
             return Err(NetworkError::Failed("connection refused: simulated failure".into()));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The runtime itself: the port's calls.
+//! The simulated runtime's implementation of the [`ContainerRuntime`] port.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,22 +34,22 @@ pub struct SimulatedRuntime {
 pub(super) struct SimulatedRuntimeState {
     config: SimulatedConfig,
     defaults: Arc<Behaviour>,
-    /// Of init containers that are no sidecars.
+    /// The defaults of init containers that are not sidecars.
     init_defaults: Arc<Behaviour>,
     state: Mutex<LockedState>,
-    /// A pod changed, or the next end comes sooner than was known.
+    /// Notifies [`next_event`](Self::next_event) that a pod changed, or that an earlier end is planned.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct LockedState {
     table: PodTable,
-    /// Who waits for the end of a run that was asked to stop.
+    /// Notifiers of the calls that wait for the end of a stopped container.
     waiters: HashMap<Key, Arc<Notify>>,
 }
 
 impl SimulatedRuntime {
-    /// A runtime that runs nothing yet.
+    /// A runtime without pods.
     pub fn new(config: SimulatedConfig) -> Self {
         let defaults = Arc::new(config.defaults.clone());
         let init_defaults = Arc::new(config.defaults.of_init());
@@ -58,8 +58,8 @@ impl SimulatedRuntime {
         SimulatedRuntime { shared: Arc::new(shared) }
     }
 
-    /// Ends a running container now, as if it had ended by itself with this code. False if the pod has no such container
-    /// that runs.
+    /// Ends a running container now, as if it had ended by itself with this exit code. Returns false if the pod has no running
+    /// container of that name.
     pub fn exit(&self, pod: &PodUid, container: &str, code: u8) -> bool {
         self.shared.with(|table, now| {
             let running = table.running(pod, container);
@@ -67,14 +67,14 @@ impl SimulatedRuntime {
         })
     }
 
-    /// The network in which the pods of this runtime answer the calls of probes and hooks.
+    /// The network that answers the calls of probes and hooks to the pods of this runtime.
     pub fn network(&self) -> SimulatedNetwork {
         SimulatedNetwork::new(self.shared.clone())
     }
 }
 
 impl SimulatedRuntimeState {
-    /// Works on the table as it stands now, and tells whoever has to know what became of that.
+    /// Runs `work` on the table as of now, and notifies the waiting calls of its consequences.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut PodTable, Time) -> T) -> T {
         self.locked(|state, now| work(&mut state.table, now))
     }
@@ -117,7 +117,8 @@ impl SimulatedRuntimeState {
         Ok(own.map_or_else(|| defaults.clone(), Arc::new))
     }
 
-    /// The same where nobody can be told what is wrong with the pod's annotations: its containers will say it.
+    /// The behaviour of a container, or the default if the pod's annotations are invalid. For calls that cannot report the
+    /// error; the creation of the pod's containers reports it.
     fn behaviour_or_default(&self, pod: &PodObject, container: &str) -> Arc<Behaviour> {
         self.behaviour(pod, container).unwrap_or_else(|_| self.defaults.clone())
     }
@@ -129,7 +130,7 @@ impl SimulatedRuntimeState {
         let attempt = if varies { self.with(|table, now| table.attempts().count(uid, "", now)) } else { 0 };
         let draws = self.draws(uid, "");
         wait(behaviour.sandbox_latency.draw(draws.of(Choice::SandboxLatency, attempt))).await;
-        if behaviour.sandbox_failures.befalls(attempt, draws.of(Choice::SandboxFailure, attempt)) {
+        if behaviour.sandbox_failures.applies_to(attempt, draws.of(Choice::SandboxFailure, attempt)) {
             return Err(RuntimeError::Failed("simulated failure of the sandbox".into()));
         }
         let new = NewSandbox {
@@ -151,7 +152,7 @@ impl SimulatedRuntimeState {
         cancel: &CancellationToken,
     ) -> Result<String, ImageError> {
         let uid = pod.uid();
-        // With the policy `Never` an image is as if loaded beforehand, unless the pod tried to pull it and it did not come.
+        // With the policy `Never` the image counts as present, unless the pod has tried to pull it and failed.
         match pull_policy {
             Some("Never")
                 if self.with(|table, _| table.has_image(uid, image) || !table.attempts().has_tried(uid, image)) =>
@@ -171,7 +172,7 @@ impl SimulatedRuntimeState {
         let draws = self.draws(uid, image);
         let latency = behaviour.pull_latency.draw(draws.of(Choice::PullLatency, attempt));
         cancel.run_until_cancelled(wait(latency)).await.ok_or(ImageError::Cancelled)?;
-        if behaviour.pull_failures.befalls(attempt, draws.of(Choice::PullFailure, attempt)) {
+        if behaviour.pull_failures.applies_to(attempt, draws.of(Choice::PullFailure, attempt)) {
             return Err(ImageError::Pull("simulated failure".into()));
         }
         Ok(image.to_owned())
@@ -195,16 +196,16 @@ impl SimulatedRuntimeState {
     async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let (key, run) = self.find(id)?;
         if run.state != RunPhase::Created {
-            return Err(RuntimeError::Failed(format!("container {id} was started before")));
+            return Err(RuntimeError::Failed(format!("container {id} was started before: create another container")));
         }
         let (attempt, behaviour) = (run.restart_count, &run.behaviour);
         let draws = self.draws(&run.uid, run.name.as_str());
         wait(behaviour.start_latency.draw(draws.of(Choice::StartLatency, attempt))).await;
-        if behaviour.start_failures.befalls(attempt, draws.of(Choice::StartFailure, attempt)) {
+        if behaviour.start_failures.applies_to(attempt, draws.of(Choice::StartFailure, attempt)) {
             self.with(|table, now| table.fail_start(key, now));
             return Err(RuntimeError::Failed("simulated failure of the start".into()));
         }
-        let ends = behaviour.exits.befalls(attempt, draws.of(Choice::Exit, attempt));
+        let ends = behaviour.exits.applies_to(attempt, draws.of(Choice::Exit, attempt));
         let after = match behaviour.run_for {
             RunFor::Time(time) if ends => Some(time.draw(draws.of(Choice::RunFor, attempt))),
             RunFor::Time(_) | RunFor::Forever => None,
@@ -222,8 +223,8 @@ impl SimulatedRuntimeState {
         let Some(key) = Key::parse(id.as_str()) else { return };
         self.locked(|state, now| {
             let Some(run) = state.table.run(key) else { return };
-            state.table.stop(key, now, self.asked(&run, now, grace));
-            // Whoever waits already may have less to wait for.
+            state.table.stop(key, now, self.stop_end(&run, now, grace));
+            // An earlier stop call may have less time to wait now.
             if let Some(waiter) = state.waiters.get(&key) {
                 waiter.notify_waiters();
             }
@@ -237,19 +238,19 @@ impl SimulatedRuntimeState {
                 RunPhase::Created | RunPhase::Running(None) | RunPhase::Ended => None,
             });
             let Some((left, changed)) = waiting else { return };
-            // Either way it is looked at again.
+            // After the end and after the timeout alike, the state is checked again.
             let _elapsed = tokio::time::timeout(left, changed).await;
         }
     }
 
-    /// EndCause a run ends that is asked to stop now.
-    fn asked(&self, run: &RunSnapshot, now: Time, grace: Duration) -> RunEnd {
+    /// The end of a run that is stopped now with this grace period.
+    fn stop_end(&self, run: &RunSnapshot, now: Time, grace: Duration) -> RunEnd {
         let killed = RunEnd { at: now + grace, how: EndCause::Killed };
         match run.behaviour.stop_latency {
             StopLatency::Never => killed,
             StopLatency::After(latency) => {
                 let draw = self.draws(&run.uid, run.name.as_str()).of(Choice::StopLatency, run.restart_count);
-                killed.min(RunEnd { at: now + latency.draw(draw), how: EndCause::Asked })
+                killed.min(RunEnd { at: now + latency.draw(draw), how: EndCause::Stopped })
             }
         }
     }
@@ -269,7 +270,7 @@ impl SimulatedRuntimeState {
                 Ok(ExecOutput { exit_code: run.behaviour.exec_exit_code.into(), output: b"simulated".to_vec() })
             }
             RunPhase::Created | RunPhase::Ended => {
-                Err(RuntimeError::Failed(format!("container {id} does not run: no command can be run in it")))
+                Err(RuntimeError::Failed(format!("container {id} does not run: a command needs a running container")))
             }
         }
     }
@@ -281,7 +282,7 @@ impl SimulatedRuntimeState {
             if let Some(uid) = changed {
                 return uid;
             }
-            // News since that look left a permit.
+            // A notification since then left a permit, so it is not missed.
             match next {
                 Some(left) => {
                     let _elapsed = tokio::time::timeout(left, self.changed.notified()).await;
@@ -292,7 +293,7 @@ impl SimulatedRuntimeState {
     }
 }
 
-/// Waits in tokio's time; does not even yield if there is nothing to wait for.
+/// Waits in tokio's time. Does not yield if the time is zero.
 async fn wait(time: Duration) {
     if !time.is_zero() {
         sleep(time).await;
@@ -332,8 +333,8 @@ impl ContainerRuntime for SimulatedRuntime {
         .boxed()
     }
 
-    /// An image is pulled for the first container of a pod that names it, and with the policy `Always` for each; with
-    /// `Never` it is there, unless the pod tried in vain to pull it.
+    /// Pulls an image for the first container of a pod that has it, and with the policy `Always` for every container. With
+    /// the policy `Never` the image counts as present, unless the pod has tried to pull it and failed.
     fn ensure_image<'a>(
         &'a self,
         pod: &'a Arc<PodObject>,
@@ -360,7 +361,7 @@ impl ContainerRuntime for SimulatedRuntime {
         .boxed()
     }
 
-    /// There are no logs.
+    /// There are no logs to keep.
     fn remove_container<'a>(&'a self, id: &'a ContainerId, _: bool) -> RuntimeFuture<'a, ()> {
         async move {
             let remove = |key| self.shared.with(|table, _| table.remove_container(key));
@@ -370,7 +371,7 @@ impl ContainerRuntime for SimulatedRuntime {
         .boxed()
     }
 
-    /// Nothing is run: every command ends at once, as the behaviour says.
+    /// Runs no command: every command ends at once with the behaviour's `exec-exit-code`.
     fn exec<'a>(&'a self, id: &'a ContainerId, _: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
         async { self.shared.exec(id) }.boxed()
     }

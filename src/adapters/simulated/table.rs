@@ -1,4 +1,4 @@
-//! What a simulated runtime holds. Time comes in with each call; nothing here waits.
+//! The pods, sandboxes and containers of a simulated runtime. Each call gets the current time; nothing here waits.
 
 mod attempts;
 mod run;
@@ -20,17 +20,18 @@ use run::RunState;
 pub(super) use run::{EndCause, RunEnd};
 pub(super) use view::pod_at;
 
-/// All pods, and when the next container ends.
+/// All pods, and the planned ends of their containers.
 ///
-/// A pod has a number, which its ids and its address are made of: ids need no table of their own.
+/// Each pod has a number. The pod's address and the ids of its sandboxes and containers contain that number, so that ids need
+/// no index.
 #[derive(Debug, Default)]
 pub(super) struct PodTable {
     pods: Vec<Option<Pod>>,
     free: Vec<u32>,
     by_uid: HashMap<PodUid, u32>,
-    /// The runs whose end is known, by when it is.
+    /// The planned ends of runs, in order of time.
     due: BTreeSet<(Time, Key)>,
-    /// The images that containers name, each once.
+    /// The images of all containers, each once.
     images: HashSet<Arc<str>>,
     attempts: Attempts,
     serial: u64,
@@ -39,7 +40,7 @@ pub(super) struct PodTable {
     ended: Vec<Key>,
 }
 
-/// A sandbox or a container: its pod's number, and a number that is never given twice.
+/// The key of a sandbox or container: its pod's number, and a number that is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     pod: u32,
@@ -50,15 +51,15 @@ pub(super) struct Key {
 struct Pod {
     uid: PodUid,
     full_name: FullName,
-    /// Of the pod as a whole.
+    /// The behaviour of the pod as a whole.
     behaviour: Arc<Behaviour>,
-    /// Oldest first.
+    /// The sandboxes, oldest first.
     sandboxes: Vec<Sandbox>,
-    /// Oldest first.
+    /// The containers, oldest first.
     containers: Vec<Container>,
-    /// EndCause often its address was called.
+    /// How often the pod's address was called.
     calls: u32,
-    /// Whether it is among the changed ones.
+    /// Whether the pod is queued in [`PodTable::changed`].
     changed: bool,
 }
 
@@ -86,7 +87,7 @@ struct Container {
     behaviour: Arc<Behaviour>,
 }
 
-/// A sandbox to be made.
+/// A sandbox to be added.
 pub(super) struct NewSandbox<'a> {
     pub(super) uid: &'a PodUid,
     pub(super) full_name: &'a FullName,
@@ -95,7 +96,7 @@ pub(super) struct NewSandbox<'a> {
     pub(super) behaviour: Arc<Behaviour>,
 }
 
-/// A container to be made.
+/// A container to be added.
 pub(super) struct NewContainer<'a> {
     pub(super) sandbox: Key,
     pub(super) name: ContainerName,
@@ -105,7 +106,7 @@ pub(super) struct NewContainer<'a> {
     pub(super) behaviour: Arc<Behaviour>,
 }
 
-/// What decides how a container goes on.
+/// A snapshot of a container's run, and of the settings that decide how it goes on.
 pub(super) struct RunSnapshot {
     pub(super) uid: PodUid,
     pub(super) name: ContainerName,
@@ -117,13 +118,13 @@ pub(super) struct RunSnapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunPhase {
     Created,
-    /// With the end that is due next.
+    /// The run goes on until this time, if its end is planned.
     Running(Option<Time>),
     Ended,
 }
 
 impl PodTable {
-    /// Ends what has to have ended by now.
+    /// Ends the runs whose planned end has passed.
     pub(super) fn end_due_runs(&mut self, now: Time) {
         while let Some((at, key)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, key));
@@ -133,12 +134,12 @@ impl PodTable {
         }
     }
 
-    /// When [`end_due_runs`](PodTable::end_due_runs) will have something to do.
+    /// The time of the next planned end.
     pub(super) fn next_due(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// The pod in which a container ended longest ago without anybody having been told.
+    /// Takes the first pod from the queue of pods in which a container ended.
     pub(super) fn take_changed(&mut self) -> Option<PodUid> {
         let uid = self.changed.pop_front()?;
         if let Some(pod) = self.pod_of(&uid) {
@@ -151,12 +152,12 @@ impl PodTable {
         !self.changed.is_empty()
     }
 
-    /// What ended since the last call.
+    /// The containers that ended since the last call.
     pub(super) fn take_ended(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.ended)
     }
 
-    /// What was tried how often.
+    /// The counts of attempts.
     pub(super) fn attempts(&mut self) -> &mut Attempts {
         &mut self.attempts
     }
@@ -198,7 +199,7 @@ impl PodTable {
         Some(number)
     }
 
-    /// Ends a sandbox and what runs in it.
+    /// Stops a sandbox and kills its containers.
     pub(super) fn stop_sandbox(&mut self, key: Key, now: Time) {
         let Some(pod) = self.pod(key.pod) else { return };
         let Some(sandbox) = pod.sandboxes.iter_mut().find(|sandbox| sandbox.serial == key.serial) else { return };
@@ -210,7 +211,7 @@ impl PodTable {
         self.end_due_runs(now);
     }
 
-    /// Removes a sandbox and its containers, stopping them first.
+    /// Stops a sandbox and its containers, and removes them.
     pub(super) fn remove_sandbox(&mut self, key: Key, now: Time) {
         self.stop_sandbox(key, now);
         let Some(pod) = self.pod(key.pod) else { return };
@@ -223,7 +224,7 @@ impl PodTable {
         self.forget_if_empty(key.pod);
     }
 
-    /// Adds a container to a ready sandbox; `None` if there is none.
+    /// Adds a container to a sandbox; `None` if the sandbox is not ready.
     pub(super) fn add_container(&mut self, new: NewContainer<'_>, now: Time) -> Option<ContainerId> {
         let number = new.sandbox.pod;
         let ready = |known: &&Sandbox| known.serial == new.sandbox.serial && known.ready;
@@ -254,12 +255,12 @@ impl PodTable {
         Some(id)
     }
 
-    /// Whether a container of this image was made in the pod.
+    /// Whether the pod has a container with this image.
     pub(super) fn has_image(&mut self, uid: &PodUid, image: &str) -> bool {
         self.pod_of(uid).is_some_and(|pod| pod.containers.iter().any(|container| &*container.image == image))
     }
 
-    /// What there is to know of a container before it is told to do something.
+    /// A snapshot of the run of a container.
     pub(super) fn run(&mut self, key: Key) -> Option<RunSnapshot> {
         let pod = self.pod(key.pod)?;
         let container = pod.containers.iter().find(|container| container.serial == key.serial)?;
@@ -276,7 +277,7 @@ impl PodTable {
         })
     }
 
-    /// The run of a pod's container that goes on.
+    /// The running container of a pod with this name.
     pub(super) fn running(&mut self, uid: &PodUid, name: &str) -> Option<Key> {
         let number = *self.by_uid.get(uid)?;
         let mut containers = self.pod(number)?.containers.iter();
@@ -286,7 +287,7 @@ impl PodTable {
         Some(Key { pod: number, serial: containers.find(runs)?.serial })
     }
 
-    /// Starts a container that was created and not stopped meanwhile; answers whether there was one.
+    /// Starts a created container. Returns false if the container was stopped or removed meanwhile.
     pub(super) fn start(&mut self, key: Key, now: Time, end: Option<RunEnd>) -> bool {
         let Some(container) = self.container(key).filter(|container| matches!(container.run_state, RunState::Created))
         else {
@@ -304,16 +305,16 @@ impl PodTable {
         }
     }
 
-    /// Makes a run end so, unless it ends sooner anyway; a container that was not started never will be. Answers when it
-    /// will have ended, if it has not.
-    pub(super) fn stop(&mut self, key: Key, now: Time, wanted: RunEnd) -> Option<Time> {
+    /// Plans an end for a run, unless an earlier one is planned. A created container ends now, so that it never starts.
+    /// Returns the time of the planned end; `None` if the container has ended.
+    pub(super) fn stop(&mut self, key: Key, now: Time, requested: RunEnd) -> Option<Time> {
         match self.container(key)?.run_state {
             RunState::Created => {
                 self.end(key, None, RunEnd { at: now, how: EndCause::NeverStarted });
                 None
             }
             RunState::Running { since, end: planned } => {
-                let end = planned.map_or(wanted, |planned| cmp::min(planned, wanted));
+                let end = planned.map_or(requested, |planned| cmp::min(planned, requested));
                 self.due.extend((Some(end) != planned).then_some((end.at, key)));
                 if let Some(planned) = planned.filter(|planned| planned.at != end.at) {
                     self.due.remove(&(planned.at, key));
@@ -325,7 +326,7 @@ impl PodTable {
         }
     }
 
-    /// Removes a container unless it runs; answers whether it is gone.
+    /// Removes a container unless it runs. Returns false if it runs.
     pub(super) fn remove_container(&mut self, key: Key) -> bool {
         let Some(pod) = self.pod(key.pod) else { return true };
         let Some(at) = pod.containers.iter().position(|container| container.serial == key.serial) else { return true };
@@ -338,8 +339,8 @@ impl PodTable {
         true
     }
 
-    /// Counts a call to a pod's address: what the pod does, and how often it was called before. `None` if nothing runs
-    /// there.
+    /// Counts a call to a pod's address. Returns the pod, its behaviour and the number of earlier calls; `None` if no container
+    /// of the pod runs.
     pub(super) fn call(&mut self, number: u32) -> Option<(PodUid, Arc<Behaviour>, u32)> {
         let pod = self.pod(number)?;
         if !pod.containers.iter().any(|container| matches!(container.run_state, RunState::Running { .. })) {
@@ -372,14 +373,14 @@ impl PodTable {
         self.pod(key.pod)?.containers.iter_mut().find(|container| container.serial == key.serial)
     }
 
-    /// A new number, and a creation time later than every one before, so that "newest" is never a tie.
+    /// A new serial number, and a creation time later than every earlier one, so that two containers never tie for the newest.
     fn created(&mut self, now: Time) -> (u64, Time) {
         self.serial += 1;
         self.last_created = cmp::max(now, self.last_created + Duration::from_nanos(1));
         (self.serial, self.last_created)
     }
 
-    /// An image is kept for as long as somebody besides the set names it.
+    /// Drops a container's image, and removes it from the set if no other container has it.
     fn release(&mut self, image: Arc<str>) {
         if Arc::strong_count(&image) == 2 {
             self.images.remove(&image);

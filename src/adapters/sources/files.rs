@@ -15,9 +15,9 @@ use super::scan::Scan;
 use super::watch::Watch;
 use super::{ChangeFilter, SourceContext};
 
-/// After a change, how long it must be quiet before the files are read: an editor writes in several steps.
+/// How long no file may have changed before the files are read. An editor writes a file in several steps.
 const QUIET: Duration = Duration::from_millis(100);
-/// After a change, when the files are read even though it is not quiet.
+/// How long after the first change the files are read at the latest.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The pods of several files and directories, as one source.
@@ -28,15 +28,15 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// A source of these paths. Relative ones are made absolute now.
+    /// A source of the manifests at these paths. Relative paths are made absolute now.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>, cx: SourceContext) -> Self {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         FileSource { roots: paths.into_iter().map(absolute).collect(), cx }
     }
 
-    /// Sends sets until it is stopped or nobody takes them.
+    /// Sends updates until `stop` is cancelled or the receiver is closed.
     pub async fn run(self, out: mpsc::Sender<SourceUpdate>, stop: CancellationToken) {
-        // Whoever stops the source does not wait for a file system that hangs.
+        // Stopping the source must not wait for a file system that hangs.
         stop.run_until_cancelled(self.deliver(out)).await;
     }
 
@@ -51,10 +51,12 @@ impl FileSource {
             let read;
             (reader, read) = match reader.read().await {
                 Ok(done) => done,
-                Err(error) => return error!(%error, "reading manifests panicked, their source ends"),
+                Err(error) => {
+                    return error!(%error, "reading manifests panicked, changes of manifests are ignored from now on");
+                }
             };
-            if let Some(news) = filter.if_changed(read.into())
-                && out.send(news).await.is_err()
+            if let Some(update) = filter.if_changed(read.into())
+                && out.send(update).await.is_err()
             {
                 return;
             }
@@ -82,7 +84,7 @@ impl WatchedScan {
     }
 }
 
-/// Waits until nothing changed for a while.
+/// Waits until no file has changed for [`QUIET`], but not longer than [`PATIENCE`].
 async fn wait_until_quiet(changed: &Notify) {
     let latest = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! One file or URL and the pods it last held.
+//! The last content of each manifest file or URL.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,25 +12,26 @@ use podwright_actors::ports::{SourceKind, SourceProblem, SourceSet};
 use super::SourceContext;
 use crate::adapters::manifest::{self, Manifest};
 
-/// The longest name that an API object may have.
+/// The longest name that an API object may have, in bytes.
 const MAX_NAME: usize = 253;
 
+/// The pods of one manifest file or URL.
 #[derive(Debug, Default)]
 pub(super) struct CachedManifest {
-    /// What was read last, to know an unchanged text without parsing it.
+    /// The text that was read last. An equal text is not parsed again.
     bytes: Option<Vec<u8>>,
     pods: Vec<Arc<PodObject>>,
-    /// What is wrong with that text.
+    /// The faults in that text.
     faults: Vec<String>,
-    /// Why nothing newer could be read.
+    /// Why the last attempt to read a newer text failed.
     unreadable: Option<String>,
 }
 
 impl CachedManifest {
-    /// Takes what was read.
+    /// Updates the pods from a text.
     ///
-    /// While anything in the text is at fault, the pods that it held before and does not now stay: whether the author
-    /// dropped them cannot be told from a text that is not finished (W27).
+    /// If the text has a fault, pods that the last text had and this one does not have stay: the faulty part may be meant to
+    /// define them (POD-W27).
     pub(super) fn read(&mut self, bytes: Vec<u8>, source: SourceKind, origin: &str, cx: &SourceContext) {
         self.unreadable = None;
         if self.bytes.as_ref() == Some(&bytes) {
@@ -55,12 +56,12 @@ impl CachedManifest {
         self.faults = faults;
     }
 
-    /// Notes that nothing could be read; what is known stays.
+    /// Notes that the text could not be read. The pods stay.
     pub(super) fn fail(&mut self, why: String) {
         self.unreadable = Some(why);
     }
 
-    /// Whether anything was ever read.
+    /// Whether a text was ever read.
     pub(super) fn was_read(&self) -> bool {
         self.bytes.is_some()
     }
@@ -77,10 +78,12 @@ impl CachedManifest {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         if name.len() > MAX_NAME {
             let over = name.len() - MAX_NAME;
-            return Err(format!("pod name {name:?}, which ends in the node's name, is too long: shorten it by {over}"));
+            return Err(format!(
+                "pod name {name:?}, which ends with the node's name, is too long: shorten it by {over}"
+            ));
         }
         let new = PodObject::new(pod).map_err(|error| error.to_string())?;
-        // An unchanged pod stays the same object, so that everybody can tell at a glance.
+        // An unchanged pod stays the same object, so that a comparison of pointers finds that it is unchanged.
         let Some(old) = self.pods.iter().find(|old| old.uid() == new.uid()) else { return Ok(new) };
         let new = match old.annotation(SEEN_ANNOTATION) {
             Some(seen) => new.with_first_seen(seen),
@@ -90,20 +93,20 @@ impl CachedManifest {
     }
 }
 
-/// All places of a source, by path or URL, in an order that does not change.
+/// All manifests of a source, by path or URL.
 #[derive(Debug, Default)]
 pub(super) struct ManifestCache {
     pub(super) manifests: BTreeMap<String, CachedManifest>,
 }
 
 impl ManifestCache {
-    /// The names of the pods that some places hold.
+    /// The names of the pods in the manifests that `which` selects.
     pub(super) fn names(&self, which: impl Fn(&&String) -> bool) -> Vec<FullName> {
         let manifests = self.manifests.iter().filter(|(what, _)| which(what));
         manifests.flat_map(|(_, manifest)| &manifest.pods).map(|pod| pod.full_name().clone()).collect()
     }
 
-    /// The set that the places make up in the order of `order`, with what is wrong with each.
+    /// The pods of all manifests in `order`, with the problems of each manifest.
     pub(super) fn set<'a>(
         &self,
         source: SourceKind,
@@ -121,7 +124,7 @@ impl ManifestCache {
                 for (id, field) in
                     [(format!("pod {}", pod.full_name()), "name"), (format!("UID {}", pod.uid()), "metadata.uid")]
                 {
-                    // Which of the two counts is decided by who takes the set: the first.
+                    // Both pods are in the set. The engine uses the first one.
                     if let Some(other) = first.get(&id) {
                         let message = format!(
                             "{id} is already defined by {other} and is ignored here: change its {field} or remove one \
@@ -168,9 +171,9 @@ mod tests {
         manifest.pods.iter().map(|pod| format!("{} {}", pod.full_name().name(), image(pod))).collect()
     }
 
-    // W27
+    // A faulty edit must not stop pods (POD-W27).
     #[tokio::test]
-    async fn a_text_at_fault_keeps_the_pods_it_held() {
+    async fn faulty_manifest_keeps_its_last_static_pods() {
         let mut manifest = CachedManifest::default();
         read(&mut manifest, &format!("{}---\n{}", pod("a", "one"), pod("b", "one")));
         assert_eq!(held(&manifest), ["a-node one", "b-node one"]);
@@ -184,14 +187,14 @@ mod tests {
         assert_eq!(held(&manifest), ["a-node one", "b-node one"]);
 
         read(&mut manifest, &format!("{}---\nkind: Nothing\n", pod("b", "two")));
-        assert_eq!(held(&manifest), ["b-node two", "a-node one"], "the good part of a text counts");
+        assert_eq!(held(&manifest), ["b-node two", "a-node one"], "the good part of a text is used");
         read(&mut manifest, &pod("b", "two"));
-        assert_eq!(held(&manifest), ["b-node two"], "a text without fault drops what it does not hold");
+        assert_eq!(held(&manifest), ["b-node two"], "a text without fault drops the pods that it does not have");
         assert!(manifest.faults.is_empty() && manifest.unreadable.is_none());
     }
 
     #[tokio::test]
-    async fn an_unchanged_pod_stays_the_same_object() {
+    async fn unchanged_static_pod_stays_the_same_object() {
         let mut manifest = CachedManifest::default();
         read(&mut manifest, &pod("a", "one"));
         let first = manifest.pods[0].clone();
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_the_nodes_name_makes_too_long_is_refused() {
+    async fn static_pod_name_too_long_with_the_node_name_is_refused() {
         let mut manifest = CachedManifest::default();
         read(&mut manifest, &pod(&"a".repeat(250), "one"));
         assert!(manifest.pods.is_empty());
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_two_places_use_is_reported_with_both() {
+    async fn static_pod_defined_in_two_files_is_reported_with_both() {
         let mut cache = ManifestCache::default();
         for what in ["/a", "/b"] {
             cache.manifests.entry(what.into()).or_default().read(

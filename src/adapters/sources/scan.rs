@@ -1,4 +1,4 @@
-//! Reading files and directories. Blocking.
+//! Reads manifests from files and directories. All functions here block.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use super::SourceContext;
 use super::manifest_cache::ManifestCache;
 use crate::adapters::manifest::MAX_BYTES;
 
-/// The files below a number of paths and what they held when they were last read.
+/// The files at some paths, with the content that was read last.
 #[derive(Debug)]
 pub(super) struct Scan {
     roots: Vec<PathBuf>,
@@ -24,7 +24,7 @@ impl Scan {
         Scan { roots, cache: ManifestCache::default(), cx }
     }
 
-    /// Reads everything anew.
+    /// Reads all files again.
     pub(super) fn run(&mut self) -> SourceSet {
         let mut problems = Vec::new();
         let mut present: Vec<(PathBuf, bool)> = Vec::new();
@@ -32,7 +32,7 @@ impl Scan {
             match list(root) {
                 Ok(files) => present.extend(files.into_iter().map(|path| (path, true))),
                 Err(error) => {
-                    // Nobody can say what is in there now: everything stays as it was.
+                    // The current content is unknown, so the files that were listed last stay.
                     let below = |path: &&String| Path::new(path.as_str()).starts_with(root);
                     problems.push(SourceProblem {
                         what: root.display().to_string(),
@@ -50,7 +50,7 @@ impl Scan {
         let mut there: BTreeSet<String> = BTreeSet::new();
         for (path, listed) in present {
             let what = path.to_string_lossy().into_owned();
-            // Two flags may name the same file.
+            // Two paths may lead to the same file.
             if !there.contains(&what) && (!listed || self.read(&path, &what)) {
                 there.insert(what.clone());
                 order.push(what);
@@ -60,7 +60,7 @@ impl Scan {
         self.cache.set(SourceKind::File, order.iter().map(String::as_str), problems)
     }
 
-    /// Reads one file; false if it is gone.
+    /// Reads one file. Returns false if the file does not exist.
     fn read(&mut self, path: &Path, what: &str) -> bool {
         match contents(path) {
             Ok(bytes) => {
@@ -72,24 +72,24 @@ impl Scan {
             Err(error) => {
                 let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
                 let stays = if manifest.was_read() { "; its last pods stay" } else { "" };
-                manifest.fail(format!("cannot be read ({}){stays}: mend or remove it", reason(&error)));
+                manifest.fail(format!("cannot be read ({}){stays}: correct or remove it", reason(&error)));
                 true
             }
         }
     }
 }
 
-/// The files that count: the path itself, or what a directory holds apart from subdirectories and files that are not
-/// manifests by their name (hidden ones, and the backups that editors leave). A missing path has none. Blocking.
+/// The manifest files at a path: the path itself if it is a file, or the files in it if it is a directory. Subdirectories,
+/// hidden files and backups of editors are left out. A path that does not exist has no files. Blocks.
 ///
 /// # Errors
-/// As the system says.
+/// The system's error.
 pub fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::metadata(root) {
         Ok(meta) if meta.is_dir() => {}
         Ok(_) => return Ok(vec![root.to_owned()]),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // A symbolic link to nothing is there, and reading it will tell what is wrong.
+            // A broken symbolic link counts as a file, so that the error of reading it is reported.
             return Ok(if fs::symlink_metadata(root).is_ok() { vec![root.to_owned()] } else { vec![] });
         }
         Err(error) => return Err(error),
@@ -116,18 +116,18 @@ pub fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The text of a manifest, of which no more is read than [`manifest::read`](crate::adapters::manifest::read) takes. Blocking,
-/// but never for a writer.
+/// The bytes of a manifest file, at most one more than [`manifest::read`](crate::adapters::manifest::read) accepts. Blocks,
+/// but does not wait for the writer of a named pipe.
 ///
 /// # Errors
-/// If it is not a regular file, and as the system says.
+/// If the path is not a regular file; otherwise the system's error.
 pub fn contents(path: &Path) -> io::Result<Vec<u8>> {
-    // Asked before opening, because opening a named pipe waits for a writer.
+    // Checked before opening, because opening a named pipe waits for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
     let mut bytes = Vec::new();
-    // One byte more than is allowed, so that the reader of the manifest sees that it is too long.
+    // One byte more than the limit, so that `manifest::read` refuses a longer file.
     File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -135,7 +135,7 @@ pub fn contents(path: &Path) -> io::Result<Vec<u8>> {
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => "permission denied".into(),
-        ErrorKind::NotFound => "it is a link to nothing".into(),
+        ErrorKind::NotFound => "it is a broken link".into(),
         _ => error.to_string(),
     }
 }

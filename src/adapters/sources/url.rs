@@ -10,11 +10,11 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::manifest_cache::ManifestCache;
+use super::manifest_cache::{CachedManifest, ManifestCache};
 use super::{ChangeFilter, SourceContext};
 use crate::adapters::manifest::MAX_BYTES;
 
-/// How long one request may take, body included (upstream `NewSourceURL`, 1.36).
+/// How long one request may take, with its body (upstream `NewSourceURL`, kubelet 1.36).
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pods of several URLs, as one source.
@@ -27,28 +27,28 @@ pub struct UrlSource {
 #[derive(Debug)]
 struct Target {
     url: Url,
-    /// The URL without its password: what messages say, and what a generated UID follows.
+    /// The URL without user and password. It is used in messages and to generate UIDs.
     what: String,
     client: Option<Client>,
 }
 
 impl UrlSource {
-    /// A source of these URLs.
+    /// A source of the manifests at these URLs.
     pub fn new(urls: impl IntoIterator<Item = Url>, cx: SourceContext) -> Self {
         let target = |url: Url| {
-            let mut shown = url.clone();
-            // Both fail only for URLs without a host, which have no password either.
-            let _ = shown.set_password(None);
-            let _ = shown.set_username("");
-            Target { url, what: shown.into(), client: None }
+            let mut redacted = url.clone();
+            // Both calls fail only for URLs without a host, which have no password either.
+            let _ = redacted.set_password(None);
+            let _ = redacted.set_username("");
+            Target { url, what: redacted.into(), client: None }
         };
         UrlSource { urls: urls.into_iter().map(target).collect(), cx }
     }
 
-    /// Sends sets until it is stopped or nobody takes them.
+    /// Sends updates until `stop` is cancelled or the receiver is closed.
     ///
-    /// The first set waits until every URL has answered once: before that nobody can say that a pod is not wanted. Why one
-    /// has not is told.
+    /// The first set is sent when every URL has answered once: before that, a pod that is missing from the set may still be
+    /// desired. Until then the updates are [`SourceUpdate::NotYet`], with the reasons.
     pub async fn run(self, out: mpsc::Sender<SourceUpdate>, stop: CancellationToken) {
         stop.run_until_cancelled(self.deliver(out)).await;
     }
@@ -66,19 +66,20 @@ impl UrlSource {
                     Err(error) => {
                         let every = self.cx.check_frequency.as_secs();
                         let stays = if manifest.was_read() { "its last pods stay, and " } else { "" };
-                        manifest.fail(format!("{error}; {stays}it is asked again every {every} s"));
+                        manifest.fail(format!("{error}; {stays}the URL is requested again every {every} s"));
                     }
                 }
                 self.urls.push(target);
             }
             let order = self.urls.iter().map(|target| target.what.as_str());
             let set = cache.set(SourceKind::Http, order, vec![]);
-            let said = match cache.manifests.values().all(super::manifest_cache::CachedManifest::was_read) {
-                true => SourceUpdate::Set(set),
-                false => SourceUpdate::NotYet { source: set.source, problems: set.problems },
+            let update = if cache.manifests.values().all(CachedManifest::was_read) {
+                SourceUpdate::Set(set)
+            } else {
+                SourceUpdate::NotYet { source: set.source, problems: set.problems }
             };
-            if let Some(news) = filter.if_changed(said)
-                && out.send(news).await.is_err()
+            if let Some(update) = filter.if_changed(update)
+                && out.send(update).await.is_err()
             {
                 return;
             }
@@ -87,15 +88,18 @@ impl UrlSource {
     }
 }
 
+/// Why a manifest could not be fetched.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
-    #[error("no HTTP client could be made ({0})")]
-    Client(String),
-    #[error("no answer ({0})")]
-    Request(String),
+    #[error("no HTTP client could be created ({})", chain(.0))]
+    Client(reqwest::Error),
+    #[error("no HTTP client could be created ({})", chain(.0))]
+    Tls(rustls::Error),
+    #[error("no answer ({})", chain(.0))]
+    Request(reqwest::Error),
     #[error("answered {0}")]
     Status(reqwest::StatusCode),
-    #[error("answered more than 10 MiB")]
+    #[error("answered with more than 10 MiB")]
     TooLong,
 }
 
@@ -108,9 +112,9 @@ impl Target {
     async fn get(&mut self) -> Result<Vec<u8>, FetchError> {
         let client = match &self.client {
             Some(client) => client,
-            None => self.client.insert(client(&self.url).map_err(FetchError::Client)?),
+            None => self.client.insert(client(&self.url)?),
         };
-        let failed = |error: reqwest::Error| FetchError::Request(chain(&error.without_url()));
+        let failed = |error: reqwest::Error| FetchError::Request(error.without_url());
         let mut response = client.get(self.url.clone()).send().await.map_err(failed)?;
         if !response.status().is_success() {
             return Err(FetchError::Status(response.status()));
@@ -126,26 +130,26 @@ impl Target {
     }
 }
 
-/// A client for one URL. Connections are not kept: the next request is far away.
-fn client(url: &Url) -> Result<Client, String> {
+/// A client for one URL. It keeps no connection, because the next request comes only after the check frequency.
+fn client(url: &Url) -> Result<Client, FetchError> {
     let builder = Client::builder().timeout(TIMEOUT).pool_max_idle_per_host(0);
     let builder = if url.scheme() == "https" {
-        // The client takes the process's provider; one that is installed already will do as well.
+        // The client uses the process-wide crypto provider. An error means that one is installed already.
         let _ = ring::default_provider().install_default();
         builder
     } else {
-        // Certificates are not looked for on a machine that may have none; nothing is trusted instead.
+        // Plain HTTP needs no root certificates, and building the client must not fail on a machine without any.
         let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
+            .map_err(FetchError::Tls)?
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
         builder.tls_backend_preconfigured(tls)
     };
-    builder.build().map_err(|error| chain(&error))
+    builder.build().map_err(FetchError::Client)
 }
 
-/// An error with its causes: the outermost alone says little.
+/// The text of an error with its causes. The outermost error alone says little.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

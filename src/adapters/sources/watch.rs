@@ -1,4 +1,4 @@
-//! Knowing early that a path changed.
+//! Watches manifest paths, so that a change is noticed before the next regular check.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -10,53 +10,55 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tracing::warn;
 
-/// Watches paths that may come, go and be replaced. What it misses, the next regular check finds.
+/// Watches paths that may be created, removed and replaced. A change that it misses is found by the next regular check.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// `None` where the system has no watches left.
+    /// `None` if the system has no watches left.
     watcher: Option<RecommendedWatcher>,
     roots: Arc<[PathBuf]>,
-    /// Directories under watch, by what they were when the watch was set.
+    /// The watched directories, with the identity that each had when its watch was set.
     watched: HashMap<PathBuf, (u64, u64)>,
 }
 
 impl Watch {
-    /// Tells `changed` of changes at or directly below `roots`, which must be absolute.
+    /// Notifies `changed` of changes at `roots` and directly below them. The roots must be absolute paths.
     pub(super) fn new(roots: &[PathBuf], changed: Arc<Notify>) -> Self {
         let roots: Arc<[PathBuf]> = roots.into();
         let of_interest = roots.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // An error may hide an event.
+            // After an error an event may be missing.
             if event.as_ref().map_or(true, |event| concerns(event, &of_interest)) {
                 changed.notify_one();
             }
         });
-        let watcher = watcher.inspect_err(|error| warn!(%error, "no file watch, manifests are only checked regularly"));
+        let watcher =
+            watcher.inspect_err(|error| warn!(%error, "cannot watch files, manifests are only checked regularly"));
         Watch { watcher: watcher.ok(), roots, watched: HashMap::new() }
     }
 
-    /// Sets the watches that are missing or were on something that has been replaced. To be called before each scan, so
-    /// that nothing happens unseen between the two.
+    /// Sets the missing watches, and those whose directory was replaced. Must be called before each scan, so that a change
+    /// during the scan is noticed.
     pub(super) fn refresh(&mut self) {
         let Some(watcher) = &mut self.watcher else { return };
-        let mut wanted: HashMap<PathBuf, (u64, u64)> = HashMap::new();
+        let mut desired: HashMap<PathBuf, (u64, u64)> = HashMap::new();
         for root in &*self.roots {
-            // A directory shows what is in it, its parent shows the coming and going of itself; a file is replaced by
-            // renaming, which only its directory shows. The nearest ancestor that exists shows the next one coming.
+            // The watch of a directory reports changes in it, and the watch of its parent reports that the directory itself
+            // is created or removed. A file is often replaced by a rename, which only the watch of its parent reports. If the
+            // parent does not exist, the watch of the nearest existing ancestor reports when the next directory is created.
             let mut ancestors = root.ancestors().skip(1);
             let parent = ancestors.find_map(|path| identity(path).map(|id| (path.to_owned(), id)));
-            wanted.extend(identity(root).map(|id| (root.clone(), id)));
-            wanted.extend(parent);
+            desired.extend(identity(root).map(|id| (root.clone(), id)));
+            desired.extend(parent);
         }
         self.watched.retain(|path, id| {
-            let keep = wanted.get(path) == Some(id);
+            let keep = desired.get(path) == Some(id);
             if !keep {
-                // Nothing to do about an error: the watch ended with its directory.
+                // An error means that the watch ended with its directory.
                 let _ = watcher.unwatch(path);
             }
             keep
         });
-        for (path, id) in wanted {
+        for (path, id) in desired {
             if self.watched.contains_key(&path) {
                 continue;
             }
@@ -64,29 +66,32 @@ impl Watch {
                 Ok(()) => {
                     self.watched.insert(path, id);
                 }
-                Err(error) => warn!(%error, path = %path.display(), "cannot watch, the path is only checked regularly"),
+                Err(error) => {
+                    warn!(%error, path = %path.display(), "cannot watch a directory, it is only checked regularly")
+                }
             }
         }
     }
 }
 
-/// Device and inode of a directory.
+/// The device and inode of a directory; `None` if the path is not a directory.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_dir).map(|meta| (meta.dev(), meta.ino()))
 }
 
+/// Whether an event may mean that a manifest changed.
 fn concerns(event: &Event, roots: &[PathBuf]) -> bool {
-    // Reading a manifest is an event too, and must not lead to reading it again.
+    // Reading a manifest causes an event too, and that event must not cause another reading.
     let read = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
         EventKind::Access(_) => true,
         _ => false,
     };
-    // Events without a path tell that some were lost.
+    // An event without a path means that events were lost.
     !read && (event.paths.is_empty() || event.paths.iter().any(|path| near(path, roots)))
 }
 
-/// At a root, in it, or above it.
+/// Whether a path is a root, directly in one, or above one.
 fn near(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| root.starts_with(path) || path.parent() == Some(root))
 }
@@ -97,9 +102,9 @@ mod tests {
 
     use super::*;
 
-    // A source that woke itself by reading would never be quiet again.
+    // A source that is notified of its own reading would read for ever.
     #[test]
-    fn reading_is_no_change_and_neither_is_what_lies_elsewhere() {
+    fn watch_ignores_reads_and_other_paths() {
         let write = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let cases = [
             (EventKind::Create(CreateKind::File), "/pods/a.yaml", true),

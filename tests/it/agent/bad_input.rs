@@ -24,7 +24,7 @@ async fn broken_manifest_is_logged_with_its_line_and_other_pods_run() {
         ("field.yaml", "restartPolice", "restartPolicy"),
         ("nameless.yaml", "spec.containers[0].name", "line "),
         ("twice.yaml", "already defined by", "change its name or remove one"),
-        ("link.yaml", "cannot be read", "mend or remove it"),
+        ("link.yaml", "cannot be read", "correct or remove it"),
     ] {
         let line = agent.says(&format!("{file}\"")).await;
         assert!(line.contains(what) && line.contains(remedy), "{line}");

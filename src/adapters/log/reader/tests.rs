@@ -17,7 +17,7 @@ fn lines(range: std::ops::Range<u64>) -> String {
     range.map(line).collect()
 }
 
-/// A log of twelve lines, three in each file, and its neighbours.
+/// A log of twelve lines in four files, and files that do not belong to it.
 fn rotated() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     pack(&dir.path().join("1.log.20261121-000001.gz"), &lines(0..3));
@@ -36,7 +36,7 @@ fn pack(path: &Path, text: &str) {
     encoder.finish().unwrap();
 }
 
-/// What is there now.
+/// The text up to the current end of the log.
 fn rest(reader: &mut Reader) -> String {
     let mut text = Vec::new();
     while let LogRead::Text(more) = reader.read().unwrap() {
@@ -53,7 +53,7 @@ fn read(dir: &Path, options: ReadOptions) -> Vec<u64> {
 }
 
 #[test]
-fn all_files_of_a_run_are_one_log() {
+fn rotated_log_files_are_read_as_one_log() {
     let dir = rotated();
     assert_eq!(runs(dir.path()).unwrap(), [0, 1, 11]);
     assert_eq!(runs(&dir.path().join("none")).unwrap(), [0; 0]);
@@ -66,7 +66,7 @@ fn all_files_of_a_run_are_one_log() {
     for since in [0, 5, 6, 11, 12] {
         let since = Timestamp::from_second(1_800_000_000 + since).unwrap();
         let options = ReadOptions { since: Some(since), ..ReadOptions::default() };
-        // By their times; when the files were written is later here.
+        // Lines are chosen by their times, although all files were modified later.
         set_modified(dir.path(), since);
         let expected: Vec<u64> =
             all.iter().copied().filter(|n| *n as i64 >= since.as_second() - 1_800_000_000).collect();
@@ -86,7 +86,7 @@ fn set_modified(dir: &Path, at: Timestamp) {
 }
 
 #[test]
-fn files_that_were_not_written_since_are_not_opened() {
+fn log_files_older_than_since_are_not_opened() {
     let dir = rotated();
     let since = Timestamp::from_second(1_800_000_009).unwrap();
     for old in ["1.log.20261121-000001.gz", "1.log.20261121-000002.gz"] {
@@ -102,12 +102,12 @@ fn files_that_were_not_written_since_are_not_opened() {
     assert_eq!(read(dir.path(), ReadOptions { since: Some(since), ..ReadOptions::default() }), [9, 10, 11]);
     assert!(
         Reader::open(dir.path().to_owned(), 1, ReadOptions::default()).unwrap().read().is_err(),
-        "all else needs them"
+        "a read of the whole log needs them"
     );
 }
 
 #[test]
-fn who_follows_goes_with_the_log_from_file_to_file() {
+fn following_a_log_goes_on_from_file_to_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("1.log");
     let open = || OpenOptions::new().create(true).append(true).open(&path).unwrap();
@@ -125,7 +125,7 @@ fn who_follows_goes_with_the_log_from_file_to_file() {
         text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect::<Vec<u64>>()
     };
     assert_eq!(looks(&mut reader), [0]);
-    // Moved away, written to still, and then no more.
+    // The file is moved away, and the container writes to it until it opens the new one.
     fs::rename(&path, moved(1)).unwrap();
     write(&mut writer);
     assert_eq!(looks(&mut reader), [1]);
@@ -133,7 +133,7 @@ fn who_follows_goes_with_the_log_from_file_to_file() {
     writer = open();
     write(&mut writer);
     assert_eq!(looks(&mut reader), [2, 3]);
-    // Moved away twice between two looks, the first of them compressed by then.
+    // Two rotations between two reads; the first file is compressed already.
     write(&mut writer);
     fs::rename(&path, moved(2)).unwrap();
     writer = open();
@@ -146,13 +146,13 @@ fn who_follows_goes_with_the_log_from_file_to_file() {
     pack(&dir.path().join("1.log.20261121-000002.gz"), &text);
     fs::remove_file(moved(2)).unwrap();
     assert_eq!(looks(&mut reader), [4, 5, 6]);
-    // A log whose next file is not there yet is read where it is.
+    // The file is moved away, and there is no new one yet.
     fs::rename(&path, moved(4)).unwrap();
     assert_eq!(read(dir.path(), ReadOptions { tail: Some(2), ..ReadOptions::default() }), [5, 6]);
 }
 
 #[test]
-fn what_is_no_file_is_not_read() {
+fn log_path_that_is_not_a_regular_file_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/etc/passwd", dir.path().join("1.log")).unwrap();
     assert!(Reader::open(dir.path().to_owned(), 1, ReadOptions::default()).is_err());

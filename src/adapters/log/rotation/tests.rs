@@ -13,7 +13,7 @@ fn names(text: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn old_files_go_the_others_are_compressed_and_the_new_one_has_a_name_of_its_own() {
+fn rotation_plan_removes_old_files_and_compresses_the_others() {
     let now = date(2026, 11, 21).at(20, 30, 0, 0);
     let on = |day: &str| format!("0.log.202611{day}-000000");
     let days = |days: &[&str]| days.iter().map(|day| on(day)).collect::<Vec<_>>();
@@ -24,7 +24,7 @@ fn old_files_go_the_others_are_compressed_and_the_new_one_has_a_name_of_its_own(
     let first = plan("0.log", &names(&["0.log", "1.log", "1.log.20261101-000000"]), 5, Some(now));
     assert_eq!(first, RotationPlan { rotate: moved.clone(), ..RotationPlan::default() });
 
-    // Three stay, with the one to come and the one that is written to.
+    // Three of the four rotated files stay: five files, less the one that is rotated now and the new one.
     let files =
         [days(&["03", "04"]), names(&["0.log", "0.log.20261101-000000.gz", "0.log.20261102-000000.gz"])].concat();
     let next = plan("0.log", &files, 5, Some(now));
@@ -36,13 +36,13 @@ fn old_files_go_the_others_are_compressed_and_the_new_one_has_a_name_of_its_own(
     assert_eq!(next, expected);
     assert_eq!(plan("0.log", &days(&["03", "04"]), 2, Some(now)).remove, days(&["03", "04"]), "no room for any");
 
-    // Of the same second, or by a clock that went back.
+    // The last rotation was in the same second, or the clock was set back since.
     for last in ["0.log.20261121-203000", "0.log.20261121-235959.gz"] {
         let stamped = plan("0.log", &names(&[last]), 5, Some(now)).rotate.unwrap();
         assert!(stamped.as_str() > last.trim_end_matches(".gz"), "{stamped}");
     }
 
-    // What an earlier agent left half done; with nothing to rotate nothing else is touched.
+    // The remains of an interrupted rotation are removed; nothing else changes if nothing is rotated.
     let doubled = format!("{}.gz", on("03"));
     let left = [days(&["03"]), vec![doubled, "0.log.20261103-000000.gz.tmp".into(), "2.log.tmp".into()]].concat();
     let tidied = plan("0.log", &left, 2, None);
@@ -51,19 +51,20 @@ fn old_files_go_the_others_are_compressed_and_the_new_one_has_a_name_of_its_own(
     assert_eq!(plan("0.log", &[], 5, None).remove, none);
 }
 
-/// A container that writes to whatever is at the path when it is told to.
+/// A container that opens its log path again when it is asked to.
 struct Writer {
     path: PathBuf,
     file: Mutex<File>,
-    deaf: Mutex<bool>,
-    /// Its directory goes when it is told.
+    /// Whether asking it fails.
+    refuses: Mutex<bool>,
+    /// Whether its rotated logs are removed when it is asked, as if its pod was removed.
     gone: Mutex<bool>,
 }
 
 impl Writer {
     fn new(path: PathBuf) -> Arc<Self> {
         let file = Mutex::new(Writer::open(&path));
-        Arc::new(Writer { path, file, deaf: Mutex::new(false), gone: Mutex::new(false) })
+        Arc::new(Writer { path, file, refuses: Mutex::new(false), gone: Mutex::new(false) })
     }
 
     fn open(path: &Path) -> File {
@@ -95,8 +96,8 @@ impl WritesLogs for Writer {
                 fs::remove_file(dir.join(file)).unwrap();
             }
         }
-        if *self.deaf.lock() {
-            return async { Err(RuntimeError::Failed("it is deaf".into())) }.boxed();
+        if *self.refuses.lock() {
+            return async { Err(RuntimeError::Failed("refused".into())) }.boxed();
         }
         *self.file.lock() = Writer::open(&self.path);
         async { Ok(()) }.boxed()
@@ -109,26 +110,25 @@ fn files(dir: &Path) -> Vec<String> {
     files
 }
 
-/// What all files of a log hold, oldest first.
+/// The content of all files of a log, oldest first.
 fn whole(dir: &Path) -> String {
     let mut text = String::new();
     let (mut old, current): (Vec<_>, Vec<_>) = files(dir).into_iter().partition(|name| name != "0.log");
     old.sort();
     for name in old.into_iter().chain(current) {
         let bytes = fs::read(dir.join(&name)).unwrap();
-        match name.ends_with(".gz") {
-            true => {
-                let mut decoder = flate2::read::GzDecoder::new(&bytes[..]);
-                io::Read::read_to_string(&mut decoder, &mut text).unwrap();
-            }
-            false => text.push_str(std::str::from_utf8(&bytes).unwrap()),
+        if name.ends_with(".gz") {
+            let mut decoder = flate2::read::GzDecoder::new(&bytes[..]);
+            io::Read::read_to_string(&mut decoder, &mut text).unwrap();
+        } else {
+            text.push_str(std::str::from_utf8(&bytes).unwrap());
         }
     }
     text
 }
 
 #[tokio::test]
-async fn a_log_is_moved_away_when_it_is_full_and_nothing_of_it_is_lost() {
+async fn full_log_is_rotated_without_losing_a_line() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::new(dir.path().join("0.log"));
     let mut rotator = writer.rotator(4);
@@ -143,7 +143,7 @@ async fn a_log_is_moved_away_when_it_is_full_and_nothing_of_it_is_lost() {
     }
     let kinds: Vec<bool> = files(dir.path())[1..].iter().map(|name| name.ends_with(".gz")).collect();
     assert_eq!(kinds, [true, true, false], "{:?}", files(dir.path()));
-    // A small one stays, and the oldest goes for the next.
+    // A log that is not full stays; the next rotation removes the oldest file.
     writer.write("few\n");
     assert!(rotator.round(&[writer.log()]).await.is_empty());
     assert_eq!(files(dir.path()).len(), 4);
@@ -157,10 +157,10 @@ async fn a_log_is_moved_away_when_it_is_full_and_nothing_of_it_is_lost() {
 }
 
 #[tokio::test]
-async fn an_agent_that_went_down_in_the_middle_is_made_up_for() {
+async fn interrupted_log_rotation_is_finished_by_the_next_agent() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::new(dir.path().join("0.log"));
-    // Moved away, and the container writes to it still.
+    // The file was moved away, and the container still writes to it.
     writer.write("before\n");
     fs::rename(&writer.path, dir.path().join("0.log.20261121-000000")).unwrap();
     writer.write("between\n");
@@ -168,54 +168,54 @@ async fn an_agent_that_went_down_in_the_middle_is_made_up_for() {
     writer.write("after\n");
     assert_eq!(whole(dir.path()), "before\nbetween\nafter\n");
     assert_eq!(fs::read_to_string(&writer.path).unwrap(), "after\n");
-    // Half compressed.
+    // The compression was interrupted.
     fs::write(dir.path().join("0.log.20261121-000000.gz.tmp"), "half").unwrap();
     assert!(writer.rotator(5).round(&[writer.log()]).await.is_empty());
     assert_eq!(files(dir.path()), ["0.log", "0.log.20261121-000000"]);
 }
 
 #[tokio::test]
-async fn a_container_that_does_not_go_on_keeps_its_log_and_is_told_of() {
+async fn log_is_moved_back_if_its_container_does_not_reopen_it() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::new(dir.path().join("0.log"));
     writer.write("more than ten bytes\n");
-    *writer.deaf.lock() = true;
+    *writer.refuses.lock() = true;
     let mut rotator = writer.rotator(5);
     let errors = rotator.round(&[writer.log()]).await;
-    assert!(errors[0].to_string().contains("0.log: its container does not begin a new file: it is deaf"), "{errors:?}");
+    assert!(errors[0].to_string().contains("0.log: the container did not open a new log file: refused"), "{errors:?}");
     writer.write("later\n");
     assert_eq!(files(dir.path()), ["0.log"]);
     assert_eq!(whole(dir.path()), "more than ten bytes\nlater\n");
 
-    // Most likely it ended in that moment; if not, that is told once, and again after it went on in between.
+    // The container may just have ended. The second failure in a row is reported once, and again after a success.
     assert_eq!(rotator.unreported(errors), [""; 0]);
-    let mut told = Vec::new();
-    for deaf in [true, true, false, true, true] {
-        *writer.deaf.lock() = deaf;
+    let mut reported = Vec::new();
+    for refuses in [true, true, false, true, true] {
+        *writer.refuses.lock() = refuses;
         writer.write("more than ten bytes\n");
         let errors = rotator.round(&[writer.log()]).await;
-        told.push(rotator.unreported(errors).len());
+        reported.push(rotator.unreported(errors).len());
     }
-    assert_eq!(told, [1, 0, 0, 0, 1]);
+    assert_eq!(reported, [1, 0, 0, 0, 1]);
 
-    // Something else that goes wrong with the same log does not bring it up again.
+    // Another failure of the same log does not report this one again.
     fs::create_dir(dir.path().join("0.log.x.tmp")).unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..4 {
         writer.write("more than ten bytes\n");
         let errors = rotator.round(&[writer.log()]).await;
         assert_eq!(errors.len(), 2, "{errors:?}");
-        told.push(rotator.unreported(errors).len());
+        reported.push(rotator.unreported(errors).len());
     }
-    assert_eq!(told, [1, 0, 0, 0]);
-    // Nor does a log that goes with its pod.
+    assert_eq!(reported, [1, 0, 0, 0]);
+    // Logs that are removed with their pod are not a failure.
     *writer.gone.lock() = true;
     let errors = rotator.round(&[writer.log()]).await;
     assert_eq!(errors.len(), 1, "{errors:?}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_names_the_path_and_harms_no_other_log() {
+async fn rotation_errors_name_the_path_and_affect_no_other_log() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::new(dir.path().join("0.log"));
     writer.write("more than ten bytes\n");
@@ -224,10 +224,10 @@ async fn what_cannot_be_done_names_the_path_and_harms_no_other_log() {
     let below_a_file = OpenLog { container: "d".into(), path: writer.path.join("1.log") };
     let mut rotator = writer.rotator(5);
     let errors = rotator.round(&[below_a_file, writer.log()]).await;
-    let told: Vec<String> = errors.iter().map(RotateError::to_string).collect();
-    assert_eq!(told, rotator.unreported(errors), "at once");
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("0.log/1.log: Not a directory"), "{told:?}");
-    assert!(told[1].contains("0.log.x.tmp: "), "{told:?}");
-    assert_eq!(fs::metadata(&writer.path).unwrap().len(), 0, "it was rotated all the same");
+    let texts: Vec<String> = errors.iter().map(RotateError::to_string).collect();
+    assert_eq!(texts, rotator.unreported(errors), "reported at once");
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].contains("0.log/1.log: Not a directory"), "{texts:?}");
+    assert!(texts[1].contains("0.log.x.tmp: "), "{texts:?}");
+    assert_eq!(fs::metadata(&writer.path).unwrap().len(), 0, "the other log was rotated");
 }

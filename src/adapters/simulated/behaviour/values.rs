@@ -1,4 +1,4 @@
-//! The kinds of values that settings have, and how they are written.
+//! The types of the settings' values, and how they are parsed.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use jiff::SignedDuration;
 
 use crate::adapters::simulated::draw::Draw;
 
-/// A kind of value.
+/// The type of a setting's value.
 pub(super) trait Setting: Sized {
-    /// What may be written.
+    /// A description of the valid values.
     const EXPECTED: &'static str;
 
     fn read(text: &str) -> Option<Self>;
 }
 
-/// EndCause long something takes: always the same, or between two bounds, each as likely.
+/// A duration: a constant, or a random one between two bounds with equal probability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     least: Duration,
@@ -23,31 +23,31 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// At once.
+    /// No time.
     pub const ZERO: Latency = Latency::exactly(Duration::ZERO);
 
-    /// Always the same.
+    /// A constant duration.
     pub const fn exactly(latency: Duration) -> Self {
         Latency { least: latency, most: latency }
     }
 
-    /// Between two bounds; the greater one counts as the upper one.
+    /// A random duration between two bounds, in any order.
     pub fn between(one: Duration, other: Duration) -> Self {
         Latency { least: one.min(other), most: one.max(other) }
     }
 
-    /// Whether it depends on which attempt it is.
+    /// Whether the value depends on the attempt.
     pub(in super::super) fn varies(self) -> bool {
         self.least != self.most
     }
 
-    /// One draw.
+    /// The duration for one draw.
     pub(in super::super) fn draw(self, draw: Draw) -> Duration {
         self.least + (self.most - self.least).mul_f64(draw.fraction())
     }
 }
 
-/// Long enough for everything, short enough for every clock.
+/// The longest duration of a setting: ten years, which can be added to any clock.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 fn duration(text: &str) -> Option<Duration> {
@@ -69,12 +69,12 @@ impl Setting for Latency {
     }
 }
 
-/// When a run ends by itself.
+/// How long a container runs until it ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunFor {
-    /// Not.
+    /// The container does not end by itself.
     Forever,
-    /// After so long.
+    /// The container ends after this time.
     Time(Latency),
 }
 
@@ -89,12 +89,12 @@ impl Setting for RunFor {
     }
 }
 
-/// EndCause a container takes SIGTERM.
+/// How a container reacts to SIGTERM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopLatency {
-    /// Ends after so long.
+    /// The container ends after this time.
     After(Latency),
-    /// Ignores it, and has to be killed.
+    /// The container ignores the signal and has to be killed.
     Never,
 }
 
@@ -109,21 +109,21 @@ impl Setting for StopLatency {
     }
 }
 
-/// Which of several attempts something befalls. Attempts count from 0.
+/// The attempts that a setting applies to. Attempts count from 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Share {
-    /// None.
+    /// No attempt.
     Never,
-    /// All.
+    /// Every attempt.
     Always,
-    /// So many, the first ones.
+    /// This many attempts, the first ones.
     First(u32),
-    /// Each with this probability, between 0 and 1.
+    /// Each attempt with this probability, between 0 and 1.
     Fraction(f64),
 }
 
 impl Share {
-    /// Whether it depends on which attempt it is.
+    /// Whether the value depends on the attempt.
     pub(in super::super) fn varies(self) -> bool {
         match self {
             Share::Never | Share::Always => false,
@@ -131,8 +131,8 @@ impl Share {
         }
     }
 
-    /// Whether it befalls this attempt.
-    pub(in super::super) fn befalls(self, attempt: u32, draw: Draw) -> bool {
+    /// Whether the setting applies to this attempt.
+    pub(in super::super) fn applies_to(self, attempt: u32, draw: Draw) -> bool {
         match self {
             Share::Never => false,
             Share::Always => true,

@@ -1,4 +1,4 @@
-//! EndCause often pods tried what.
+//! Counts the attempts of pods to create a sandbox or to pull an image.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use podwright_actors::ids::PodUid;
 use podwright_actors::time::Time;
 
-/// A pod's attempts are forgotten so long after the last one: twice the longest backoff of a pull.
+/// How long after the last attempt the count is forgotten: twice the longest backoff of a pull.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// The attempts of all pods.
 #[derive(Debug, Default)]
 pub(in super::super) struct Attempts {
     by_pod: HashMap<(PodUid, Box<str>), Tries>,
-    /// After how many those of long ago are looked for.
+    /// The number of counts above which old ones are removed.
     limit: usize,
 }
 
@@ -24,7 +24,7 @@ struct Tries {
 }
 
 impl Attempts {
-    /// Counts one more; answers how many there were before.
+    /// Counts one more attempt, and returns how many there were before.
     pub(in super::super) fn count(&mut self, uid: &PodUid, what: &str, now: Time) -> u32 {
         if self.by_pod.len() > self.limit {
             self.by_pod.retain(|_, tries| now.since(tries.last) < KEPT);
@@ -36,7 +36,7 @@ impl Attempts {
         tries.count - 1
     }
 
-    /// Whether there was one lately.
+    /// Whether there was an attempt within [`KEPT`].
     pub(in super::super) fn has_tried(&self, uid: &PodUid, what: &str) -> bool {
         self.by_pod.contains_key(&(uid.clone(), what.into()))
     }

@@ -1,14 +1,14 @@
-//! EndCause a run goes and ends.
+//! The run of a simulated container.
 
 use podwright_actors::time::Time;
 
-/// Where a run stands.
+/// The state of a container's run.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunState {
     Created,
     Running {
         since: Time,
-        /// The end that comes first of those that are due.
+        /// The planned end: the earliest of the end by itself and the end by a stop.
         end: Option<RunEnd>,
     },
     Ended {
@@ -26,10 +26,11 @@ pub(in super::super) struct RunEnd {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum EndCause {
-    /// By itself, with this exit code.
+    /// The container ended by itself, with this exit code.
     ByItself(u8),
-    /// Because it was asked to.
-    Asked,
+    /// The container ended after SIGTERM.
+    Stopped,
+    /// The container was killed.
     Killed,
     NeverStarted,
     FailedToStart,
@@ -39,19 +40,19 @@ impl EndCause {
     pub(super) fn exit_code(self) -> i32 {
         match self {
             EndCause::ByItself(code) => code.into(),
-            EndCause::Asked => 0,
+            EndCause::Stopped => 0,
             EndCause::Killed | EndCause::NeverStarted => 137,
-            // As containerd reports a container that it could not start.
+            // The exit code that containerd reports for a container that it could not start.
             EndCause::FailedToStart => 128,
         }
     }
 }
 
 impl RunEnd {
-    /// Reason and message.
+    /// The reason and message for the container's status.
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self.how {
-            EndCause::ByItself(0) | EndCause::Asked => ("Completed", ""),
+            EndCause::ByItself(0) | EndCause::Stopped => ("Completed", ""),
             EndCause::ByItself(_) | EndCause::Killed => ("Error", ""),
             EndCause::NeverStarted => ("Error", "stopped before it was started"),
             EndCause::FailedToStart => ("StartError", "simulated failure"),

@@ -1,4 +1,4 @@
-//! The table as the port shows it.
+//! The table in the types of the [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) port.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,13 +10,13 @@ use podwright_actors::ports::{
 
 use super::{Container, EndCause, Key, PodTable, RunEnd, RunState, Sandbox};
 
-/// Pods live in 10.0.0.0/8, whose first and last address are nobody's.
+/// The network of the pods' addresses: 10.0.0.0/8. Its first and last addresses are not given to pods.
 const NETWORK: u32 = 0x0a00_0000;
-/// EndCause many addresses there are.
+/// How many addresses there are for pods.
 pub(super) const ADDRESSES: u32 = (1 << 24) - 2;
 
 impl Key {
-    /// From an id; `None` if this is not one of ours.
+    /// The key of an id; `None` if this runtime did not create the id.
     pub(in super::super) fn parse(id: &str) -> Option<Key> {
         let (pod, serial) = id.split_at_checked(8)?;
         let key = Key { pod: u32::from_str_radix(pod, 16).ok()?, serial: u64::from_str_radix(serial, 16).ok()? };
