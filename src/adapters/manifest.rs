@@ -191,7 +191,7 @@ impl ManifestBuilder {
         let name =
             node.field("metadata").and_then(|entry| entry.node.field("name")).and_then(|entry| entry.node.text());
         let fault = |at, message| Fault { at, pod: name.map(str::to_owned), message };
-        let pod = match typed::typed::<Pod>(node) {
+        let pod = match typed::deserialize::<Pod>(node) {
             Ok(pod) => pod,
             Err(faults) => {
                 let said = |found: typed::TypeFault| fault(found.at, format!("{}: {}", found.path, found.message));

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{self, UnmountFlags};
 
 pub(super) use holders::holders;
 
@@ -45,7 +45,7 @@ pub(super) fn below(path: &Path) -> io::Result<Vec<Mounted>> {
 ///
 /// # Errors
 /// The system's error.
-pub(super) fn right_at(path: &Path) -> io::Result<Option<Mounted>> {
+pub(super) fn exactly_at(path: &Path) -> io::Result<Option<Mounted>> {
     let found = below(path)?;
     // Nothing is mounted below the path, so the path need not be resolved again.
     let exact = if found.is_empty() { return Ok(None) } else { exact(path)? };
@@ -116,8 +116,8 @@ pub(super) enum UnmountError {
 ///
 /// # Errors
 /// [`UnmountError`], with what uses the mount.
-pub(super) fn take_down(path: &Path) -> Result<(), UnmountError> {
-    match unmount(path, UnmountFlags::NOFOLLOW) {
+pub(super) fn unmount(path: &Path) -> Result<(), UnmountError> {
+    match mount::unmount(path, UnmountFlags::NOFOLLOW) {
         // Nothing is mounted at the path, or the path does not exist.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => Err(UnmountError::Busy { path: path.to_owned(), held: held_by(path) }),

@@ -70,7 +70,7 @@ impl Network {
 
 impl NetworkClient for Network {
     fn http_get(&self, target: HttpTarget, timeout: Duration) -> BoxFuture<'_, Result<(u16, String), NetworkError>> {
-        within(timeout, self.get(target)).boxed()
+        with_timeout(timeout, self.get(target)).boxed()
     }
 
     fn tcp_connect(&self, target: TcpTarget, timeout: Duration) -> BoxFuture<'_, Result<(), NetworkError>> {
@@ -78,11 +78,11 @@ impl NetworkClient for Network {
             let connection = TcpStream::connect((host_of(&target.host), target.port)).await;
             connection.map(drop).map_err(|error| NetworkError::Failed(error.to_string()))
         };
-        within(timeout, connect).boxed()
+        with_timeout(timeout, connect).boxed()
     }
 
     fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
-        within(timeout, check(target)).boxed()
+        with_timeout(timeout, check(target)).boxed()
     }
 }
 
@@ -98,7 +98,10 @@ async fn check(target: GrpcTarget) -> Result<bool, NetworkError> {
     }
 }
 
-async fn within<T>(timeout: Duration, call: impl Future<Output = Result<T, NetworkError>>) -> Result<T, NetworkError> {
+async fn with_timeout<T>(
+    timeout: Duration,
+    call: impl Future<Output = Result<T, NetworkError>>,
+) -> Result<T, NetworkError> {
     tokio::time::timeout(timeout, call).await.unwrap_or(Err(NetworkError::Timeout(timeout)))
 }
 

@@ -40,11 +40,11 @@ pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
         Err(error) => return Err(named(error)),
         Ok(root) => root,
     };
-    match within(&root, sub_path, OFlags::PATH) {
+    match open_below(&root, sub_path, OFlags::PATH) {
         Err(Errno::NOENT) => {}
         found => return found.map_err(named),
     }
-    make(&root, sub_path).and_then(|()| within(&root, sub_path, OFlags::PATH)).map_err(named)
+    create_missing(&root, sub_path).and_then(|()| open_below(&root, sub_path, OFlags::PATH)).map_err(named)
 }
 
 /// The path of the volume, given a path that ends with `sub_path`.
@@ -65,22 +65,22 @@ pub(super) fn resolve(volume: &Path, sub_path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Creates the missing directories.
-fn make(root: &OwnedFd, sub_path: &Path) -> Result<(), Errno> {
+fn create_missing(root: &OwnedFd, sub_path: &Path) -> Result<(), Errno> {
     let mode = Mode::from_raw_mode(fstat(root)?.st_mode & 0o7777);
-    let mut above = within(root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut above = open_below(root, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
     let mut path = PathBuf::new();
     for name in sub_path.components().filter(|part| matches!(part, Component::Normal(_))) {
         path.push(name);
         let dir = OFlags::RDONLY | OFlags::DIRECTORY;
-        above = match within(root, &path, dir) {
+        above = match open_below(root, &path, dir) {
             Err(Errno::NOENT) => {
                 match mkdirat(&above, name.as_os_str(), mode) {
                     // Another process created it, or it is a broken link, which this lookup reports.
-                    Err(Errno::EXIST) => within(root, &path, dir)?,
+                    Err(Errno::EXIST) => open_below(root, &path, dir)?,
                     made => {
                         made?;
                         // The new directory gets the mode, but not a link that replaced it meanwhile.
-                        let new = within_links_off(&above, Path::new(name.as_os_str()), dir)?;
+                        let new = open_below_without_links(&above, Path::new(name.as_os_str()), dir)?;
                         // `mkdirat` applies the process's umask; this does not.
                         fchmod(&new, mode)?;
                         new
@@ -94,12 +94,12 @@ fn make(root: &OwnedFd, sub_path: &Path) -> Result<(), Errno> {
 }
 
 /// Opens a path below a directory. Links are followed, but never out of the directory.
-fn within(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+fn open_below(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     look_up(root, path, flags, ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
 }
 
 /// Opens a path below a directory without following any link.
-fn within_links_off(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+fn open_below_without_links(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     look_up(root, path, flags | OFlags::NOFOLLOW, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
 }
 

@@ -31,12 +31,12 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(ErrorKind::InvalidInput, text));
     };
     if let Some(mounted) = mounts::below(path)?.last() {
-        return Err(is_mount(&mounted.at));
+        return Err(mounted_error(&mounted.at));
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = match openat(CWD, parent, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(()),
-        dir => dir.map_err(|error| at(parent, error))?,
+        dir => dir.map_err(|error| with_path(parent, error))?,
     };
     let name = CString::new(name.as_bytes())?;
     let Some(tree) = unlink_or_open(&dir, &name, path)? else { return Ok(()) };
@@ -51,14 +51,14 @@ fn empty(top: &OwnedFd, dir: &OwnedFd, path: &Path, depth: usize, moved: &mut u6
     let mut any_moved = false;
     let names: Vec<CString> = Dir::read_from(dir)
         .and_then(|entries| entries.map(|entry| Ok(entry?.file_name().to_owned())).collect())
-        .map_err(|error| at(path, error))?;
+        .map_err(|error| with_path(path, error))?;
     for name in names.iter().filter(|name| ![&b"."[..], b".."].contains(&name.as_bytes())) {
         let path = path.join(OsStr::from_bytes(name.as_bytes()));
         let Some(below) = unlink_or_open(dir, name, &path)? else { continue };
         if depth >= DEPTH {
             *moved += 1;
             let fresh = format!("..removed_{}_{moved}", std::process::id());
-            renameat(dir, name, top, fresh).map_err(|error| at(&path, error))?;
+            renameat(dir, name, top, fresh).map_err(|error| with_path(&path, error))?;
             any_moved = true;
             continue;
         }
@@ -75,23 +75,23 @@ fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Opti
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat2(dir, name, flags, Mode::empty(), inside) {
         Ok(found) => {
-            let mode = fstat(&found).map_err(|error| at(path, error))?.st_mode;
+            let mode = fstat(&found).map_err(|error| with_path(path, error))?.st_mode;
             if FileType::from_raw_mode(mode) == FileType::Directory {
-                let_owner_in(&found, mode)?;
+                restore_access(&found, mode)?;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                return openat(&found, c".", flags, Mode::empty()).map(Some).map_err(|error| at(path, error));
+                return openat(&found, c".", flags, Mode::empty()).map(Some).map_err(|error| with_path(path, error));
             }
         }
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::XDEV) => return Err(is_mount(path)),
+        Err(Errno::XDEV) => return Err(mounted_error(path)),
         // The entry is a symbolic link.
         Err(Errno::LOOP) => {}
-        Err(error) => return Err(at(path, error)),
+        Err(error) => return Err(with_path(path, error)),
     }
     match unlinkat(dir, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(None),
-        Err(Errno::BUSY) => Err(is_mount(path)),
-        Err(error) => Err(at(path, error)),
+        Err(Errno::BUSY) => Err(mounted_error(path)),
+        Err(error) => Err(with_path(path, error)),
     }
 }
 
@@ -99,13 +99,13 @@ fn unlink_or_open(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<Opti
 ///
 /// # Errors
 /// The system's error, with the path.
-pub(super) fn unlock(path: &Path) -> io::Result<()> {
+pub(super) fn restore_owner_access(path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let dir = openat(CWD, path, flags, Mode::empty()).map_err(|error| at(path, error))?;
-    let_owner_in(&dir, fstat(&dir).map_err(|error| at(path, error))?.st_mode)
+    let dir = openat(CWD, path, flags, Mode::empty()).map_err(|error| with_path(path, error))?;
+    restore_access(&dir, fstat(&dir).map_err(|error| with_path(path, error))?.st_mode)
 }
 
-fn let_owner_in(dir: &OwnedFd, mode: u32) -> io::Result<()> {
+fn restore_access(dir: &OwnedFd, mode: u32) -> io::Result<()> {
     if mode & 0o700 == 0o700 {
         return Ok(());
     }
@@ -117,16 +117,16 @@ fn let_owner_in(dir: &OwnedFd, mode: u32) -> io::Result<()> {
 fn unlink_dir(dir: &OwnedFd, name: &CString, path: &Path) -> io::Result<()> {
     match unlinkat(dir, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::BUSY) => Err(is_mount(path)),
-        Err(error) => Err(at(path, error)),
+        Err(Errno::BUSY) => Err(mounted_error(path)),
+        Err(error) => Err(with_path(path, error)),
     }
 }
 
-fn is_mount(path: &Path) -> io::Error {
+fn mounted_error(path: &Path) -> io::Error {
     io::Error::new(ErrorKind::ResourceBusy, format!("something is mounted at {}: unmount it", path.display()))
 }
 
-fn at(path: &Path, error: Errno) -> io::Error {
+fn with_path(path: &Path, error: Errno) -> io::Error {
     io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", path.display()))
 }
 

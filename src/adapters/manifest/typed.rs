@@ -22,7 +22,7 @@ pub(super) struct TypeFault {
 ///
 /// # Errors
 /// The faults of the node. All unknown fields are collected, but the first value of a wrong type ends the search.
-pub(super) fn typed<T: DeserializeOwned>(node: &YamlNode) -> Result<T, Vec<TypeFault>> {
+pub(super) fn deserialize<T: DeserializeOwned>(node: &YamlNode) -> Result<T, Vec<TypeFault>> {
     let unknown = RefCell::new(Vec::new());
     let result = T::deserialize(Typed { node, path: Path::Root, unknown: &unknown, field: None });
     let mut faults = unknown.into_inner();

@@ -32,9 +32,9 @@ pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathB
     for (record, files, found) in containers {
         let container = Container::new(record, files, RunState::Starting);
         match found {
-            Found::Created => container.set(RunState::Created),
-            Found::Ended(started, exit) => container.set(RunState::Exited { started, exit: Box::new(exit) }),
-            Found::Alive => adopt(shared, &container).await,
+            LoadedState::Created => container.set(RunState::Created),
+            LoadedState::Ended(started, exit) => container.set(RunState::Exited { started, exit: Box::new(exit) }),
+            LoadedState::Alive => adopt(shared, &container).await,
         }
         shared.table.mark_changed(&container.uid);
         shared.table.put_container(container);
@@ -42,7 +42,7 @@ pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathB
     Ok(())
 }
 
-type Records = (Vec<SandboxRecord>, Vec<FoundContainer>);
+type Records = (Vec<SandboxRecord>, Vec<LoadedContainer>);
 
 fn read(layout: &Layout, boot_id: &str) -> Result<Records, (PathBuf, io::Error)> {
     let sandboxes = read_sandboxes(layout)?;
@@ -51,7 +51,7 @@ fn read(layout: &Layout, boot_id: &str) -> Result<Records, (PathBuf, io::Error)>
 }
 
 /// The state of a container according to its files.
-enum Found {
+enum LoadedState {
     /// No shim was ever started for it.
     Created,
     /// Its shim lives.
@@ -60,7 +60,7 @@ enum Found {
     Ended(Option<StartedRecord>, ExitRecord),
 }
 
-type FoundContainer = (ContainerRecord, ContainerFiles, Found);
+type LoadedContainer = (ContainerRecord, ContainerFiles, LoadedState);
 
 fn read_sandboxes(layout: &Layout) -> Result<Vec<SandboxRecord>, (PathBuf, io::Error)> {
     let mut sandboxes = Vec::new();
@@ -81,7 +81,7 @@ fn read_containers(
     layout: &Layout,
     boot_id: &str,
     sandboxes: &[SandboxRecord],
-) -> Result<Vec<FoundContainer>, (PathBuf, io::Error)> {
+) -> Result<Vec<LoadedContainer>, (PathBuf, io::Error)> {
     let earlier: HashSet<&str> =
         sandboxes.iter().filter(|sandbox| sandbox.boot_id != boot_id).map(|sandbox| sandbox.id.as_str()).collect();
     let mut containers = Vec::new();
@@ -90,7 +90,7 @@ fn read_containers(
         match record::read::<ContainerRecord>(&files.state()) {
             Ok(record) => {
                 let is_earlier = earlier.contains(record.sandbox.as_str());
-                let found = find(&files, &record.id, boot_id, is_earlier).map_err(|error| (dir, error))?;
+                let found = container_state(&files, &record.id, boot_id, is_earlier).map_err(|error| (dir, error))?;
                 containers.push((record, files, found));
             }
             Err(error) if error.is_missing() => drop_unfinished(&dir),
@@ -111,31 +111,31 @@ fn read_containers(
 }
 
 /// The state of a container. `is_earlier` means that the container's sandbox is of an earlier boot.
-fn find(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: bool) -> io::Result<Found> {
+fn container_state(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: bool) -> io::Result<LoadedState> {
     if let Ok(exit) = record::read::<ExitRecord>(&files.exit()) {
-        return Ok(Found::Ended(record::read(&files.started()).ok(), exit));
+        return Ok(LoadedState::Ended(record::read(&files.started()).ok(), exit));
     }
     if !files.lock().exists() {
-        return Ok(Found::Created);
+        return Ok(LoadedState::Created);
     }
-    let Some(lock) = files.try_lock()? else { return Ok(Found::Alive) };
+    let Some(lock) = files.try_lock()? else { return Ok(LoadedState::Alive) };
     match record::read::<ShimRecord>(&files.shim()) {
         Err(error) if error.is_missing() && !is_earlier => {
             // A start was attempted, but the shim did not get as far as its first record.
             remove_file(&files.lock())?;
-            Ok(Found::Created)
+            Ok(LoadedState::Created)
         }
         // The command may have run even if no record says so: the shim's records need not have reached the disk before the
         // machine went down.
         shim if is_earlier || shim.as_ref().is_ok_and(|shim| shim.boot_id != boot_id) => {
             let exit = ExitRecord::unknown("the node restarted: the container's exit code is unknown".into());
             record::write(&files.exit(), &exit, Durability::Disk)?;
-            Ok(Found::Ended(record::read(&files.started()).ok(), exit))
+            Ok(LoadedState::Ended(record::read(&files.started()).ok(), exit))
         }
         _ => {
             drop(lock);
             let (started, exit) = start::conclude(files, id);
-            Ok(Found::Ended(started, exit))
+            Ok(LoadedState::Ended(started, exit))
         }
     }
 }

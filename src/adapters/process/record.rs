@@ -110,16 +110,18 @@ pub struct ExitRecord {
     pub finished_at: u64,
 }
 
+/// The reason of an exit that no agent and no shim saw (kubelet 1.36).
+const UNKNOWN: &str = "ContainerStatusUnknown";
+
 impl ExitRecord {
     /// The exit of a container whose end no agent and no shim saw (reason and code as in kubelet 1.36).
     pub fn unknown(message: String) -> Self {
-        ExitRecord {
-            exit_code: 137,
-            signal: None,
-            reason: "ContainerStatusUnknown".into(),
-            message,
-            finished_at: now().as_nanos(),
-        }
+        ExitRecord { exit_code: 137, signal: None, reason: UNKNOWN.into(), message, finished_at: now().as_nanos() }
+    }
+
+    /// Whether no agent and no shim saw the container's end.
+    pub fn is_unknown(&self) -> bool {
+        self.reason == UNKNOWN
     }
 
     /// The exit of a container whose command could not be executed (reason and code as containerd reports them).

@@ -123,7 +123,7 @@ impl ProcessRuntimeState {
     pub(super) async fn run_sandbox(self: Arc<Self>, config: SandboxConfig) -> Result<SandboxId, RuntimeError> {
         let name = config.pod.full_name();
         let record = SandboxRecord {
-            id: new_id().map_err(failed("cannot make an id"))?,
+            id: new_id().map_err(failed("cannot create an id"))?,
             uid: config.pod.uid().to_string(),
             name: name.name().into(),
             namespace: name.namespace().into(),
@@ -194,7 +194,7 @@ impl ProcessRuntimeState {
         if !self.is_ready(&config.sandbox) {
             return Err(not_ready());
         }
-        let id = new_id().map_err(failed("cannot make an id"))?;
+        let id = new_id().map_err(failed("cannot create an id"))?;
         let context = PlanContext {
             layout: &self.layout,
             shim: &self.shim,
@@ -215,7 +215,7 @@ impl ProcessRuntimeState {
             // The last write: this file is what makes the container exist.
             record::write(&written.state(), &state, Durability::Disk)
         };
-        self.blocking(write).await.map_err(failed("cannot make the container's files"))?;
+        self.blocking(write).await.map_err(failed("cannot create the container's files"))?;
         let container = Container::new(record, files, RunState::Created);
         self.table.mark_changed(&container.uid);
         self.table.put_container(container);

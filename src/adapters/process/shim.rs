@@ -6,7 +6,6 @@
 
 mod init;
 pub mod log;
-mod message;
 mod pump;
 
 use std::convert::Infallible;
@@ -18,6 +17,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, setsid,
@@ -28,6 +28,7 @@ use super::CONTAINER_ENV;
 use super::files::ContainerFiles;
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, RunRecord, ShimRecord, StartedRecord};
+use crate::adapters::log::end_of_log;
 
 /// Runs a shim, or the stage that becomes the container's command. `args` are the arguments after
 /// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime calls this first of all, while it has
@@ -98,7 +99,7 @@ struct RunningCommand {
 /// Starts the command. The text of an error becomes the message in the container's status.
 fn start(files: &ContainerFiles, run: &RunRecord) -> io::Result<RunningCommand> {
     if let Some(cgroup) = &run.cgroup {
-        cgroup.make().map_err(|error| named("cannot make the cgroup", &error))?;
+        cgroup.make().map_err(|error| named("cannot create the cgroup", &error))?;
     }
     let control = pump::open_control(&files.control())?;
     let log = log::Log::open(&run.log).map_err(|error| named("cannot open the log", &error))?;
@@ -171,7 +172,7 @@ fn wait_for_exit(files: &ContainerFiles, run: &RunRecord, command: RunningComman
         (_, Some(KILL)) if out_of_memory => "OOMKilled",
         _ => "Error",
     };
-    let message = message::termination_message(run, exit_code);
+    let message = termination_message(run, exit_code);
     Ok(ExitRecord { exit_code, signal, reason: reason.into(), message, finished_at })
 }
 
@@ -226,6 +227,29 @@ fn remove_cgroup(run: &RunRecord) {
 
 fn named(what: &str, error: &io::Error) -> io::Error {
     io::Error::other(format!("{what}: {error}"))
+}
+
+/// The termination message of a container that has ended: the first 4096 bytes of its termination log. If that is empty, the
+/// container failed and its policy is `FallbackToLogsOnError`, the message is the end of the container's log, at most 2048
+/// bytes and 80 lines (limits of `kubelet/container/runtime.go`, kubelet 1.36).
+fn termination_message(run: &RunRecord, exit_code: i32) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(file) = open_inside(run) {
+        let _ = file.take(4096).read_to_end(&mut bytes);
+    }
+    if bytes.is_empty() && run.message_from_log && exit_code != 0 {
+        bytes = end_of_log(&run.log);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Opens the termination log. The container may have replaced the file. A link must not give access to a file that the
+/// container may not read, and opening a FIFO must not block.
+fn open_inside(run: &RunRecord) -> rustix::io::Result<File> {
+    let dir = openat(CWD, &run.rootfs, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    Ok(File::from(openat2(dir, &run.termination_log, flags, Mode::empty(), inside)?))
 }
 
 /// The text of the error becomes the message in the container's status.

@@ -117,8 +117,8 @@ pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Con
     let files = container.files.clone();
     let id = container.id.clone();
     let (started, exit) = shared.blocking(move || conclude(&files, id.as_str())).await;
-    if exit.reason == "ContainerStatusUnknown" {
-        warn!(container.id = %container.id, pod.uid = %container.uid, message = exit.message, "container was lost");
+    if exit.is_unknown() {
+        warn!(container.id = %container.id, pod.uid = %container.uid, message = exit.message, "the container's exit is unknown");
     }
     container.set(RunState::Exited { started, exit: Box::new(exit) });
     shared.table.mark_changed(&container.uid);
@@ -155,10 +155,10 @@ pub(super) fn conclude(files: &ContainerFiles, id: &str) -> (Option<StartedRecor
 }
 
 fn lost(files: &ContainerFiles, started: bool, error: &ReadError, killed: io::Result<usize>) -> ExitRecord {
-    let said = std::fs::read_to_string(files.shim_log()).unwrap_or_default();
-    let said = match said.trim() {
+    let output = std::fs::read_to_string(files.shim_log()).unwrap_or_default();
+    let output = match output.trim() {
         "" => String::new(),
-        said => format!("; its output: {said}"),
+        text => format!("; its output: {text}"),
     };
     let survivors = match killed {
         Ok(0) => String::new(),
@@ -166,10 +166,10 @@ fn lost(files: &ContainerFiles, started: bool, error: &ReadError, killed: io::Re
         Err(error) => format!("; remaining processes could not be killed: {error}"),
     };
     if error.is_missing() && !started {
-        return ExitRecord::start_error(format!("the shim ended before the command was executed{said}{survivors}"));
+        return ExitRecord::start_error(format!("the shim ended before the command was executed{output}{survivors}"));
     }
     ExitRecord::unknown(match error {
-        ReadError::Missing(_) => format!("the container's shim died: the exit code is unknown{said}{survivors}"),
+        ReadError::Missing(_) => format!("the container's shim died: the exit code is unknown{output}{survivors}"),
         error => format!("{error}: the exit code is unknown; remove the container to remove the record{survivors}"),
     })
 }

@@ -47,16 +47,16 @@ impl Scan {
             }
         }
         let mut order: Vec<String> = Vec::with_capacity(present.len());
-        let mut there: BTreeSet<String> = BTreeSet::new();
+        let mut existing: BTreeSet<String> = BTreeSet::new();
         for (path, listed) in present {
             let what = path.to_string_lossy().into_owned();
             // Two paths may lead to the same file.
-            if !there.contains(&what) && (!listed || self.read(&path, &what)) {
-                there.insert(what.clone());
+            if !existing.contains(&what) && (!listed || self.read(&path, &what)) {
+                existing.insert(what.clone());
                 order.push(what);
             }
         }
-        self.cache.manifests.retain(|what, _| there.contains(what));
+        self.cache.manifests.retain(|what, _| existing.contains(what));
         self.cache.set(SourceKind::File, order.iter().map(String::as_str), problems)
     }
 

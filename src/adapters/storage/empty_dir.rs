@@ -52,7 +52,7 @@ impl Memory {
     /// # Errors
     /// The system's error. If this process may not mount, that is not an error: the volume is the plain directory.
     pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<FsGroup>) -> io::Result<()> {
-        let is_used = || io::Result::Ok(mounts::right_at(path)?.is_some() || holds_something(fs::read_dir(path))?);
+        let is_used = || io::Result::Ok(mounts::exactly_at(path)?.is_some() || holds_something(fs::read_dir(path))?);
         if self.refused.load(Ordering::Relaxed) || is_used()? {
             return Ok(());
         }

@@ -59,7 +59,7 @@ impl Payload {
     /// Makes the directory contain exactly these files. Writes nothing if it already does.
     pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
         // A container may have removed the owner's permissions, which all users but root need.
-        tree::unlock(dir)?;
+        tree::restore_owner_access(dir)?;
         let current = fs::read_link(dir.join(DATA)).ok();
         let set = match current {
             Some(set) if self.is_current(&dir.join(&set))? => set,

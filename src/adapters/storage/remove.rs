@@ -23,7 +23,7 @@ pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageErro
             step.at(&volume);
             let named = |error| of_volume(&name(&volume), error);
             if *plugin == EMPTY_DIR {
-                memory(&volume).map_err(named)?;
+                unmount_tmpfs(&volume).map_err(named)?;
             }
             tree(&volume).map_err(named)?;
         }
@@ -32,9 +32,9 @@ pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageErro
 }
 
 /// Unmounts a volume if it is a tmpfs.
-fn memory(volume: &Path) -> Result<(), StorageError> {
-    match mounts::right_at(volume).map_err(|error| io_error(volume, &error))? {
-        Some(mounted) if mounted.kind == TMPFS => unmounted(&name(volume), volume),
+fn unmount_tmpfs(volume: &Path) -> Result<(), StorageError> {
+    match mounts::exactly_at(volume).map_err(|error| io_error(volume, &error))? {
+        Some(mounted) if mounted.kind == TMPFS => unmount(&name(volume), volume),
         _ => Ok(()),
     }
 }
@@ -45,13 +45,13 @@ fn sub_paths(dir: &Path, step: &CallProgress) -> Result<(), StorageError> {
     for mounted in mounts::below(&sub_paths).map_err(|error| io_error(&sub_paths, &error))? {
         step.at(&mounted.at);
         let volume = mounted.at.ancestors().nth(2).map(name).unwrap_or_default();
-        unmounted(&volume, &mounted.at)?;
+        unmount(&volume, &mounted.at)?;
     }
     tree(&sub_paths)
 }
 
-fn unmounted(volume: &str, path: &Path) -> Result<(), StorageError> {
-    mounts::take_down(path).map_err(|error| match error {
+fn unmount(volume: &str, path: &Path) -> Result<(), StorageError> {
+    mounts::unmount(path).map_err(|error| match error {
         UnmountError::Busy { .. } => StorageError::Busy { volume: volume.to_owned(), reason: error.to_string() },
         UnmountError::Refused { .. } => StorageError::Volume { volume: volume.to_owned(), reason: error.to_string() },
     })

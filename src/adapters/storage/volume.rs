@@ -43,7 +43,7 @@ impl Disk {
         if let Some(source) = &volume.downward_api {
             let items = source.items.as_deref().unwrap_or_default();
             let path = at(DOWNWARD_API);
-            self.downward(&path, pod, volume, items, source.default_mode)?;
+            self.write_downward_api(&path, pod, volume, items, source.default_mode)?;
             return Ok(path);
         }
         let projected = volume.projected.as_ref().map(|projected| {
@@ -54,7 +54,7 @@ impl Disk {
         if let Some((Some(items), mode)) = projected {
             let items: Vec<_> = items.into_iter().flatten().flatten().collect();
             let path = at(PROJECTED);
-            self.downward(&path, pod, volume, &items, mode)?;
+            self.write_downward_api(&path, pod, volume, &items, mode)?;
             return Ok(path);
         }
         let group = FsGroup::of(pod);
@@ -69,12 +69,12 @@ impl Disk {
         let path = at(EMPTY_DIR);
         make_volume(&path, group)?;
         let source = volume.empty_dir.clone().unwrap_or_default();
-        self.medium(&path, pod, volume, &source, group)?;
+        self.set_up_medium(&path, pod, volume, &source, group)?;
         Ok(path)
     }
 
     /// Writes the files of a downward API volume.
-    fn downward(
+    fn write_downward_api(
         &self,
         path: &Path,
         pod: &PodObject,
@@ -108,7 +108,7 @@ impl Disk {
     }
 
     /// Puts an emptyDir on the medium that its spec names.
-    fn medium(
+    fn set_up_medium(
         &self,
         path: &Path,
         pod: &PodObject,

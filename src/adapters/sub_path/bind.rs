@@ -20,12 +20,12 @@ use crate::adapters::{mounts, tree};
 pub(in crate::adapters) fn bind(volume: &Path, sub_path: &Path, mount_point: &Path) -> io::Result<()> {
     let found = open(volume, sub_path)?;
     let meta = fstat(&found)?;
-    if mounts::right_at(mount_point)?.is_some() {
+    if mounts::exactly_at(mount_point)?.is_some() {
         let mounted = stat(mount_point)?;
         if (mounted.st_dev, mounted.st_ino) == (meta.st_dev, meta.st_ino) {
             return Ok(());
         }
-        mounts::take_down(mount_point).map_err(io::Error::other)?;
+        mounts::unmount(mount_point).map_err(io::Error::other)?;
     }
     let is_dir = FileType::from_raw_mode(meta.st_mode) == FileType::Directory;
     if fs::symlink_metadata(mount_point).is_ok_and(|it| it.is_dir() != is_dir) {

@@ -130,6 +130,6 @@ fn bind_mounts_the_file_that_was_checked() {
         }
     });
     for mounted in mounts::below(&test.root.path().join("places")).unwrap() {
-        mounts::take_down(&mounted.at).unwrap();
+        mounts::unmount(&mounted.at).unwrap();
     }
 }

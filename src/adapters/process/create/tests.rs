@@ -132,7 +132,7 @@ fn resource_limits_become_bytes_and_millicores() {
     for (memory, cpu, bytes, thousandths) in [
         ("128Mi", "500m", Some(128 << 20), Some(500)),
         ("2G", "0.25", Some(2_000_000_000), Some(250)),
-        // A float cannot tell this number from its neighbours.
+        // A 64-bit float cannot represent this number.
         ("9007199254740993", "1e1", Some(9_007_199_254_740_993), Some(10_000)),
         ("-1", "x", None, None),
     ] {

@@ -53,7 +53,7 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
     let null = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;
     rustix::stdio::dup2_stdin(null).map_err(|error| format!("cannot replace standard input: {error}"))?;
     let run: RunRecord = record::read(&ContainerFiles::new(dir.into()).run()).map_err(|error| error.to_string())?;
-    setsid().map_err(|error| format!("cannot make a session: {error}"))?;
+    setsid().map_err(|error| format!("cannot create a session: {error}"))?;
     if let Some(cgroup) = &run.cgroup {
         cgroup.enter().map_err(|error| format!("cannot enter the cgroup: {error}"))?;
     }

@@ -4,7 +4,7 @@ use super::*;
 
 /// The type of the file system that is mounted at a path.
 fn mounted(path: &Path) -> Option<String> {
-    mounts::right_at(path).unwrap().map(|mounted| mounted.kind)
+    mounts::exactly_at(path).unwrap().map(|mounted| mounted.kind)
 }
 
 #[tokio::test]
