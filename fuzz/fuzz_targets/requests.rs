@@ -1,4 +1,4 @@
-//! The admin endpoints of a real node, asked without a socket.
+//! Requests to the admin endpoints of a real node, made without a socket.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ use podwright::actors::admission::NodeCapacity;
 use podwright::actors::container_manager::ContainersConfig;
 use podwright::actors::engine::EngineConfig;
 use podwright::actors::image_gc::ImageGcPolicy;
-use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceUpdate, SourceProblem, TokioClock};
+use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceProblem, SourceUpdate, TokioClock};
 use podwright::actors::recorder::Recorder;
 use podwright::actors::status::NodeFacts;
 use podwright::adapters::network::Network;
@@ -31,10 +31,10 @@ use tower_service::Service;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
     let Some(request) = Request::parse(bytes) else { return Corpus::Reject };
-    let Some(asked) = http(&request) else { return Corpus::Reject };
+    let Some(http_request) = http(&request) else { return Corpus::Reject };
     let answer = RUNTIME.block_on(async {
         let mut router = ROUTER.lock().unwrap().clone();
-        let answer = router.call(asked).await.unwrap();
+        let answer = router.call(http_request).await.unwrap();
         let content_type = answer.headers().get("content-type").map(|it| it.to_str().unwrap().to_owned());
         let (status, content_type) = (answer.status().as_u16(), content_type.unwrap_or_default());
         let body = if content_type == EVENTS {
@@ -48,7 +48,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| -> Corpus {
     Corpus::Keep
 });
 
-/// The first event of a stream that has no end; nothing for a request by which there is no body.
+/// The first event of an event stream, or nothing if the body is empty.
 async fn first(body: Body) -> Vec<u8> {
     let mut body = pin!(body);
     let frame = poll_fn(|cx| body.as_mut().poll_frame(cx)).await;
@@ -67,7 +67,8 @@ static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
 
 thread_local! {
-    /// Where the node lives. It goes with the thread that fuzzes: `exit`, by which libFuzzer ends, drops what that has.
+    /// The node's root directory. libFuzzer ends with `exit`, which drops the thread locals of the fuzzing thread and so
+    /// removes the directory.
     static ROOT: TempDir = tempfile::Builder::new().prefix("podwright-fuzz-").tempdir().unwrap();
 }
 
@@ -84,15 +85,15 @@ fn about() -> AgentInfo {
 
 fn node() -> NodeView {
     let root: PathBuf = ROOT.with(|root| root.path().to_owned());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         actix::System::new().block_on(async move {
             let view = view(&root).await;
-            tell.send(view).unwrap();
+            sender.send(view).unwrap();
             std::future::pending::<()>().await;
         });
     });
-    let view = told.recv().unwrap();
+    let view = receiver.recv().unwrap();
     while view.pods().len() < 2 || !view.pods().iter().all(|pod| pod.status.is_some()) {
         std::thread::park_timeout(Duration::from_millis(10));
     }

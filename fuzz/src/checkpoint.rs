@@ -1,4 +1,4 @@
-//! Which pods are over: the file that an earlier agent left, and the journal that is made of it.
+//! The file of final statuses that an earlier agent wrote, and the store that is loaded from it.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ thread_local! {
     static DIR: TempDir = tempfile::tempdir().unwrap();
 }
 
-/// A byte that says whether the lines are to get a header and their checksums, and the file.
+/// The input is one byte and the file. The byte says whether the lines get a header and checksums first.
 pub fn check(bytes: &[u8]) {
     let Some((how, rest)) = bytes.split_first() else { return };
     let file = match (how & 0x80, std::str::from_utf8(rest)) {
@@ -35,14 +35,14 @@ pub fn check(bytes: &[u8]) {
         let lines: Vec<_> = file[..whole].split_inclusive(|byte| *byte == b'\n').collect();
         assert!(loaded.len() <= lines.len() && loaded.iter().all(|record| !record.contains('\n')));
         if aside.exists() {
-            assert!(fs::read(&aside).unwrap() == file, "what nobody can read is kept as it is");
+            assert!(fs::read(&aside).unwrap() == file, "an unreadable file is moved aside unchanged");
         } else {
             assert!(loaded.len() + 1 == lines.len() && fs::read(&path).unwrap() == file);
         }
         let good = lines.iter().filter_map(|line| unseal_line(line.strip_suffix(b"\n")?));
         let header = usize::from(good.clone().count() > loaded.len());
-        assert!(good.skip(header).eq(loaded.iter().map(String::as_str)), "in their order");
-        assert!(store.load().unwrap() == loaded, "what was mended stays so");
+        assert!(good.skip(header).eq(loaded.iter().map(String::as_str)), "the records keep their order");
+        assert!(store.load().unwrap() == loaded, "a repaired file is loaded the same again");
 
         let (final_statuses, statuses) = FinalStatusStore::open(Arc::new(store)).unwrap();
         assert!(statuses.len() <= loaded.len());

@@ -1,15 +1,15 @@
-//! What must hold for any input, one function for each fuzz target. The tests of the project run the corpora through the
-//! same functions.
+//! Properties that hold for any input, one `check` function for each fuzz target. The test `fuzz_corpora` runs the
+//! corpora through the same functions.
 
 pub mod checkpoint;
-pub mod logs;
+pub mod log_reading;
+pub mod log_writing;
 pub mod manifest;
-pub mod reading;
 pub mod recording;
-pub mod records;
 pub mod requests;
+pub mod runtime_records;
 
-/// What is said to people is short, and holds nothing that moves a cursor, ends a line or turns the reading direction.
+/// Text for people is short and has no character that moves the cursor, ends a line or changes the text direction.
 fn assert_plain(text: &str, most: usize) {
     assert!(text.len() <= most, "{} bytes: {text:.200}", text.len());
     let bad = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');

@@ -1,4 +1,4 @@
-//! Manifests: from bytes to pods of the node.
+//! Parsing manifests into the pods of the node.
 
 use k8s_openapi::api::core::v1::Pod;
 use podwright::PodObject;
@@ -8,25 +8,25 @@ use podwright::actors::config::validate::{validate, validate_static};
 use podwright::actors::ports::SourceKind;
 use podwright::adapters::manifest::{Manifest, read};
 
-/// Any bytes.
+/// The input is a manifest file.
 pub fn check(bytes: &[u8]) {
     let Manifest { pods, faults } = read(bytes);
     assert!(faults.len() <= 101, "{} faults", faults.len());
     for fault in &faults {
         super::assert_plain(&fault.to_string(), 2000);
         let whole = ["holds no pod", "has ", "and "].iter().any(|start| fault.message.starts_with(start));
-        assert!(whole || fault.at.is_some(), "no place: {fault}");
+        assert!(whole || fault.at.is_some(), "the fault has no line: {fault}");
     }
-    pods.iter().for_each(written_again);
-    pods.iter().for_each(defaulted);
-    pods.iter().for_each(counted);
+    pods.iter().for_each(json_round_trips);
+    pods.iter().for_each(defaults_are_idempotent);
+    pods.iter().for_each(quantities_are_exact);
     if !pods.is_empty() {
-        by_another_editor(bytes, &pods);
+        line_endings_do_not_matter(bytes, &pods);
     }
 }
 
-/// An amount is the number that is written, rounded up.
-fn counted(pod: &Pod) {
+/// The amount of a quantity is its written number, rounded up.
+fn quantities_are_exact(pod: &Pod) {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let resources = containers.flat_map(|container| &container.resources);
     for quantity in resources.flat_map(|own| own.limits.iter().chain(&own.requests).flat_map(|map| map.values())) {
@@ -45,17 +45,17 @@ fn counted(pod: &Pod) {
         };
         let exact = number.parse::<f64>().unwrap() * factor;
         let near = (units as f64 - exact).abs() <= 1.0 + exact.abs() * 1e-9;
-        // The exponents of the two may cancel out, or exceed what is exact here.
+        // The exponents of number and unit may cancel out, or exceed what `f64` can hold.
         let saturated = units == i64::MAX && exact > 9e18;
         assert!(near || saturated || !exact.is_normal(), "{text:?} is {units}");
     }
 }
 
-/// A pod that is good is still good, and the same, after it was written as JSON.
-fn written_again(pod: &Pod) {
+/// A valid pod is the same valid pod after it was written as JSON and parsed again.
+fn json_round_trips(pod: &Pod) {
     let mut json = String::new();
     for c in serde_json::to_string(pod).unwrap().chars() {
-        // YAML takes these only as escapes, also where JSON would take them as they are.
+        // YAML accepts these characters only as escapes; JSON accepts them as they are.
         match c {
             '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => json += &format!("\\u{:04x}", u32::from(c)),
             c => json.push(c),
@@ -66,8 +66,8 @@ fn written_again(pod: &Pod) {
     assert!(again.pods == [pod.clone()], "{:?} became {:?}", pod, again.pods);
 }
 
-/// What the node fills in makes it a pod of the node, every time the same, and nothing that was good becomes bad.
-fn defaulted(pod: &Pod) {
+/// The defaults make a valid static pod of the node. Applying them twice changes nothing more.
+fn defaults_are_idempotent(pod: &Pod) {
     let cx = StaticContext {
         node_name: "node-1",
         source: SourceKind::File,
@@ -93,8 +93,8 @@ fn defaulted(pod: &Pod) {
     assert!(object.is_static() && object.full_name().name().ends_with("-node-1"));
 }
 
-/// Neither a byte order mark nor the way lines end makes a difference.
-fn by_another_editor(bytes: &[u8], pods: &[Pod]) {
+/// A byte order mark and Windows line endings make no difference.
+fn line_endings_do_not_matter(bytes: &[u8], pods: &[Pod]) {
     if bytes.starts_with(b"\xef\xbb\xbf") || bytes.contains(&b'\r') {
         return;
     }

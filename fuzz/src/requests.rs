@@ -1,6 +1,6 @@
-//! Requests to the admin endpoints.
+//! Requests to the admin endpoints, and the answers they may get.
 
-/// The pods of the node that is asked, which is called `n1`. They wait, because their containers have no command.
+/// The pods of the node `n1` that gets the requests. They wait, because their containers have no command.
 pub const PODS: &str = "apiVersion: v1
 kind: Pod
 metadata: {name: web}
@@ -12,12 +12,12 @@ metadata: {name: other, namespace: shop}
 spec: {initContainers: [{name: a, image: i}], containers: [{name: b, image: i}]}
 ";
 
-/// The content type of a stream of events, which has no end: of such a body the first event is enough.
+/// The content type of an event stream. The stream has no end, so only its first event is read.
 pub const EVENTS: &str = "text/event-stream";
 
-/// What is asked.
+/// A request.
 pub struct Request {
-    /// `GET`, or whatever else.
+    /// The method, such as `GET`.
     pub method: String,
     /// Path and query.
     pub target: String,
@@ -25,18 +25,18 @@ pub struct Request {
     pub headers: Vec<(String, String)>,
 }
 
-/// What came back.
+/// The answer to a request.
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// The header, empty if there is none.
+    /// The content type, empty if there is none.
     pub content_type: String,
     /// The body.
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// From a line of method and target, and a line for each header; `None` for what cannot be written as a request.
+    /// Parses a line with method and target, and a line for each header. `None` if they make no valid request.
     pub fn parse(bytes: &[u8]) -> Option<Request> {
         let mut lines = std::str::from_utf8(bytes).ok()?.lines();
         let (method, target) = lines.next()?.split_once(' ')?;
@@ -59,7 +59,7 @@ impl Request {
     }
 }
 
-/// Whatever is asked, the answer is a proper one, and does not break the terminal it is read on.
+/// The answer has an expected status and a valid body, and its text is safe to print on a terminal.
 pub fn check(request: &Request, answer: &Answer) {
     let Answer { status, content_type, body } = answer;
     let path = request.target.split(['?', '#']).next().unwrap_or_default();
@@ -81,14 +81,14 @@ pub fn check(request: &Request, answer: &Answer) {
         name.ends_with(".example") || (!host.ends_with(']') && port.bytes().any(|b| !b.is_ascii_digit()))
     };
     if hosts.any(|(_, host)| foreign(host)) {
-        assert_ne!(*status, 200, "{what} to a stranger's page");
+        assert_ne!(*status, 200, "{what} to a foreign host name");
     }
     let site = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("sec-fetch-site"));
     if path != "/" && site.is_some_and(|(_, site)| ["cross-site", "same-site"].contains(&site.as_str())) {
         assert_ne!(*status, 200, "{what} to another site");
     }
     if request.method == "HEAD" {
-        // The body is cut off behind the router.
+        // The server drops the body after the router has made it.
         return;
     }
     if content_type.starts_with("application/json") {
@@ -102,7 +102,7 @@ pub fn check(request: &Request, answer: &Answer) {
         text.lines().for_each(|line| super::assert_plain(line, 4000));
     }
     if *status != 200 {
-        assert!(!body.is_empty() || content_type.is_empty(), "{what} and does not say why");
+        assert!(!body.is_empty() || content_type.is_empty(), "{what} without a reason");
         assert!(body.len() <= 8000, "{what} with {} bytes", body.len());
     }
 }

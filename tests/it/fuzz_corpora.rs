@@ -1,4 +1,5 @@
-//! The corpora of the fuzz targets, through the functions that the targets call. What once failed stays in its corpus.
+//! Runs the corpora of the fuzz targets through the `check` functions of the targets. Inputs that failed once stay in
+//! their corpus.
 
 use std::fs;
 use std::path::Path;
@@ -18,38 +19,38 @@ pub(crate) fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
 
 fn run(target: &str, check: fn(&[u8])) {
     for (name, bytes) in corpus(target) {
-        // Before a panic says what failed, this says with which file.
+        // Names the input if the check panics.
         println!("{target}/{name}");
         check(&bytes);
     }
 }
 
 #[test]
-fn manifests_become_good_pods_or_short_faults() {
+fn manifest_corpus_parses_to_valid_pods_or_short_faults() {
     run("manifest", properties::manifest::check);
 }
 
 #[test]
-fn records_come_back_as_written_or_are_refused() {
-    run("records", properties::records::check);
+fn runtime_record_corpus_round_trips_or_is_refused() {
+    run("runtime_records", properties::runtime_records::check);
 }
 
 #[test]
-fn checkpoints_are_taken_up_or_put_aside() {
+fn checkpoint_corpus_is_loaded_or_moved_aside() {
     run("checkpoint", properties::checkpoint::check);
 }
 
 #[test]
-fn logs_are_read_as_one_whatever_they_hold() {
-    run("reading", properties::reading::check);
+fn log_reading_corpus_reads_the_same_after_rotation() {
+    run("log_reading", properties::log_reading::check);
 }
 
 #[test]
-fn logs_say_what_was_written() {
-    run("logs", properties::logs::check);
+fn log_writing_corpus_reads_back_as_written() {
+    run("log_writing", properties::log_writing::check);
 }
 
 #[test]
-fn recordings_are_replayed_or_refused_with_a_remedy() {
+fn recording_corpus_is_replayed_or_refused_with_a_remedy() {
     run("recording", properties::recording::check);
 }

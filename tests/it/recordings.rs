@@ -1,7 +1,7 @@
-//! Recordings of real agents, run again by the cores as they are now.
+//! Replays recordings of real agents with the present code.
 //!
 //! To add one: save it from a running agent (`curl -o tests/recordings/what-happened.podrec localhost:10255/recording`) and
-//! say in `tests/recordings/README.md` what it shows. It holds the pods' specs, so look at them first
+//! describe it in `tests/recordings/README.md`. A recording has the pods' specs, so inspect them first
 //! (`podwright replay FILE --pod NAMESPACE/NAME`).
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::Path;
 use podwright_actors::replay::{Pick, replay};
 
 #[test]
-fn every_recording_leads_to_the_states_it_led_to_before() {
+fn every_recording_replays_to_its_recorded_states() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings");
     let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let recordings: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "podrec")).collect();

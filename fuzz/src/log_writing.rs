@@ -1,14 +1,15 @@
-//! Container logs: output cut into records, and read back.
+//! Writing container logs: output is cut into records, and reading the records gives the output again.
 
 use podwright::adapters::process::log::{Lines, Record, tail, tail_window};
 
-/// As the end of a log that anybody may have written to; and, behind two bytes that say how it arrives, as output.
+/// The input is used twice: as the end of a log file with any content, and as container output. For the output, the first two
+/// bytes say in which chunks it arrives and how often it is repeated.
 pub fn check(bytes: &[u8]) {
     for cut in [false, true] {
         assert!(tail(bytes, cut, 80, 2048).len() <= 2048);
     }
     let [seed, times, text @ ..] = bytes else { return };
-    // Repeated, since lines longer than a record are of interest and inputs are short.
+    // Inputs are short, and repeating them gives lines that are longer than a record.
     let text = text.repeat(usize::from(*times).max(1));
     let whole = log(&text, std::iter::once(text.len()));
     let mut state = u32::from(*seed) | 0x100;
@@ -17,13 +18,13 @@ pub fn check(bytes: &[u8]) {
         let bits = state >> 28;
         Some(((state >> 8) as usize) & ((1 << bits) - 1))
     });
-    assert!(log(&text, chunks) == whole, "it matters how the output arrives");
+    assert!(log(&text, chunks) == whole, "the log depends on how the output arrives");
     read_back(&text, &whole);
     ends(&text, &whole, usize::from(*seed), text.len() / 2);
     ends(&text, &whole, 80, 2048);
 }
 
-/// Writes a text that arrives in chunks of these sizes.
+/// The log of a text that arrives in chunks of these sizes.
 fn log(text: &[u8], sizes: impl Iterator<Item = usize>) -> Vec<u8> {
     let (mut lines, mut records) = (Lines::new("stderr"), Vec::new());
     let (mut rest, mut sizes) = (text, sizes);
@@ -39,7 +40,7 @@ fn log(text: &[u8], sizes: impl Iterator<Item = usize>) -> Vec<u8> {
 
 const TIME: &str = "2026-01-02T03:04:05.678901234Z";
 
-/// A log's records make up what was written; the last line ends though its text did not.
+/// The records of a log make up the output. The last line ends even if the output did not end with a newline.
 fn read_back(text: &[u8], log: &[u8]) {
     let mut read = Vec::new();
     let mut ended = true;
@@ -57,7 +58,7 @@ fn read_back(text: &[u8], log: &[u8]) {
     assert!(read.strip_suffix(b"\n").unwrap_or(&read) == text.strip_suffix(b"\n").unwrap_or(text));
 }
 
-/// The end of a log says what its text ends with, also when only the window is read that is needed for it.
+/// The end of a log is the end of its output, even if only the window is read that `tail_window` asks for.
 fn ends(text: &[u8], log: &[u8], records: usize, bytes: usize) {
     let end = tail(log, false, records, bytes);
     let newline: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };

@@ -1,4 +1,4 @@
-//! Records of the process runtime: what an earlier agent or a shim left on disk.
+//! Parsing the records that the process runtime keeps on disk, written by an earlier agent or a shim.
 
 use std::fmt::Debug;
 
@@ -6,33 +6,33 @@ use podwright::adapters::process::record::{
     ContainerRecord, ExitRecord, RunRecord, SandboxRecord, ShimRecord, StartedRecord, decode, encode, seal,
 };
 
-/// A byte that tells the kind of record and whether a header is to be put before the rest.
+/// The input is one byte and a record. The byte says the kind of the record and whether it gets a header first.
 pub fn check(bytes: &[u8]) {
     let Some((how, rest)) = bytes.split_first() else { return };
     let sealed = seal(rest);
     let file = if how & 0x80 == 0 { &sealed } else { rest };
     match how & 0x7f {
-        b's' => read::<SandboxRecord>(file),
-        b'c' => read::<ContainerRecord>(file),
-        b'r' => read::<RunRecord>(file),
-        b'w' => read::<ShimRecord>(file),
-        b'b' => read::<StartedRecord>(file),
-        _ => read::<ExitRecord>(file),
+        b's' => round_trips::<SandboxRecord>(file),
+        b'c' => round_trips::<ContainerRecord>(file),
+        b'r' => round_trips::<RunRecord>(file),
+        b'w' => round_trips::<ShimRecord>(file),
+        b'b' => round_trips::<StartedRecord>(file),
+        _ => round_trips::<ExitRecord>(file),
     }
 }
 
-fn read<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug>(file: &[u8]) {
+fn round_trips<T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug>(file: &[u8]) {
     let record = match decode::<T>(file) {
         Ok(record) => record,
         Err(damage) => return super::assert_plain(&damage.to_string(), 600),
     };
     let written = encode(&record).unwrap();
     assert_eq!(decode::<T>(&written).unwrap(), record);
-    // One byte more, less or other than what was written is no record.
+    // A record with a byte added, removed or changed is refused.
     let at = file.len() % written.len();
     let mut changed = written.clone();
     changed[at] ^= 1;
     assert!(decode::<T>(&changed).is_err(), "changed at {at}");
     assert!(decode::<T>(&written[..at]).is_err(), "cut at {at}");
-    assert!(decode::<T>(&[&written[..], b" "].concat()).is_err(), "longer");
+    assert!(decode::<T>(&[&written[..], b" "].concat()).is_err(), "one byte added");
 }

@@ -1,4 +1,4 @@
-//! Container logs as they are printed: of any bytes, in one file or in several, packed or not.
+//! Reading container logs with any content, from one file or several, compressed or not.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use podwright::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
 use podwright::adapters::process::log::Record;
 use tempfile::TempDir;
 
-/// What a log is called, and what its older part is.
+/// The names of a log's current file and of its older file.
 const CURRENT: &str = "0.log";
 const OLDER: &str = "0.log.20261121-203000";
 
@@ -15,8 +15,8 @@ thread_local! {
     static DIR: TempDir = tempfile::tempdir().unwrap();
 }
 
-/// A byte that says how often the log is repeated, since files larger than a buffer are of interest, one that says how many
-/// lines are wanted, and the log. With the first bit of the first byte set the log is taken for a packed one.
+/// The input is two bytes and a log. The first byte says how often the log is repeated, to get files larger than a buffer;
+/// the second says how many lines are requested. If the first byte has its highest bit set, the log is read as a gzip file.
 pub fn check(bytes: &[u8]) {
     let [how, tail, text @ ..] = bytes else { return };
     DIR.with(|dir| {
@@ -27,22 +27,22 @@ pub fn check(bytes: &[u8]) {
         if how & 0x80 != 0 {
             fs::write(dir.join(format!("{OLDER}.gz")), text).unwrap();
             fs::write(dir.join(CURRENT), text).unwrap();
-            // It may be refused.
+            // The reader may refuse the file.
             let _read = read(dir, ReadOptions::default());
             let _read = read(dir, ReadOptions { tail: Some((*tail).into()), ..ReadOptions::default() });
             return;
         }
         let log = text.repeat(usize::from(*how).max(1));
-        one(dir, &log, (*tail).into());
-        parts(dir, &log);
+        tail_is_the_end(dir, &log, (*tail).into());
+        rotation_does_not_matter(dir, &log);
     });
 }
 
-/// All of a log, or why it cannot be read.
+/// The whole text of a log.
 fn read(dir: &Path, ask: ReadOptions) -> std::io::Result<Vec<u8>> {
     let mut reader = Reader::open(dir.to_owned(), 0, ask)?;
     let mut all = Vec::new();
-    // A file that is not written to any more, and that no other took the place of, has one end.
+    // Nobody writes to the file, so the reader reaches its end.
     while let LogRead::Text(text) = reader.read()? {
         all.extend(text);
     }
@@ -50,13 +50,13 @@ fn read(dir: &Path, ask: ReadOptions) -> std::io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Whatever is asked for is the end of what there is.
-fn one(dir: &Path, log: &[u8], tail: u64) {
+/// Every request for the last lines returns the end of the log.
+fn tail_is_the_end(dir: &Path, log: &[u8], tail: u64) {
     fs::write(dir.join(CURRENT), log).unwrap();
     assert_eq!(runs(dir).unwrap(), [0]);
     let all = read(dir, ReadOptions::default()).unwrap();
     assert!(all.is_empty() || all.ends_with(b"\n"));
-    // One without its newline is torn, or may go on.
+    // A line without newline is incomplete: it was cut off or is still being written.
     let whole = log.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let records = || whole.clone().filter_map(Record::parse);
     let texts: usize = records().map(|record| record.text.len()).sum();
@@ -76,12 +76,12 @@ fn one(dir: &Path, log: &[u8], tail: u64) {
     }
 }
 
-/// It makes no difference where it was cut in two.
-fn parts(dir: &Path, log: &[u8]) {
+/// A log in two files reads like the same log in one file.
+fn rotation_does_not_matter(dir: &Path, log: &[u8]) {
     let whole = read(dir, ReadOptions::default()).unwrap();
     let Some(cut) = log[log.len() / 2..].iter().position(|byte| *byte == b'\n') else { return };
     let (older, newer) = log.split_at(log.len() / 2 + cut + 1);
     fs::write(dir.join(OLDER), older).unwrap();
     fs::write(dir.join(CURRENT), newer).unwrap();
-    assert!(read(dir, ReadOptions::default()).unwrap() == whole, "it matters that the log was rotated");
+    assert!(read(dir, ReadOptions::default()).unwrap() == whole, "the rotated log reads differently");
 }
