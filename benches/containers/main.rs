@@ -1,5 +1,5 @@
-//! What pods cost as containers: N one-container pods on the host's network, started and removed by an agent, beside the
-//! same containers started and removed by the same calls to the runtime without any agent: the floor.
+//! Measures what pods cost as containers: N one-container pods on the host network, started and removed by an agent, beside the
+//! floor: the same containers started and removed by the same runtime calls without an agent.
 //!
 //! ```text
 //! cargo bench --bench containers                     100 pods, three runs: 7 minutes
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Runs of the floor and of the agent take turns on one containerd with a root, state and socket of its own. Needs root,
-//! containerd, runc and a static busybox; elsewhere it says what is missing and measures nothing. Targets: the agent within
-//! 10 % of the floor, 25 MiB, 2 millicores at rest. The table goes to standard output, all values to
+//! containerd, runc and a static busybox; otherwise it prints what is missing and measures nothing. Targets: the agent within
+//! 10 % of the floor, 25 MiB, 2 millicores when idle. The table goes to standard output, all values to
 //! `target/podwright-containers-bench.json`.
 
 #![expect(clippy::disallowed_methods, reason = "what is waited for happens in other processes")]
@@ -47,12 +47,12 @@ use required::{Program, found_or_skip};
 
 /// A node's usual number of pods.
 const SIZES: [usize; 1] = [100];
-/// Where a run is only to show that it runs.
+/// The size of a run that only shows that the bench runs.
 const TINY: usize = 2;
 const RUNS: usize = 3;
-/// How long the agent is watched while nothing happens: one step of the clock is 0.2 millicores.
+/// How long the idle agent is measured: one step of the CPU clock is 0.2 millicores.
 const REST: Duration = Duration::from_secs(60);
-/// How long anything may take.
+/// The longest wait for any step.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -98,7 +98,7 @@ fn perform(task: Task) -> Result<(), Error> {
     }
 }
 
-/// All runs; `None` where containerd cannot be run.
+/// All runs, or `None` if containerd cannot run.
 fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, Error> {
     let instance = Instance::turn().map_err(|missing| format!("pods are not run as containers: {missing}"));
     let Some(instance) = found_or_skip(Program::Containerd, instance) else { return Ok(None) };
@@ -113,9 +113,9 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
     instance.import(&[image::BUSYBOX, image::PAUSE]);
     instance.watch();
     tokio.block_on(floor.empty())?;
-    // What the first containers of a runtime pay is nobody's cost.
+    // The first containers of a runtime are slower, so they are not measured.
     tokio.block_on(floor.run(n.min(10), 4))?;
-    // Found once: the best of several in each run would have the machine's best moments, and the agent all of them.
+    // Determined once. The best of several in each run would favour the floor, because it would select the fastest runs.
     let in_flight = tokio.block_on(floor.best_in_flight(n))?;
     let mut runs = Vec::new();
     for number in 1..=count {
@@ -126,7 +126,7 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
     Ok(Some(runs))
 }
 
-/// Looks until there is something.
+/// Polls until `look` returns a value.
 fn wait<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>, Error>) -> Result<T, Error> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {

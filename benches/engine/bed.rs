@@ -15,7 +15,7 @@ use crate::hooks::Counting;
 use crate::measure::scan_until;
 use crate::pods::pods;
 
-/// Step between pods that are picked in scattered order; prime, so that every pod has its turn.
+/// The step between pods in scattered order. It is prime, so that every pod is picked.
 pub(crate) const STRIDE: usize = 7919;
 
 /// How large a workload is.
@@ -23,8 +23,8 @@ pub(crate) const STRIDE: usize = 7919;
 pub(crate) struct Scale {
     /// Pods.
     pub(crate) n: usize,
-    /// Updates, retries, pods through their lives: what the specification has a million or a fixed number of is divided
-    /// by this. One, or large where a run is only to show that it runs.
+    /// The divisor of fixed numbers of the specification, such as a million updates.
+    /// It is one for a measurement, and large for a run that only shows that the workload runs.
     pub(crate) shrink: usize,
 }
 
@@ -45,8 +45,8 @@ pub(crate) fn config() -> EngineConfig {
     EngineConfig { resync: Duration::from_secs(60), error_backoff: Duration::from_secs(10), ..EngineConfig::default() }
 }
 
-/// The recorder that an agent has by default, because its cost is part of what is promised; none where the environment has
-/// `PODWRIGHT_BENCH_UNRECORDED`, to see that cost.
+/// The recorder that an agent has by default, because its cost is part of the targets. None if the environment has
+/// `PODWRIGHT_BENCH_UNRECORDED`, to measure that cost.
 fn recorder() -> Option<Arc<Recorder>> {
     std::env::var_os("PODWRIGHT_BENCH_UNRECORDED").is_none().then(|| Arc::new(Recorder::new(16 << 20)))
 }
@@ -101,7 +101,7 @@ impl Bed {
         }
     }
 
-    /// Waits until nothing is pending and nothing runs.
+    /// Waits until no update is pending and no hook runs.
     pub(crate) fn settled(&self) {
         scan_until(|| self.engine.is_quiescent());
     }
@@ -114,7 +114,7 @@ pub(crate) fn create(engine: &Engine, pods: &[Arc<PodObject>], start: Time) {
     }
 }
 
-/// The pods in scattered order, without end.
+/// The pods in scattered order, endlessly.
 pub(crate) fn scattered(pods: &[Arc<PodObject>]) -> impl Iterator<Item = &Arc<PodObject>> {
     let step = STRIDE % pods.len();
     let mut at = 0;

@@ -10,7 +10,7 @@ use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, Syn
 
 use crate::refused::Refused;
 
-/// Counts, and wakes who made it once a goal is reached. Nobody polls it, so that waiting costs no CPU time.
+/// A counter that wakes the waiting thread when a goal is reached, so that waiting costs no CPU time.
 pub(crate) struct Counter {
     count: AtomicU64,
     goal: AtomicU64,
@@ -18,12 +18,12 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// At zero. The thread that makes it is the one that may wait.
+    /// A counter at zero. Only the thread that creates it may wait.
     pub(crate) fn new() -> Self {
         Counter { count: AtomicU64::new(0), goal: AtomicU64::new(u64::MAX), waiter: thread::current() }
     }
 
-    /// How many there were.
+    /// The present count.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
@@ -35,7 +35,7 @@ impl Counter {
         }
     }
 
-    /// Blocks until there were `goal`.
+    /// Blocks until the count is at least `goal`.
     pub(crate) fn wait_for(&self, goal: u64) {
         // The goal is published before the count is read and counted before the goal is read: one side sees the other.
         self.goal.store(goal, Ordering::SeqCst);
@@ -46,7 +46,7 @@ impl Counter {
     }
 }
 
-/// The hooks of all workloads but W3 and W7: each adds one to a counter of its own.
+/// The hooks of most workloads: each adds one to its own counter.
 pub(crate) struct Counting {
     pub(crate) syncs: Counter,
     pub(crate) stops: Counter,
@@ -80,17 +80,17 @@ impl PodSyncer for Counting {
     }
 }
 
-/// Of W3: the first statement of a sync says when it ran.
+/// The hooks of `update_to_sync_latency`: the first statement of a sync stores the time.
 pub(crate) struct Timing {
     base: Instant,
-    /// Nanoseconds since `base`; zero until the sync that is waited for ran.
+    /// Nanoseconds since `base`, or zero before the sync has run.
     ran_at: AtomicU64,
     unpark: bool,
     submitter: Thread,
 }
 
 impl Timing {
-    /// The thread that makes it is the submitter; it is unparked by each sync if it asks for it.
+    /// The thread that creates the hooks is the submitter. With `unpark`, each sync unparks it.
     pub(crate) fn new(unpark: bool) -> Arc<Self> {
         Arc::new(Timing { base: Instant::now(), ran_at: AtomicU64::new(0), unpark, submitter: thread::current() })
     }
@@ -130,7 +130,7 @@ impl PodSyncer for Timing {
     }
 }
 
-/// Of W7: every sync fails.
+/// The hooks of `retry_storm`: every sync fails.
 pub(crate) struct Failing {
     pub(crate) syncs: Counter,
 }

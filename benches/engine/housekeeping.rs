@@ -1,7 +1,7 @@
-//! W4 `housekeeping`: `sync_known_pods` over N idle pods, with all of them desired and with none.
+//! `housekeeping`: `sync_known_pods` over N idle pods, with all of them desired and with none.
 //!
-//! Why: the pass runs every two seconds for ever, and whoever it makes wait waits every two seconds. Target: a thirtieth of
-//! upstream's time at 100,000 pods, and no update or query that waits over 500 µs for a pass.
+//! Why: the pass runs every two seconds, and a call that waits for it waits every two seconds. Target: a thirtieth of
+//! upstream's time at 100,000 pods, and no update or query that waits more than 500 µs for a pass.
 
 use std::collections::HashSet;
 use std::hint::black_box;
@@ -17,12 +17,12 @@ use crate::measure::{RunDelay, Samples, median, pause};
 use crate::queries::ask;
 use crate::suites::Figures;
 
-/// Between two calls of the prober: it must sleep most of the time, or it would slow the passes that it looks at.
+/// The pause between two calls of the prober. Without it the prober would slow the passes that it measures.
 const PROBE_PAUSE: Duration = Duration::from_micros(50);
-/// The shortest time for which passes are made while the prober looks.
+/// The shortest time for which passes run beside the prober.
 const PROBED: Duration = Duration::from_secs(1);
 
-/// Hashed as the agent does it.
+/// The UIDs of all pods, with the hasher that the agent uses.
 fn all(bed: &Bed) -> HashSet<PodUid, foldhash::fast::RandomState> {
     bed.pods.iter().map(|pod| pod.uid().clone()).collect()
 }
@@ -31,7 +31,7 @@ fn passes(scale: Scale) -> usize {
     scale.of((1_000_000 / scale.n).clamp(21, 501))
 }
 
-/// All pods are desired: nothing is to be done.
+/// Passes with all pods desired, which change nothing.
 pub(crate) fn all_desired(scale: Scale) -> Figures {
     let bed = Bed::idle(scale.n);
     let desired = all(&bed);
@@ -46,7 +46,7 @@ pub(crate) fn all_desired(scale: Scale) -> Figures {
     vec![("call_us", call * 1e6), ("ns_per_pod", call * 1e9 / scale.n as f64)]
 }
 
-/// No pod is desired: all are to be stopped.
+/// A pass with no pod desired, which stops all pods.
 pub(crate) fn none_desired(scale: Scale) -> Figures {
     let bed = Bed::idle(scale.n);
     let start = Instant::now();
@@ -58,7 +58,7 @@ pub(crate) fn none_desired(scale: Scale) -> Figures {
     vec![("call_us", call.as_secs_f64() * 1e6), ("finished_us", finished.as_secs_f64() * 1e6)]
 }
 
-/// Passes back to back that find nothing to do, while somebody else updates and asks.
+/// How long updates and queries of another thread take during passes that change nothing.
 pub(crate) fn waits_all(scale: Scale) -> Figures {
     let bed = Bed::idle(scale.n);
     let desired = all(&bed);
@@ -74,7 +74,8 @@ pub(crate) fn waits_all(scale: Scale) -> Figures {
     waits.figures()
 }
 
-/// Passes that stop all pods, and what follows, while somebody else updates and asks. Each needs idle pods, and so an engine.
+/// How long updates and queries of another thread take while a pass stops all pods. Each pass needs idle pods, so it gets
+/// its own engine.
 pub(crate) fn waits_none(scale: Scale) -> Figures {
     let mut waits = Waits::none_yet();
     for _ in 0..scale.of((100_000 / scale.n).clamp(3, 50)) {
@@ -87,7 +88,7 @@ pub(crate) fn waits_none(scale: Scale) -> Figures {
     waits.figures()
 }
 
-/// What calls took that somebody made beside the passes.
+/// How long the calls of the prober took.
 struct Waits {
     updates: Samples,
     queries: Samples,
@@ -98,7 +99,7 @@ impl Waits {
         Waits { updates: Samples::with_room(0), queries: Samples::with_room(0) }
     }
 
-    /// Makes calls from the beginning of `passes` to its end, at least one.
+    /// Probes from the start of `passes` to its end, at least once.
     fn during(&mut self, bed: &Bed, passes: impl FnOnce()) {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -139,7 +140,7 @@ impl Waits {
     }
 }
 
-/// What a call took, less the time for which it had no core.
+/// The duration of a call without the time in which its thread had no core.
 fn waited(took: Duration, delayed: u64) -> u64 {
     u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).saturating_sub(delayed)
 }

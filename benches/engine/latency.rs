@@ -1,8 +1,10 @@
-//! W3 `update_to_sync_latency`: N idle pods, one at a time, from before `update_pod` to the first statement of `sync_pod`.
+//! `update_to_sync_latency`: the time from before `update_pod` to the first statement of `sync_pod`, for one of N idle pods
+//! at a time.
 //!
-//! Why: how long a change waits for nothing. Target: a (the submitter blocks until it ran, back to back) p50 5 µs, because
-//! upstream hands the caller's own core over and a worker on another thread cannot; b (the same with 200 µs pauses) p99
-//! three quarters of upstream's; c (the submitter polls) p99 a quarter; all of them the same at every N within 30 %.
+//! Why: this is how long a change waits on an idle node. Targets: `blocking` (the submitter blocks until the sync ran, back
+//! to back) has p50 5 µs;
+//! upstream is faster because it gives the caller's core to the worker. `blocking_with_pauses` (with pauses of 200 µs) has
+//! three quarters of upstream's p99, and `polling` (the submitter polls) a quarter. All are equal at every N within 30 %.
 
 use std::hint;
 use std::thread;
@@ -21,12 +23,12 @@ const WARM_UP: usize = 2_000;
 const SAMPLES: usize = 20_000;
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// What the submitter does until the sync ran.
+/// How the submitter waits for the sync.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Submitter {
-    /// It blocks, and goes on at once.
+    /// It blocks, and makes the next update at once.
     Blocks,
-    /// It blocks, and pauses before it goes on.
+    /// It blocks, and pauses before the next update.
     BlocksAndPauses,
     /// It polls without yielding.
     Polls,

@@ -1,7 +1,7 @@
-//! W2 `lifecycle`: create N, wait for N syncs; kill N, wait until all are finished; forget them in one pass. Again with
-//! the same UIDs.
+//! `lifecycle`: creates N pods and waits for N syncs, kills them and waits until all are finished, and forgets them in one
+//! pass. Each round has the same UIDs.
 //!
-//! Why: a node's pods come and go in waves, and what a wave leaves behind adds up. Target: five times upstream's
+//! Why: pods are created and deleted in waves, and memory that a wave keeps adds up. Target: five times upstream's
 //! lifecycles per second, a quarter of its peak memory, under 100 bytes per pod kept at the end.
 
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use crate::measure::{allocations, pause};
 use crate::process::{cpu_time, peak_resident, reset_peak, resident, small_pages};
 use crate::suites::Figures;
 
-/// How long it takes, and what it costs.
+/// Time and CPU time.
 pub(crate) fn run(scale: Scale) -> Figures {
     let bed = Bed::new(scale.n);
     live_once(&bed, scale.n);
@@ -40,12 +40,12 @@ pub(crate) fn run(scale: Scale) -> Figures {
     ]
 }
 
-/// What it takes, and what is left behind.
+/// Peak memory, and memory that is kept.
 pub(crate) fn memory(scale: Scale) -> Figures {
     small_pages();
     let bed = Bed::new(scale.n);
     live_once(&bed, 1);
-    // The recorder's memory is bounded and does not depend on how many pods there are: it is full before any is counted.
+    // The recorder's memory is bounded and independent of the number of pods. It is filled before memory is measured.
     for _ in 0..scale.of(FILLING / FEW) {
         live_once(&bed, FEW.min(scale.n));
     }
@@ -55,8 +55,8 @@ pub(crate) fn memory(scale: Scale) -> Figures {
         live_once(&bed, scale.n);
     }
     let peak = peak_resident();
-    // The allocator hands freed pages back after a while, with the next work of the thread that has them: a node that
-    // goes on with a few pods.
+    // The allocator returns freed pages some time later, during the next work of their thread. So the node continues with
+    // a few pods.
     for _ in 0..scale.of(30) {
         live_once(&bed, FEW.min(scale.n));
         pause(scale.lasting(Duration::from_millis(100)));
@@ -68,14 +68,14 @@ pub(crate) fn memory(scale: Scale) -> Figures {
 
 /// A few pods, as a node has them between waves.
 const FEW: usize = 10;
-/// After so many lives the recorder's 12 MiB for the events of pods are full: each takes about 300 bytes.
+/// So many lifecycles fill the recorder's 12 MiB for pod events: each takes about 300 bytes.
 const FILLING: usize = 60_000;
 
 fn rounds(scale: Scale) -> usize {
     scale.of(100_000 / scale.n).max(if scale.shrink == 1 { 3 } else { 1 })
 }
 
-/// One round with the first `count` pods. Answers with how long the three phases took.
+/// One round with the first `count` pods. Returns the durations of its three phases.
 fn live_once(bed: &Bed, count: usize) -> [Duration; 3] {
     let pods = &bed.pods[..count];
     let start = Instant::now();

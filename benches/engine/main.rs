@@ -1,17 +1,17 @@
-//! What the engine costs when the work it dispatches costs nothing: seven workloads, each run in fresh processes, beside
-//! the figures of upstream's pod workers on the same workloads.
+//! Measures what the engine costs when the hooks that it calls cost nothing: seven workloads, each run in a fresh process,
+//! beside the figures of upstream's pod workers for the same workloads.
 //!
 //! ```text
 //! cargo bench --bench engine                     five runs of all, up to 100,000 pods: 15 minutes
 //! cargo bench --bench engine -- --quick          one run of all, up to 10,000 pods
-//! cargo bench --bench engine -- w3 --n 1000      one workload
+//! cargo bench --bench engine -- update_to_sync --n 1000      one workload
 //! ```
 //!
 //! The table goes to standard output, all values to `target/podwright-bench.json`. Upstream's figures are from another
-//! machine unless it was measured beside this; compare ratios. Not criterion, which repeats a closure in one process and knows
-//! only its time: a workload here is a run of its own with memory, CPU time and tails, and is compared with upstream's
-//! figures instead of its own last ones. Allocations are counted per thread and cost about a
-//! nanosecond each, which is in all figures.
+//! machine unless upstream was measured in the same session, so compare ratios. Criterion does not fit: it repeats a closure
+//! in one process and measures only its time, and compares with its own last figures. A workload here has its own process,
+//! memory, CPU time and tail latencies. Allocations are counted per thread, which adds about a
+//! nanosecond for each to all figures.
 
 #[path = "../support/apart.rs"]
 mod apart;
@@ -48,18 +48,18 @@ use mimalloc::MiMalloc;
 use args::{Offer, Task};
 use bed::Scale;
 
-/// A fast allocator, so that what the engine does is what shows; counted.
+/// A fast allocator, so that the figures show the engine. It counts allocations.
 #[global_allocator]
 static ALLOCATOR: Allocator<MiMalloc> = Allocator::new(MiMalloc);
 
-/// Runs of each workload: the figures are medians, and a median of fewer says little.
+/// Runs of each workload. The figures are medians.
 const RUNS: usize = 5;
-/// How to call it.
+/// The usage text.
 const USAGE: &str = "\
 usage: cargo bench --bench engine -- [FILTER...] [--quick] [--n N]... [--runs RUNS]
-       FILTER  workloads whose name contains it, such as w3 or lifecycle
+       FILTER  workloads whose name contains it, such as update_storm or lifecycle
        --quick one run each, up to 10,000 pods";
-/// What a million is divided by where a run is only to show that it runs.
+/// The scale of a run that only shows that the workload runs.
 const TINY: Scale = Scale { n: 16, shrink: 10_000 };
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What is read besides the wall clock: CPU time, memory, allocations; and what is made of samples.
+//! Measurements besides the wall clock, and statistics of samples.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use alloc_tracker::Session;
 
-/// Between two looks at whether the engine is quiescent, of every workload.
+/// The pause between two checks whether the engine is quiescent.
 const SCAN_PAUSE: Duration = Duration::from_micros(100);
 
-/// Blocks until `done` says yes, looking every 100 µs.
+/// Blocks until `done` returns true. Checks every 100 µs.
 pub(crate) fn scan_until(done: impl Fn() -> bool) {
     while !done() {
         pause(SCAN_PAUSE);
@@ -23,7 +23,7 @@ pub(crate) fn pause(duration: Duration) {
     thread::sleep(duration);
 }
 
-/// How many heap allocations all threads made during `work`; growing one counts as one.
+/// The number of heap allocations of all threads during `work`. A reallocation counts as one.
 pub(crate) fn allocations<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let session = Session::new().no_stdout().no_file();
     let span = session.operation("work").measure_process().iterations(1);
@@ -33,12 +33,12 @@ pub(crate) fn allocations<T>(work: impl FnOnce() -> T) -> (T, u64) {
     (result, report.operations().map(|(_, operation)| operation.total_allocations_count()).sum())
 }
 
-/// How long the thread that made it was ready to run and had no core: what a call takes beyond that, it waited for somebody
-/// who holds something, and that is what a wait for a lock is.
+/// How long a thread was ready to run and had no core. The rest of a call's duration is its own work and its waits for
+/// locks.
 pub(crate) struct RunDelay(File);
 
 impl RunDelay {
-    /// Of the thread that calls; must be asked by the same.
+    /// The delay of the calling thread. Only this thread may read it.
     pub(crate) fn of_this_thread() -> Self {
         RunDelay(File::open("/proc/thread-self/schedstat").expect("procfs is mounted wherever this runs"))
     }
@@ -67,18 +67,18 @@ impl Samples {
         self.0.push(u32::try_from(nanos).unwrap_or(u32::MAX));
     }
 
-    /// Sorted, ready to be asked.
+    /// The samples in sorted order.
     pub(crate) fn sorted(mut self) -> Sorted {
         self.0.sort_unstable();
         Sorted(self.0)
     }
 }
 
-/// Samples in order.
+/// Sorted samples.
 pub(crate) struct Sorted(Vec<u32>);
 
 impl Sorted {
-    /// The sample below which this share of all lies, in microseconds; zero if there are none.
+    /// The quantile of the samples in microseconds, or zero without samples.
     pub(crate) fn micros_at(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         let index = (last as f64 * share).round() as usize;
@@ -91,7 +91,7 @@ impl Sorted {
     }
 }
 
-/// The middle value, or the mean of the two in the middle; zero of none.
+/// The median, or zero without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

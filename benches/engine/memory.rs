@@ -1,6 +1,6 @@
-//! W6 `idle_memory`: what N idle pods take beyond their `Pod` objects.
+//! `idle_memory`: the memory of N idle pods without their `Pod` objects.
 //!
-//! Why: a pod is idle nearly all of its life, and upstream keeps a goroutine's stack for each. Target: 1,100 bytes per pod.
+//! Why: a pod is idle most of its life, and upstream keeps a goroutine stack for each pod. Target: 1,100 bytes per pod.
 
 use crate::bed::{Bed, Scale};
 use crate::pods::pods;
@@ -9,7 +9,8 @@ use crate::suites::Figures;
 
 pub(crate) fn run(scale: Scale) -> Figures {
     small_pages();
-    // The engine's threads and the allocator's first pages are there before the pods, whose number does not change them.
+    // The engine's threads and the allocator's first pages do not depend on the number of pods, so they exist before it is
+    // measured.
     let mut bed = Bed::idle(1);
     let nothing = resident();
     bed.pods = pods(scale.n + 1).split_off(1);

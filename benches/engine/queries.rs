@@ -1,8 +1,8 @@
-//! W5 `query_under_load`: one reader asks four queries in turn over scattered pods, while one thread storms as in W1, and
-//! without it.
+//! `query_under_load`: one reader makes four queries in turn over scattered pods, while one thread updates as in
+//! `update_storm`, and without updates.
 //!
-//! Why: config loops, volume loops and the status writer ask all the time, and upstream's answer waits for one lock, up to
-//! 213 ms behind a pass. Target: four times upstream's queries per second under storm, a quarter of its tail, none over
+//! Why: configuration, volumes and status writer query all the time, and upstream's queries wait for one lock, up to
+//! 213 ms behind a pass. Target: four times upstream's queries per second under storm, a quarter of its p99.9, none over
 //! 10 ms.
 
 use std::hint::black_box;
@@ -20,7 +20,7 @@ use crate::suites::Figures;
 
 const COUNTED: Duration = Duration::from_secs(2);
 const TIMED: usize = 200_000;
-/// So many queries are made between two looks at the clock.
+/// The number of queries between two readings of the clock.
 const BATCH: usize = 256;
 
 pub(crate) fn under_storm(scale: Scale) -> Figures {
@@ -77,7 +77,7 @@ fn read(bed: &Bed, scale: Scale) -> Figures {
     ]
 }
 
-/// The four that other components ask most.
+/// The four queries that other components make most.
 pub(crate) fn ask(bed: &Bed, turn: usize, pod: &Arc<PodObject>) -> bool {
     let (engine, uid) = (&bed.engine, pod.uid());
     match turn % 4 {

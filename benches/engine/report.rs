@@ -1,4 +1,4 @@
-//! The table, the verdicts, the file.
+//! The table with its targets, and the file of all values.
 
 mod lines;
 
@@ -22,7 +22,7 @@ pub(crate) fn write(plan: &Plan, results: &Results) -> io::Result<()> {
     println!("{}", machine());
     println!("medians of {} runs in fresh processes\n", plan.runs);
     println!(
-        "{:<42} {:>7} {:>13} {:>13} {:>9}  {:<22} verdict",
+        "{:<52} {:>7} {:>13} {:>13} {:>9}  {:<22} verdict",
         "figure", "pods", "podwright", "upstream", "ratio", "target"
     );
     let cells: Vec<Cell> =
@@ -35,7 +35,7 @@ pub(crate) fn write(plan: &Plan, results: &Results) -> io::Result<()> {
         println!("\nacross sizes and workloads");
     }
     for check in &checks {
-        println!("{:<42} {:<58}  {:<22} {}", check.what, check.found, check.target, verdict(check.met));
+        println!("{:<52} {:<58}  {:<22} {}", check.what, check.found, check.target, verdict(check.met));
     }
     let met = cells.iter().filter_map(|cell| cell.met).chain(checks.iter().map(|check| check.met));
     let (met, missed): (Vec<bool>, Vec<bool>) = met.partition(|met| *met);
@@ -74,7 +74,7 @@ impl std::fmt::Display for Cell {
         let name = format!("{} {}", self.line.name, self.line.unit);
         write!(
             f,
-            "{name:<42} {:>7} {:>13} {:>13} {:>9}  {:<22} {}",
+            "{name:<52} {:>7} {:>13} {:>13} {:>9}  {:<22} {}",
             grouped(self.n as f64),
             number(self.ours),
             optional(self.upstream),
@@ -85,7 +85,7 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// A target that looks at several figures.
+/// A target over several figures.
 struct Check {
     what: String,
     found: String,
@@ -97,9 +97,9 @@ fn checks(plan: &Plan, results: &Results) -> Vec<Check> {
     let mut checks = Vec::new();
     for n in &plan.sizes {
         let submit = |suite| results.median(suite, "calls_per_s", *n);
-        if let (Some(one), Some(two)) = (submit("w1-update_storm-p1"), submit("w1-update_storm-p2")) {
+        if let (Some(one), Some(two)) = (submit("update_storm-1_producer"), submit("update_storm-2_producers")) {
             checks.push(Check {
-                what: format!("W1 P=2 beside P=1, {} pods", grouped(*n as f64)),
+                what: format!("update storm, 2 producers beside 1, {} pods", grouped(*n as f64)),
                 found: format!("{:.2} times", two / one),
                 target: "faster",
                 met: two > one,
@@ -107,16 +107,16 @@ fn checks(plan: &Plan, results: &Results) -> Vec<Check> {
         }
     }
     for (what, suite, figure) in [
-        ("W3 a p50", "w3-update_to_sync_latency-a", "p50_us"),
-        ("W3 b p99", "w3-update_to_sync_latency-b", "p99_us"),
-        ("W3 c p99", "w3-update_to_sync_latency-c", "p99_us"),
+        ("update to sync, blocking: p50", "update_to_sync_latency-blocking", "p50_us"),
+        ("update to sync, with pauses: p99", "update_to_sync_latency-blocking_with_pauses", "p99_us"),
+        ("update to sync, polling: p99", "update_to_sync_latency-polling", "p99_us"),
     ] {
         let values: Vec<f64> = plan.sizes.iter().filter_map(|n| results.median(suite, figure, *n)).collect();
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let most = values.iter().copied().fold(0.0, f64::max);
         if values.len() > 1 {
             checks.push(Check {
-                what: format!("{what} over all sizes"),
+                what: format!("{what}, over all sizes"),
                 found: format!("{} to {} µs", number(least), number(most)),
                 target: "within 30 %",
                 met: most <= least * 1.3,
@@ -124,11 +124,11 @@ fn checks(plan: &Plan, results: &Results) -> Vec<Check> {
         }
     }
     for (what, suite, figure) in [
-        ("W1 CPU per update", "w1-update_storm-p1", "cpu_ns_per_update"),
-        ("W2 CPU per pod", "w2-lifecycle", "cpu_ns_per_pod"),
-        ("W4 pass per pod", "w4-housekeeping-all", "ns_per_pod"),
-        ("W6 bytes per pod", "w6-idle_memory", "worker_bytes"),
-        ("W7 a CPU per retry", "w7-retry_storm-a", "cpu_ms_per_1000"),
+        ("update storm: CPU per update", "update_storm-1_producer", "cpu_ns_per_update"),
+        ("lifecycle: CPU per pod", "lifecycle", "cpu_ns_per_pod"),
+        ("housekeeping: pass per pod", "housekeeping-all", "ns_per_pod"),
+        ("idle memory: bytes per pod", "idle_memory", "worker_bytes"),
+        ("retry storm, no backoff: CPU per retry", "retry_storm-no_backoff", "cpu_ms_per_1000"),
     ] {
         let of = |n| results.median(suite, figure, n);
         if let (Some(small), Some(large)) = (of(1_000), of(100_000)) {

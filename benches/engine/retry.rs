@@ -1,7 +1,7 @@
-//! W7 `retry_storm`: every sync fails.
+//! `retry_storm`: every sync fails.
 //!
-//! Why: a node whose runtime is down must not burn its CPU on saying so. Target: a (backoff 0) a quarter of upstream's CPU
-//! per retry; b (the real backoff) 1 ms of CPU per 1,000 retries.
+//! Why: a node whose runtime is down must not use its CPU for retries. Target: `no_backoff` takes a quarter of upstream's CPU
+//! per retry, `backoff` (the real one) 1 ms of CPU per 1,000 retries.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::suites::Figures;
 
 const RETRIES: usize = 1_000_000;
 
-/// Without a backoff, as fast as it goes.
+/// Without a backoff, as fast as possible.
 pub(crate) fn at_once(scale: Scale) -> Figures {
     let hooks = Failing::new();
     let engine = bed::start(hooks.clone(), EngineConfig { error_backoff: Duration::ZERO, ..bed::config() });
@@ -27,8 +27,8 @@ pub(crate) fn at_once(scale: Scale) -> Figures {
     retries(&hooks, scale.of(RETRIES))
 }
 
-/// With the real backoff, until each pod was retried once: the longest, half again, is over before the shortest is over
-/// twice.
+/// With the real backoff, until each pod was retried once. The longest backoff with its jitter, 1.5 times the base, ends
+/// before the shortest one ends twice.
 pub(crate) fn after_backoff(scale: Scale) -> Figures {
     let hooks = Failing::new();
     let backoff = scale.lasting(bed::config().error_backoff);

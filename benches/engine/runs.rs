@@ -1,4 +1,4 @@
-//! Runs in processes of their own, and what they found.
+//! Runs workloads in processes of their own and collects their figures.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,18 @@ impl Results {
         self.0.get(&(suite.to_owned(), figure.to_owned(), n)).map(|values| median(values.clone()))
     }
 
-    /// All of them: workload, figure, number of pods, values in the order of the runs.
+    /// All values: workload, figure, number of pods, values in the order of the runs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, usize, &[f64])> {
         self.0.iter().map(|((suite, figure, n), values)| (suite.as_str(), figure.as_str(), *n, values.as_slice()))
     }
 }
 
-/// Measures. The runs of one workload are spread over the whole time, so that a slow minute of the machine does not fall
-/// on one workload alone.
+/// Measures all workloads. The runs of one workload are spread over the whole time, so that a slow minute of the machine
+/// does not affect
+/// only one workload.
 ///
 /// # Errors
-/// What went wrong with which run.
+/// A run failed.
 pub(crate) fn measure(plan: &Plan) -> Result<Results, String> {
     let mut results = Results::default();
     let total = plan.runs * plan.names.len() * plan.sizes.len();

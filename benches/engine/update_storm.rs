@@ -1,6 +1,6 @@
-//! W1 `update_storm`: N idle pods; one or two producers send a million re-checks, round robin, without a pause.
+//! `update_storm`: one or two producers send a million updates to N idle pods, round robin, without a pause.
 //!
-//! Why: this is the price of the front door. Upstream has one lock around all pods, which a second producer only queues
+//! Why: this is the cost of `update_pod`. Upstream has one lock around all pods, so a second producer only waits
 //! for, and allocates 9 to 14 times per update. Target: a quarter of upstream's CPU and time, no call over 10 ms, two
 //! producers faster than one, at most two allocations per sync that runs.
 
@@ -36,7 +36,7 @@ pub(crate) fn throughput(scale: Scale, producers: usize) -> Figures {
     });
     let cpu = cpu_time() - cpu;
     let syncs = (bed.hooks.syncs.count() - before) as f64;
-    // What is made once, such as a producer's thread, is not per sync and shows from the fourth digit on.
+    // Allocations that happen once, such as for a producer's thread, change only the fourth digit.
     let per_sync = (allocated as f64 / syncs * 100.0).round() / 100.0;
     vec![
         ("calls_per_s", updates / submitted.as_secs_f64()),
@@ -68,7 +68,7 @@ pub(crate) fn single_calls(scale: Scale) -> Figures {
     ]
 }
 
-/// Runs the producers, each told the pod it starts at, until all are through. Answers with when they were let go.
+/// Runs the producers to their end. Each gets the index of its first pod. Returns when they were released.
 fn produce(bed: &Bed, producers: usize, work: impl Fn(&Bed, usize) + Sync) -> Instant {
     let ready = Barrier::new(producers + 1);
     thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! How many instructions the core and the front door take, counted by valgrind: numbers that do not depend on what else
-//! the machine does, so that a change of a few per cent shows.
+//! Counts the instructions of `step` and `update_pod` with valgrind. The counts do not depend on what else
+//! the machine does, so that a change of a few per cent is visible.
 //!
 //! ```text
 //! cargo bench --bench instructions               counts, and compares with benches/instructions.json
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Why: `step` and `update_pod` are on the path of every change of every pod. Target: within 2 % of the committed counts;
-//! fewer is to be blessed too, so that it is not lost again. With another compiler, C library or valgrind than those that
-//! made the committed counts, they are shown and not judged; the new ones are blessed in a commit of their own. A subject
-//! without a committed count, or the other way round, is a failure on any machine. Where
-//! valgrind is absent nothing is counted.
+//! a lower count is blessed too, so that it stays. With another compiler, C library or valgrind than those that
+//! made the committed counts, the counts are printed and not compared; new ones are blessed in a commit of their own. A subject
+//! without a committed count, or a committed count without a subject, is a failure on any machine. Without
+//! valgrind nothing is counted.
 
 mod baseline;
 #[path = "../support/pods.rs"]

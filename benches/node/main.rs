@@ -1,4 +1,4 @@
-//! What a whole node costs when its containers cost nothing: N pods of the simulated runtime are created, idle, lose a
+//! Measures what a whole node costs when its containers cost nothing: N pods of the simulated runtime are created, idle, lose a
 //! tenth of their containers, are updated and deleted. Each size runs in a process of its own.
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //! cargo bench --bench node -- --n 5000
 //! ```
 //!
-//! What to look at is the last column: cost per pod at the largest size over that at the smallest. A node in which some
-//! pass looks at all pods for each pod would show it there. Target: at most 3, as for the engine. The table goes to
+//! The last column is the result: the cost per pod at the largest size divided by the cost at the smallest. If some
+//! pass iterated over all pods for each pod, this would show there. Target: at most 3, as for the engine. The table goes to
 //! standard output, all values to `target/podwright-node-bench.json`.
 
 #[path = "../support/apart.rs"]
@@ -44,7 +44,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A node's usual limit times ten, and two decades.
 const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
-/// Where a run is only to show that it runs.
+/// The size of a run that only shows that the bench runs.
 const TINY: usize = 20;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Runs in processes of their own: what one leaves behind is not in the figures of the next.
+//! Runs each workload in its own process, so that no run affects the figures of the next.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 /// Runs one workload of this bench with `n` pods and reads its figures from the last line of its output.
 ///
 /// # Errors
-/// What went wrong with it, for people.
+/// The error text of a failed run.
 pub(crate) fn apart<Figures: DeserializeOwned>(name: &str, n: usize) -> Result<Figures, String> {
     let what = |error: String| format!("{name} with {n} pods: {error}");
     let program = env::current_exe().map_err(|error| what(error.to_string()))?;

@@ -1,9 +1,9 @@
-//! What the command line of a bench asks for.
+//! Parses the command line of a bench.
 //!
 //! Cargo starts a bench with `--bench` for `cargo bench` and without it for `cargo test --benches`; nextest asks for
 //! `--list` and then runs one name with `--exact`.
 
-/// What a bench has to offer.
+/// What a bench can run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer<'a> {
     /// Its workloads.
@@ -14,14 +14,14 @@ pub(crate) struct Offer<'a> {
     pub(crate) runs: usize,
 }
 
-/// What to do.
+/// The task of the command line.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Measure: each workload and size so often, in processes of their own.
     Measure(Plan),
     /// One run of one workload in this process, its figures as JSON on the last line of standard output.
     RunOne { name: &'static str, n: usize },
-    /// Every workload once, tiny, to see that it runs.
+    /// Run every workload once at the smallest scale, to show that it runs.
     Try { names: Vec<&'static str> },
     /// Print the names as a test harness would.
     List { names: Vec<&'static str> },
@@ -35,13 +35,13 @@ pub(crate) struct Plan {
     pub(crate) runs: usize,
 }
 
-/// Up to how many pods a quick measurement goes.
+/// The most pods of a quick measurement.
 const QUICK: usize = 10_000;
 
-/// Reads the arguments, the program's name aside.
+/// Parses the arguments without the program's name.
 ///
 /// # Errors
-/// What is wrong with them, for people.
+/// The error text for an invalid argument.
 pub(crate) fn parse(args: impl Iterator<Item = String>, offer: Offer<'_>) -> Result<Task, String> {
     let mut args = args;
     let mut filters = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn parse(args: impl Iterator<Item = String>, offer: Offer<'_>) -> Res
             "--runs" if offer.runs > 1 => runs = Some(number(&value()?)?),
             "--run" => run_one = Some(value()?),
             "--format" | "--color" | "--test-threads" => drop(value()?),
-            // What the test harness knows and we have no use for.
+            // Flags of the test harness that have no meaning here.
             "--test" | "--nocapture" | "--include-ignored" | "--quiet" | "-q" => {}
             flag if flag.starts_with('-') => return Err(format!("unknown argument {flag}")),
             filter => filters.push(filter.to_owned()),

@@ -1,4 +1,4 @@
-//! How figures are shown.
+//! Formats figures.
 
 use std::path::{Path, PathBuf};
 use std::{fs, thread};
@@ -9,7 +9,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
     scratch.parent().unwrap_or(scratch).join(name)
 }
 
-/// What the figures depend on besides the code.
+/// The machine on which the figures were measured.
 pub(crate) fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");

@@ -1,4 +1,4 @@
-//! What this process used: CPU time and memory.
+//! CPU time and memory of this process.
 
 use std::fs;
 use std::time::Duration;
@@ -13,24 +13,24 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(seconds, nanos)
 }
 
-/// From here on memory comes in pages of 4 KiB. With huge pages, 2 MiB would be counted for the first byte of each, which is
-/// more than 1,000 pods take.
+/// From here on memory is allocated in pages of 4 KiB. A huge page counts 2 MiB for its first byte, which is
+/// more than 1,000 pods use.
 pub(crate) fn small_pages() {
     let _refused = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// Bytes of this process that are in memory. From the page tables, because the counters behind `statm` lag by up to
-/// 256 KiB on two cores, which is more than 110 pods take.
+/// The resident memory of this process in bytes. From the page tables, because the counters behind `statm` lag by up to
+/// 256 KiB on two cores, which is more than 110 pods use.
 pub(crate) fn resident() -> u64 {
     kib_line("/proc/self/smaps_rollup", "Rss:")
 }
 
-/// The most bytes that were in memory since the last [`reset_peak`].
+/// The peak of the resident memory since the last [`reset_peak`], in bytes.
 pub(crate) fn peak_resident() -> u64 {
     kib_line("/proc/self/status", "VmHWM:")
 }
 
-/// Forgets the peak. Where the kernel refuses, the peak of the whole process stays, which is never lower.
+/// Resets the peak. If the kernel refuses, the peak since the start of the process stays, which is never lower.
 pub(crate) fn reset_peak() {
     let _refused = fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,4 +1,4 @@
-//! How the hooks of a bench fail.
+//! The error of a failing hook.
 
 use std::fmt;
 
