@@ -2,20 +2,24 @@
 //!
 //! ```text
 //!   engine ──ContainerRuntime──> CriRuntime ──gRPC, Unix socket──> containerd ──> sandboxes, containers
-//!                                   │
-//!                                   ├─ client       one method for each CRI call: time limit, metrics, errors
-//!                                   ├─ create       creates a sandbox or container, or finds the one already created
-//!                                   ├─ inspect      lists pods, reads the status of a pod
-//!                                   ├─ remove, container_stops  removes with logs; the shortest grace period applies
-//!                                   ├─ images       pulls (shared, limited in number), image list for the image collector
-//!                                   ├─ logins, registry_config, credentials  registry logins of pods and of the node
-//!                                   ├─ access, pull_records  which pods may use an image that is already present
-//!                                   ├─ config       from a pod to CRI requests      } pure
-//!                                   ├─ read         from CRI answers to port types  }
-//!                                   ├─ node_facts   what the node and the runtime support
-//!                                   ├─ cgroups, id_ranges, conditions, events
-//!                                   └─ files, layout  logs and links to logs, /etc/hosts, termination messages
 //! ```
+//!
+//! | part | what it does |
+//! |---|---|
+//! | `runtime` | implements the ports with the parts below |
+//! | `client` | one method for each CRI call, with time limit, metrics and typed errors |
+//! | `config` (pure) | converts a pod to the requests for the runtime |
+//! | `read` (pure) | converts the runtime's answers to the types of the ports |
+//! | `create` | creates a sandbox or container, or finds the one that was already created |
+//! | `inspect` | lists pods and reads their status |
+//! | `remove`, `container_stops` | remove and stop sandboxes and containers |
+//! | `images`, `image_name` | pull, list and remove images |
+//! | `logins`, `registry_config`, `credentials` | registry logins of pods and of the node |
+//! | `access`, `pull_records` | which pods may use an image that is already present |
+//! | `node_facts` | what the node and the runtime support |
+//! | `conditions`, `events` | the runtime's conditions, and its container events |
+//! | `cgroups`, `id_ranges` | cgroups of pods, and user ID ranges of their user namespaces |
+//! | `files`, `layout` | logs, links to logs, `/etc/hosts`, termination messages |
 //!
 //! The adapter keeps no record of its own about sandboxes and containers. The owner of a sandbox or container, its run and the
 //! hash of its definition are in its labels and annotations, under the names that the kubelet uses. A restarted agent finds

@@ -36,8 +36,8 @@ pub(super) const ROOT: &str = "/sys/fs/cgroup";
 /// The controllers of version 1 in which pods have limits.
 const LIMITED: [&str; 2] = ["cpu", "memory"];
 
-/// How often the removal of a cgroup kills the processes that are left in it, and how long it waits for each process to end.
-/// After that the removal fails, and the caller retries it: a process may be stuck in the kernel.
+/// How many rounds of kills the removal of a cgroup makes, and how long it waits for each killed process to end. After the last
+/// round the removal fails, because a process may be stuck in the kernel. The caller retries the removal.
 const KILL_ROUNDS: u32 = 10;
 const EXIT_WAIT: Duration = Duration::from_millis(200);
 
@@ -63,7 +63,7 @@ impl CgroupTrees {
         CgroupTrees { mount: mount.to_owned(), allowed: Mutex::default(), burstable: Mutex::default() }
     }
 
-    /// Whether the agent creates the cgroups of pods. If not, the runtime creates them, or pods run without.
+    /// Whether the agent creates the cgroups of pods. If not, the runtime creates them, without limits for pods as a whole.
     fn is_managed(&self, cgroups: &Cgroups) -> bool {
         cgroups.driver == CgroupDriver::Cgroupfs && cgroups.shared && *self.allowed.lock() != Some(false)
     }

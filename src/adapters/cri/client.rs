@@ -110,8 +110,8 @@ impl Client {
         &self.endpoint
     }
 
-    /// Reads the runtime's version, and publishes the runtime's name to `name`. The reported API version is not checked: a runtime
-    /// that answers implements version 1.
+    /// Reads the runtime's version, and publishes the runtime's name to `name`. Does not check the reported API version, because a
+    /// runtime that answers this call implements version 1 of the interface.
     pub(super) async fn report_name(&self, name: &RuntimeName) -> Result<v1::VersionResponse, RuntimeError> {
         let version = self.version(v1::VersionRequest { version: "v1".to_owned() }).await?;
         name.learn(&version.runtime_name);
@@ -161,7 +161,7 @@ impl Client {
         let start = Instant::now();
         match self.call(RuntimeOperation::ExecSync, Some(within), call).await {
             Err(RuntimeError::Timeout { call, .. }) if start.elapsed() >= within => Err(RuntimeError::Unreachable(
-                format!("{}: no answer to {call} within {within:?}: see whether the runtime hangs", self.endpoint),
+                format!("{}: no answer to {call} within {within:?}: check whether the runtime hangs", self.endpoint),
             )),
             Err(RuntimeError::Timeout { call, .. }) => Err(RuntimeError::Timeout { call, after: limit }),
             answer => answer,

@@ -60,8 +60,8 @@ mod tests {
             let request = v1::PullImageRequest { auth: Some(login.auth()), ..Default::default() };
             let mut keyring = Keyring::default();
             keyring.add(vec![("r.example".into(), login.clone())]);
-            let shown = format!("{login:?} {request:?} {keyring:?} {:?}", Confidential::from(b"s3cret".to_vec()));
-            assert!(!shown.contains("s3cret") && shown.contains("AuthConfig"), "{shown}");
+            let output = format!("{login:?} {request:?} {keyring:?} {:?}", Confidential::from(b"s3cret".to_vec()));
+            assert!(!output.contains("s3cret") && output.contains("AuthConfig"), "{output}");
             assert_eq!(login.redact("the s3cret is wrong"), "the [redacted] is wrong");
         }
     }

@@ -18,13 +18,14 @@ use crate::adapters::changed_pods::ChangedPods;
 /// call, which connects too.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(10);
-/// The interval at which a runtime without events is asked for them again. It may have been upgraded or reconfigured.
+/// The interval at which the event stream of a runtime without events is requested again. The runtime may have been upgraded or
+/// reconfigured.
 const NO_EVENTS_RETRY: Duration = Duration::from_secs(60);
 
 /// Follows the runtime's container events, and logs the runtime's version.
 pub(super) struct EventStream {
     pub(super) client: Client,
-    /// Emptied when the runtime may have restarted, because it may be another version then.
+    /// The cache is emptied when the runtime may have restarted as another version.
     pub(super) facts: Arc<NodeFactsCache>,
     pub(super) name: RuntimeName,
     /// Receives the pods that have changed.
@@ -50,7 +51,7 @@ impl EventStream {
     /// Follows the events of the runtime, one stream after the other. Never returns.
     pub(super) async fn run(self) {
         let mut retry = FIRST_RETRY;
-        // The version that answered last, and whether it was logged that it has no events.
+        // The runtime version that answered last, and whether the lack of events of this version was logged.
         let (mut last_version, mut logged) = (None, false);
         loop {
             // A failed call is not logged here: the relist reports a runtime that does not answer.

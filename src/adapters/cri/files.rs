@@ -145,8 +145,8 @@ fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The termination message of a container that has ended: the content of its message file. If that is empty, the container
-/// failed and its policy is `FallbackToLogsOnError`, the end of its log.
+/// The termination message of a container that has ended. It is the content of the message file. If the file is empty, it is the
+/// end of the log, provided that the container failed and its policy is `FallbackToLogsOnError`.
 pub(super) fn termination_message(layout: &Layout, status: &v1::ContainerStatus) -> Option<String> {
     let mut bytes = message_file(layout, status).map(|path| read_end(layout, &path)).unwrap_or_default();
     let from_log = status.annotations.get(labels::MESSAGE_POLICY).is_some_and(|it| it == labels::MESSAGE_FROM_LOG);

@@ -24,11 +24,11 @@ const REASON_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Which sandboxes or containers to list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PodFilter<'a> {
-    /// Those of one pod of this agent, by the pod's UID.
+    /// The objects of one pod of this agent, by the pod's UID.
     OfPod(&'a str),
-    /// Those that this agent created.
+    /// The objects that this agent created.
     Owned,
-    /// All, also those of other users of the runtime.
+    /// All objects, also those of other users of the runtime.
     All,
 }
 
@@ -80,8 +80,8 @@ impl CriRuntimeInner {
         Ok(Some(run))
     }
 
-    /// The status of a container. If the container was killed, and not by this agent, waits until the runtime reports the
-    /// reason, at most for half a second.
+    /// The status of a container. If a container was killed without a stop by this agent, waits up to half a second for the
+    /// runtime to report the reason.
     async fn status_with_reason(
         &self,
         request: v1::ContainerStatusRequest,

@@ -41,7 +41,7 @@ pub(super) struct NodeFactsCache {
 }
 
 impl NodeFactsCache {
-    /// Nothing is read yet. Reads will run on the tokio runtime of `handle`.
+    /// Creates an empty cache. Reads will run on the tokio runtime of `handle`.
     pub(super) fn new(
         client: Client,
         layout: Layout,
@@ -73,8 +73,7 @@ impl NodeFactsCache {
         Ok(Arc::new(NodeFacts { resolver, ..(*cached).clone() }))
     }
 
-    /// The cached facts. They are read once since the last [`forget`](Self::forget), also if several callers need them at the
-    /// same time.
+    /// The cached facts. Reads them first if the cache is empty; concurrent callers share one read.
     pub(super) async fn cached(self: &Arc<Self>) -> Result<Arc<NodeFacts>, RuntimeError> {
         let cached = self.cached.lock().clone();
         match cached {

@@ -171,7 +171,7 @@ mod tests {
     fn only_sandboxes_and_containers_with_pod_labels_are_listed() {
         let pod = fixtures::pod(serde_json::json!({"containers": [{"name": "a"}]}));
         let labels = sandbox_config(&facts(), &PodAssignments::default(), &pod, 0).unwrap().labels;
-        let ours = v1::PodSandbox { id: "s".into(), labels: v1::entries(labels), state: 1, ..Default::default() };
+        let own = v1::PodSandbox { id: "s".into(), labels: v1::entries(labels), state: 1, ..Default::default() };
         let other = v1::PodSandbox { id: "x".into(), ..Default::default() };
         let of = fixtures::container(&pod, "a", 0);
         let container = v1::Container {
@@ -184,7 +184,7 @@ mod tests {
             created_at: 5,
             ..Default::default()
         };
-        let [pod] = &pods(vec![other, ours], vec![container])[..] else { panic!("one pod") };
+        let [pod] = &pods(vec![other, own], vec![container])[..] else { panic!("one pod") };
         assert_eq!((pod.uid.to_string().as_str(), pod.full_name.as_str()), ("u-1", "web_shop"));
         assert_eq!(pod.sandboxes[0].state, SandboxState::NotReady);
         assert_eq!((pod.containers[0].name.as_str(), pod.containers[0].state), ("a", ContainerState::Running));

@@ -38,13 +38,13 @@ struct FileStamp {
 }
 
 impl RegistryConfig {
-    /// The file is not read yet.
+    /// The logins in the file at `path`. Does not read the file.
     pub(super) fn new(path: PathBuf) -> Self {
         RegistryConfig { path, last: Mutex::default() }
     }
 
-    /// The present logins. Reads the file if it has changed. If the new file is not valid, the logins of the last valid file stay.
-    /// If the file was removed, there are no logins. Blocks.
+    /// The present logins. Reads the file if it has changed. If the file is not valid, the logins of the last valid file apply. If
+    /// the file was removed, there are no logins. Blocks.
     pub(super) fn current(&self) -> NodeLogins {
         let mut last = self.last.lock();
         let problem = match self.read_if_changed(last.stamp) {

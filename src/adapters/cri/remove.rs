@@ -53,8 +53,8 @@ impl CriRuntimeInner {
             v1::ContainerState::ContainerRunning => {
                 return Err(RuntimeError::Failed(format!("container {id} runs: stop it first")));
             }
-            // The container may run. The pod's spec is not at hand here, so the grace period comes from the container's
-            // annotations.
+            // The container may run, so it is stopped first. The pod's spec may be gone, so the grace period comes from the
+            // container's annotations.
             v1::ContainerState::ContainerUnknown => {
                 let grace = labels::grace(&status.annotations).map_or(SHORTEST_STOP, Duration::from_secs);
                 ignore_not_found(self.stops.stop(id, grace.max(SHORTEST_STOP)).await)?;
@@ -110,8 +110,8 @@ pub(super) fn ignore_not_found(result: Result<(), RuntimeError>) -> Result<(), R
     }
 }
 
-/// Adds a remedy to an error that only an operator can resolve. If containerd 1.6 loses its caller while it creates a
-/// container, it keeps the container's task, and later refuses to remove the container.
+/// Adds a remedy to an error that only an operator can resolve. If a create call is cancelled, containerd 1.6 may keep the
+/// container's task. It then refuses to remove the container.
 fn with_remedy(error: RuntimeError, id: &ContainerId) -> RuntimeError {
     match error {
         RuntimeError::Failed(why) if names_running_task(&why) => {

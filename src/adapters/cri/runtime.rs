@@ -134,7 +134,7 @@ impl CriRuntime {
         self.inner.pods().await
     }
 
-    /// Creates a container. If the shared task created a container of another definition, removes it and tries again.
+    /// Creates a container. If a concurrent call created a container of another definition, removes that one and tries again.
     async fn create(&self, config: ContainerConfig) -> Result<ContainerId, RuntimeError> {
         let key = (config.sandbox.clone(), config.name.clone());
         loop {

@@ -150,10 +150,10 @@ async fn concurrent_pods_share_one_read_of_the_node_facts() {
     let pod = pod(json!({"containers": [{"name": "a"}]}));
     join_all((0..8).map(|_| PodCgroups::exists(&fake.runtime, &pod))).await;
     let text = metrics.encode(Format::Classic);
-    let asked = text
+    let calls = text
         .lines()
         .find_map(|line| line.strip_prefix("kubelet_runtime_operations_total{operation_type=\"runtime_config\"} "));
-    assert_eq!(asked, Some("1"));
+    assert_eq!(calls, Some("1"));
 }
 
 struct Kata;

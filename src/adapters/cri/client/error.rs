@@ -31,7 +31,7 @@ pub(super) fn classify(endpoint: &Endpoint, call: &'static str, limit: Duration,
         }
         Code::Unimplemented if names_unknown_service(message) => RuntimeError::Unreachable(format!(
             "{endpoint} has no container runtime interface of version 1 ({message}): use containerd 1.6, CRI-O 1.20 or newer, \
-             and see that its CRI plugin is enabled"
+             and check that its CRI plugin is enabled"
         )),
         Code::Unimplemented => RuntimeError::Unsupported(message.to_owned()),
         Code::NotFound => {

@@ -99,13 +99,13 @@ pub(super) fn of_container(
     kind: ContainerKind,
     container: &Container,
 ) -> Result<v1::LinuxContainerResources, ConfigError> {
-    let mut asked = ComputeResources::parse(&container.name, container.resources.as_ref())?;
+    let mut requested = ComputeResources::parse(&container.name, container.resources.as_ref())?;
     let whole = ComputeResources::parse("spec", pod.spec().resources.as_ref())?;
     let or = |own: Option<Amount>, whole: Option<Amount>| own.filter(|own| *own != Amount::ZERO).or(whole);
-    asked.cpu_limit = or(asked.cpu_limit, whole.cpu_limit);
-    asked.memory_limit = or(asked.memory_limit, whole.memory_limit);
+    requested.cpu_limit = or(requested.cpu_limit, whole.cpu_limit);
+    requested.memory_limit = or(requested.memory_limit, whole.memory_limit);
 
-    let mut resources = asked.in_cgroup(facts.cgroups.version);
+    let mut resources = requested.in_cgroup(facts.cgroups.version);
     match facts.cgroups.version {
         // In version 1 the swap limit is the limit of memory and swap together.
         CgroupVersion::V1 { swap: true } => resources.memory_swap_limit_in_bytes = resources.memory_limit_in_bytes,
@@ -136,8 +136,9 @@ pub(super) fn of_sandbox(
 /// The limits of huge pages, one for each page size that the kernel supports. The limit is 0 if the container requests none.
 fn huge_pages(sizes: &[u64], container: &Container) -> Result<Vec<v1::HugepageLimit>, ConfigError> {
     let mut limits: BTreeMap<u64, u64> = sizes.iter().map(|size| (*size, 0)).collect();
-    let asked = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-    for (name, quantity) in asked.into_iter().flatten() {
+    let requested = container.resources.as_ref().and_then(|resources| resources.limits.as_ref());
+    for (name, quantity) in requested.into_iter().flatten() {
+        // The name of the resource has the page size, such as `hugepages-2Mi`.
         let Some(size) = name.strip_prefix("hugepages-") else { continue };
         let size = amount(&container.name, "limits", name, &Quantity(size.to_owned()))?.units();
         let most = amount(&container.name, "limits", name, quantity)?.units();
@@ -176,8 +177,8 @@ fn oom_score_adj(pod: &PodObject, kind: ContainerKind, container: &Container, me
         QosClass::Burstable => {}
     }
     let request = |container: &Container| {
-        let asked = ComputeResources::parse(&container.name, container.resources.as_ref())?;
-        Ok::<i64, ConfigError>(bytes(asked.memory_request))
+        let requested = ComputeResources::parse(&container.name, container.resources.as_ref())?;
+        Ok::<i64, ConfigError>(bytes(requested.memory_request))
     };
     let extra = extra_request(pod)?;
     let mut requested = request(container)?;
@@ -198,6 +199,6 @@ fn extra_request(pod: &PodObject) -> Result<i64, ConfigError> {
     let spec = pod.spec();
     let whole = bytes(ComputeResources::parse("spec", spec.resources.as_ref())?.memory_request);
     let containers = pod.containers().len() + pod.init_containers().len();
-    let asked = bytes(ComputeResources::parse("spec", Some(&resources_of_containers(spec)))?.memory_request);
-    Ok((whole - asked).max(0) / i64::try_from(containers.max(1)).unwrap_or(i64::MAX))
+    let requested = bytes(ComputeResources::parse("spec", Some(&resources_of_containers(spec)))?.memory_request);
+    Ok((whole - requested).max(0) / i64::try_from(containers.max(1)).unwrap_or(i64::MAX))
 }

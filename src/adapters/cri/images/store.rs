@@ -150,7 +150,7 @@ impl Images {
     /// Removes an image by its ID.
     ///
     /// # Errors
-    /// [`RuntimeError::Failed`] if the image is reserved for a container, which may have happened after the images were listed.
+    /// [`RuntimeError::Failed`] if the image is reserved for a container. The reservation may be newer than the list of images.
     pub(in crate::adapters::cri) async fn remove(&self, id: &ImageId) -> Result<(), RuntimeError> {
         if self.is_reserved(id.as_str()) {
             return Err(RuntimeError::Failed(format!("image {id} is reserved for a new container")));

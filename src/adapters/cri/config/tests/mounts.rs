@@ -19,9 +19,9 @@ fn mounts(
     let mut volume = volume;
     volume["name"] = json!("v");
     let pod = pod(json!({"volumes": [volume], "containers": [definition]}));
-    let mut wanted = container(&pod, "a", 2);
-    wanted.mounts = given;
-    Ok(container_config(facts, &PodAssignments::default(), &wanted, &lookups())?.mounts)
+    let mut request = container(&pod, "a", 2);
+    request.mounts = given;
+    Ok(container_config(facts, &PodAssignments::default(), &request, &lookups())?.mounts)
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn a_container_gets_hosts_file_and_termination_message_mounts() {
 #[test]
 fn mount_options_follow_the_volume_mount_spec() {
     let of = |facts: &NodeFacts, volume: Value, more: Value, read_only: bool| {
-        let mut wanted = json!({"name": "v", "mountPath": "data"});
-        wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut volume_mount = json!({"name": "v", "mountPath": "data"});
+        volume_mount.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let given = Mount { read_only, ..mount("/data") };
-        Ok::<_, ConfigError>(mounts(facts, volume, json!({"volumeMounts": [wanted]}), vec![given])?.remove(0))
+        Ok::<_, ConfigError>(mounts(facts, volume, json!({"volumeMounts": [volume_mount]}), vec![given])?.remove(0))
     };
     let empty = || json!({"emptyDir": {}});
     let plain = of(&facts(), empty(), json!({}), false).unwrap();
@@ -100,9 +100,9 @@ fn mounts_and_namespaces_of_a_user_namespace_have_its_id_mapping() {
     let pod = pod(json!({"hostUsers": false, "containers": [{"name": "a"}]}));
     let facts = NodeFacts { user_namespaces: ["kata".to_owned()].into(), ..facts() };
     let assignments = PodAssignments { handler: "kata".into(), users: Some(HostIdRange { first: 131_072 }) };
-    let mut wanted = container(&pod, "a", 0);
-    wanted.mounts = vec![mount("/data")];
-    let config = container_config(&facts, &assignments, &wanted, &lookups()).unwrap();
+    let mut request = container(&pod, "a", 0);
+    request.mounts = vec![mount("/data")];
+    let config = container_config(&facts, &assignments, &request, &lookups()).unwrap();
     let ids = vec![v1::IdMapping { host_id: 131_072, container_id: 0, length: 65_536 }];
     assert!(
         config.mounts.len() == 3 && config.mounts.iter().all(|it| it.uid_mappings == ids && it.gid_mappings == ids)

@@ -44,10 +44,10 @@ fn container_labels_and_annotations_have_identity_and_stop_data() {
             "ports": [{"containerPort": 80}],
         }]}),
     );
-    let mut wanted = container(&pod, "a", 2);
-    wanted.env = vec![("K".into(), "v".into())];
-    wanted.command = vec!["run".into()];
-    let config = container_config(&facts(), &PodAssignments::default(), &wanted, &lookups()).unwrap();
+    let mut request = container(&pod, "a", 2);
+    request.env = vec![("K".into(), "v".into())];
+    request.command = vec!["run".into()];
+    let config = container_config(&facts(), &PodAssignments::default(), &request, &lookups()).unwrap();
     assert_eq!(config.metadata.unwrap().attempt, 2);
     assert_eq!(config.log_path, "a/2.log");
     assert_eq!((&*config.working_dir, config.tty, config.stdin, config.stdin_once), ("/w", true, true, false));
@@ -90,10 +90,10 @@ fn containers_are_found_by_kind_and_name() {
         "ephemeralContainers": [{"name": "e", "image": "of-ephemeral", "workingDir": "/e"}],
     }));
     let image = |name: &str, kind| {
-        let mut wanted = container(&pod, name, 0);
-        wanted.kind = kind;
+        let mut request = container(&pod, name, 0);
+        request.kind = kind;
         Ok::<_, ConfigError>(
-            container_config(&facts(), &PodAssignments::default(), &wanted, &lookups())?
+            container_config(&facts(), &PodAssignments::default(), &request, &lookups())?
                 .image
                 .unwrap()
                 .user_specified_image,
@@ -203,11 +203,11 @@ fn the_stop_signal_of_a_container_is_passed_to_the_runtime() {
 #[test]
 fn devices_are_passed_to_the_runtime() {
     let pod = pod(json!({"containers": [{"name": "a"}]}));
-    let mut wanted = container(&pod, "a", 0);
-    wanted.devices =
+    let mut request = container(&pod, "a", 0);
+    request.devices =
         vec![Device { host_path: "/dev/x0".into(), container_path: "/dev/x".into(), permissions: "rw".into() }];
-    wanted.cdi_devices = vec!["example.com/gpu=0".into()];
-    let config = container_config(&facts(), &PodAssignments::default(), &wanted, &lookups()).unwrap();
+    request.cdi_devices = vec!["example.com/gpu=0".into()];
+    let config = container_config(&facts(), &PodAssignments::default(), &request, &lookups()).unwrap();
     let device = &config.devices[0];
     assert_eq!((&*device.host_path, &*device.container_path, &*device.permissions), ("/dev/x0", "/dev/x", "rw"));
     assert_eq!(config.cdi_devices[0].name, "example.com/gpu=0");

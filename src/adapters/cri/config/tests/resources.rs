@@ -17,9 +17,9 @@ fn on(version: CgroupVersion) -> NodeFacts {
 
 fn of(facts: &NodeFacts, spec: Value, kind: ContainerKind, name: &str) -> LinuxContainerResources {
     let pod = pod(spec);
-    let mut wanted = container(&pod, name, 0);
-    wanted.kind = kind;
-    container_config(facts, &PodAssignments::default(), &wanted, &lookups()).unwrap().linux.unwrap().resources.unwrap()
+    let mut request = container(&pod, name, 0);
+    request.kind = kind;
+    container_config(facts, &PodAssignments::default(), &request, &lookups()).unwrap().linux.unwrap().resources.unwrap()
 }
 
 fn one(facts: &NodeFacts, resources: Value) -> LinuxContainerResources {
@@ -90,18 +90,18 @@ fn pod_level_limits_apply_to_containers_without_limits() {
 
 #[test]
 fn a_sandbox_has_the_resources_and_the_overhead_of_its_pod() {
-    let asks = |requests: Value, limits: Value| json!({"requests": requests, "limits": limits});
+    let resources = |requests: Value, limits: Value| json!({"requests": requests, "limits": limits});
     let spec = |whole: Value| {
         pod(json!({
             "resources": whole,
             "overhead": {"cpu": "250m", "memory": "120Mi"},
             "containers": [
-                {"name": "a", "resources": asks(json!({"cpu": "500m"}), json!({"cpu": "1", "memory": "64Mi"}))},
-                {"name": "b", "resources": asks(json!({"cpu": "500m"}), json!({"cpu": "1", "memory": "64Mi"}))},
+                {"name": "a", "resources": resources(json!({"cpu": "500m"}), json!({"cpu": "1", "memory": "64Mi"}))},
+                {"name": "b", "resources": resources(json!({"cpu": "500m"}), json!({"cpu": "1", "memory": "64Mi"}))},
             ],
             "initContainers": [
-                {"name": "s", "restartPolicy": "Always", "resources": asks(json!({"cpu": "100m"}), json!({}))},
-                {"name": "i", "resources": asks(json!({"cpu": "100m"}), json!({"memory": "512Mi"}))},
+                {"name": "s", "restartPolicy": "Always", "resources": resources(json!({"cpu": "100m"}), json!({}))},
+                {"name": "i", "resources": resources(json!({"cpu": "100m"}), json!({"memory": "512Mi"}))},
             ],
         }))
     };
@@ -121,12 +121,12 @@ fn a_sandbox_has_the_resources_and_the_overhead_of_its_pod() {
 
 #[test]
 fn oom_score_falls_with_the_memory_request() {
-    let asks = |memory: &str| json!({"requests": {"memory": memory}});
+    let resources = |memory: &str| json!({"requests": {"memory": memory}});
     let full = json!({"limits": {"cpu": "1", "memory": "64Mi"}});
     let burstable = json!({
         "containers": [
-            {"name": "tenth", "resources": asks("409Mi")},
-            {"name": "all", "resources": asks("4Gi")},
+            {"name": "tenth", "resources": resources("409Mi")},
+            {"name": "all", "resources": resources("4Gi")},
             {"name": "none"},
         ],
         "initContainers": [
@@ -135,13 +135,13 @@ fn oom_score_falls_with_the_memory_request() {
         ],
     });
     let two = json!({
-        "containers": [{"name": "a", "resources": asks("2Gi")}, {"name": "b", "resources": asks("1Gi")}],
-        "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": asks("512Mi")}],
+        "containers": [{"name": "a", "resources": resources("2Gi")}, {"name": "b", "resources": resources("1Gi")}],
+        "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": resources("512Mi")}],
     });
     // The pod requests 3 GiB and its two containers 1 GiB together, so each container gets 1 GiB more.
     let whole = json!({
-        "resources": asks("3Gi"),
-        "containers": [{"name": "a", "resources": asks("1Gi")}, {"name": "b"}],
+        "resources": resources("3Gi"),
+        "containers": [{"name": "a", "resources": resources("1Gi")}, {"name": "b"}],
     });
     use ContainerKind::{Init, Regular};
     let cases = [

@@ -41,12 +41,12 @@ fn an_ephemeral_container_joins_the_pid_namespace_of_its_target() {
             "containers": [{"name": "a"}],
             "ephemeralContainers": [{"name": "e", "targetContainerName": "a"}],
         }));
-        let mut wanted = container(&pod, "e", 0);
-        wanted.kind = ContainerKind::Ephemeral;
-        assert_eq!(target_name(&wanted), Some("a"));
+        let mut request = container(&pod, "e", 0);
+        request.kind = ContainerKind::Ephemeral;
+        assert_eq!(target_name(&request), Some("a"));
         assert_eq!(target_name(&container(&pod, "a", 0)), None);
         let lookups = ContainerLookups { target: target.map(Into::into), ..lookups() };
-        let config = container_config(&facts(), &PodAssignments::default(), &wanted, &lookups)
+        let config = container_config(&facts(), &PodAssignments::default(), &request, &lookups)
             .map_err(|error| error.to_string())?;
         let options = config.linux.unwrap().security_context.unwrap().namespace_options.unwrap();
         Ok::<_, String>((options.pid(), options.target_id))
