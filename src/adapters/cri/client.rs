@@ -35,8 +35,11 @@ const MAX_ANSWER: usize = 64 << 20;
 
 /// The client cannot be created for an endpoint.
 #[derive(Debug, thiserror::Error)]
-#[error("the endpoint cannot be used: choose a socket whose path can be part of a URI")]
-pub struct OpenError(#[from] tonic::transport::Error);
+#[error("endpoint {endpoint} is not a valid URI: choose a socket path that can be part of a URI")]
+pub struct OpenError {
+    endpoint: Endpoint,
+    source: tonic::transport::Error,
+}
 
 /// A client of a container runtime. Clones share one connection. The first call connects. After the connection breaks, the next
 /// call connects again. A call without a connection fails with [`RuntimeError::Unreachable`], and the caller retries after its
@@ -74,7 +77,8 @@ impl Client {
     /// # Errors
     /// [`OpenError`] if the path of the socket cannot be part of a URI.
     pub(super) fn new(endpoint: Endpoint, metrics: Metrics) -> Result<Self, OpenError> {
-        let channel = tonic::transport::Endpoint::from_shared(endpoint.to_string())?
+        let channel = tonic::transport::Endpoint::from_shared(endpoint.to_string())
+            .map_err(|source| OpenError { endpoint: endpoint.clone(), source })?
             // By default the socket's path would be the authority, which is not valid, and strict servers refuse it.
             .origin(Uri::from_static("http://localhost"))
             .connect_timeout(CONNECT_LIMIT)
