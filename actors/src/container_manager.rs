@@ -1,15 +1,15 @@
-//! Carries a [`Plan`](crate::containers::Plan) out against the container runtime: the order of stops, removals and starts, the hooks around them,
-//! and what must be remembered between two tries.
+//! Performs a [`Plan`](crate::containers::Plan) against the container runtime: it orders stops, removals and starts,
+//! runs the lifecycle hooks around them, and keeps what must survive between two tries.
 //!
 //! ```text
 //! sync_containers: stop -> reset -> prune -> sandbox -> ephemeral -> init -> regular     (sync.rs)
-//!                                                        each: backoff -> image -> its turn -> create -> start -> post-start
+//!                                                        each: backoff -> image -> governor -> create -> start -> post-start
 //! kill_pod:        containers, all at once -> sandboxes                                  (stop.rs)
-//!                    each: pre-stop -> wait for whom it outlives -> stop
+//!                    each: pre-stop -> wait for the containers that stop before -> stop
 //! ```
 //!
-//! Cancellation reaches every wait (POD-W3): image pulls, sandbox creation, hooks and stops. A call that creates or starts a
-//! container is not interrupted; one that was made and not started is started by the next setup that wants it.
+//! A cancellation ends every wait (POD-W3): image pulls, sandbox creation, hooks and stops. A call that creates or
+//! starts a container is not interrupted. If a container was created and not started, a later sync starts it.
 
 pub mod activity;
 mod error;
@@ -78,9 +78,10 @@ pub struct ContainerPorts {
 /// Settings of [`ContainerManager`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainersConfig {
-    /// The longest crash backoff, held to 1..=300 s.
+    /// The longest crash backoff, clamped to 1..=300 s.
     pub max_crash_backoff: Duration,
-    /// When the machine was started, if no agent ran since; what ran before ended with it.
+    /// When the machine was started, if no agent has run since. The containers of earlier agents ended with the old
+    /// boot.
     pub booted: Time,
 }
 
@@ -90,7 +91,8 @@ impl Default for ContainersConfig {
     }
 }
 
-/// Starts and stops the containers of all pods. One call per pod at a time; pods in parallel.
+/// Starts and stops the containers of all pods. At most one call per pod at a time; calls for different pods run in
+/// parallel.
 pub struct ContainerManager {
     ports: Arc<ContainerPorts>,
     backoff: Mutex<CrashBackoff>,
@@ -101,36 +103,35 @@ pub struct ContainerManager {
     stops: StopMemory,
 }
 
-/// What to bring a pod's containers in line with.
+/// The input of [`ContainerManager::sync_containers`].
 #[derive(Clone, Copy, Debug)]
 pub struct SyncWork<'a> {
-    /// Fires when the call should end early, because the pod is to stop or something newer is to be done: then a sandbox that
-    /// fails is no error.
+    /// Ends the call early, because the pod stops or has a newer version. A sandbox that then fails is no error.
     pub cancel: &'a CancellationToken,
     /// The pod.
     pub pod: &'a Arc<PodObject>,
-    /// What the runtime knows of it.
+    /// The pod's status in the runtime.
     pub status: &'a PodRuntimeStatus,
-    /// What its probes say.
+    /// The pod's probe results.
     pub probes: &'a ProbeSnapshot,
-    /// Where its volumes are.
+    /// The host paths of the pod's volumes.
     pub volumes: &'a VolumeMounts,
 }
 
-/// What [`ContainerManager::sync_containers`] did.
+/// The result of [`ContainerManager::sync_containers`].
 #[derive(Debug, Default)]
 #[must_use]
 pub struct SyncContainersResult {
-    /// Whether anything changed in the runtime, so that its status should be read anew.
+    /// Whether the runtime's state may have changed, so that the pod's status must be read again.
     pub acted: bool,
-    /// The sandbox that was made.
+    /// The sandbox that was created.
     pub sandbox_created: Option<SandboxId>,
-    /// What went wrong. Starts that failed do not keep others from starting.
+    /// The errors. A failed start does not keep other containers from starting.
     pub error: Option<SyncError>,
 }
 
 impl ContainerManager {
-    /// A manager that remembers nothing yet; crash loops from before go on by what the runtime shows.
+    /// A manager without any state. Crash backoffs continue by the runs that the runtime lists.
     pub fn new(config: ContainersConfig, ports: ContainerPorts) -> Self {
         let backoff = CrashBackoff::new(config.max_crash_backoff, ports.clock.now(), config.booted);
         ContainerManager {
@@ -144,27 +145,27 @@ impl ContainerManager {
         }
     }
 
-    /// Why containers could not be started, for the status.
+    /// Why containers could not be started.
     pub fn start_errors(&self) -> &StartErrors {
         &self.start_errors
     }
 
-    /// What is being done for each pod.
+    /// The current activities for each pod.
     pub fn activities(&self) -> &Activities {
         &self.activities
     }
 
-    /// Lets starts run, as many at once as the runtime bears.
+    /// Limits the number of concurrent starts to what the runtime handles well.
     pub fn governor(&self) -> &StartGovernor {
         &self.governor
     }
 
-    /// The images that could not be pulled for a pod, with what the last tries said.
+    /// The images that could not be pulled for a pod, with their last failures.
     pub fn pull_failures(&self, uid: &PodUid) -> BTreeMap<String, PullFailure> {
         self.images.lock().of(uid)
     }
 
-    /// Forgets what is remembered of the pods of which `keep` says no.
+    /// Removes the state of the pods that `keep` rejects.
     pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
         self.backoff.lock().retain(&keep);
         self.images.lock().retain(&keep);
@@ -176,7 +177,7 @@ impl ContainerManager {
     }
 }
 
-/// Ends with [`SyncError::Cancelled`] as soon as `cancel` fires. The work is dropped where it stands.
+/// Runs `work` until `cancel` fires, then drops it and returns [`SyncError::Cancelled`].
 async fn unless_cancelled<T>(
     cancel: &CancellationToken,
     work: impl Future<Output = Result<T, SyncError>>,
@@ -184,7 +185,7 @@ async fn unless_cancelled<T>(
     cancel.run_until_cancelled(work).await.unwrap_or(Err(SyncError::Cancelled))
 }
 
-/// No error, the one, or all of them.
+/// Combines errors: none, the only one, or [`SyncError::Many`].
 fn joined(mut errors: Vec<SyncError>) -> Option<SyncError> {
     match errors.len() {
         0 | 1 => errors.pop(),

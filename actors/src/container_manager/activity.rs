@@ -1,4 +1,4 @@
-//! What the hooks of each pod are doing now, so that a pod that takes long can say where it stands.
+//! The current activities of each pod's hooks, which explain why a pod takes long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,39 +10,39 @@ use crate::ids::{ContainerName, PodUid};
 use crate::ports::Clock;
 use crate::time::Time;
 
-/// One thing that a hook does for a pod.
+/// An activity of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// What.
+    /// What the hook does.
     pub task: Task,
-    /// For which container, if for one.
+    /// The container that the activity is for, if it is for one.
     pub container: Option<ContainerName>,
-    /// Since when.
+    /// When the activity began.
     pub since: Time,
-    /// When it ends at the latest, if it has a limit.
+    /// When the activity ends at the latest, if it has a limit.
     pub until: Option<Time>,
 }
 
-/// What a hook can be doing.
+/// What a hook does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Asks the runtime what runs of the pod.
+    /// Reads the pod's status from the runtime.
     ReadStatus,
-    /// Makes directories and volumes.
+    /// Makes the pod's directories and volumes.
     SetUpVolumes,
-    /// Removes volumes.
+    /// Unmounts the pod's volumes.
     TakeDownVolumes,
-    /// Makes the pod's cgroup, or sees that it is there.
+    /// Makes the pod's cgroup, or checks that it exists.
     MakeCgroup,
-    /// Removes the pod's cgroup, and what is left in it.
+    /// Removes the pod's cgroup and kills the processes in it.
     RemoveCgroup,
-    /// Waits until the start governor lets it start.
+    /// Waits for the start governor.
     AwaitTurn(StartKind, Ticket),
-    /// Makes a sandbox.
+    /// Creates and starts a sandbox.
     RunSandbox,
-    /// Has the image made present.
+    /// Looks up or pulls an image.
     PullImage(String),
-    /// Makes and starts a container.
+    /// Creates and starts a container.
     StartContainer,
     /// Runs a post-start hook.
     PostStart,
@@ -56,7 +56,7 @@ pub enum Task {
     StopSandbox,
 }
 
-/// What is being done for each pod.
+/// The current activities of each pod.
 pub struct Activities {
     clock: Arc<dyn Clock>,
     begun: AtomicU64,
@@ -64,18 +64,18 @@ pub struct Activities {
 }
 
 impl Activities {
-    /// Nothing is being done.
+    /// No activities.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Activities { clock, begun: AtomicU64::new(0), pods: DashMap::new() }
     }
 
-    /// Notes what is being done until the answer is dropped.
+    /// Records an activity until the returned guard is dropped.
     #[must_use]
-    pub fn begin(&self, uid: &PodUid, task: Task) -> Doing<'_> {
+    pub fn begin(&self, uid: &PodUid, task: Task) -> ActivityGuard<'_> {
         self.begin_with(uid, task, None, None)
     }
 
-    /// As [`begin`](Self::begin), for a container or with a time at which it ends.
+    /// Like [`begin`](Self::begin), for a container or with a time limit.
     #[must_use]
     pub fn begin_with(
         &self,
@@ -83,27 +83,27 @@ impl Activities {
         task: Task,
         container: Option<ContainerName>,
         until: Option<Time>,
-    ) -> Doing<'_> {
+    ) -> ActivityGuard<'_> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let activity = Activity { task, container, since: self.clock.now(), until };
         self.pods.entry(uid.clone()).or_default().push((number, activity));
-        Doing { activities: self, uid: uid.clone(), number }
+        ActivityGuard { activities: self, uid: uid.clone(), number }
     }
 
-    /// What is being done for a pod, the longest first.
+    /// The activities for a pod, the oldest first.
     pub fn of(&self, uid: &PodUid) -> Vec<Activity> {
         self.pods.get(uid).map(|all| all.iter().map(|(_, activity)| activity.clone()).collect()).unwrap_or_default()
     }
 }
 
-/// Something that is being done, until this is dropped.
-pub struct Doing<'a> {
+/// Ends its activity when dropped.
+pub struct ActivityGuard<'a> {
     activities: &'a Activities,
     uid: PodUid,
     number: u64,
 }
 
-impl Drop for Doing<'_> {
+impl Drop for ActivityGuard<'_> {
     fn drop(&mut self) {
         let empty = match self.activities.pods.get_mut(&self.uid) {
             Some(mut all) => {

@@ -1,51 +1,51 @@
-//! What can go wrong with sandboxes and containers.
+//! Errors of sandbox and container operations.
 
 use crate::containers::env::ConfigError;
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::ports::{ImageError, RuntimeError, SyncError};
 use crate::time::Time;
 
-/// A sandbox or container could not be brought where it should be.
+/// A sandbox or container operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
     /// A sandbox could not be created.
     #[error("creating sandbox, attempt {attempt}: {error}")]
     CreateSandbox {
-        /// How many there were before.
+        /// The number of sandboxes that the pod had before.
         attempt: u32,
-        /// What the runtime said.
+        /// The runtime's error.
         error: RuntimeError,
     },
-    /// The new sandbox cannot be looked at.
+    /// The status of the new sandbox could not be read.
     #[error("reading the status of the new sandbox: {0}")]
     SandboxStatus(RuntimeError),
     /// A sandbox could not be stopped.
     #[error("stopping sandbox {sandbox}: {error}")]
     StopSandbox {
-        /// Which.
+        /// The sandbox.
         sandbox: SandboxId,
-        /// What the runtime said.
+        /// The runtime's error.
         error: RuntimeError,
     },
     /// A container could not be stopped.
     #[error("stopping container {container}: {error}")]
     StopContainer {
-        /// Which.
+        /// The container.
         container: ContainerName,
-        /// What the runtime said.
+        /// The runtime's error.
         error: RuntimeError,
     },
-    /// A container that all others wait for could not be removed.
+    /// A container could not be removed before all containers of its pod start again.
     #[error("removing a container before all start again: {0}")]
     RemoveContainer(RuntimeError),
     /// A container could not be started.
     #[error("starting container {container}: {reason}: {message}")]
     StartContainer {
-        /// Which.
+        /// The container.
         container: ContainerName,
-        /// The waiting reason that the status shows.
+        /// The waiting reason in the pod's status.
         reason: &'static str,
-        /// What went wrong.
+        /// The error message.
         message: String,
     },
 }
@@ -59,10 +59,10 @@ impl From<ContainerError> for SyncError {
     }
 }
 
-/// The waiting reason of a container that the runtime did not start, in upstream's spelling.
+/// The waiting reason of a container that the runtime did not start, spelled as in the kubelet.
 pub(super) const RUN_CONTAINER_ERROR: &str = "RunContainerError";
 
-/// Why one container was not started.
+/// Why a container was not started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartFailure {
     #[error("waiting {} s before container {container} is started again", .delay.as_secs())]
@@ -77,7 +77,8 @@ pub(super) enum StartFailure {
     Create(RuntimeError),
     #[error("{error}")]
     Start {
-        /// The run, if the runtime will not start it. One that may be on its way runs once at most, so it is tried again.
+        /// The run, if the runtime refused to start it. `None` if the start may still take effect; such a start is
+        /// repeated, because a run starts only once.
         refused: Option<ContainerId>,
         error: RuntimeError,
     },
@@ -88,7 +89,7 @@ pub(super) enum StartFailure {
 }
 
 impl StartFailure {
-    /// The waiting reason, in upstream's spelling; `None` if nothing failed.
+    /// The waiting reason, spelled as in the kubelet; `None` if nothing failed.
     pub(super) fn reason(&self) -> Option<&'static str> {
         Some(match self {
             StartFailure::CrashLoop { .. } => "CrashLoopBackOff",
@@ -105,7 +106,7 @@ impl StartFailure {
         })
     }
 
-    /// When a try makes sense again, if it waits out a backoff.
+    /// When the backoff ends, if the container waits one out.
     pub(super) fn until(&self) -> Option<Time> {
         match self {
             StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => Some(*until),
@@ -113,7 +114,7 @@ impl StartFailure {
         }
     }
 
-    /// The run that the runtime would not start.
+    /// The run that the runtime refused to start.
     pub(super) fn refused(&self) -> Option<ContainerId> {
         match self {
             StartFailure::Start { refused, .. } => refused.clone(),
@@ -121,7 +122,7 @@ impl StartFailure {
         }
     }
 
-    /// As an error of the whole sync: what waits out a backoff says when it is over.
+    /// Converts to an error of the whole sync. A backoff keeps the time of its end.
     pub(super) fn into_sync_error(self, container: ContainerName) -> SyncError {
         let Some(reason) = self.reason() else { return SyncError::Cancelled };
         let message = self.to_string();

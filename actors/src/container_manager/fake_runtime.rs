@@ -1,4 +1,4 @@
-//! A runtime in memory whose containers live by script, in paused time.
+//! A container runtime in memory, for tests in paused time. Its containers behave by scripts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::ports::{
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, SandboxStatus, TokioClock,
 };
 
-/// How a container behaves; the default one runs for ever and stops at once with 143.
+/// The behaviour of a container. The default runs for ever and stops at once with exit code 143.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
-    /// Ends by itself after this long, with this code.
+    /// When the container ends by itself, and its exit code.
     pub(super) ends: Option<(Duration, i32)>,
-    /// How long it takes to stop when asked; `None` never does.
+    /// How long the container takes to stop; `None` never stops.
     pub(super) stops_in: Option<Duration>,
-    /// How long a command in it takes, and its exit code.
+    /// How long a command in the container takes, and its exit code.
     pub(super) exec: (Duration, i32),
 }
 
@@ -73,7 +73,7 @@ impl FakeRuntime {
         self.state.lock().images.insert(image.into(), error);
     }
 
-    /// The image came another way.
+    /// Makes the image present without a pull.
     pub(super) fn have_image(&self, image: &str) {
         self.state.lock().images.remove(image);
     }
@@ -82,7 +82,7 @@ impl FakeRuntime {
         self.state.lock().pull_takes = time;
     }
 
-    /// Makes a call (`create a`, `sandbox`) fail until told otherwise.
+    /// Makes a call (`create a`, `sandbox`) fail until [`heal`](Self::heal).
     pub(super) fn fail(&self, call: &str) {
         self.state.lock().failures.insert(call.into(), RuntimeError::Failed("it broke".into()));
     }
@@ -104,7 +104,7 @@ impl FakeRuntime {
         edit(&mut state.containers.iter_mut().find(|live| live.status.id.as_str() == id).unwrap().status);
     }
 
-    /// What was called since the last time, each with its second.
+    /// Takes the calls since the last time, each with its second.
     pub(super) fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().calls)
     }
@@ -118,14 +118,14 @@ impl FakeRuntime {
         }
     }
 
-    /// Whether the call is to succeed, once it was noted.
+    /// Records a call and returns whether it succeeds.
     fn note(&self, state: &mut State, call: &str, detail: &str) -> Result<(), RuntimeError> {
         let second = self.begin.elapsed().as_secs();
         state.calls.push(format!("{second}: {call}{detail}"));
         state.failures.get(call).cloned().map_or(Ok(()), Err)
     }
 
-    /// Ends what was due to end by now.
+    /// Ends the containers whose time has come.
     fn settle(&self, state: &mut State) {
         let State { containers, scripts, .. } = state;
         for live in containers.iter_mut().filter(|live| live.status.state == ContainerState::Running) {
@@ -216,7 +216,7 @@ impl ContainerRuntime for FakeRuntime {
             cancel.run_until_cancelled(sleep(takes)).await.ok_or(ImageError::Cancelled)?;
             match self.state.lock().images.get(image).cloned() {
                 None => Ok(format!("sha256:{image}")),
-                // Who does not pull finds it absent.
+                // Without a pull the image is absent.
                 Some(ImageError::Pull(_)) if policy == Some("Never") => Err(ImageError::NeverPull(image.into())),
                 Some(error) => Err(error),
             }
@@ -264,7 +264,7 @@ impl ContainerRuntime for FakeRuntime {
             live.started = Some(Instant::now());
             live.status.started_at = Some(now);
             live.status.state = ContainerState::Running;
-            // What was done, and not answered.
+            // The start took effect, and its answer was lost.
             state.failures.get(&format!("answer to start {name}")).cloned().map_or(Ok(()), Err)
         }
         .boxed()
@@ -281,7 +281,7 @@ impl ContainerRuntime for FakeRuntime {
                 live.asked.get_or_insert(now);
                 live.killed_at = Some(live.killed_at.map_or(now + grace, |at| at.min(now + grace)));
             }
-            // Short steps, because another call may bring the end nearer.
+            // Short steps, because another call may shorten the grace period.
             loop {
                 let next = {
                     let mut state = self.state.lock();

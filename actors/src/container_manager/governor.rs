@@ -1,14 +1,15 @@
-//! The start governor: how many sandboxes and containers are started at once on the node, by the runtime's own latency.
+//! The start governor limits the number of concurrent starts of sandboxes and containers by the runtime's latency.
 //!
 //! ```text
-//!   ask --> line (who began goes on first) --> running --> started: its time is learned from
-//!             |                                   `------> left: gone, or failed
-//!             `--> left: the pod is to stop
+//!   request --> queue (pods that began go first) --> running --> started: its duration is measured
+//!                 |                                    `------> left: cancelled or failed
+//!                 `--> left: the pod stops
 //! ```
 //!
-//! A pod starts its containers one after the other and asks anew for each, so nobody has more than one place. Of sandboxes
-//! who came first is served first, and so of containers; containers go first, but not for ever (see `queue.rs`). Image pulls and lifecycle hooks are
-//! no starts. A container's probes count from its start, so that waiting here costs them nothing.
+//! A pod starts its containers one after another and requests each start anew, so a pod has at most one request. The
+//! requests of each kind are granted in order. Containers go before sandboxes, within a limit (see `queue.rs`). Image
+//! pulls and lifecycle hooks are not limited. A container's probes count from its start, so the wait does not shorten
+//! their delays.
 
 mod queue;
 mod state;
@@ -29,149 +30,146 @@ use crate::time::Time;
 pub use queue::{StartKind, Ticket};
 pub use state::{Event, Governor};
 
-/// The [`Governor`] of a node, with who waits for it.
+/// The [`Governor`] of a node, shared by all pods. It wakes the requests that are granted.
 pub struct StartGovernor {
-    inner: Mutex<Inner>,
+    state: Mutex<LockedGovernor>,
     clock: Arc<dyn Clock>,
     metrics: GovernorMetrics,
 }
 
 #[derive(Default)]
-struct Inner {
-    core: Governor,
-    waiting: HashMap<Ticket, oneshot::Sender<()>>,
+struct LockedGovernor {
+    governor: Governor,
+    wakers: HashMap<Ticket, oneshot::Sender<()>>,
 }
 
-/// Where somebody stands in line.
+/// The position of a request in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// How many are before it.
+pub struct QueuePosition {
+    /// The number of requests before this one.
     pub before: usize,
-    /// How many starts run at once.
+    /// The number of starts that run.
     pub running: usize,
-    /// How many may.
+    /// The highest number of concurrent starts.
     pub limit: usize,
 }
 
-/// Who waits, as it was at one instant: made once for all whose place is asked for.
+/// The queue at one point in time.
 #[derive(Debug)]
-pub struct Line {
-    places: HashMap<Ticket, usize>,
+pub struct QueueSnapshot {
+    positions: HashMap<Ticket, usize>,
     running: usize,
     limit: usize,
 }
 
-impl Line {
-    /// Where a ticket stands; nothing if it did not wait.
-    pub fn standing(&self, ticket: Ticket) -> Option<Standing> {
-        let before = *self.places.get(&ticket)?;
-        Some(Standing { before, running: self.running, limit: self.limit })
+impl QueueSnapshot {
+    /// The position of a request; `None` if it does not wait.
+    pub fn position(&self, ticket: Ticket) -> Option<QueuePosition> {
+        let before = *self.positions.get(&ticket)?;
+        Some(QueuePosition { before, running: self.running, limit: self.limit })
     }
 }
 
 impl StartGovernor {
-    /// Nothing runs yet.
+    /// A governor without requests.
     pub fn new(clock: Arc<dyn Clock>, metrics: GovernorMetrics) -> Self {
-        let governor = StartGovernor { inner: Mutex::default(), clock, metrics };
-        governor.tell(&governor.inner.lock());
+        let governor = StartGovernor { state: Mutex::default(), clock, metrics };
+        governor.report(&governor.state.lock());
         governor
     }
 
-    /// Asks for a start, without waiting: the place in line is held until it is dropped.
-    pub fn ask(&self, kind: StartKind) -> Place<'_> {
+    /// Requests a start without waiting. The request stays in force until it is dropped.
+    pub fn request(&self, kind: StartKind) -> StartRequest<'_> {
         let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        let ticket = inner.core.ticket();
-        let granted = inner.core.step(Event::Ask(ticket, kind), now);
-        let may_start = granted.contains(&ticket);
-        let told = if may_start {
-            None
-        } else {
-            let (tell, told) = oneshot::channel();
-            inner.waiting.insert(ticket, tell);
-            Some(told)
-        };
-        inner.wake(granted);
-        self.tell(&inner);
-        Place { governor: self, ticket, asked: now, told, ended: false }
+        let mut state = self.state.lock();
+        let ticket = state.governor.ticket();
+        let granted = state.governor.step(Event::Request(ticket, kind), now);
+        let wait = (!granted.contains(&ticket)).then(|| {
+            let (waker, wait) = oneshot::channel();
+            state.wakers.insert(ticket, waker);
+            wait
+        });
+        state.wake(granted);
+        self.report(&state);
+        StartRequest { governor: self, ticket, requested_at: now, wait, ended: false }
     }
 
-    /// The line as it is now. Takes as long as it is.
-    pub fn line(&self) -> Line {
-        let inner = self.inner.lock();
-        let places = inner.core.line().zip(0..).collect();
-        Line { places, running: inner.core.running(), limit: inner.core.limit() }
+    /// A snapshot of the queue. The cost is linear in the queue's length.
+    pub fn queue(&self) -> QueueSnapshot {
+        let state = self.state.lock();
+        let positions = state.governor.queue().zip(0..).collect();
+        QueueSnapshot { positions, running: state.governor.running(), limit: state.governor.limit() }
     }
 
     fn step(&self, event: Event) {
         let now = self.clock.now();
-        let mut inner = self.inner.lock();
-        let granted = inner.core.step(event, now);
-        inner.wake(granted);
-        self.tell(&inner);
+        let mut state = self.state.lock();
+        let granted = state.governor.step(event, now);
+        state.wake(granted);
+        self.report(&state);
     }
 
-    fn tell(&self, inner: &Inner) {
-        self.metrics.starts(inner.core.waiting(), inner.core.limit());
+    fn report(&self, state: &LockedGovernor) {
+        self.metrics.starts(state.governor.waiting(), state.governor.limit());
     }
 }
 
-impl Inner {
+impl LockedGovernor {
     fn wake(&mut self, granted: Vec<Ticket>) {
         for ticket in granted {
-            if let Some(tell) = self.waiting.remove(&ticket) {
-                // Whoever went away gives the place back when it is dropped.
-                let _gone = tell.send(());
+            if let Some(waker) = self.wakers.remove(&ticket) {
+                // A request that was dropped meanwhile returns its grant in its own drop.
+                let _gone = waker.send(());
             }
         }
     }
 }
 
-/// A place in line and, after its turn has come, a start under way. Dropping it leaves.
-pub struct Place<'a> {
+/// A request for a start and, once granted, the running start. Dropping it withdraws the request or ends the start.
+pub struct StartRequest<'a> {
     governor: &'a StartGovernor,
     ticket: Ticket,
-    asked: Time,
-    /// Told when its turn comes; `None` once it has.
-    told: Option<oneshot::Receiver<()>>,
+    requested_at: Time,
+    /// Receives the grant; `None` once granted.
+    wait: Option<oneshot::Receiver<()>>,
     ended: bool,
 }
 
-impl Place<'_> {
-    /// Its ticket.
+impl StartRequest<'_> {
+    /// The ticket in the queue.
     pub fn ticket(&self) -> Ticket {
         self.ticket
     }
 
-    /// Whether its turn has come.
-    pub fn may_start(&self) -> bool {
-        self.told.is_none()
+    /// Whether the start was granted.
+    pub fn is_granted(&self) -> bool {
+        self.wait.is_none()
     }
 
-    /// Waits for its turn. Cancel safe: the place is kept.
-    pub async fn turn(&mut self) {
-        while let Some(told) = &mut self.told {
-            match tokio::time::timeout(state::HANGS, told).await {
-                Ok(_) => self.told = None,
-                // Nobody else may come by to see that those that run hang.
-                Err(_) => self.governor.step(Event::Look),
+    /// Waits until the start is granted. Cancel safe: the request keeps its position.
+    pub async fn granted(&mut self) {
+        while let Some(wait) = &mut self.wait {
+            match tokio::time::timeout(state::HANG_TIMEOUT, wait).await {
+                Ok(_) => self.wait = None,
+                // No other event may occur that detects the starts that hang.
+                Err(_) => self.governor.step(Event::TimePassed),
             }
         }
-        let waited: Duration = self.governor.clock.now().since(self.asked);
+        let waited: Duration = self.governor.clock.now().since(self.requested_at);
         self.governor.metrics.waited(waited);
     }
 
-    /// The start is done.
+    /// Reports that the start has succeeded.
     pub fn started(mut self) {
         self.ended = true;
         self.governor.step(Event::Started(self.ticket));
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for StartRequest<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            self.governor.inner.lock().waiting.remove(&self.ticket);
+            self.governor.state.lock().wakers.remove(&self.ticket);
             self.governor.step(Event::Left(self.ticket));
         }
     }

@@ -1,4 +1,4 @@
-//! Running a container's lifecycle hooks.
+//! Runs the lifecycle hooks of containers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::probes::target::{HOOK_USER_AGENT, http_target, tcp_target};
 
 use super::ContainerPorts;
 
-/// How much of a failed command's output its event shows.
+/// The maximum length of a failed command's output in its event, in bytes.
 const SHOWN_OUTPUT: usize = 1024;
 
-/// A hook did not do its work.
+/// A lifecycle hook failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HookError {
     #[error("command exited with {code}: {output:?}")]
@@ -32,13 +32,13 @@ pub(super) enum HookError {
     Target(String),
     #[error("the pod has no address")]
     NoAddress,
-    #[error("it has no action")]
+    #[error("the hook has no action")]
     NoAction,
-    #[error("it panicked")]
+    #[error("the hook panicked")]
     Panicked,
 }
 
-/// A hook with all that it needs to run by itself, however often its caller is cancelled.
+/// A lifecycle hook with its ports, so that it can outlive a cancelled caller.
 pub(super) struct Hook {
     pub(super) ports: Arc<ContainerPorts>,
     pub(super) pod: Arc<PodObject>,
@@ -46,7 +46,7 @@ pub(super) struct Hook {
     pub(super) id: ContainerId,
     pub(super) ips: Vec<IpAddr>,
     pub(super) handler: LifecycleHandler,
-    /// For how long it may run.
+    /// The time limit of the hook.
     pub(super) limit: Duration,
 }
 
@@ -76,8 +76,8 @@ impl Hook {
         Err(HookError::Exit { code: done.exit_code, output: String::from_utf8_lossy(shown).trim_end().to_owned() })
     }
 
-    /// Any answer will do: a hook tells the container something, it does not ask (upstream `runHTTPHandler`, kubelet
-    /// 1.36). A server that turns out not to speak TLS is told once more without it.
+    /// Sends the request. Any answer counts as success (the kubelet's `runHTTPHandler`, 1.36). If the server does not
+    /// speak TLS, the request is repeated without TLS.
     async fn http_get(&self, action: &HTTPGetAction) -> Result<(), HookError> {
         let target = http_target(action, &self.container_ports(), &self.address(&action.host)?, HOOK_USER_AGENT)
             .map_err(HookError::Target)?;
@@ -105,11 +105,11 @@ impl Hook {
         }
     }
 
-    /// Where a hook goes that names no host of its own.
+    /// The host of a hook: the pod's address, unless the hook names its own.
     fn address(&self, own: &Option<String>) -> Result<String, HookError> {
         match self.ips.first() {
             Some(ip) => Ok(ip.to_string()),
-            // A pod on the node's network can always be reached here.
+            // A pod on the node's network is reachable at the loopback address.
             None if self.pod.is_host_network() => Ok("127.0.0.1".to_owned()),
             None if own.as_deref().is_some_and(|host| !host.is_empty()) => Ok(String::new()),
             None => Err(HookError::NoAddress),

@@ -1,4 +1,4 @@
-//! Starting one container.
+//! Starts one container.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,38 +21,38 @@ use super::hooks::Hook;
 use super::stop::StopContext;
 use super::{ContainerManager, SyncWork};
 
-/// A post-start hook has no limit of its own; a cancellation ends it.
+/// A post-start hook has no time limit of its own; a cancellation ends it.
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// For how long the start of a run that somebody else began may go on after ours was refused: twice what a call to a
-/// runtime may take (2 minutes, upstream's `runtimeRequestTimeout`).
+/// How long a start that another agent began may take after the runtime refused ours: twice the time limit of a runtime
+/// call (2 minutes, the kubelet's `runtimeRequestTimeout`).
 const FOREIGN_START: Duration = Duration::from_secs(4 * 60);
 
-/// Where containers are started.
+/// The sandbox in which containers start, and its addresses.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct StartTarget<'a> {
     pub(super) sandbox: &'a SandboxId,
     pub(super) ips: &'a [IpAddr],
 }
 
-/// What is to be started.
-enum Run {
-    /// It is there.
-    Made(ContainerId),
-    /// It has to be made.
+/// The run to start.
+enum RunToStart {
+    /// The run exists already.
+    Existing(ContainerId),
+    /// The run must be created.
     New(Box<ContainerConfig>),
 }
 
 impl ContainerManager {
-    /// Starts one container and keeps for the status why it could not be.
+    /// Starts one container. A failure is kept as the container's start error.
     pub(super) async fn start(
         &self,
         work: &SyncWork<'_>,
-        place: Place<'_>,
+        target: StartTarget<'_>,
         container: &Definition<'_>,
     ) -> Result<(), SyncError> {
         let uid = work.pod.uid();
-        let Err(failure) = self.try_start(work, place, container).await else {
+        let Err(failure) = self.try_start(work, target, container).await else {
             self.start_errors.clear(uid, &container.container_name());
             return Ok(());
         };
@@ -60,12 +60,12 @@ impl ContainerManager {
             let (message, since) = (failure.to_string(), self.ports.clock.now());
             let error = StartError { reason, message, since, until: failure.until(), refused: failure.refused() };
             self.start_errors.set(uid, container.container_name(), error);
-            self.tell(work.pod, failed_event(container, &failure));
-            // Beside what happened there is one that says what the status says.
+            self.record(work.pod, failed_event(container, &failure));
+            // The second event repeats the waiting reason of the status, as the kubelet does.
             if matches!(failure, StartFailure::Image(_) | StartFailure::ImageBackOff { .. }) {
-                self.tell(work.pod, PodEvent::warning("Failed", format!("Error: {reason}")));
+                self.record(work.pod, PodEvent::warning("Failed", format!("Error: {reason}")));
             }
-            // A container that waits was not attempted.
+            // A container in backoff was not attempted.
             if !matches!(failure, StartFailure::CrashLoop { .. }) {
                 self.ports.metrics.containers.container_start_failed(container_type(container.kind), reason);
             }
@@ -76,90 +76,91 @@ impl ContainerManager {
     async fn try_start(
         &self,
         work: &SyncWork<'_>,
-        place: Place<'_>,
+        target: StartTarget<'_>,
         container: &Definition<'_>,
     ) -> Result<(), StartFailure> {
         if work.cancel.is_cancelled() {
             return Err(StartFailure::Cancelled);
         }
-        let made_before = self.made_before(work, place, container);
-        // What was made has waited before.
-        if made_before.is_none() {
+        let existing_run = self.existing_run(work, target, container);
+        // A run that exists waited out its backoff before it was created.
+        if existing_run.is_none() {
             self.check_backoff(work, container)?;
         }
         self.ports.metrics.containers.container_started(container_type(container.kind));
-        let run = match made_before {
-            Some(made) => Run::Made(made.clone()),
-            None => Run::New(Box::new(self.configure(work, place, container).await?)),
+        let run = match existing_run {
+            Some(made) => RunToStart::Existing(made.clone()),
+            None => RunToStart::New(Box::new(self.configure(work, target, container).await?)),
         };
         let runtime = &self.ports.runtime;
         let name = container.container_name();
-        let turn = self.turn(work, StartKind::Container, Some(name.clone())).await.ok_or(StartFailure::Cancelled)?;
+        let request =
+            self.start_request(work, StartKind::Container, Some(name.clone())).await.ok_or(StartFailure::Cancelled)?;
         let doing = self.activities.begin_with(work.pod.uid(), Task::StartContainer, Some(name.clone()), None);
         let id = match run {
-            Run::Made(id) => id,
-            Run::New(config) => {
+            RunToStart::Existing(id) => id,
+            RunToStart::New(config) => {
                 let id = runtime.create_container(*config).await.map_err(StartFailure::Create)?;
-                self.tell(work.pod, PodEvent::normal("Created", format!("Created container {}", container.name)));
+                self.record(work.pod, PodEvent::normal("Created", format!("Created container {}", container.name)));
                 id
             }
         };
-        // The creation may have taken long. What was made is started by the next sync, or removed with what is left of its
-        // pod.
+        // The creation may have taken long. The next sync starts the created container, or the container is removed
+        // with its pod.
         if work.cancel.is_cancelled() {
             return Err(StartFailure::Cancelled);
         }
         if let Err(error) = runtime.start_container(&id).await {
-            // A start of a run that was there before is refused also while another one goes on, such as that of an agent that
-            // died in it. Only the run itself tells.
-            let open = error.is_open() || (made_before.is_some() && self.may_be_foreign(work, &name));
+            // The runtime also refuses to start an existing run while another start of it is under way, for example one
+            // by an agent that died. Only the run's state shows whether that start succeeded.
+            let open = error.is_open() || (existing_run.is_some() && self.may_be_started_by_another_agent(work, &name));
             let started =
                 open && work.cancel.run_until_cancelled(self.has_started(work.pod.uid(), &id)).await == Some(true);
             if !started {
                 return Err(StartFailure::Start { refused: (!open).then_some(id), error });
             }
         }
-        turn.started();
+        request.started();
         drop(doing);
-        self.tell(work.pod, PodEvent::normal("Started", format!("Started container {}", container.name)));
-        self.post_start(work, place, container, id).await
+        self.record(work.pod, PodEvent::normal("Started", format!("Started container {}", container.name)));
+        self.post_start(work, target, container, id).await
     }
 
-    /// A run that was made for this and not started: the agent died, something newer was to be done, or the answer to its
-    /// start did not come. To start it again cannot make two of it.
-    fn made_before<'a>(
+    /// A run that was created for this container and not started, because the agent died, the sync was cancelled or the
+    /// answer to its start was lost. Starting it again is safe: a run starts only once.
+    fn existing_run<'a>(
         &self,
         work: &SyncWork<'a>,
-        place: Place<'_>,
+        target: StartTarget<'_>,
         container: &Definition<'_>,
     ) -> Option<&'a ContainerId> {
         let newest = work.status.newest(container.name)?;
         let fits = newest.state == ContainerState::Created
-            && newest.sandbox == *place.sandbox
+            && newest.sandbox == *target.sandbox
             && newest.spec_hash == container.spec_hash();
         let refused = self.start_errors.refused(work.pod.uid(), &container.container_name(), &newest.id);
         (fits && !refused).then_some(&newest.id)
     }
 
-    /// Whether a start of it that somebody else began may still go on.
-    fn may_be_foreign(&self, work: &SyncWork<'_>, container: &ContainerName) -> bool {
+    /// Whether a start of the container by another agent may still be under way.
+    fn may_be_started_by_another_agent(&self, work: &SyncWork<'_>, container: &ContainerName) -> bool {
         let errors = self.start_errors.of(work.pod.uid());
         let refused = errors.get(container).filter(|error| error.reason == RUN_CONTAINER_ERROR);
         refused.is_none_or(|error| self.ports.clock.now().since(error.since) < FOREIGN_START)
     }
 
-    /// Whether a start whose answer did not come did its work. What cannot be looked up now is seen by the next sync.
+    /// Whether a start without an answer took effect. If the status cannot be read now, the next sync finds out.
     async fn has_started(&self, uid: &PodUid, id: &ContainerId) -> bool {
         let status = self.ports.runtime.pod_status(uid).await;
         let run = status.iter().flat_map(|status| &status.containers).find(|run| run.id == *id);
         run.is_some_and(|run| matches!(run.state, ContainerState::Running | ContainerState::Exited))
     }
 
-    /// All that a new run of a container needs.
+    /// Resolves the settings of a new run.
     async fn configure(
         &self,
         work: &SyncWork<'_>,
-        place: Place<'_>,
+        target: StartTarget<'_>,
         container: &Definition<'_>,
     ) -> Result<ContainerConfig, StartFailure> {
         let image_id = self.image(work, container).await?;
@@ -168,10 +169,10 @@ impl ContainerManager {
             return Err(StartFailure::Cancelled);
         }
         let resolver = &self.ports.resolver;
-        let resolved = resolver.resolve(work.pod, container, work.volumes, place.ips).map_err(StartFailure::Config)?;
+        let resolved = resolver.resolve(work.pod, container, work.volumes, target.ips).map_err(StartFailure::Config)?;
         Ok(ContainerConfig {
             pod: Arc::clone(work.pod),
-            sandbox: place.sandbox.clone(),
+            sandbox: target.sandbox.clone(),
             kind: container.kind,
             name: container.container_name(),
             restart_count,
@@ -186,19 +187,19 @@ impl ContainerManager {
         })
     }
 
-    /// Waits until the governor lets something start; `None` if the work was cancelled, be it in the same moment. Cancel safe:
-    /// whoever goes away leaves the line.
-    pub(super) async fn turn(
+    /// Waits until the governor grants the start; `None` if the work was cancelled. Cancel safe: dropping the future
+    /// withdraws the request.
+    pub(super) async fn start_request(
         &self,
         work: &SyncWork<'_>,
         kind: StartKind,
         container: Option<ContainerName>,
-    ) -> Option<governor::Place<'_>> {
-        let mut place = self.governor.ask(kind);
-        let task = Task::AwaitTurn(kind, place.ticket());
-        let _doing = (!place.may_start()).then(|| self.activities.begin_with(work.pod.uid(), task, container, None));
-        work.cancel.run_until_cancelled(place.turn()).await;
-        (!work.cancel.is_cancelled()).then_some(place)
+    ) -> Option<governor::StartRequest<'_>> {
+        let mut request = self.governor.request(kind);
+        let task = Task::AwaitTurn(kind, request.ticket());
+        let _doing = (!request.is_granted()).then(|| self.activities.begin_with(work.pod.uid(), task, container, None));
+        work.cancel.run_until_cancelled(request.granted()).await;
+        (!work.cancel.is_cancelled()).then_some(request)
     }
 
     fn check_backoff(&self, work: &SyncWork<'_>, container: &Definition<'_>) -> Result<(), StartFailure> {
@@ -216,7 +217,7 @@ impl ContainerManager {
         let waits = self.images.lock().waits(uid, image, self.ports.clock.now()).cloned();
         let pulled = match &waits {
             None => self.ensure_image(work, container, container.pull_policy).await,
-            // It may have come another way; only `Always` wants the registry's word.
+            // The image may have become present without a pull. Only the policy `Always` needs the registry.
             Some(_) if container.pull_policy != Some("Always") => {
                 self.ensure_image(work, container, Some("Never")).await
             }
@@ -250,7 +251,7 @@ impl ContainerManager {
         let task = Task::PullImage(image.to_owned());
         let _doing = self.activities.begin_with(uid, task, Some(container.container_name()), None);
         let pull = self.ports.runtime.ensure_image(work.pod, image, policy, work.cancel);
-        // The token is also watched here: a runtime that looks at it late must not hold up the end of the pod (POD-S98).
+        // The token is checked here too: a runtime that reacts late to it must not delay the end of the pod (POD-S98).
         work.cancel.run_until_cancelled(pull).await.unwrap_or(Err(ImageError::Cancelled))
     }
 
@@ -262,11 +263,11 @@ impl ContainerManager {
         }
     }
 
-    /// Runs the post-start hook; a container whose hook fails is stopped again.
+    /// Runs the post-start hook. If it fails, the container is stopped.
     async fn post_start(
         &self,
         work: &SyncWork<'_>,
-        place: Place<'_>,
+        target: StartTarget<'_>,
         container: &Definition<'_>,
         id: ContainerId,
     ) -> Result<(), StartFailure> {
@@ -278,7 +279,7 @@ impl ContainerManager {
             pod: Arc::clone(work.pod),
             container: container.container_name(),
             id: id.clone(),
-            ips: place.ips.to_vec(),
+            ips: target.ips.to_vec(),
             handler: handler.clone(),
             limit: NO_LIMIT,
         };
@@ -288,17 +289,17 @@ impl ContainerManager {
             return Ok(());
         };
         drop(doing);
-        let cx = StopContext { uid: work.pod.uid(), pod: Some(work.pod), ips: place.ips, over: None };
+        let cx = StopContext { uid: work.pod.uid(), pod: Some(work.pod), ips: target.ips, forced: None };
         let kill = Kill { id, name: container.container_name(), reason: KillReason::PostStartFailed };
         let stopped = work.cancel.run_until_cancelled(self.stop_some(cx, &[kill])).await;
-        // It will be seen running and stopped by the next plan or by the end of the pod.
+        // The next plan, or the end of the pod, stops the container.
         if let Some(Err(stop)) = stopped {
-            tracing::warn!(container.name, error = %stop, "stopping a container after its post-start hook failed");
+            tracing::warn!(container.name, error = %stop, "cannot stop a container after its post-start hook failed");
         }
         Err(StartFailure::PostStart(error.to_string()))
     }
 
-    pub(super) fn tell(&self, pod: &Arc<PodObject>, event: PodEvent) {
+    pub(super) fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
         self.ports.events.record(pod, event);
     }
 }

@@ -1,4 +1,4 @@
-//! Stopping containers and sandboxes.
+//! Stops containers and sandboxes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -24,12 +24,12 @@ use crate::time::Grace;
 use super::hooks::{Hook, HookError};
 use super::{ContainerError, ContainerManager, joined, unless_cancelled};
 
-/// The parts of a pod that may have to be stopped.
+/// The containers and sandboxes of a pod that may have to be stopped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningParts {
     /// Every container that has not exited.
     pub containers: Vec<RunningContainer>,
-    /// Every sandbox, whatever its state: one that ended may still hold a network.
+    /// Every sandbox in any state, because a sandbox that ended may still hold a network.
     pub sandboxes: Vec<SandboxId>,
     /// The addresses of the newest sandbox, for hooks.
     pub ips: Vec<IpAddr>,
@@ -38,11 +38,11 @@ pub struct RunningParts {
 /// A container that has not exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningContainer {
-    /// Its id.
+    /// The container's id.
     pub id: ContainerId,
-    /// Its name in the pod.
+    /// The container's name in the pod.
     pub name: ContainerName,
-    /// Whether it is known to run; only then its pre-stop hook makes sense.
+    /// Whether the container is known to run. Only then its pre-stop hook runs.
     pub running: bool,
 }
 
@@ -74,41 +74,41 @@ impl RunningContainer {
     }
 }
 
-/// Whose containers are stopped, and how.
+/// The pod whose containers are stopped.
 #[derive(Clone, Copy)]
 pub(super) struct StopContext<'a> {
     pub(super) uid: &'a PodUid,
-    /// `None` if no spec is known: then there are no hooks, no order and no events.
+    /// The pod's object. Without it there are no hooks, no order and no events.
     pub(super) pod: Option<&'a Arc<PodObject>>,
     pub(super) ips: &'a [IpAddr],
-    /// Replaces every other grace.
-    pub(super) over: Option<Duration>,
+    /// Replaces every other grace period.
+    pub(super) forced: Option<Duration>,
 }
 
 impl ContainerManager {
-    /// Stops all containers of a pod at once, sidecars after the regular ones and in reverse order, then its sandboxes.
-    /// Without a spec (`pod` is `None`) there are no hooks and no order.
+    /// Stops all containers of a pod at once, sidecars after the regular containers and in reverse order. Then stops
+    /// the pod's sandboxes. Without a spec (`pod` is `None`) there are no hooks and no order.
     ///
-    /// May be called again after a cancellation, with a shorter grace: what is already stopping gets the shorter one, and
-    /// a pre-stop hook that is under way goes on and is not run anew.
+    /// May be called again after a cancellation, with a shorter grace period. The shorter period then applies to the
+    /// containers that are already stopping. A pre-stop hook that still runs continues and does not run twice.
     ///
     /// # Errors
-    /// [`SyncError::Cancelled`] soon after `cancel` fired; else what could not be stopped. A container whose stop failed
-    /// does not hold back the sidecars that wait for it (POD-W22).
+    /// [`SyncError::Cancelled`] soon after `cancel` fires; otherwise the stops that failed. A container whose stop
+    /// failed does not hold back the sidecars that wait for it (POD-W22).
     pub async fn kill_pod(
         &self,
         cancel: &CancellationToken,
         uid: &PodUid,
         pod: Option<&Arc<PodObject>>,
         running: &RunningParts,
-        over: Option<Grace>,
+        forced: Option<Grace>,
     ) -> Result<(), SyncError> {
-        let over = over.map(Grace::duration);
-        let cx = StopContext { uid, pod, ips: &running.ips, over };
+        let forced = forced.map(Grace::duration);
+        let cx = StopContext { uid, pod, ips: &running.ips, forced };
         unless_cancelled(cancel, self.stop_all(cx, running, &[])).await
     }
 
-    /// Stops everything. `kills` tells which containers stop for a reason of their own.
+    /// Stops all containers, then the sandboxes. `kills` gives the containers that stop for a reason of their own.
     pub(super) async fn stop_all(
         &self,
         cx: StopContext<'_>,
@@ -125,7 +125,7 @@ impl ContainerManager {
                 .collect();
             let reason = kills.iter().find(|kill| kill.id == container.id).map(|kill| kill.reason);
             async move {
-                // Dropped whether the stop succeeds or fails, so that nobody waits for what will not happen.
+                // Dropped after a success and after a failure, because nothing may wait for a stop that failed.
                 let _done = done.clone().drop_guard();
                 self.stop_one(cx, container, reason.unwrap_or(KillReason::PodStops), before).await
             }
@@ -142,7 +142,7 @@ impl ContainerManager {
         joined(errors.into_iter().map(SyncError::from).collect()).map_or(Ok(()), Err)
     }
 
-    /// Stops single containers, at once and in no order.
+    /// Stops single containers, all at once.
     pub(super) async fn stop_some(&self, cx: StopContext<'_>, kills: &[Kill]) -> Result<(), SyncError> {
         let containers: Vec<_> = kills
             .iter()
@@ -157,8 +157,11 @@ impl ContainerManager {
         joined(errors).map_or(Ok(()), Err)
     }
 
-    /// Stops one container: pre-stop hook, its turn, then the runtime, all within its grace. Cancel safe: when the container
-    /// is stopped again, the hook goes on where it was, and what went by counts: the time of the kill only comes nearer (POD-I5).
+    /// Stops one container: runs its pre-stop hook, waits for the containers before it, then stops it in the runtime,
+    /// all limit its grace period.
+    ///
+    /// Cancel safe: a second call continues with the running hook and the remaining time. The time of the kill can only
+    /// become earlier (POD-I5).
     async fn stop_one(
         &self,
         cx: StopContext<'_>,
@@ -167,7 +170,7 @@ impl ContainerManager {
         before: Vec<CancellationToken>,
     ) -> Result<(), ContainerError> {
         let definition = cx.pod.and_then(|pod| Definition::find(pod, container.name.as_str()));
-        let grace = grace(cx.pod.map(|pod| &**pod), definition.as_ref(), reason, cx.over);
+        let grace = grace(cx.pod.map(|pod| &**pod), definition.as_ref(), reason, cx.forced);
         let (time, first) = self.stops.begin(cx.uid, &container.id, grace);
         let killed_at = self.ports.clock.now() + time.left();
         let doing = |task| self.activities.begin_with(cx.uid, task, Some(container.name.clone()), Some(killed_at));
@@ -182,7 +185,7 @@ impl ContainerManager {
             let _doing = doing(Task::PreStop);
             self.await_pre_stop(pod, container, hook, time).await;
         }
-        // Whoever has no time left does not wait for its turn.
+        // A container without remaining time does not wait for others.
         if !before.is_empty() {
             let _doing = doing(Task::AwaitOthers);
             let turn = join_all(before.iter().map(CancellationToken::cancelled));
@@ -226,73 +229,73 @@ impl ContainerManager {
     }
 
     async fn await_pre_stop(&self, pod: &Arc<PodObject>, container: &RunningContainer, hook: HookRun, time: StopTime) {
-        let over_before = hook.peek().is_some();
+        let ended_before = hook.peek().is_some();
         let error = match timeout(time.left(), hook).await {
             Ok(Ok(())) => return,
-            // Told when it happened.
-            Ok(Err(_)) if over_before => return,
+            // The first call recorded the event.
+            Ok(Err(_)) if ended_before => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("not done within the grace period of {} s", time.within.as_secs()),
+            Err(_) => format!("not done limit the grace period of {} s", time.limit.as_secs()),
         };
         let message = format!("pre-stop hook of container {} failed: {error}", container.name);
         self.ports.events.record(pod, PodEvent::warning("FailedPreStopHook", message));
     }
 }
 
-/// A panic of a port becomes the hook's failure: kept in the shared future it would come again with every call, and the
-/// container would never be stopped.
+/// Converts a panic of a port to a failure of the hook. A panic kept in the shared future would recur in every call,
+/// and the container would never be stopped.
 async fn guarded(hook: Hook) -> Result<(), HookError> {
     AssertUnwindSafe(hook.run()).catch_unwind().await.unwrap_or(Err(HookError::Panicked))
 }
 
-/// A pre-stop hook that may outlive the call that began it.
+/// A pre-stop hook that can outlive the call that began it.
 type HookRun = Shared<BoxFuture<'static, Result<(), HookError>>>;
 
-/// Which stops were begun, so that a second call goes on instead of starting over. An entry lives until its container
-/// has stopped or its pod is forgotten.
+/// The stops that were begun, so that a second call continues them. An entry is removed when its container has stopped
+/// or its pod is forgotten.
 #[derive(Default)]
 pub(super) struct StopMemory {
-    pods: Mutex<HashMap<PodUid, HashMap<ContainerId, Begun>>>,
+    pods: Mutex<HashMap<PodUid, HashMap<ContainerId, BegunStop>>>,
 }
 
 /// A stop that was begun.
 #[derive(Default)]
-struct Begun {
-    /// None after a try that failed.
+struct BegunStop {
+    /// `None` after a failed try.
     time: Option<StopTime>,
     hook: Option<HookRun>,
 }
 
-/// The time that one stop has, over all calls for it.
+/// The time limit of one stop, forced all calls for it.
 #[derive(Clone, Copy, Debug)]
 struct StopTime {
-    since: Instant,
-    within: Duration,
+    began: Instant,
+    limit: Duration,
 }
 
 impl StopTime {
     fn left(self) -> Duration {
-        self.within.saturating_sub(self.since.elapsed())
+        self.limit.saturating_sub(self.began.elapsed())
     }
 }
 
 impl StopMemory {
-    /// The time for a stop with this grace from now on, and whether this is the first call for the container. A call before
-    /// gave it a time already: of the two ends the earlier one counts.
+    /// Begins or continues a stop with this grace period from now on. Returns the stop's time limit, and whether this
+    /// is the container's first call. If an earlier call set a time limit, the earlier end counts.
     fn begin(&self, uid: &PodUid, id: &ContainerId, grace: Duration) -> (StopTime, bool) {
         let mut pods = self.pods.lock();
         let mut first = false;
         let begun = pods.entry(uid.clone()).or_default().entry(id.clone()).or_insert_with(|| {
             first = true;
-            Begun::default()
+            BegunStop::default()
         });
-        let time = begun.time.get_or_insert_with(|| StopTime { since: Instant::now(), within: grace });
-        time.within = time.within.min(time.since.elapsed().saturating_add(grace));
+        let time = begun.time.get_or_insert_with(|| StopTime { began: Instant::now(), limit: grace });
+        time.limit = time.limit.min(time.began.elapsed().saturating_add(grace));
         (*time, first)
     }
 
-    /// The runtime may not have asked the container at all, so the next try has its grace anew: what it has to write to disk
-    /// is not lost to an outage.
+    /// Resets the time limit after a failure. The runtime may not have asked the container to stop, so the next try
+    /// gives the container its full grace period to write its data.
     fn failed(&self, uid: &PodUid, id: &ContainerId) {
         let mut pods = self.pods.lock();
         if let Some(begun) = pods.get_mut(uid).and_then(|pod| pod.get_mut(id)) {
@@ -300,7 +303,7 @@ impl StopMemory {
         }
     }
 
-    /// The hook that was begun, or a new one.
+    /// The hook that is running, or a new one.
     fn pre_stop(&self, uid: &PodUid, id: &ContainerId, hook: impl FnOnce() -> Hook) -> HookRun {
         let mut pods = self.pods.lock();
         let begun = pods.entry(uid.clone()).or_default().entry(id.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Bringing a pod's containers in line with its plan, step by step.
+//! Performs a pod's plan step by step.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,20 +12,21 @@ use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
 
-use super::start::Place;
+use super::start::StartTarget;
 use super::stop::{RunningParts, StopContext};
 use super::{ContainerError, ContainerManager, SyncContainersResult, SyncWork, joined, unless_cancelled};
 
 impl ContainerManager {
-    /// Carries out the plan that was made for this work: one step of initialization, or what is to change after it.
+    /// Performs the plan for this work: one step of initialization, or the changes after it.
     ///
-    /// Ends soon after the work's token fires, with [`SyncError::Cancelled`]. A container in crash backoff shows as
-    /// [`SyncError::BackOff`] with the time at which a sync makes sense again.
+    /// Ends with [`SyncError::Cancelled`] soon after the work's token fires. A container in crash backoff gives a
+    /// [`SyncError::BackOff`] with the end of the backoff.
     pub async fn sync_containers(&self, work: &SyncWork<'_>, plan: &Plan) -> SyncContainersResult {
         if let Some(recorder) = &self.ports.recorder {
             recorder.planned(self.ports.clock.now(), work.pod, work.status, work.probes, plan);
         }
-        let mut run = Run { manager: self, work, result: SyncContainersResult::default(), errors: Vec::new() };
+        let mut run =
+            ContainerSync { manager: self, work, result: SyncContainersResult::default(), errors: Vec::new() };
         if let Err(error) = run.perform(plan).await {
             run.errors.push(error);
         }
@@ -33,15 +34,15 @@ impl ContainerManager {
     }
 }
 
-/// One sync under way. An `Err` of a step ends it; errors that do not end it are gathered.
-struct Run<'a> {
+/// A sync in progress. An `Err` of a step ends the sync; `errors` collects the errors that do not.
+struct ContainerSync<'a> {
     manager: &'a ContainerManager,
     work: &'a SyncWork<'a>,
     result: SyncContainersResult,
     errors: Vec<SyncError>,
 }
 
-impl Run<'_> {
+impl ContainerSync<'_> {
     async fn perform(&mut self, plan: &Plan) -> Result<(), SyncError> {
         match plan {
             Plan::StopPod { kills } => self.stop_pod(kills).await,
@@ -50,15 +51,15 @@ impl Run<'_> {
                 if !self.work.status.sandboxes.is_empty() {
                     let event =
                         PodEvent::normal("SandboxChanged", "The pod's sandbox cannot be used any more and is replaced");
-                    self.manager.tell(self.work.pod, event);
+                    self.manager.record(self.work.pod, event);
                 }
                 self.stop_pod(&[]).await?;
                 self.prune(Prune::All).await?;
                 let Some((sandbox, ips)) = self.create_sandbox(*attempt).await? else { return Ok(()) };
-                let place = Place { sandbox: &sandbox, ips: &ips };
+                let target = StartTarget { sandbox: &sandbox, ips: &ips };
                 match start {
-                    FirstStart::Init => self.start_init(place, &[0]).await,
-                    FirstStart::Regular(list) => self.start_regular(place, list).await,
+                    FirstStart::Init => self.start_init(target, &[0]).await,
+                    FirstStart::Regular(list) => self.start_regular(target, list).await,
                 }
             }
             Plan::Keep(changes) => self.change(changes).await,
@@ -73,40 +74,39 @@ impl Run<'_> {
         }
         self.prune(Prune::AllButNewest).await?;
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.clone()).unwrap_or_default();
-        let place = Place { sandbox: &changes.sandbox, ips: &ips };
+        let target = StartTarget { sandbox: &changes.sandbox, ips: &ips };
         for index in &changes.ephemeral {
             let container = Definition::ephemeral(&self.work.pod.ephemeral_containers()[*index]);
-            self.start(place, &container).await?;
+            self.start(target, &container).await?;
         }
-        self.start_init(place, &changes.init).await?;
-        self.start_regular(place, &changes.regular).await
+        self.start_init(target, &changes.init).await?;
+        self.start_regular(target, &changes.regular).await
     }
 
-    async fn start_init(&mut self, place: Place<'_>, list: &[usize]) -> Result<(), SyncError> {
+    async fn start_init(&mut self, target: StartTarget<'_>, list: &[usize]) -> Result<(), SyncError> {
         for index in list {
-            // One that fails holds nothing back here: where a regular init container is to start, the plan has nothing
-            // after it.
+            // A failure does not end the list: a regular init container is always the last one in it.
             let container = &self.work.pod.init_containers()[*index];
-            self.start(place, &Definition::new(ContainerKind::Init, container)).await?;
+            self.start(target, &Definition::new(ContainerKind::Init, container)).await?;
         }
         Ok(())
     }
 
-    async fn start_regular(&mut self, place: Place<'_>, list: &[usize]) -> Result<(), SyncError> {
+    async fn start_regular(&mut self, target: StartTarget<'_>, list: &[usize]) -> Result<(), SyncError> {
         for index in list {
             let container = &self.work.pod.containers()[*index];
-            self.start(place, &Definition::new(ContainerKind::Regular, container)).await?;
+            self.start(target, &Definition::new(ContainerKind::Regular, container)).await?;
         }
         Ok(())
     }
 
-    /// Starts one container. That it fails does not keep others from starting; a cancellation does.
-    async fn start(&mut self, place: Place<'_>, container: &Definition<'_>) -> Result<(), SyncError> {
-        match self.manager.start(self.work, place, container).await {
+    /// Starts one container. A failed start does not keep other containers from starting; a cancellation ends the sync.
+    async fn start(&mut self, target: StartTarget<'_>, container: &Definition<'_>) -> Result<(), SyncError> {
+        match self.manager.start(self.work, target, container).await {
             Ok(()) => self.result.acted = true,
             Err(SyncError::Cancelled) => return Err(SyncError::Cancelled),
             Err(error) => {
-                // A try that got beyond its backoff may have left a container behind.
+                // A start that got past its backoff may have created a container.
                 self.result.acted |= !matches!(error, SyncError::BackOff { .. });
                 self.errors.push(error);
             }
@@ -131,12 +131,12 @@ impl Run<'_> {
         triggers: &[ContainerName],
     ) -> Result<(), SyncError> {
         self.result.acted = true;
-        // The containers go as one, without hooks and without waiting for one another (KEP-5532).
+        // The containers stop together, without hooks and without waiting for one another (KEP-5532).
         let stops = self.manager.stop_some(self.stop_context(Some(Duration::ZERO)), kills);
         unless_cancelled(self.work.cancel, stops).await?;
         self.keep_exits(triggers);
         for id in remove {
-            // Logs stay: the restart count of the next run is read from them.
+            // The logs stay, because the restart count of the next run is read from them.
             let removal = self.manager.ports.runtime.remove_container(id, true).await;
             removal.map_err(ContainerError::RemoveContainer)?;
             if self.work.cancel.is_cancelled() {
@@ -146,8 +146,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Keeps the exits of those that asked for the restart, so that they wait out their backoff; the others start again
-    /// at once.
+    /// Keeps the exits of the containers that triggered the restart, so that they wait out their backoff. The other
+    /// containers start again at once.
     fn keep_exits(&self, triggers: &[ContainerName]) {
         let SyncWork { pod, status, .. } = self.work;
         let now = self.manager.ports.clock.now();
@@ -157,7 +157,7 @@ impl Run<'_> {
         }
     }
 
-    /// Removes old runs of init containers. One that cannot be removed is tried again with the next sync.
+    /// Removes old runs of init containers. The next sync repeats a failed removal.
     async fn prune(&mut self, which: Prune) -> Result<(), SyncError> {
         let mut seen = BTreeSet::new();
         let init: BTreeSet<_> = self.work.pod.init_containers().iter().map(|c| c.name.as_str()).collect();
@@ -168,7 +168,8 @@ impl Run<'_> {
                 Prune::AllButNewest => run.state == ContainerState::Exited && !seen.insert(run.name.as_str()),
             })
             .collect();
-        // The next run is counted from the newest one that is left: that one goes last, and only if all before it went.
+        // The restart count of the next run comes from the newest run that remains. It is removed last, and only if the
+        // others were removed.
         old.reverse();
         let mut stays = BTreeSet::new();
         for run in old {
@@ -181,7 +182,7 @@ impl Run<'_> {
             match self.manager.ports.runtime.remove_container(&run.id, false).await {
                 Ok(()) => self.result.acted = true,
                 Err(error) => {
-                    tracing::warn!(container.id = %run.id, %error, "removing an old init container failed");
+                    tracing::warn!(container.id = %run.id, %error, "cannot remove an old init container");
                     stays.insert(run.name.as_str());
                 }
             }
@@ -189,12 +190,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// `None` if it failed while the pod is to stop, which is no error.
+    /// Creates a sandbox and reads its addresses. A failure is an error (POD-W19); `None` if it failed while the pod
+    /// stops, which is no error.
     async fn create_sandbox(&mut self, attempt: u32) -> Result<Option<(SandboxId, Vec<IpAddr>)>, SyncError> {
         let SyncWork { cancel, pod, .. } = *self.work;
         let ports = &self.manager.ports;
         let uid = pod.uid();
-        let turn = self.manager.turn(self.work, StartKind::Sandbox, None).await.ok_or(SyncError::Cancelled)?;
+        let request =
+            self.manager.start_request(self.work, StartKind::Sandbox, None).await.ok_or(SyncError::Cancelled)?;
         let doing = self.manager.activities.begin(uid, Task::RunSandbox);
         ports.metrics.containers.pod_started(has_user_namespace(pod));
         self.result.acted = true;
@@ -205,27 +208,27 @@ impl Run<'_> {
             None => return Err(SyncError::Cancelled),
             Some(Ok(sandbox)) => sandbox,
             Some(Err(error)) if cancel.is_cancelled() => {
-                tracing::debug!(pod.uid = %pod.uid(), %error, "sandbox failed while the pod is to stop");
+                tracing::debug!(pod.uid = %pod.uid(), %error, "sandbox creation failed while the pod stops");
                 return Ok(None);
             }
             Some(Err(error)) => {
                 ports.metrics.containers.pod_start_failed(has_user_namespace(pod));
                 let message = format!("Failed to create the pod's sandbox: {error}");
-                self.manager.tell(pod, PodEvent::warning("FailedCreatePodSandBox", message));
+                self.manager.record(pod, PodEvent::warning("FailedCreatePodSandBox", message));
                 return Err(ContainerError::CreateSandbox { attempt, error }.into());
             }
         };
-        turn.started();
+        request.started();
         self.result.sandbox_created = Some(sandbox.clone());
         ports.statuses.sandbox_ready(pod);
         if pod.is_host_network() {
             return Ok(Some((sandbox, Vec::new())));
         }
-        // Its addresses go into the environment of containers.
+        // The containers' environment needs the sandbox's addresses.
         let status = unless_cancelled(cancel, async {
             ports.runtime.pod_status(pod.uid()).await.map_err(|error| {
                 let message = format!("Failed to read the status of the pod's new sandbox: {error}");
-                self.manager.tell(pod, PodEvent::warning("FailedPodSandBoxStatus", message));
+                self.manager.record(pod, PodEvent::warning("FailedPodSandBoxStatus", message));
                 ContainerError::SandboxStatus(error).into()
             })
         })
@@ -234,13 +237,13 @@ impl Run<'_> {
         Ok(Some((sandbox, ips)))
     }
 
-    fn stop_context(&self, over: Option<Duration>) -> StopContext<'_> {
+    fn stop_context(&self, forced: Option<Duration>) -> StopContext<'_> {
         let ips = self.work.status.sandboxes.first().map(|sandbox| sandbox.ips.as_slice()).unwrap_or_default();
-        StopContext { uid: self.work.pod.uid(), pod: Some(self.work.pod), ips, over }
+        StopContext { uid: self.work.pod.uid(), pod: Some(self.work.pod), ips, forced }
     }
 }
 
-/// Whether the pod runs in a user namespace of its own, which the metrics count apart.
+/// Whether the pod runs in its own user namespace, which the metrics count separately.
 fn has_user_namespace(pod: &PodObject) -> bool {
     pod.spec().host_users == Some(false)
 }
@@ -249,6 +252,6 @@ fn has_user_namespace(pod: &PodObject) -> bool {
 #[derive(Clone, Copy)]
 enum Prune {
     All,
-    /// Of the exited runs, all but the newest of each container.
+    /// The exited runs except the newest of each container.
     AllButNewest,
 }

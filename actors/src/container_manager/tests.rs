@@ -18,49 +18,49 @@ use crate::ports::{
 };
 use crate::time::{Grace, Time};
 
-/// A manager with a fake on every port.
-struct World {
+/// A manager with fake ports.
+struct Rig {
     runtime: Arc<FakeRuntime>,
-    told: Arc<Told>,
+    fakes: Arc<FakePorts>,
     manager: ContainerManager,
     statuses: Arc<Statuses>,
     metrics: Metrics,
     clock: TokioClock,
 }
 
-/// What the ports were told, and what they answer.
+/// Fake ports that record their calls.
 #[derive(Default)]
-struct Told {
+struct FakePorts {
     events: Mutex<Vec<PodEvent>>,
     network: Mutex<Vec<String>>,
-    /// The headers of the calls over HTTP.
+    /// The headers of the HTTP calls.
     headers: Mutex<Vec<Vec<(String, String)>>>,
     network_broken: Mutex<bool>,
-    /// The servers speak no TLS.
+    /// Whether the servers lack TLS.
     without_tls: Mutex<bool>,
     restarts_by_log: Mutex<HashMap<String, u32>>,
 }
 
-impl World {
+impl Rig {
     fn new() -> Self {
         let clock = TokioClock::starting_at(Time::from_secs(2_000_000));
         let runtime = Arc::new(FakeRuntime::new(clock));
-        let told = Arc::new(Told::default());
+        let fakes = Arc::new(FakePorts::default());
         let metrics = Metrics::new();
         let statuses = Arc::new(Statuses::new(Arc::new(clock), metrics.clone()));
         let ports = ContainerPorts {
             recorder: None,
             runtime: runtime.clone(),
-            network: told.clone(),
-            storage: told.clone(),
-            events: told.clone(),
+            network: fakes.clone(),
+            storage: fakes.clone(),
+            events: fakes.clone(),
             clock: Arc::new(clock),
             resolver: ContainerResolver::default(),
             statuses: statuses.clone(),
             metrics: metrics.clone(),
         };
         let manager = ContainerManager::new(ContainersConfig::default(), ports);
-        World { runtime, told, manager, statuses, metrics, clock }
+        Rig { runtime, fakes, manager, statuses, metrics, clock }
     }
 
     async fn sync(&self, pod: &Arc<PodObject>) -> SyncContainersResult {
@@ -77,14 +77,14 @@ impl World {
         self.manager.sync_containers(&work, &plan(pod, work.status, probes)).await
     }
 
-    /// Syncs until nothing is left to do, and forgets the calls.
+    /// Syncs until nothing changes, and forgets the calls.
     async fn settled(&self, pod: &Arc<PodObject>) {
         for _ in 0..10 {
             let result = self.sync(pod).await;
             assert!(result.error.is_none(), "{:?}", result.error);
             if !result.acted {
                 self.runtime.calls();
-                self.told.events.lock().clear();
+                self.fakes.events.lock().clear();
                 return;
             }
         }
@@ -106,7 +106,7 @@ impl World {
     }
 
     fn reasons(&self) -> Vec<Cow<'static, str>> {
-        self.told.events.lock().iter().map(|event| event.reason.clone()).collect()
+        self.fakes.events.lock().iter().map(|event| event.reason.clone()).collect()
     }
 
     /// The value of a metric's series, named as in the Prometheus text; 0 if it is absent.
@@ -116,7 +116,7 @@ impl World {
         line.map_or(0, |value| value.parse().unwrap())
     }
 
-    /// How many starts of sandboxes and of regular containers were attempted.
+    /// The number of attempted sandbox creations and regular container starts.
     fn attempts(&self) -> (u64, u64) {
         (
             self.metric("kubelet_started_pods_total"),
@@ -129,7 +129,7 @@ impl World {
         errors.into_iter().map(|(name, error)| (name.to_string(), error.reason)).collect()
     }
 
-    /// Seconds until a backoff is over, if that is what the sync ran into.
+    /// Seconds until the end of the backoff, if the sync failed with one.
     fn backoff(&self, result: &SyncContainersResult) -> Option<u64> {
         match result.error.as_ref()?.retry() {
             SyncRetry::At(until) => Some(until.since(self.clock.now()).as_secs()),
@@ -138,13 +138,13 @@ impl World {
     }
 }
 
-impl EventRecorder for Told {
+impl EventRecorder for FakePorts {
     fn record(&self, _: &Arc<PodObject>, event: PodEvent) {
         self.events.lock().push(event);
     }
 }
 
-impl NetworkClient for Told {
+impl NetworkClient for FakePorts {
     fn http_get(&self, target: HttpTarget, _: Duration) -> BoxFuture<'_, Result<(u16, String), NetworkError>> {
         let scheme = if target.https { "https" } else { "http" };
         self.network.lock().push(format!("{scheme}://{}:{}{}", target.host, target.port, target.path));
@@ -169,7 +169,7 @@ impl NetworkClient for Told {
     }
 }
 
-impl PodStorage for Told {
+impl PodStorage for FakePorts {
     fn set_up<'a>(&'a self, _: &'a Arc<PodObject>) -> BoxFuture<'a, Result<VolumeMounts, StorageError>> {
         async { Ok(VolumeMounts::new()) }.boxed()
     }

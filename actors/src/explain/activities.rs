@@ -1,7 +1,7 @@
 //! What a hook that runs waits for, from what it does now.
 
 use crate::container_manager::activity::{Activity, Task};
-use crate::container_manager::governor::{Standing, StartKind};
+use crate::container_manager::governor::{QueuePosition, StartKind};
 
 use super::facts::PodFacts;
 use super::wait::{LifecycleHook, On, Subject, Wait, What};
@@ -16,7 +16,7 @@ fn at(pod: &PodFacts) -> String {
     pod.volume_path.as_deref().map_or(String::new(), |path| format!(": {} is under way", path.display()))
 }
 
-fn wait(pod: &PodFacts, activity: &Activity, standing: Option<Standing>) -> Wait {
+fn wait(pod: &PodFacts, activity: &Activity, standing: Option<QueuePosition>) -> Wait {
     let container = activity.container.as_ref().map(ToString::to_string);
     let name = container.as_deref().unwrap_or_default();
     let wait = match &activity.task {
@@ -46,7 +46,7 @@ fn wait(pod: &PodFacts, activity: &Activity, standing: Option<Standing>) -> Wait
                 StartKind::Container => format!("container {name:?}"),
             };
             let place = standing.map(|standing| {
-                let Standing { before, running, limit } = standing;
+                let QueuePosition { before, running, limit } = standing;
                 format!(": {before} before it in line, {running} of at most {limit} starts run, as many as the runtime bears")
             });
             let detail = format!("it waits for its turn to start {what}{}", place.unwrap_or_default());

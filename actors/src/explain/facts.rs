@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::container_manager::activity::Activity;
-use crate::container_manager::governor::Standing;
+use crate::container_manager::governor::QueuePosition;
 use crate::containers::StartError;
 use crate::containers::image_backoff::PullFailure;
 use crate::desired::MissingSource;
@@ -38,7 +38,7 @@ pub struct PodFacts {
     /// That a source wants it cannot be acted on yet.
     pub held: bool,
     /// What its hook does now, with the place in line of what waits for its turn.
-    pub activities: Vec<(Activity, Option<Standing>)>,
+    pub activities: Vec<(Activity, Option<QueuePosition>)>,
     /// Why containers could not be started.
     pub start_errors: BTreeMap<ContainerName, StartError>,
     /// Images that could not be pulled.

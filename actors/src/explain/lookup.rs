@@ -9,7 +9,7 @@ use super::facts::{NodeState, PodFacts, SeenEvent};
 use super::{Explanation, PodLine, Wait, explain, heading, line, state};
 use crate::container_manager::ContainerManager;
 use crate::container_manager::activity::{Activity, Task};
-use crate::container_manager::governor::Line;
+use crate::container_manager::governor::QueueSnapshot;
 use crate::desired::Desired;
 use crate::engine::{Engine, PodSnapshot};
 use crate::housekeeping::health::PassHealth;
@@ -51,7 +51,7 @@ pub struct Look<'a> {
     now: Time,
     node: NodeState,
     /// The line for starts, as it was when the first pod was found in it.
-    line: OnceCell<Line>,
+    line: OnceCell<QueueSnapshot>,
 }
 
 impl Explainer {
@@ -203,7 +203,7 @@ impl Look<'_> {
         };
         let standing = |activity: &Activity| match activity.task {
             Task::AwaitTurn(_, ticket) => {
-                self.line.get_or_init(|| self.at.containers.governor().line()).standing(ticket)
+                self.line.get_or_init(|| self.at.containers.governor().queue()).position(ticket)
             }
             _ => None,
         };

@@ -1,17 +1,17 @@
-//! Who is next.
+//! The order of the requests.
 
 use std::collections::BTreeSet;
 
-/// A place in line; a lower one came earlier.
+/// The number of a request; earlier requests have lower numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// What is started. The kinds take different times, so each is compared with its own.
+/// The kind of a start. The kinds take different times, so each has its own baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StartKind {
-    /// A sandbox.
+    /// The creation of a sandbox.
     Sandbox,
-    /// A container: creation and start.
+    /// The creation and start of a container.
     Container,
 }
 
@@ -21,17 +21,18 @@ impl Ticket {
     }
 }
 
-/// So many containers may start in a row before a sandbox that asked earlier.
+/// The number of containers that may start in a row before a sandbox that was requested earlier.
 pub(super) const ROW: u32 = 3;
 
-/// Those that wait. Of each kind, who came first is served first. Containers go before sandboxes: a pod that has begun is
-/// finished before the next one begins, or of a hundred pods none would run before all have a sandbox. So that containers
-/// which start again and again keep no pod from beginning, a sandbox has its turn after [`ROW`] of them.
+/// The waiting requests. The requests of each kind are granted in order. Containers go before sandboxes, so that a pod
+/// with a sandbox completes before the next pod begins; otherwise none of a hundred pods would run before all have a
+/// sandbox. After [`ROW`] containers a sandbox is granted, so that containers that restart again and again do not keep
+/// pods from beginning.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     sandboxes: BTreeSet<Ticket>,
     containers: BTreeSet<Ticket>,
-    /// How many containers started in a row while a sandbox waited that had asked earlier.
+    /// The number of containers that started in a row while a sandbox waited that was requested earlier.
     row: u32,
 }
 
@@ -63,7 +64,7 @@ impl Queue {
         self.sandboxes.len() + self.containers.len()
     }
 
-    /// All, in the order in which they are served if nobody else comes.
+    /// All requests, in the order of their grants if no further request comes.
     pub(super) fn in_order(&self) -> impl Iterator<Item = Ticket> {
         let (mut sandboxes, mut containers) = (self.sandboxes.iter().peekable(), self.containers.iter().peekable());
         let mut row = self.row;
@@ -78,7 +79,7 @@ impl Queue {
     }
 }
 
-/// Which kind is next, and the row after it.
+/// The kind of the next grant, and the row after it.
 fn next(sandbox: Option<Ticket>, container: Option<Ticket>, row: u32) -> Option<(StartKind, u32)> {
     match (sandbox, container) {
         (None, None) => None,

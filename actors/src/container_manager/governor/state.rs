@@ -1,10 +1,10 @@
-//! How many starts run at once, and who is next: the decisions, with time as data.
+//! Decides how many starts run at once and which start is next. Pure: time is an argument.
 //!
-//! The limit follows the runtime. A start that takes no longer than four times what one takes while the runtime is nearly idle
-//! says that there is room: while the limit is made use of, it grows, at first by one per start and after the first
-//! setback by one per round. A start that takes longer says that the runtime suffers: the limit shrinks, once per round.
-//! What a start takes on a nearly idle runtime is measured whenever few run, and, while many wait for minutes, by letting
-//! only few run for the time of one start.
+//! The limit follows the runtime's latency. The baseline is the duration of a start on a nearly idle runtime. If a
+//! start takes at most four times the baseline and the limit is in use, the limit grows: by one per start at first, and
+//! by one per round after the first slow start. If a start takes longer, the limit shrinks, once per round. The
+//! baseline is measured whenever few starts run. If many starts wait for minutes, the governor lets only few run for
+//! the duration of one start to measure it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,66 +12,66 @@ use std::time::Duration;
 use super::queue::{Queue, StartKind, Ticket};
 use crate::time::Time;
 
-/// The smallest limit: with one, a start that hangs would hold up all others.
+/// The smallest limit. With 1, a start that hangs would block all others.
 const FLOOR: usize = 2;
-/// Where the limit begins.
+/// The initial limit.
 const INITIAL: f64 = 4.0;
-/// A start may take so many times what it takes on a nearly idle runtime: a machine gets more done with several at once
-/// than they delay each other, until all of its cores and its disk are busy.
+/// A start that takes longer than this many baselines is slow. A machine gets more done with several starts at once
+/// than they delay each other, until its cores and disk are busy.
 const TOLERANCE: u32 = 4;
-/// Quicker than this counts as this: so small differences are noise and not a runtime that suffers.
+/// A shorter baseline counts as this one, because smaller differences are noise.
 const QUICK: Duration = Duration::from_millis(100);
-/// What the limit is multiplied with when the runtime suffers.
+/// The factor by which a slow start shrinks the limit.
 const CUT: f64 = 0.7;
-/// How long a measurement of the nearly idle runtime is believed.
-const BELIEVED: Duration = Duration::from_secs(60);
-/// A start that takes longer hangs: the others wait for it no more.
-pub(super) const HANGS: Duration = Duration::from_secs(30);
+/// How long a baseline stays valid.
+const BASELINE_VALID: Duration = Duration::from_secs(60);
+/// A start that takes longer hangs, and no longer counts as running.
+pub(super) const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What happens.
+/// An event of the governor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The start with this ticket was made. Tickets come from [`Governor::ticket`].
-    Ask(Ticket, StartKind),
-    /// The start is done; its time counts.
+    /// A start is requested. [`Governor::ticket`] makes the ticket.
+    Request(Ticket, StartKind),
+    /// A start has succeeded; its duration counts.
     Started(Ticket),
-    /// It failed, or whoever wanted it went away; its time counts only if it was long.
+    /// A start failed or its request was withdrawn. The duration counts only if it was long.
     Left(Ticket),
     /// Time has passed.
-    Look,
+    TimePassed,
 }
 
-/// The starts that run and those that wait.
+/// The running starts and the waiting requests.
 #[derive(Clone, Debug)]
 pub struct Governor {
     limit: f64,
-    /// No start has been slow yet.
-    fresh: bool,
-    /// When the limit last shrank: what began before tells nothing new.
+    /// No start was slow yet.
+    never_slow: bool,
+    /// When the limit last shrank. Starts that began before do not shrink it again.
     cut_at: Time,
-    /// Few are let run, so that a start can be measured.
+    /// Only few starts may run, so that the baseline can be measured.
     measuring: bool,
     tickets: u64,
     running: BTreeMap<Ticket, Running>,
-    line: Queue,
-    sandbox: Option<Base>,
-    container: Option<Base>,
+    queue: Queue,
+    sandbox: Option<Baseline>,
+    container: Option<Baseline>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Running {
     kind: StartKind,
     since: Time,
-    /// The most that ran at once in its time.
+    /// The highest number of concurrent starts during this one.
     beside: usize,
     hangs: bool,
 }
 
-/// What a start takes on a nearly idle runtime.
+/// The duration of a start on a nearly idle runtime.
 #[derive(Clone, Copy, Debug)]
-struct Base {
+struct Baseline {
     took: Duration,
-    /// When it was measured; `None` if many ran, so that it is a guess.
+    /// When the baseline was measured; `None` if many starts ran, so that it is an estimate.
     measured: Option<Time>,
 }
 
@@ -79,12 +79,12 @@ impl Default for Governor {
     fn default() -> Self {
         Governor {
             limit: INITIAL,
-            fresh: true,
+            never_slow: true,
             cut_at: Time::ZERO,
             measuring: false,
             tickets: 0,
             running: BTreeMap::new(),
-            line: Queue::default(),
+            queue: Queue::default(),
             sandbox: None,
             container: None,
         }
@@ -92,18 +92,18 @@ impl Default for Governor {
 }
 
 impl Governor {
-    /// A new place at the end of the line, to be asked with.
+    /// A new ticket, for a request.
     pub fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket::new(self.tickets)
     }
 
-    /// One move. Answers with those that may start now, in the order of their turns.
+    /// Applies an event. Returns the requests that are granted, in order.
     #[must_use]
     pub fn step(&mut self, event: Event, now: Time) -> Vec<Ticket> {
         match event {
-            Event::Ask(ticket, kind) => {
-                self.line.push(ticket, kind);
+            Event::Request(ticket, kind) => {
+                self.queue.push(ticket, kind);
             }
             Event::Started(ticket) => {
                 if let Some(run) = self.running.remove(&ticket) {
@@ -111,44 +111,44 @@ impl Governor {
                 }
             }
             Event::Left(ticket) => {
-                self.line.remove(ticket);
+                self.queue.remove(ticket);
                 if let Some(run) = self.running.remove(&ticket)
                     && self.base(run.kind).is_some_and(|base| is_slow(now.since(run.since), base))
                 {
                     self.shrink(run, now);
                 }
             }
-            Event::Look => {}
+            Event::TimePassed => {}
         }
         self.give_up_on_hanging(now);
         self.grant(now)
     }
 
-    /// How many starts may run at once now.
+    /// The current limit of concurrent starts.
     pub fn limit(&self) -> usize {
         if self.measuring { FLOOR } else { (self.limit as usize).max(FLOOR) }
     }
 
-    /// How many run, those that hang aside.
+    /// The number of running starts without those that hang.
     pub fn running(&self) -> usize {
         self.running.values().filter(|run| !run.hangs).count()
     }
 
-    /// How many wait.
+    /// The number of waiting requests.
     pub fn waiting(&self) -> usize {
-        self.line.len()
+        self.queue.len()
     }
 
-    /// Those that wait, in the order in which they are served if nobody else comes.
-    pub fn line(&self) -> impl Iterator<Item = Ticket> {
-        self.line.in_order()
+    /// The waiting requests, in the order of their grants if no further request comes.
+    pub fn queue(&self) -> impl Iterator<Item = Ticket> {
+        self.queue.in_order()
     }
 
     fn grant(&mut self, now: Time) -> Vec<Ticket> {
         let mut granted = Vec::new();
         let mut running = self.running();
         while running < self.limit()
-            && let Some((ticket, kind)) = self.line.pop()
+            && let Some((ticket, kind)) = self.queue.pop()
         {
             running += 1;
             self.running.insert(ticket, Running { kind, since: now, beside: 0, hangs: false });
@@ -164,14 +164,14 @@ impl Governor {
         let took = now.since(run.since);
         let alone = run.beside <= FLOOR;
         let base = self.base(run.kind);
-        let believed = |base: Base| base.measured.is_some_and(|at| now.since(at) <= BELIEVED);
+        let is_valid = |base: Baseline| base.measured.is_some_and(|at| now.since(at) <= BASELINE_VALID);
         let better = match base {
             None => true,
-            Some(base) => took < base.took || (alone && !believed(base)),
+            Some(base) => took < base.took || (alone && !is_valid(base)),
         };
         if better {
             let measured = if alone { Some(now) } else { base.and_then(|base| base.measured) };
-            *self.base_mut(run.kind) = Some(Base { took, measured });
+            *self.base_mut(run.kind) = Some(Baseline { took, measured });
         }
         if alone {
             self.measuring = false;
@@ -180,10 +180,10 @@ impl Governor {
         if is_slow(took, base) {
             self.shrink(run, now);
         } else if run.beside * 2 >= self.limit() && !self.measuring {
-            // More than are wanted at once prove nothing.
-            self.limit += if self.fresh { 1.0 } else { 1.0 / self.limit };
+            // A limit that is not in use shows nothing.
+            self.limit += if self.never_slow { 1.0 } else { 1.0 / self.limit };
         }
-        if !alone && base.took > QUICK && !believed(base) && self.line.len() > 0 {
+        if !alone && base.took > QUICK && !is_valid(base) && self.queue.len() > 0 {
             self.measuring = true;
         }
     }
@@ -191,26 +191,26 @@ impl Governor {
     fn shrink(&mut self, run: Running, now: Time) {
         if run.since >= self.cut_at {
             self.limit = (self.limit * CUT).max(FLOOR as f64);
-            self.fresh = false;
+            self.never_slow = false;
             self.cut_at = now;
         }
     }
 
     fn give_up_on_hanging(&mut self, now: Time) {
-        let hang = |run: &Running| !run.hangs && now.since(run.since) >= HANGS;
+        let hang = |run: &Running| !run.hangs && now.since(run.since) >= HANG_TIMEOUT;
         let Some(run) = self.running.values().find(|run| hang(run)).copied() else { return };
         self.shrink(run, now);
         self.running.values_mut().filter(|run| hang(run)).for_each(|run| run.hangs = true);
     }
 
-    fn base(&self, kind: StartKind) -> Option<Base> {
+    fn base(&self, kind: StartKind) -> Option<Baseline> {
         match kind {
             StartKind::Sandbox => self.sandbox,
             StartKind::Container => self.container,
         }
     }
 
-    fn base_mut(&mut self, kind: StartKind) -> &mut Option<Base> {
+    fn base_mut(&mut self, kind: StartKind) -> &mut Option<Baseline> {
         match kind {
             StartKind::Sandbox => &mut self.sandbox,
             StartKind::Container => &mut self.container,
@@ -218,6 +218,6 @@ impl Governor {
     }
 }
 
-fn is_slow(took: Duration, base: Base) -> bool {
+fn is_slow(took: Duration, base: Baseline) -> bool {
     took > base.took.max(QUICK) * TOLERANCE
 }

@@ -1,4 +1,4 @@
-//! The governor under any order of events, and on a runtime that is slower the more it has to do.
+//! The governor under random events, and with a runtime that slows down under load.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,11 +8,11 @@ use super::queue::{ROW, StartKind, Ticket};
 use super::state::{Event, Governor};
 use crate::time::Time;
 
-/// A small generator of numbers, so that a seed is all that a run depends on.
-struct Dice(u64);
+/// A small random number generator, so that a run depends only on its seed.
+struct SeededRng(u64);
 
-impl Dice {
-    fn roll(&mut self) -> f64 {
+impl SeededRng {
+    fn fraction(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -20,32 +20,32 @@ impl Dice {
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    Ask(bool),
-    /// The start at this place of those that run.
+    Request(bool),
+    /// The start at this index of the running ones succeeds.
     Started(usize),
     Failed(usize),
-    /// The wait at this place of those that wait.
-    GoAway(usize),
-    Look,
+    /// The request at this index of the waiting ones is withdrawn.
+    Withdraw(usize),
+    TimePassed,
 }
 
 fn any_op() -> impl Strategy<Value = (Op, u64)> {
     let op = prop_oneof![
-        4 => any::<bool>().prop_map(Op::Ask),
+        4 => any::<bool>().prop_map(Op::Request),
         3 => (0usize..64).prop_map(Op::Started),
         1 => (0usize..64).prop_map(Op::Failed),
-        1 => (0usize..64).prop_map(Op::GoAway),
-        1 => Just(Op::Look),
+        1 => (0usize..64).prop_map(Op::Withdraw),
+        1 => Just(Op::TimePassed),
     ];
     (op, prop_oneof![8 => 0u64..2_000, 1 => 0u64..40_000])
 }
 
-/// Hangs no more than so long, in milliseconds, as far as the governor counts it.
+/// The governor's time limit of a start that hangs, in milliseconds.
 const HANGS: u64 = 30_000;
 
 proptest! {
     #[test]
-    fn the_limit_holds_and_places_are_given_in_order(ops in proptest::collection::vec(any_op(), 1..400)) {
+    fn governor_keeps_its_limit_and_grants_in_order(ops in proptest::collection::vec(any_op(), 1..400)) {
         let mut governor = Governor::default();
         let (mut now, mut waiting) = (1_000_000u64, VecDeque::<(Ticket, bool)>::new());
         let mut row = 0;
@@ -55,17 +55,17 @@ proptest! {
             let at = Time::from_nanos(now * 1_000_000);
             let pick = |place: usize| running.keys().nth(place % running.len().max(1)).copied();
             let event = match op {
-                Op::Ask(sandbox) => {
+                Op::Request(sandbox) => {
                     let ticket = governor.ticket();
                     waiting.push_back((ticket, sandbox));
-                    Event::Ask(ticket, if sandbox { StartKind::Sandbox } else { StartKind::Container })
+                    Event::Request(ticket, if sandbox { StartKind::Sandbox } else { StartKind::Container })
                 }
-                Op::Started(place) => pick(place).map_or(Event::Look, Event::Started),
-                Op::Failed(place) => pick(place).map_or(Event::Look, Event::Left),
-                Op::GoAway(place) if !waiting.is_empty() => {
+                Op::Started(place) => pick(place).map_or(Event::TimePassed, Event::Started),
+                Op::Failed(place) => pick(place).map_or(Event::TimePassed, Event::Left),
+                Op::Withdraw(place) if !waiting.is_empty() => {
                     Event::Left(waiting.remove(place % waiting.len()).unwrap().0)
                 }
-                Op::GoAway(_) | Op::Look => Event::Look,
+                Op::Withdraw(_) | Op::TimePassed => Event::TimePassed,
             };
             if let Event::Started(ticket) | Event::Left(ticket) = event {
                 running.remove(&ticket);
@@ -73,8 +73,8 @@ proptest! {
             let granted = governor.step(event, at);
             for ticket in &granted {
                 let at = waiting.iter().position(|(waits, _)| waits == ticket);
-                let (_, sandbox) = waiting.remove(at.expect("only who waits is served")).unwrap();
-                prop_assert!(waiting.iter().all(|(waits, kind)| *kind != sandbox || waits > ticket), "in its turn");
+                let (_, sandbox) = waiting.remove(at.expect("only waiting requests are granted")).unwrap();
+                prop_assert!(waiting.iter().all(|(waits, kind)| *kind != sandbox || waits > ticket), "granted out of order");
                 let passed = waiting.iter().any(|(waits, is_sandbox)| *is_sandbox && waits < ticket);
                 row = if passed { row + 1 } else { 0 };
                 prop_assert!(row <= ROW, "a sandbox waits for ever");
@@ -84,62 +84,62 @@ proptest! {
             prop_assert_eq!(governor.running(), counted);
             prop_assert!(granted.is_empty() || counted <= governor.limit());
             prop_assert!(governor.limit() >= 2);
-            // No wake-up is lost: nobody waits where there is room.
+            // No grant is lost: no request waits while there is room.
             prop_assert!(waiting.is_empty() || counted >= governor.limit());
             prop_assert_eq!(governor.waiting(), waiting.len());
-            if !matches!(op, Op::Look) {
+            if !matches!(op, Op::TimePassed) {
                 continue;
             }
-            // The line is told as it will be served.
-            let (line, mut later) = (governor.line().collect::<Vec<_>>(), governor.clone());
+            // The reported order is the order of the grants.
+            let (line, mut later) = (governor.queue().collect::<Vec<_>>(), governor.clone());
             let mut served = Vec::new();
             while later.waiting() > 0 {
                 let past = Time::from_nanos((now + (1 + served.len() as u64) * HANGS) * 1_000_000);
-                served.extend(later.step(Event::Look, past));
+                served.extend(later.step(Event::TimePassed, past));
             }
             prop_assert_eq!(line, served);
         }
-        // Whoever waits is served, even if nothing that runs ever ends.
+        // Every request is granted, even if no running start ever ends.
         while !waiting.is_empty() {
             now += HANGS;
-            let granted = governor.step(Event::Look, Time::from_nanos(now * 1_000_000));
+            let granted = governor.step(Event::TimePassed, Time::from_nanos(now * 1_000_000));
             prop_assert!(!granted.is_empty());
             waiting.retain(|(waits, _)| !granted.contains(waits));
         }
     }
 }
 
-/// A runtime that does up to `width` starts at full speed and shares that speed among more.
+/// A runtime that runs up to `width` starts at full speed and shares that speed among more.
 struct Simulation {
     governor: Governor,
-    /// What a start takes alone, in seconds.
+    /// The duration of a start alone, in seconds.
     base: f64,
     width: f64,
-    dice: Dice,
+    rng: SeededRng,
     now: f64,
-    /// What is left of each, in seconds of full speed.
+    /// The remaining work of each start, in seconds at full speed.
     running: BTreeMap<Ticket, f64>,
 }
 
 impl Simulation {
     fn new(seed: u64, base: f64, width: f64) -> Self {
-        let (governor, dice) = (Governor::default(), Dice(seed));
-        Simulation { governor, base, width, dice, now: 1000.0, running: BTreeMap::new() }
+        let (governor, rng) = (Governor::default(), SeededRng(seed));
+        Simulation { governor, base, width, rng, now: 1000.0, running: BTreeMap::new() }
     }
 
     fn step(&mut self, event: Event) {
         for ticket in self.governor.step(event, Time::from_nanos((self.now * 1e9) as u64)) {
-            let work = self.base * (0.9 + 0.2 * self.dice.roll());
+            let work = self.base * (0.9 + 0.2 * self.rng.fraction());
             self.running.insert(ticket, work);
         }
     }
 
     fn ask(&mut self) {
         let ticket = self.governor.ticket();
-        self.step(Event::Ask(ticket, StartKind::Container));
+        self.step(Event::Request(ticket, StartKind::Container));
     }
 
-    /// Lets the next start end.
+    /// Completes the next start.
     fn next(&mut self) {
         let speed = (self.width / self.running.len() as f64).min(1.0);
         let (ticket, left) = self.running.iter().min_by(|a, b| a.1.total_cmp(b.1)).map(|(t, l)| (*t, *l)).unwrap();
@@ -149,7 +149,7 @@ impl Simulation {
         self.step(Event::Started(ticket));
     }
 
-    /// Lets so many end; answers with the limit in that time.
+    /// Completes `ends` starts and returns the mean limit during them.
     fn mean_limit(&mut self, ends: u32) -> f64 {
         let limits = (0..ends).map(|_| {
             self.next();
@@ -160,7 +160,7 @@ impl Simulation {
 }
 
 #[test]
-fn the_limit_finds_what_the_runtime_bears_and_follows_it() {
+fn governor_limit_follows_the_runtimes_capacity() {
     for seed in 1..=20 {
         for (base, width) in [(1.0, 4.0), (0.5, 10.0), (2.0, 1.0), (0.3, 40.0)] {
             let mut simulation = Simulation::new(seed, base, width);
@@ -170,11 +170,11 @@ fn the_limit_finds_what_the_runtime_bears_and_follows_it() {
             let mean = simulation.mean_limit(2000);
             let share = 2000.0 * base / width / (simulation.now - begin);
             let what = format!("seed {seed}, base {base}, width {width}: mean limit {mean:.1}, share {share:.2}");
-            // What a start takes alone is seen with two at once.
+            // The duration of a start alone is measured with two at once.
             assert!(mean <= 4.4 * width.max(2.0), "{what}");
             assert!(share >= 0.85, "{what}");
 
-            // The runtime becomes half as able: so does the limit.
+            // The runtime gets half as fast, and the limit follows.
             simulation.width = width / 2.0;
             simulation.mean_limit(600);
             let now = simulation.mean_limit(200);
@@ -184,8 +184,8 @@ fn the_limit_finds_what_the_runtime_bears_and_follows_it() {
 }
 
 #[test]
-fn quick_starts_are_never_held_back_for_long() {
-    // A hundred pods of two containers at once on a runtime that takes five milliseconds and has two cores.
+fn governor_does_not_hold_back_quick_starts() {
+    // A hundred pods with two containers at once, on a runtime that takes 5 ms per start and has two cores.
     for seed in 1..=20 {
         let mut simulation = Simulation::new(seed, 0.005, 2.0);
         (0..300).for_each(|_| simulation.ask());
@@ -196,14 +196,14 @@ fn quick_starts_are_never_held_back_for_long() {
 }
 
 #[test]
-fn a_pod_begins_however_many_containers_start_again() {
+fn a_sandbox_starts_however_many_containers_restart() {
     let mut simulation = Simulation::new(7, 1.0, 3.0);
     let mut patient = BTreeSet::new();
     for _ in 0..10 {
         (0..5).for_each(|_| simulation.ask());
         let ticket = simulation.governor.ticket();
         patient.insert(ticket);
-        simulation.step(Event::Ask(ticket, StartKind::Sandbox));
+        simulation.step(Event::Request(ticket, StartKind::Sandbox));
     }
     for _ in 0..80 {
         simulation.ask();
@@ -214,7 +214,7 @@ fn a_pod_begins_however_many_containers_start_again() {
 }
 
 #[test]
-fn a_pod_that_began_is_finished_before_others_begin() {
+fn a_pod_with_a_sandbox_starts_before_other_sandboxes() {
     let mut governor = Governor::default();
     let at = Time::from_secs(1_000);
     let mut kinds = BTreeMap::new();
@@ -222,7 +222,7 @@ fn a_pod_that_began_is_finished_before_others_begin() {
     let ask = |governor: &mut Governor, kinds: &mut BTreeMap<Ticket, StartKind>, kind| {
         let ticket = governor.ticket();
         kinds.insert(ticket, kind);
-        governor.step(Event::Ask(ticket, kind), at)
+        governor.step(Event::Request(ticket, kind), at)
     };
     for _ in 0..100 {
         running.extend(ask(&mut governor, &mut kinds, StartKind::Sandbox));

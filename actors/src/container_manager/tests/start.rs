@@ -17,59 +17,59 @@ fn one() -> Arc<PodObject> {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_pod_gets_sandbox_and_containers_in_order() {
-    let world = World::new();
+    let rig = Rig::new();
     let pod = three("Always");
-    world.statuses.set(&pod, None, PodStatus::default(), false);
-    let result = world.sync(&pod).await;
+    rig.statuses.set(&pod, None, PodStatus::default(), false);
+    let result = rig.sync(&pod).await;
     assert!(result.error.is_none() && result.acted);
     assert_eq!(result.sandbox_created, Some("s0".into()));
     assert_eq!(
-        world.runtime.calls(),
+        rig.runtime.calls(),
         ["0: sandbox 0", "0: create a#0", "0: start a", "0: create b#0", "0: start b", "0: create c#0", "0: start c",]
     );
-    let conditions = world.statuses.get(pod.uid()).and_then(|status| status.conditions.clone()).unwrap_or_default();
+    let conditions = rig.statuses.get(pod.uid()).and_then(|status| status.conditions.clone()).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.type_ == "PodReadyToStartContainers");
     assert_eq!(ready.map(|condition| condition.status.as_str()), Some("True"));
-    assert_eq!(world.attempts(), (1, 3));
-    assert_eq!(world.reasons()[..2], ["Created", "Started"]);
-    let idle = world.sync(&pod).await;
+    assert_eq!(rig.attempts(), (1, 3));
+    assert_eq!(rig.reasons()[..2], ["Created", "Started"]);
+    let idle = rig.sync(&pod).await;
     assert!(!idle.acted && idle.error.is_none() && idle.sandbox_created.is_none());
 }
 
 // POD-S67
 #[tokio::test(start_paused = true)]
-async fn a_crash_loop_is_restarted_at_the_end_of_each_backoff() {
-    let world = World::new();
+async fn a_crash_loop_restarts_at_the_end_of_each_backoff() {
+    let rig = Rig::new();
     let pod = one();
-    world.runtime.script("a", Script { ends: Some((secs(1), 1)), ..Script::default() });
+    rig.runtime.script("a", Script { ends: Some((secs(1), 1)), ..Script::default() });
     let mut starts = Vec::new();
     while starts.len() < 6 {
-        let result = world.sync(&pod).await;
-        let started = world.runtime.calls().iter().any(|call| call.contains("start"));
+        let result = rig.sync(&pod).await;
+        let started = rig.runtime.calls().iter().any(|call| call.contains("start"));
         if started {
-            starts.push(world.clock.now().since(Time::from_secs(2_000_000)).as_secs());
-            assert!(world.waiting(&pod).is_empty());
+            starts.push(rig.clock.now().since(Time::from_secs(2_000_000)).as_secs());
+            assert!(rig.waiting(&pod).is_empty());
         }
-        let Some(wait) = world.backoff(&result) else {
+        let Some(wait) = rig.backoff(&result) else {
             assert!(result.error.is_none());
             tokio::time::sleep(secs(1)).await;
             continue;
         };
         assert!(!result.acted);
-        assert_eq!(world.waiting(&pod), [("a".to_owned(), "CrashLoopBackOff")]);
-        assert_eq!(world.reasons().last().map(|reason| &**reason), Some("BackOff"));
+        assert_eq!(rig.waiting(&pod), [("a".to_owned(), "CrashLoopBackOff")]);
+        assert_eq!(rig.reasons().last().map(|reason| &**reason), Some("BackOff"));
         tokio::time::sleep(secs(wait)).await;
     }
-    // Each run takes a second; the waits between are 0, 10, 20, 40 and 80.
+    // Each run takes a second; the backoffs between are 0, 10, 20, 40 and 80 s.
     assert_eq!(starts, [0, 1, 12, 33, 74, 155]);
-    assert_eq!(world.runtime.status().containers[0].restart_count, 5);
-    // Waiting is neither an attempt nor a failed one.
-    assert_eq!(world.attempts(), (1, 6));
-    assert!(!world.metrics.encode(Format::Classic).contains("kubelet_started_containers_errors_total{"));
+    assert_eq!(rig.runtime.status().containers[0].restart_count, 5);
+    // A container in backoff is neither an attempt nor a failure.
+    assert_eq!(rig.attempts(), (1, 6));
+    assert!(!rig.metrics.encode(Format::Classic).contains("kubelet_started_containers_errors_total{"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn image_failures_have_their_reasons() {
+async fn image_failures_have_their_reasons_and_events() {
     let table = [
         (ImageError::Pull("gone".into()), "ErrImagePull", "Failed"),
         (ImageError::NeverPull(IMAGE.into()), "ErrImageNeverPull", "ErrImageNeverPull"),
@@ -77,79 +77,78 @@ async fn image_failures_have_their_reasons() {
         (ImageError::Inspect("out of order".into()), "ImageInspectError", "InspectFailed"),
     ];
     for (error, reason, event) in table {
-        let world = World::new();
-        world.runtime.fail_image(IMAGE, error);
-        let result = world.sync(&one()).await;
+        let rig = Rig::new();
+        rig.runtime.fail_image(IMAGE, error);
+        let result = rig.sync(&one()).await;
         assert!(result.error.as_ref().unwrap().to_string().contains(reason), "{result:?}");
-        assert_eq!(world.backoff(&result), None);
-        assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
-        assert_eq!(world.reasons(), [event, "Failed"]);
-        assert_eq!(world.told.events.lock()[1].message, format!("Error: {reason}"));
-        assert_eq!(world.attempts(), (1, 1));
+        assert_eq!(rig.backoff(&result), None);
+        assert_eq!(rig.waiting(&one()), [("a".to_owned(), reason)]);
+        assert_eq!(rig.reasons(), [event, "Failed"]);
+        assert_eq!(rig.fakes.events.lock()[1].message, format!("Error: {reason}"));
+        assert_eq!(rig.attempts(), (1, 1));
         let errors =
             format!("kubelet_started_containers_errors_total{{code=\"{reason}\",container_type=\"container\"}}");
-        assert_eq!(world.metric(&errors), 1);
+        assert_eq!(rig.metric(&errors), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pull_that_fails_is_tried_again_after_growing_pauses() {
-    let world = World::new();
-    world.runtime.fail_image(IMAGE, ImageError::Pull("gone".into()));
-    assert_eq!(world.backoff(&world.sync(&one()).await), None);
+async fn a_failed_image_pull_is_retried_after_growing_backoffs() {
+    let rig = Rig::new();
+    rig.runtime.fail_image(IMAGE, ImageError::Pull("gone".into()));
+    assert_eq!(rig.backoff(&rig.sync(&one()).await), None);
     let mut waits = Vec::new();
     for _ in 0..6 {
-        let result = world.sync(&one()).await;
-        assert_eq!(world.waiting(&one()), [("a".to_owned(), "ImagePullBackOff")]);
+        let result = rig.sync(&one()).await;
+        assert_eq!(rig.waiting(&one()), [("a".to_owned(), "ImagePullBackOff")]);
         assert_eq!(
-            world.manager.start_errors().of(one().uid()).values().next().unwrap().message,
+            rig.manager.start_errors().of(one().uid()).values().next().unwrap().message,
             format!("back-off pulling image {IMAGE:?}: gone")
         );
-        let wait = world.backoff(&result).unwrap();
+        let wait = rig.backoff(&result).unwrap();
         waits.push(wait);
         sleep(secs(wait)).await;
-        let _ = world.sync(&one()).await;
-        assert_eq!(world.waiting(&one()), [("a".to_owned(), "ErrImagePull")]);
+        let _ = rig.sync(&one()).await;
+        assert_eq!(rig.waiting(&one()), [("a".to_owned(), "ErrImagePull")]);
     }
     assert_eq!(waits, [10, 20, 40, 80, 160, 300]);
-    // While it waits the registry is left alone; an image that came another way is used.
-    let _ = world.sync(&one()).await;
-    assert_eq!(world.waiting(&one()), [("a".to_owned(), "ImagePullBackOff")]);
-    world.runtime.have_image(IMAGE);
-    assert!(world.sync(&one()).await.error.is_none());
-    assert!(world.waiting(&one()).is_empty());
-    assert!(world.manager.pull_failures(one().uid()).is_empty());
+    // During the backoff the registry is not called, but an image that became present is used.
+    let _ = rig.sync(&one()).await;
+    assert_eq!(rig.waiting(&one()), [("a".to_owned(), "ImagePullBackOff")]);
+    rig.runtime.have_image(IMAGE);
+    assert!(rig.sync(&one()).await.error.is_none());
+    assert!(rig.waiting(&one()).is_empty());
+    assert!(rig.manager.pull_failures(one().uid()).is_empty());
 }
 
-// D10: a pod that is deleted while it waits for its turn leaves the line at once.
 #[tokio::test(start_paused = true)]
-async fn starts_wait_for_their_turn_until_they_are_cancelled() {
-    let world = World::new();
-    let limit = world.metric("podwright_start_limit");
-    let held: Vec<_> = (0..limit).map(|_| world.manager.governor().ask(StartKind::Sandbox)).collect();
+async fn starts_wait_for_the_governor_until_they_are_cancelled() {
+    let rig = Rig::new();
+    let limit = rig.metric("podwright_start_limit");
+    let held: Vec<_> = (0..limit).map(|_| rig.manager.governor().request(StartKind::Sandbox)).collect();
     let cancel = CancellationToken::new();
     let (one, probes) = (one(), ProbeSnapshot::new());
-    let mut waiting = Box::pin(world.sync_with(&one, &cancel, &probes));
+    let mut waiting = Box::pin(rig.sync_with(&one, &cancel, &probes));
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
-    let doing = world.manager.activities().of(one.uid());
+    let doing = rig.manager.activities().of(one.uid());
     assert!(matches!(doing[..], [Activity { task: Task::AwaitTurn(StartKind::Sandbox, _), .. }]), "{doing:?}");
     cancel.cancel();
     let result = waiting.await;
     assert!(matches!(result.error, Some(SyncError::Cancelled)), "{result:?}");
-    assert_eq!(world.metric("podwright_starts_waiting"), 0);
-    assert_eq!(world.metric("podwright_start_limit"), limit);
-    assert!(world.runtime.calls().is_empty());
+    assert_eq!(rig.metric("podwright_starts_waiting"), 0);
+    assert_eq!(rig.metric("podwright_start_limit"), limit);
+    assert!(rig.runtime.calls().is_empty());
 
-    // The next one starts as soon as there is room.
-    let mut waiting = Box::pin(world.sync(&one));
+    // The next request is granted when there is room.
+    let mut waiting = Box::pin(rig.sync(&one));
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
     drop(held);
     assert!(waiting.await.error.is_none());
-    assert!(world.manager.activities().of(one.uid()).is_empty());
+    assert!(rig.manager.activities().of(one.uid()).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_each_step_have_their_reasons() {
+async fn start_failures_of_each_step_have_their_reasons() {
     let config = RuntimeError::Config("no user".into());
     let failed = RuntimeError::Failed("it broke".into());
     let table = [
@@ -159,19 +158,19 @@ async fn failures_of_each_step_have_their_reasons() {
         (None, "CreateContainerConfigError"),
     ];
     for (failure, reason) in table {
-        let world = World::new();
+        let rig = Rig::new();
         let pod = if failure.is_some() { one() } else { unresolvable() };
         if let Some((call, error)) = failure {
-            world.runtime.fail_with(call, error);
+            rig.runtime.fail_with(call, error);
         }
-        let result = world.sync(&pod).await;
+        let result = rig.sync(&pod).await;
         assert_eq!(result.error.as_ref().unwrap().retry(), SyncRetry::Backoff);
-        assert_eq!(world.waiting(&one()), [("a".to_owned(), reason)]);
-        assert_eq!(world.reasons().last().map(|reason| &**reason), Some("Failed"));
-        // The next try that succeeds takes the reason away.
-        world.runtime.heal();
-        assert!(world.sync(&one()).await.error.is_none());
-        assert!(world.waiting(&one()).is_empty());
+        assert_eq!(rig.waiting(&one()), [("a".to_owned(), reason)]);
+        assert_eq!(rig.reasons().last().map(|reason| &**reason), Some("Failed"));
+        // The next successful start clears the reason.
+        rig.runtime.heal();
+        assert!(rig.sync(&one()).await.error.is_none());
+        assert!(rig.waiting(&one()).is_empty());
     }
 }
 
@@ -200,18 +199,18 @@ fn with_post_start(handler: LifecycleHandler) -> Arc<PodObject> {
 
 #[tokio::test(start_paused = true)]
 async fn a_container_whose_post_start_hook_fails_is_stopped_again() {
-    let world = World::new();
+    let rig = Rig::new();
     let exec = ExecAction { command: Some(vec!["warm".into(), "up".into()]) };
     let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
-    world.runtime.script("a", Script { exec: (secs(1), 9), ..Script::default() });
-    let result = world.sync(&pod).await;
+    rig.runtime.script("a", Script { exec: (secs(1), 9), ..Script::default() });
+    let result = rig.sync(&pod).await;
     assert!(result.error.unwrap().to_string().contains("PostStartHookError"));
     assert_eq!(
-        world.runtime.calls(),
+        rig.runtime.calls(),
         ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm up", "1: stop a 30"]
     );
-    assert_eq!(world.reasons(), ["Created", "Started", "Killing", "FailedPostStartHook"]);
-    assert_eq!(world.waiting(&pod), [("a".to_owned(), "PostStartHookError")]);
+    assert_eq!(rig.reasons(), ["Created", "Started", "Killing", "FailedPostStartHook"]);
+    assert_eq!(rig.waiting(&pod), [("a".to_owned(), "PostStartHookError")]);
 }
 
 fn timeout_of_start() -> RuntimeError {
@@ -219,66 +218,66 @@ fn timeout_of_start() -> RuntimeError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_whose_start_was_not_answered_is_started_again_and_never_doubled() {
-    let world = World::new();
-    world.runtime.fail_with("start a", timeout_of_start());
-    assert!(world.sync(&one()).await.error.is_some());
-    assert_eq!(world.waiting(&one()), [("a".to_owned(), "RunContainerError")]);
-    assert!(world.sync(&one()).await.error.is_some());
-    world.runtime.heal();
-    assert!(world.sync(&one()).await.error.is_none());
-    assert_eq!(world.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: start a", "0: start a"]);
-    assert_eq!(world.reasons().iter().filter(|reason| *reason == "Created").count(), 1);
+async fn an_unanswered_start_is_repeated_on_the_same_run() {
+    let rig = Rig::new();
+    rig.runtime.fail_with("start a", timeout_of_start());
+    assert!(rig.sync(&one()).await.error.is_some());
+    assert_eq!(rig.waiting(&one()), [("a".to_owned(), "RunContainerError")]);
+    assert!(rig.sync(&one()).await.error.is_some());
+    rig.runtime.heal();
+    assert!(rig.sync(&one()).await.error.is_none());
+    assert_eq!(rig.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: start a", "0: start a"]);
+    assert_eq!(rig.reasons().iter().filter(|reason| *reason == "Created").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_was_done_and_not_answered_goes_on_with_its_hook() {
-    let world = World::new();
+async fn an_unanswered_successful_start_continues_with_its_hook() {
+    let rig = Rig::new();
     let exec = ExecAction { command: Some(vec!["warm".into()]) };
     let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
-    world.runtime.fail_with("answer to start a", timeout_of_start());
-    assert!(world.sync(&pod).await.error.is_none());
-    assert_eq!(world.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm"]);
+    rig.runtime.fail_with("answer to start a", timeout_of_start());
+    assert!(rig.sync(&pod).await.error.is_none());
+    assert_eq!(rig.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: exec a warm"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_the_runtime_refuses_to_start_is_left_for_a_new_one() {
-    let world = World::new();
-    world.runtime.fail("start a");
-    assert!(world.sync(&one()).await.error.is_some());
-    world.runtime.heal();
-    assert!(world.sync(&one()).await.error.is_none());
-    let calls = world.runtime.calls();
+async fn a_run_that_the_runtime_refuses_to_start_is_replaced() {
+    let rig = Rig::new();
+    rig.runtime.fail("start a");
+    assert!(rig.sync(&one()).await.error.is_some());
+    rig.runtime.heal();
+    assert!(rig.sync(&one()).await.error.is_none());
+    let calls = rig.runtime.calls();
     assert_eq!(calls, ["0: sandbox 0", "0: create a#0", "0: start a", "0: create a#1", "0: start a"]);
 }
 
-// The runtime goes on with what another agent asked it for, and refuses to do it twice.
+// The runtime continues the start that another agent requested, and refuses a second one.
 #[tokio::test(start_paused = true)]
-async fn a_start_that_somebody_else_began_is_waited_for() {
-    let world = World::new();
-    world.runtime.fail_with("start a", timeout_of_start());
-    assert!(world.sync(&one()).await.error.is_some());
-    world.runtime.heal();
-    world.runtime.fail("start a");
-    assert!(world.sync(&one()).await.error.is_some());
+async fn a_start_that_another_agent_began_is_waited_for() {
+    let rig = Rig::new();
+    rig.runtime.fail_with("start a", timeout_of_start());
+    assert!(rig.sync(&one()).await.error.is_some());
+    rig.runtime.heal();
+    rig.runtime.fail("start a");
+    assert!(rig.sync(&one()).await.error.is_some());
     let started = |run: &mut crate::ports::ContainerStatus| run.state = crate::ports::ContainerState::Running;
-    world.runtime.edit("a#0", started);
-    assert!(world.sync(&one()).await.error.is_none());
-    assert_eq!(world.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: start a"]);
+    rig.runtime.edit("a#0", started);
+    assert!(rig.sync(&one()).await.error.is_none());
+    assert_eq!(rig.runtime.calls(), ["0: sandbox 0", "0: create a#0", "0: start a", "0: start a"]);
 
-    // Not for ever.
-    world.runtime.edit("a#0", |run| run.state = crate::ports::ContainerState::Created);
-    assert!(world.sync(&one()).await.error.is_some());
+    // The wait is limited.
+    rig.runtime.edit("a#0", |run| run.state = crate::ports::ContainerState::Created);
+    assert!(rig.sync(&one()).await.error.is_some());
     tokio::time::advance(secs(240)).await;
-    assert!(world.sync(&one()).await.error.is_some());
-    world.runtime.heal();
-    assert!(world.sync(&one()).await.error.is_none());
-    let calls = world.runtime.calls();
+    assert!(rig.sync(&one()).await.error.is_some());
+    rig.runtime.heal();
+    assert!(rig.sync(&one()).await.error.is_none());
+    let calls = rig.runtime.calls();
     assert_eq!(calls, ["0: start a", "240: start a", "240: create a#1", "240: start a"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn network_hooks_go_to_the_pod_and_know_named_ports() {
+async fn network_hooks_call_the_pod_and_resolve_named_ports() {
     let http = |scheme: Option<&str>, host: Option<&str>, port| {
         let get = HTTPGetAction {
             scheme: scheme.map(Into::into),
@@ -301,20 +300,20 @@ async fn network_hooks_go_to_the_pod_and_know_named_ports() {
         (LifecycleHandler::default(), None),
     ];
     for (handler, expected) in table {
-        let world = World::new();
-        let result = world.sync(&with_post_start(handler.clone())).await;
-        // A server error is an answer too.
+        let rig = Rig::new();
+        let result = rig.sync(&with_post_start(handler.clone())).await;
+        // A server error also counts as an answer.
         assert_eq!(result.error.is_none(), expected.is_some(), "{handler:?} {:?}", result.error);
-        assert_eq!(world.told.network.lock().first().map(String::as_str), expected);
+        assert_eq!(rig.fakes.network.lock().first().map(String::as_str), expected);
     }
-    let world = World::new();
-    *world.told.network_broken.lock() = true;
-    let result = world.sync(&with_post_start(http(None, None, IntOrString::Int(1)))).await;
+    let rig = Rig::new();
+    *rig.fakes.network_broken.lock() = true;
+    let result = rig.sync(&with_post_start(http(None, None, IntOrString::Int(1)))).await;
     assert!(result.error.unwrap().to_string().contains("refused"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_by_https_is_repeated_without_tls_and_without_credentials() {
+async fn an_https_hook_falls_back_to_http_without_credentials() {
     let header = |name: &str, value: &str| HTTPHeader { name: name.into(), value: value.into() };
     let get = HTTPGetAction {
         scheme: Some("HTTPS".into()),
@@ -328,26 +327,26 @@ async fn a_hook_by_https_is_repeated_without_tls_and_without_credentials() {
     };
     let others = ["X-A: 1", "User-Agent: kube-lifecycle/1.36", "Accept: */*"];
 
-    let world = World::new();
-    *world.told.without_tls.lock() = true;
-    assert!(world.sync(&pod).await.error.is_none());
-    assert_eq!(*world.told.network.lock(), ["https://10.0.0.7:8080/", "http://10.0.0.7:8080/"]);
-    let headers = std::mem::take(&mut *world.told.headers.lock());
+    let rig = Rig::new();
+    *rig.fakes.without_tls.lock() = true;
+    assert!(rig.sync(&pod).await.error.is_none());
+    assert_eq!(*rig.fakes.network.lock(), ["https://10.0.0.7:8080/", "http://10.0.0.7:8080/"]);
+    let headers = std::mem::take(&mut *rig.fakes.headers.lock());
     assert_eq!(sent(&headers[0]), [&["authorization: secret"][..], &others].concat());
     assert_eq!(sent(&headers[1]), others);
-    assert_eq!(world.metric("kubelet_lifecycle_handler_http_fallbacks_total"), 1);
+    assert_eq!(rig.metric("kubelet_lifecycle_handler_http_fallbacks_total"), 1);
 
-    let world = World::new();
-    assert!(world.sync(&pod).await.error.is_none());
-    assert_eq!(*world.told.network.lock(), ["https://10.0.0.7:8080/"]);
-    assert_eq!(world.metric("kubelet_lifecycle_handler_http_fallbacks_total"), 0);
+    let rig = Rig::new();
+    assert!(rig.sync(&pod).await.error.is_none());
+    assert_eq!(*rig.fakes.network.lock(), ["https://10.0.0.7:8080/"]);
+    assert_eq!(rig.metric("kubelet_lifecycle_handler_http_fallbacks_total"), 0);
 }
 
 // POD-S98
 #[tokio::test(start_paused = true)]
-async fn cancellation_reaches_a_pull() {
-    let world = World::new();
-    world.runtime.pull_takes(secs(600));
+async fn cancellation_interrupts_an_image_pull() {
+    let rig = Rig::new();
+    rig.runtime.pull_takes(secs(600));
     let cancel = CancellationToken::new();
     let pod = three("Always");
     let probes = ProbeSnapshot::new();
@@ -355,41 +354,41 @@ async fn cancellation_reaches_a_pull() {
         tokio::time::sleep(secs(10)).await;
         cancel.cancel();
     };
-    let (result, ()) = tokio::join!(world.sync_with(&pod, &cancel, &probes), stop);
+    let (result, ()) = tokio::join!(rig.sync_with(&pod, &cancel, &probes), stop);
     assert!(matches!(result.error, Some(SyncError::Cancelled)), "{:?}", result.error);
-    assert_eq!(world.clock.now(), Time::from_secs(2_000_010));
-    assert_eq!(world.runtime.calls(), ["0: sandbox 0"]);
-    assert!(world.waiting(&pod).is_empty() && world.reasons().is_empty());
+    assert_eq!(rig.clock.now(), Time::from_secs(2_000_010));
+    assert_eq!(rig.runtime.calls(), ["0: sandbox 0"]);
+    assert!(rig.waiting(&pod).is_empty() && rig.reasons().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancellation_reaches_a_post_start_hook() {
-    let world = World::new();
+async fn cancellation_interrupts_a_post_start_hook() {
+    let rig = Rig::new();
     let exec = ExecAction { command: Some(vec!["hang".into()]) };
     let pod = with_post_start(LifecycleHandler { exec: Some(exec), ..LifecycleHandler::default() });
-    world.runtime.script("a", Script { exec: (secs(10_000), 0), ..Script::default() });
+    rig.runtime.script("a", Script { exec: (secs(10_000), 0), ..Script::default() });
     let cancel = CancellationToken::new();
     let probes = ProbeSnapshot::new();
     let stop = async {
         tokio::time::sleep(secs(10)).await;
         cancel.cancel();
     };
-    let (result, ()) = tokio::join!(world.sync_with(&pod, &cancel, &probes), stop);
+    let (result, ()) = tokio::join!(rig.sync_with(&pod, &cancel, &probes), stop);
     assert!(matches!(result.error, Some(SyncError::Cancelled)), "{:?}", result.error);
-    assert_eq!(world.clock.now(), Time::from_secs(2_000_010));
+    assert_eq!(rig.clock.now(), Time::from_secs(2_000_010));
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_restart_count_comes_from_the_runtime_else_from_the_logs() {
-    let world = World::new();
-    world.told.restarts_by_log.lock().insert("a".into(), 7);
+async fn restart_count_comes_from_the_runtime_else_from_the_logs() {
+    let rig = Rig::new();
+    rig.fakes.restarts_by_log.lock().insert("a".into(), 7);
     let pod = one();
-    let _ = world.sync(&pod).await;
-    assert_eq!(world.runtime.status().containers[0].restart_count, 7);
-    world.runtime.edit("a#7", |run| {
+    let _ = rig.sync(&pod).await;
+    assert_eq!(rig.runtime.status().containers[0].restart_count, 7);
+    rig.runtime.edit("a#7", |run| {
         run.state = crate::ports::ContainerState::Exited;
         run.finished_at = Some(run.created_at);
     });
-    let _ = world.sync(&pod).await;
-    assert_eq!(world.runtime.status().containers[0].restart_count, 8);
+    let _ = rig.sync(&pod).await;
+    assert_eq!(rig.runtime.status().containers[0].restart_count, 8);
 }

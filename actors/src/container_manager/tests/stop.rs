@@ -19,7 +19,7 @@ fn draining() -> Arc<PodObject> {
 
 // POD-S69
 #[tokio::test(start_paused = true)]
-async fn the_time_of_the_pre_stop_hook_is_taken_from_the_grace() {
+async fn the_pre_stop_hook_uses_up_the_grace_period() {
     let table = [
         (Script { exec: (secs(7), 0), ..Script::default() }, ["7: stop a 23", "7: stop-sandbox s0"], false),
         (Script { exec: (secs(3) / 2, 0), ..Script::default() }, ["1: stop a 28.5", "1: stop-sandbox s0"], false),
@@ -27,35 +27,35 @@ async fn the_time_of_the_pre_stop_hook_is_taken_from_the_grace() {
         (Script { exec: (secs(1), 3), ..Script::default() }, ["1: stop a 29", "1: stop-sandbox s0"], true),
     ];
     for (script, expected, failed) in table {
-        let world = World::new();
-        world.runtime.script("a", script);
-        world.settled(&draining()).await;
-        world.kill(&draining(), None).await.unwrap();
-        assert_eq!(world.runtime.calls(), [&["0: exec a drain"][..], &expected].concat());
+        let rig = Rig::new();
+        rig.runtime.script("a", script);
+        rig.settled(&draining()).await;
+        rig.kill(&draining(), None).await.unwrap();
+        assert_eq!(rig.runtime.calls(), [&["0: exec a drain"][..], &expected].concat());
         let events = if failed { &["Killing", "FailedPreStopHook"][..] } else { &["Killing"] };
-        assert_eq!(world.reasons(), events);
+        assert_eq!(rig.reasons(), events);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_command_that_is_missing_is_told_and_the_stop_goes_on() {
-    let world = World::new();
-    world.settled(&draining()).await;
-    world.runtime.fail("exec a");
-    world.kill(&draining(), Some(10)).await.unwrap();
-    assert_eq!(world.runtime.calls(), ["0: exec a drain", "0: stop a 10", "0: stop-sandbox s0"]);
-    assert_eq!(world.reasons(), ["Killing", "FailedPreStopHook"]);
+async fn a_missing_pre_stop_command_is_an_event_and_the_stop_continues() {
+    let rig = Rig::new();
+    rig.settled(&draining()).await;
+    rig.runtime.fail("exec a");
+    rig.kill(&draining(), Some(10)).await.unwrap();
+    assert_eq!(rig.runtime.calls(), ["0: exec a drain", "0: stop a 10", "0: stop-sandbox s0"]);
+    assert_eq!(rig.reasons(), ["Killing", "FailedPreStopHook"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sleep_hook_is_cut_short_by_the_grace() {
-    let world = World::new();
+async fn the_grace_period_cuts_a_sleep_hook_short() {
+    let rig = Rig::new();
     let sleep = LifecycleHandler { sleep: Some(SleepAction { seconds: 5 }), ..LifecycleHandler::default() };
     let pod = pod("Always", Vec::new(), vec![with_pre_stop(named("a"), sleep)]);
-    world.settled(&pod).await;
-    world.kill(&pod, Some(3)).await.unwrap();
-    assert_eq!(world.runtime.calls(), ["3: stop a 2", "3: stop-sandbox s0"]);
-    assert_eq!(world.metric("kubelet_sleep_action_terminated_early_total"), 1);
+    rig.settled(&pod).await;
+    rig.kill(&pod, Some(3)).await.unwrap();
+    assert_eq!(rig.runtime.calls(), ["3: stop a 2", "3: stop-sandbox s0"]);
+    assert_eq!(rig.metric("kubelet_sleep_action_terminated_early_total"), 1);
 }
 
 fn sidecars() -> Arc<PodObject> {
@@ -66,169 +66,169 @@ fn sidecars() -> Arc<PodObject> {
 // POD-S70
 #[tokio::test(start_paused = true)]
 async fn sidecars_stop_last_and_in_reverse_order() {
-    let world = World::new();
+    let rig = Rig::new();
     for (name, takes) in [("main", 4), ("s3", 3), ("s2", 2), ("s1", 1)] {
-        world.runtime.script(name, Script { stops_in: Some(secs(takes)), ..Script::default() });
+        rig.runtime.script(name, Script { stops_in: Some(secs(takes)), ..Script::default() });
     }
-    world.settled(&sidecars()).await;
-    world.kill(&sidecars(), None).await.unwrap();
+    rig.settled(&sidecars()).await;
+    rig.kill(&sidecars(), None).await.unwrap();
     assert_eq!(
-        world.runtime.calls(),
+        rig.runtime.calls(),
         ["0: stop main 30", "4: stop s3 26", "7: stop s2 23", "9: stop s1 21", "10: stop-sandbox s0"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sidecar_waits_no_longer_than_its_grace() {
-    let world = World::new();
-    world.runtime.script("main", Script { stops_in: None, ..Script::default() });
-    world.settled(&sidecars()).await;
-    world.kill(&sidecars(), Some(5)).await.unwrap();
-    let calls = world.runtime.calls();
+async fn a_sidecar_waits_no_longer_than_its_grace_period() {
+    let rig = Rig::new();
+    rig.runtime.script("main", Script { stops_in: None, ..Script::default() });
+    rig.settled(&sidecars()).await;
+    rig.kill(&sidecars(), Some(5)).await.unwrap();
+    let calls = rig.runtime.calls();
     assert_eq!(calls[0], "0: stop main 5");
-    // All time is used up waiting for the one that does not stop, so all sidecars get the shortest stop.
+    // The sidecars spend all their time waiting for the container that does not stop, so they get the shortest stop.
     assert!(calls[1..4].iter().all(|call| call.starts_with("5: stop s") && call.ends_with(" 2")), "{calls:?}");
 }
 
 // POD-W22
 #[tokio::test(start_paused = true)]
-async fn a_stop_that_fails_frees_the_sidecars_that_wait_for_it() {
-    let world = World::new();
-    world.settled(&sidecars()).await;
-    world.runtime.fail("stop main");
-    let error = world.kill(&sidecars(), None).await.unwrap_err();
+async fn a_failed_stop_releases_the_sidecars_that_wait_for_it() {
+    let rig = Rig::new();
+    rig.settled(&sidecars()).await;
+    rig.runtime.fail("stop main");
+    let error = rig.kill(&sidecars(), None).await.unwrap_err();
     assert!(error.to_string().contains("stopping container main"), "{error}");
     assert_eq!(
-        world.runtime.calls(),
+        rig.runtime.calls(),
         ["0: stop main 30", "0: stop s3 30", "0: stop s2 30", "0: stop s1 30", "0: stop-sandbox s0"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_has_stopped() {
-    let world = World::new();
-    world.settled(&sidecars()).await;
-    world.runtime.fail_with("stop main", RuntimeError::NotFound("main".into()));
-    world.runtime.fail_with("stop-sandbox s0", RuntimeError::NotFound("s0".into()));
-    world.kill(&sidecars(), None).await.unwrap();
+async fn a_container_that_does_not_exist_counts_as_stopped() {
+    let rig = Rig::new();
+    rig.settled(&sidecars()).await;
+    rig.runtime.fail_with("stop main", RuntimeError::NotFound("main".into()));
+    rig.runtime.fail_with("stop-sandbox s0", RuntimeError::NotFound("s0".into()));
+    rig.kill(&sidecars(), None).await.unwrap();
 }
 
 // POD-S99
 #[tokio::test(start_paused = true)]
-async fn a_shorter_grace_reaches_a_stop_in_progress() {
-    let world = World::new();
+async fn a_shorter_grace_period_applies_to_a_running_stop() {
+    let rig = Rig::new();
     let pod = pod("Always", Vec::new(), vec![named("a")]);
-    world.runtime.script("a", Script { stops_in: None, ..Script::default() });
-    world.settled(&pod).await;
+    rig.runtime.script("a", Script { stops_in: None, ..Script::default() });
+    rig.settled(&pod).await;
     let cancel = CancellationToken::new();
-    let first = world.kill_until(&pod, Some(600), &cancel);
+    let first = rig.kill_until(&pod, Some(600), &cancel);
     let lower = async {
         tokio::time::sleep(secs(4)).await;
         cancel.cancel();
     };
     let (first, ()) = tokio::join!(first, lower);
     assert!(matches!(first, Err(SyncError::Cancelled)));
-    world.kill(&pod, Some(5)).await.unwrap();
-    assert_eq!(world.runtime.calls(), ["0: stop a 600", "4: stop a 5", "9: stop-sandbox s0"]);
-    assert_eq!(world.reasons(), ["Killing"], "told once");
+    rig.kill(&pod, Some(5)).await.unwrap();
+    assert_eq!(rig.runtime.calls(), ["0: stop a 600", "4: stop a 5", "9: stop-sandbox s0"]);
+    assert_eq!(rig.reasons(), ["Killing"], "ports once");
 }
 
 // POD-S99
 #[tokio::test(start_paused = true)]
-async fn a_pre_stop_hook_under_way_goes_on_and_is_not_run_anew() {
-    // (how long the hook takes) -> the stop after the grace fell to 5 s at second 4
+async fn a_running_pre_stop_hook_continues_and_does_not_run_twice() {
+    // (the duration of the hook) -> the stop after the grace period fell to 5 s at second 4
     for (takes, stop) in [(6, "6: stop a 3"), (60, "9: stop a 2")] {
-        let world = World::new();
-        world.runtime.script("a", Script { exec: (secs(takes), 0), ..Script::default() });
-        world.settled(&draining()).await;
+        let rig = Rig::new();
+        rig.runtime.script("a", Script { exec: (secs(takes), 0), ..Script::default() });
+        rig.settled(&draining()).await;
         let cancel = CancellationToken::new();
         let pod = draining();
         let lower = async {
             tokio::time::sleep(secs(4)).await;
             cancel.cancel();
         };
-        let (first, ()) = tokio::join!(world.kill_until(&pod, Some(600), &cancel), lower);
+        let (first, ()) = tokio::join!(rig.kill_until(&pod, Some(600), &cancel), lower);
         assert!(matches!(first, Err(SyncError::Cancelled)));
-        world.kill(&draining(), Some(5)).await.unwrap();
-        assert_eq!(world.runtime.calls()[..2], ["0: exec a drain", stop]);
+        rig.kill(&draining(), Some(5)).await.unwrap();
+        assert_eq!(rig.runtime.calls()[..2], ["0: exec a drain", stop]);
     }
 }
 
 // POD-I5
 #[tokio::test(start_paused = true)]
-async fn a_shorter_grace_never_puts_off_the_kill() {
-    // (which container hangs, its script) -> the stop of the second call, which has 20 s from second 25 on instead of 30
+async fn a_second_stop_never_delays_the_kill() {
+    // (the container that hangs, its script) -> the stop of the second call, with 20 s from second 25 on instead of 30
     let hook = Script { exec: (secs(60), 0), ..Script::default() };
     let endless = Script { stops_in: None, ..Script::default() };
     let init = vec![with_policy("side", "Always")];
     let both = pod("Always", init, vec![with_pre_stop(named("a"), exec_hook())]);
     for (script, stop) in [(hook, "30: stop a 2"), (endless, "25: stop a 5")] {
-        let world = World::new();
-        world.runtime.script("a", script);
-        world.settled(&both).await;
+        let rig = Rig::new();
+        rig.runtime.script("a", script);
+        rig.settled(&both).await;
         let cancel = CancellationToken::new();
         let lower = async {
             tokio::time::sleep(secs(25)).await;
             cancel.cancel();
         };
-        let (first, ()) = tokio::join!(world.kill_until(&both, None, &cancel), lower);
+        let (first, ()) = tokio::join!(rig.kill_until(&both, None, &cancel), lower);
         assert!(matches!(first, Err(SyncError::Cancelled)));
-        world.runtime.calls();
-        let told = async {
+        rig.runtime.calls();
+        let ports = async {
             tokio::time::sleep(secs(1)).await;
-            world.manager.activities().of(both.uid())
+            rig.manager.activities().of(both.uid())
         };
-        let (second, told) = tokio::join!(world.kill(&both, Some(20)), told);
+        let (second, ports) = tokio::join!(rig.kill(&both, Some(20)), ports);
         second.unwrap();
-        let calls = world.runtime.calls();
+        let calls = rig.runtime.calls();
         assert_eq!((calls[0].as_str(), calls[1].as_str()), (stop, "30: stop side 2"));
         let untils: Vec<u64> =
-            told.iter().map(|one| one.until.unwrap().since(Time::from_secs(2_000_000)).as_secs()).collect();
-        assert_eq!(untils, [30, 30], "{told:?}");
+            ports.iter().map(|one| one.until.unwrap().since(Time::from_secs(2_000_000)).as_secs()).collect();
+        assert_eq!(untils, [30, 30], "{ports:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_that_is_tried_again_does_not_repeat_hook_or_events() {
-    let world = World::new();
-    world.runtime.script("a", Script { exec: (secs(1), 3), ..Script::default() });
-    world.settled(&draining()).await;
-    world.runtime.fail("stop a");
-    world.runtime.fail("stop-sandbox s0");
-    let error = world.kill(&draining(), None).await.unwrap_err();
+async fn a_repeated_stop_does_not_repeat_hook_or_events() {
+    let rig = Rig::new();
+    rig.runtime.script("a", Script { exec: (secs(1), 3), ..Script::default() });
+    rig.settled(&draining()).await;
+    rig.runtime.fail("stop a");
+    rig.runtime.fail("stop-sandbox s0");
+    let error = rig.kill(&draining(), None).await.unwrap_err();
     assert!(matches!(error, SyncError::Many(errors) if errors.len() == 2));
-    world.runtime.heal();
-    world.kill(&draining(), None).await.unwrap();
+    rig.runtime.heal();
+    rig.kill(&draining(), None).await.unwrap();
     assert_eq!(
-        world.runtime.calls(),
+        rig.runtime.calls(),
         ["0: exec a drain", "1: stop a 29", "1: stop-sandbox s0", "1: stop a 30", "1: stop-sandbox s0"]
     );
-    assert_eq!(world.reasons(), ["Killing", "FailedPreStopHook"]);
+    assert_eq!(rig.reasons(), ["Killing", "FailedPreStopHook"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_without_spec_is_stopped_without_hooks_or_order() {
-    let world = World::new();
-    world.settled(&sidecars()).await;
-    let running = RunningParts::from(&world.runtime.status());
+    let rig = Rig::new();
+    rig.settled(&sidecars()).await;
+    let running = RunningParts::from(&rig.runtime.status());
     let uid = sidecars().uid().clone();
-    world.manager.kill_pod(&CancellationToken::new(), &uid, None, &running, Some(Grace::MIN)).await.unwrap();
-    let calls = world.runtime.calls();
+    rig.manager.kill_pod(&CancellationToken::new(), &uid, None, &running, Some(Grace::MIN)).await.unwrap();
+    let calls = rig.runtime.calls();
     assert!(calls[..4].iter().all(|call| call.starts_with("0: stop ") && call.ends_with(" 2")), "{calls:?}");
-    assert!(world.reasons().is_empty());
+    assert!(rig.reasons().is_empty());
 }
 
 // POD-S68
 #[tokio::test(start_paused = true)]
-async fn a_liveness_kill_takes_the_probes_grace_and_starts_again() {
-    let world = World::new();
+async fn a_liveness_kill_uses_the_probes_grace_period_and_restarts() {
+    let rig = Rig::new();
     let probe = Probe { termination_grace_period_seconds: Some(10), ..Probe::default() };
     let container = Container { liveness_probe: Some(probe), ..named("a") };
     let pod = pod("Always", Vec::new(), vec![container, named("b")]);
-    world.settled(&pod).await;
+    rig.settled(&pod).await;
     let probes = probes(&[("a#0", None, Some(ProbeResult::Failure))]);
-    let result = world.sync_with(&pod, &CancellationToken::new(), &probes).await;
+    let result = rig.sync_with(&pod, &CancellationToken::new(), &probes).await;
     assert!(result.error.is_none() && result.acted);
-    assert_eq!(world.runtime.calls(), ["0: stop a 10", "0: create a#1", "0: start a"]);
-    assert_eq!(world.reasons(), ["Killing", "Created", "Started"]);
+    assert_eq!(rig.runtime.calls(), ["0: stop a 10", "0: create a#1", "0: start a"]);
+    assert_eq!(rig.reasons(), ["Killing", "Created", "Started"]);
 }
