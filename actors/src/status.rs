@@ -1,7 +1,5 @@
-//! What a pod's status says, computed from what runs; and the one place where it is kept until the API server has it.
-//!
-//! Everything here is pure: the runtime's answer, the probes, the last status and the time come in, a `v1.PodStatus`
-//! goes out.
+//! Computes a pod's status, and keeps it until the API server has it. Everything here is pure: the runtime's status,
+//! the probe results, the last status and the time come in; a `v1.PodStatus` comes out.
 //!
 //! ```text
 //!  runtime ──┐
@@ -10,13 +8,13 @@
 //!                   └────────── previous ◄─────────────┘   └── set_ready, set_started, set_sandbox_ready, terminate
 //! ```
 //!
-//! - [`compute`] builds the status. A terminal phase may appear in it while containers still run (a deadline passed):
-//!   conditions tell the truth early, and [`merge_for_api`] holds the phase back until nothing runs any more.
-//! - Whoever kills a pod may edit the computed status (a [`StatusFn`](crate::ports::StatusFn)): compute first, apply the
-//!   function, then [`StatusCache::set`]. From then on the terminal phase, its reason and its message stick.
-//! - [`StatusCache`] refuses what cannot be, keeps start and transition times, and counts versions, so that a writer
-//!   sends only what changed. Each edit is one step on the kept status: nobody reads, edits and writes back.
-//! - [`terminate_pod`] gives every container of a finished pod an end.
+//! - [`compute`] builds the status. Its phase may be terminal while containers still run, for example after a deadline.
+//!   The conditions change at once; [`merge_for_api`] holds the phase back until no container runs.
+//! - The caller of a kill may edit the computed status with a [`StatusFn`](crate::ports::StatusFn): compute first,
+//!   apply the function, then [`StatusCache::set`]. From then on the terminal phase, its reason and its message stay.
+//! - [`StatusCache`] refuses impossible statuses, keeps start and transition times, and numbers the versions, so that a
+//!   writer sends only changes. Each edit of a kept status is one step.
+//! - [`terminate_pod`] gives every container of a finished pod a terminated state.
 
 mod cache;
 mod compute;

@@ -1,4 +1,4 @@
-//! The statuses that the node stands for, by pod, until they are written.
+//! The statuses of the node's pods, until they are written to the API server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ids::{ContainerId, PodUid};
 use crate::pod::{ContainerKind, Phase, PodObject, is_sidecar};
 use crate::time::Time;
 
-/// The kept statuses. Its owner guards it; every method is one step.
+/// The kept statuses. The owner locks it; every method is one step.
 #[derive(Debug, Default)]
 pub struct StatusCache {
     pods: HashMap<PodUid, Entry, foldhash::fast::RandomState>,
@@ -26,68 +26,68 @@ struct Entry {
     version: u64,
     /// The version that the API server has; 0 for none.
     written: u64,
-    /// When the first change happened that the API server does not have; `None` if it has all (POD-W16).
+    /// When the first change happened that the API server does not have; `None` if it has all changes (POD-W16).
     changed_at: Option<Time>,
     finished: bool,
-    /// The pod was seen to become Running, which is told once (POD-W15).
+    /// Whether the pod's first change to Running was reported (POD-W15).
     has_run: bool,
 }
 
-/// What became of a status that was set.
+/// The result of setting a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum SetOutcome {
-    /// It is kept and has to be written.
+    /// The status is kept and must be written.
     Accepted(Change),
-    /// It says nothing new.
+    /// The status equals the kept one.
     Unchanged,
-    /// It cannot be; nothing of it is kept.
+    /// The status is impossible and was not kept.
     Refused(IllegalRestart),
 }
 
-/// What an accepted status brought.
+/// The changes in an accepted status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The status's number; a pod's later statuses have larger ones.
+    /// The status's version; later statuses of a pod have larger ones.
     pub version: u64,
-    /// Containers of which an end is seen for the first time.
+    /// The container exits that were not seen before.
     pub terminated: Vec<TerminatedContainer>,
-    /// The pod went from Pending to Running, for the first time that this cache saw.
+    /// Whether the pod changed from Pending to Running, for the first time in this cache.
     pub became_running: bool,
 }
 
-/// An end of a container.
+/// An exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminatedContainer {
-    /// In which of the pod's lists the container stands.
+    /// The container's list in the spec.
     pub kind: ContainerKind,
-    /// Its name.
+    /// The container's name.
     pub name: String,
-    /// Its exit code.
+    /// The exit code.
     pub exit_code: i32,
-    /// Why it ended, as the runtime says (`Completed`, `Error`, `OOMKilled`).
+    /// The runtime's reason (`Completed`, `Error`, `OOMKilled`).
     pub reason: String,
 }
 
-/// A status would bring a container back that ended for good.
+/// A status would restart a container that ended for good.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("container {container:?} ended for good and cannot leave that state")]
+#[error("container {container:?} ended for good and cannot run again")]
 pub struct IllegalRestart {
     /// The container's name.
     pub container: String,
 }
 
 impl StatusCache {
-    /// The kept status of a pod. For a static pod, ask by its own UID, not by that of its mirror.
+    /// The kept status of a pod. The key of a static pod is its own UID, not its mirror pod's.
     pub fn get(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.pods.get(uid).map(|entry| Arc::clone(&entry.status))
     }
 
-    /// Keeps a status if it says something new, or if `force`; a pod with a deletion timestamp is always forced.
+    /// Keeps a status if it differs from the kept one, or if `force`. A pod with a deletion timestamp is always forced.
     ///
-    /// What is kept is compared with, and completed from, the status that was kept before; without one, from `mirror`
-    /// (the status of a static pod's mirror), else from the pod's own: the start time never changes, and a condition's
-    /// transition time changes only with its status.
+    /// The status is compared with, and completed from, the kept status; without one, from `mirror` (the status of a
+    /// static pod's mirror pod), else from the pod's own. The start time never changes, and a condition's transition
+    /// time changes only with its status.
     pub fn set(
         &mut self,
         pod: &PodObject,
@@ -99,10 +99,10 @@ impl StatusCache {
         self.update(pod, mirror, status, force || pod.is_deleting(), false, now)
     }
 
-    /// What [`set`](StatusCache::set) would keep.
+    /// The status that [`set`](StatusCache::set) would keep.
     ///
     /// # Errors
-    /// [`IllegalRestart`] if it would refuse the status.
+    /// [`IllegalRestart`] if `set` would refuse the status.
     pub fn completed(
         &self,
         pod: &PodObject,
@@ -113,15 +113,15 @@ impl StatusCache {
         complete(pod, self.before(pod, mirror).unwrap_or(&PodStatus::default()), status, now)
     }
 
-    /// What [`terminate`](StatusCache::terminate) would keep.
+    /// The status that [`terminate`](StatusCache::terminate) would keep.
     ///
     /// # Errors
-    /// [`IllegalRestart`] if it would refuse the status.
+    /// [`IllegalRestart`] if `terminate` would refuse the status.
     pub fn ended(&self, pod: &PodObject, mirror: Option<&PodStatus>, now: Time) -> Result<PodStatus, IllegalRestart> {
         self.completed(pod, mirror, self.end(pod, mirror), now)
     }
 
-    /// Keeps a status as it was kept before, by an earlier agent.
+    /// Restores a status that an earlier agent kept.
     pub fn restore(&mut self, uid: PodUid, status: PodStatus, now: Time) {
         let entry = Entry {
             status: Arc::new(status),
@@ -134,8 +134,8 @@ impl StatusCache {
         self.pods.insert(uid, entry);
     }
 
-    /// Notes what a readiness probe says of a running container, and recomputes ContainersReady and Ready with it.
-    /// Nothing happens if the pod or this run of the container is unknown.
+    /// Sets the readiness of a running container and recomputes ContainersReady and Ready. Nothing happens if the pod
+    /// or this run of the container is unknown.
     pub fn set_ready(&mut self, pod: &PodObject, container: &ContainerId, ready: bool, now: Time) -> SetOutcome {
         self.edit(pod, now, |status| {
             let Some(run) = find_run(status, container).filter(|run| run.ready != ready) else { return false };
@@ -147,8 +147,8 @@ impl StatusCache {
         })
     }
 
-    /// Notes what a startup probe says of a running container.
-    /// Nothing happens if the pod or this run of the container is unknown.
+    /// Sets whether a running container has started. Nothing happens if the pod or this run of the container is
+    /// unknown.
     pub fn set_started(&mut self, pod: &PodObject, container: &ContainerId, started: bool, now: Time) -> SetOutcome {
         self.edit(pod, now, |status| {
             let Some(run) = find_run(status, container).filter(|run| run.started != Some(started)) else {
@@ -159,8 +159,8 @@ impl StatusCache {
         })
     }
 
-    /// Notes that the pod's sandbox is ready, or is not, before any container of it was seen (POD-W24).
-    /// Nothing happens if the pod is unknown.
+    /// Sets whether the pod's sandbox is ready, before any container of the pod was observed (POD-W24). Nothing happens
+    /// if the pod is unknown.
     pub fn set_sandbox_ready(&mut self, pod: &PodObject, ready: bool, now: Time) -> SetOutcome {
         self.edit(pod, now, |status| {
             conditions::set_condition(status, own(pod, reasons::READY_TO_START, ready, Why::default()));
@@ -168,40 +168,40 @@ impl StatusCache {
         })
     }
 
-    /// Ends a pod whose cleanup is done: every container gets an end, the phase becomes terminal, and the pod counts as
-    /// finished. A pod that is not kept yet starts from `mirror` or from its own status.
+    /// Ends a pod after its cleanup: every container gets a terminated state, the phase becomes terminal, and the pod
+    /// counts as finished. Without a kept status this starts from `mirror` or from the pod's own status.
     pub fn terminate(&mut self, pod: &PodObject, mirror: Option<&PodStatus>, now: Time) -> SetOutcome {
         let status = self.end(pod, mirror);
         self.update(pod, mirror, status, true, true, now)
     }
 
-    /// Forgets a pod.
+    /// Removes a pod.
     pub fn remove(&mut self, uid: &PodUid) {
         self.pods.remove(uid);
     }
 
-    /// Forgets the pods of which `keep` says no.
+    /// Removes the pods that `keep` rejects.
     pub fn retain(&mut self, mut keep: impl FnMut(&PodUid) -> bool) {
         self.pods.retain(|uid, _| keep(uid));
     }
 
-    /// Whether the pod's cleanup is done, so that it may be deleted from the API server.
+    /// Whether the pod's cleanup is complete, so that the pod may be deleted from the API server.
     pub fn is_finished(&self, uid: &PodUid) -> bool {
         self.pods.get(uid).is_some_and(|entry| entry.finished)
     }
 
-    /// The number of the status that is kept, which a write has to report back.
+    /// The version of the kept status, which a write must report back.
     pub fn version(&self, uid: &PodUid) -> Option<u64> {
         self.pods.get(uid).map(|entry| entry.version)
     }
 
-    /// The pods whose newest status the API server does not have, with its number.
+    /// The pods whose newest status the API server does not have, with its version.
     pub fn unwritten(&self) -> impl Iterator<Item = (&PodUid, u64)> {
         self.pods.iter().filter(|(_, entry)| entry.written < entry.version).map(|(uid, entry)| (uid, entry.version))
     }
 
-    /// Notes that the API server has a version. If it is the newest one, the answer says how long the first change in
-    /// it had waited; a change that came meanwhile waits from then on anew.
+    /// Records that the API server has a version. If it is the newest one, returns how long its first change waited.
+    /// The wait of a later change then starts anew.
     pub fn written(&mut self, uid: &PodUid, version: u64, now: Time) -> Option<Duration> {
         let entry = self.pods.get_mut(uid)?;
         entry.written = entry.written.max(version);
@@ -210,19 +210,19 @@ impl StatusCache {
         Some(now.since(changed_at))
     }
 
-    /// The status that a pod had so far.
+    /// The pod's previous status.
     fn before<'a>(&'a self, pod: &'a PodObject, mirror: Option<&'a PodStatus>) -> Option<&'a PodStatus> {
         self.pods.get(pod.uid()).map(|entry| &*entry.status).or(mirror).or(pod.status())
     }
 
-    /// That status with an end.
+    /// The pod's previous status with terminated containers.
     fn end(&self, pod: &PodObject, mirror: Option<&PodStatus>) -> PodStatus {
         let mut status = self.before(pod, mirror).cloned().unwrap_or_default();
         terminate_pod(pod, &mut status);
         status
     }
 
-    /// Edits the status that is kept, if there is one, in one step.
+    /// Edits the kept status, if there is one, in one step.
     fn edit(&mut self, pod: &PodObject, now: Time, edit: impl FnOnce(&mut PodStatus) -> bool) -> SetOutcome {
         let Some(entry) = self.pods.get(pod.uid()) else { return SetOutcome::Unchanged };
         let mut status = PodStatus::clone(&entry.status);
@@ -265,7 +265,7 @@ impl StatusCache {
             version,
             written: entry.map_or(0, |entry| entry.written),
             changed_at: entry.and_then(|entry| entry.changed_at).or(Some(now)),
-            // A static pod may be started again under the same UID; any other stays finished.
+            // A static pod may restart under the same UID; any other pod stays finished.
             finished: finished || (!pod.is_static() && entry.is_some_and(|entry| entry.finished)),
             has_run: ran || phases.1 == Phase::Running,
             status: Arc::new(status),
@@ -275,7 +275,7 @@ impl StatusCache {
     }
 }
 
-/// A status as it is kept after another one.
+/// Completes a status from the one before it.
 fn complete(pod: &PodObject, old: &PodStatus, mut status: PodStatus, now: Time) -> Result<PodStatus, IllegalRestart> {
     check_restarts(pod, old, &status)?;
     conditions::keep_transition_times(&mut status, old, now);
@@ -292,14 +292,14 @@ fn find_run<'a>(status: &'a mut PodStatus, id: &ContainerId) -> Option<&'a mut C
     })
 }
 
-/// Refuses a status in which a container is back that ended and may not be started again.
+/// Refuses a status in which a container runs again that ended and may not restart.
 fn check_restarts(pod: &PodObject, old: &PodStatus, new: &PodStatus) -> Result<(), IllegalRestart> {
     if conditions::is_true(old, reasons::ALL_RESTARTING) || conditions::is_true(new, reasons::ALL_RESTARTING) {
         return Ok(());
     }
     let regular = |c: &Container, code: i32| on_exit(pod.spec(), c, code, false) != OnExit::Stay;
-    // Init containers run again in each new sandbox, whatever they ended with before. A pod gets a new one unless neither
-    // it nor any of its containers may ever start again.
+    // Init containers run again in each new sandbox, whatever their exit was. A pod gets a new sandbox unless neither
+    // it nor any of its containers may start again.
     let anew = RestartPolicy::parse(pod.spec().restart_policy.as_deref()) != RestartPolicy::Never
         || pod
             .containers()
@@ -332,8 +332,8 @@ fn end_of(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     status.state.as_ref()?.terminated.as_ref()
 }
 
-/// The ends in `new`, last ones included, that `old` does not tell of. A container that ends and starts again between
-/// two looks is found by its last state.
+/// The exits in `new`, including last states, that `old` does not have. A container that exits and restarts between two
+/// observations shows its exit in its last state.
 fn newly_terminated(old: &PodStatus, new: &PodStatus) -> Vec<TerminatedContainer> {
     let lists = [
         (ContainerKind::Init, &old.init_container_statuses, &new.init_container_statuses),

@@ -1,4 +1,4 @@
-//! The status of a pod, from what runs.
+//! Computes a pod's status from its runtime status.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,45 +17,45 @@ use crate::ports::{ContainerState, PodRuntimeStatus, RuntimeName, SandboxState};
 use crate::probes::ProbeSnapshot;
 use crate::time::Time;
 
-/// What a pod's status says of the node.
+/// The facts about the node in a pod's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     /// The node's name.
     pub name: String,
-    /// Its addresses, the primary one first; the family of that one comes first in pods too.
+    /// The node's addresses, the primary one first. Its family also comes first in the pods' addresses.
     pub host_ips: Vec<IpAddr>,
-    /// The runtime's name, which container ids start with (`containerd`).
+    /// The runtime's name, the prefix of container ids (`containerd`).
     pub runtime_name: RuntimeName,
 }
 
-/// All that a status is computed from.
+/// The input of [`compute`].
 #[derive(Clone, Copy, Debug)]
 pub struct StatusInput<'a> {
     /// The pod; its own status is the API server's copy.
     pub pod: &'a PodObject,
-    /// What the runtime says.
+    /// The pod's status in the runtime.
     pub runtime: &'a PodRuntimeStatus,
-    /// The status that was kept last; `None` falls back to the API server's copy.
+    /// The last kept status; `None` falls back to the API server's copy.
     pub previous: Option<&'a PodStatus>,
-    /// What the probes say.
+    /// The probe results.
     pub probes: &'a ProbeSnapshot,
-    /// What keeps containers from starting.
+    /// The start errors of the containers.
     pub start_errors: &'a BTreeMap<ContainerName, StartError>,
-    /// No container runs, and none may start again.
+    /// Whether no container runs and none may start again.
     pub is_terminal: bool,
-    /// The pod is to stop, so no container waits for a start.
+    /// Whether termination was requested, so that no container waits for a start.
     pub termination_requested: bool,
-    /// The time.
+    /// The current time.
     pub now: Time,
     /// The node.
     pub node: &'a NodeFacts,
 }
 
-/// Computes a pod's status (upstream `generateAPIPodStatus`, kubelet 1.36).
+/// Computes a pod's status (the kubelet's `generateAPIPodStatus`, 1.36).
 ///
-/// A terminal phase that the API server shows, or that was kept before, stays with its reason and message. A passed
-/// active deadline, or a lost sandbox that may not be replaced, makes the phase Failed even while containers run: holding
-/// that back until they stopped is the task of [`merge_for_api`](super::merge_for_api).
+/// A terminal phase of the API server's copy or of the kept status stays, with its reason and message. After the active
+/// deadline, or after the loss of a sandbox that may not be replaced, the phase is Failed even while containers run.
+/// [`merge_for_api`](super::merge_for_api) holds that phase back until the containers have stopped.
 pub fn compute(input: &StatusInput<'_>) -> PodStatus {
     let pod = input.pod;
     let nothing = PodStatus::default();
@@ -103,13 +103,13 @@ pub fn compute(input: &StatusInput<'_>) -> PodStatus {
     status
 }
 
-/// A pod of which no status is kept and that runs was started by an earlier agent: its age, and its active deadline,
-/// count from the oldest sandbox that is left of it.
+/// The start time of a running pod without a kept status: an earlier agent started it, so its age and its active
+/// deadline count from its oldest remaining sandbox.
 fn found_since(runtime: &PodRuntimeStatus) -> Option<ApiTime> {
     runtime.sandboxes.iter().map(|sandbox| sandbox.created_at).min().map(Time::to_api)
 }
 
-/// The status of a pod that is refused and never starts: no containers, no conditions.
+/// The status of a rejected pod, which never starts: no containers and no conditions.
 pub fn rejected(pod: &PodObject, reason: &str, message: &str) -> PodStatus {
     PodStatus {
         phase: Some(Phase::Failed.as_str().to_owned()),
@@ -121,7 +121,8 @@ pub fn rejected(pod: &PodObject, reason: &str, message: &str) -> PodStatus {
     }
 }
 
-/// Sets the phase. The same phase as before keeps its reason and message; where none was kept, the API server's count.
+/// Sets the phase. An unchanged phase keeps its reason and message, from the kept status or else from the API server's
+/// copy.
 fn set_phase(status: &mut PodStatus, phase: Phase, previous: &PodStatus, api: &PodStatus) {
     let text = |of: fn(&PodStatus) -> Option<&String>| {
         [previous, api]
@@ -135,7 +136,7 @@ fn set_phase(status: &mut PodStatus, phase: Phase, previous: &PodStatus, api: &P
     status.phase = Some(phase.as_str().to_owned());
 }
 
-/// Whether a regular container was started in the newest sandbox. A created one may never start.
+/// Whether a regular container was started in the newest sandbox. A created container may never start.
 fn has_started_regular(input: &StatusInput<'_>) -> bool {
     let Some(sandbox) = input.runtime.sandboxes.first() else { return false };
     input.runtime.containers.iter().any(|run| {
@@ -155,7 +156,7 @@ fn set_conditions(
     let pod = input.pod;
     let foreign = api.conditions.iter().flatten().filter(|condition| !reasons::is_owned(&condition.type_));
     status.conditions = Some(foreign.cloned().collect());
-    // Nothing in the containers tells of a disruption: it was noted once, when the pod was killed.
+    // The containers do not show a disruption. The condition was set once, when the pod was killed.
     if let Some(disruption) = conditions::find(previous, reasons::DISRUPTION_TARGET) {
         conditions::set_condition(status, disruption.clone());
     }
@@ -178,8 +179,8 @@ fn set_conditions(
     conditions::keep_transition_times(status, previous, input.now);
 }
 
-/// The node's addresses and the pod's. A pod keeps the addresses of a sandbox that ended; a pod on the node's network
-/// keeps the first address it was given.
+/// The addresses of the node and of the pod. A pod keeps the addresses of a sandbox that ended. A pod on the node's
+/// network keeps its first address.
 fn addresses(input: &StatusInput<'_>, previous: &PodStatus, status: &mut PodStatus) {
     let hosts: Vec<IpAddr> = input.node.host_ips.iter().copied().take(2).collect();
     status.host_ip = hosts.first().map(ToString::to_string);

@@ -1,4 +1,4 @@
-//! The conditions that the node owns.
+//! The pod conditions that the node sets.
 
 use k8s_openapi::api::core::v1::{Container, PodCondition, PodStatus};
 
@@ -8,7 +8,7 @@ use crate::pod::{Phase, PodObject, is_sidecar};
 use crate::ports::{ContainerState, PodRuntimeStatus};
 use crate::time::Time;
 
-/// Puts a condition into the list, in place of one of the same type.
+/// Adds a condition, or replaces the one of its type.
 pub fn set_condition(status: &mut PodStatus, condition: PodCondition) {
     let conditions = status.conditions.get_or_insert_default();
     match conditions.iter_mut().find(|have| have.type_ == condition.type_) {
@@ -17,12 +17,12 @@ pub fn set_condition(status: &mut PodStatus, condition: PodCondition) {
     }
 }
 
-/// The condition of a type.
+/// Finds the condition of a type.
 pub(super) fn find<'a>(status: &'a PodStatus, condition_type: &str) -> Option<&'a PodCondition> {
     status.conditions.as_deref().unwrap_or_default().iter().find(|have| have.type_ == condition_type)
 }
 
-/// Whether the pod is ready by its status.
+/// Whether the status has the condition Ready.
 pub fn is_ready(status: &PodStatus) -> bool {
     is_true(status, reasons::READY)
 }
@@ -32,7 +32,7 @@ pub(super) fn is_true(status: &PodStatus, condition_type: &str) -> bool {
     find(status, condition_type).is_some_and(|condition| condition.status == "True")
 }
 
-/// A condition of the node's own, without a transition time.
+/// A condition of the node, without a transition time.
 pub(super) fn own(pod: &PodObject, condition_type: &str, value: bool, why: Why) -> PodCondition {
     PodCondition {
         type_: condition_type.to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn own(pod: &PodObject, condition_type: &str, value: bool, why: Why) 
     }
 }
 
-/// Reason and message of a condition.
+/// The reason and message of a condition.
 #[derive(Clone, Default)]
 pub(super) struct Why {
     reason: Option<&'static str>,
@@ -61,7 +61,7 @@ impl Why {
     }
 }
 
-/// Initialized.
+/// Computes Initialized.
 pub(super) fn initialized(pod: &PodObject, status: &PodStatus) -> PodCondition {
     let known = status.init_container_statuses.as_deref().unwrap_or_default();
     let mut lists = NameLists::default();
@@ -88,7 +88,8 @@ pub(super) fn initialized(pod: &PodObject, status: &PodStatus) -> PodCondition {
     own(pod, reasons::INITIALIZED, value, why)
 }
 
-/// ContainersReady and Ready, in this order. Ready looks at the readiness gates among the conditions of `status`.
+/// Computes ContainersReady and Ready, in this order. Ready considers the readiness gates in the conditions of
+/// `status`.
 pub(super) fn readiness(pod: &PodObject, status: &PodStatus) -> [PodCondition; 2] {
     let (containers_ready, why) = containers_ready(pod, status);
     let containers = own(pod, reasons::CONTAINERS_READY, containers_ready, why.clone());
@@ -135,13 +136,13 @@ fn containers_ready(pod: &PodObject, status: &PodStatus) -> (bool, Why) {
     }
 }
 
-/// The conditions of a pod that ended: neither its containers nor it are ready.
+/// The conditions of a pod that ended: neither its containers nor the pod are ready.
 pub(super) fn readiness_of_ended(pod: &PodObject, phase: Phase) -> [PodCondition; 2] {
     let reason = if phase == Phase::Failed { reasons::POD_FAILED } else { reasons::POD_COMPLETED };
     [reasons::CONTAINERS_READY, reasons::READY].map(|kind| own(pod, kind, false, Why::reason(reason)))
 }
 
-/// Names that keep a condition from being True.
+/// The names of the containers that keep a condition from being True.
 #[derive(Default)]
 struct NameLists<'a> {
     unknown: Vec<&'a str>,
@@ -171,8 +172,8 @@ impl<'a> NameLists<'a> {
     }
 }
 
-/// Whether an exit asked for all containers to be removed and started again, and not all of them are gone yet
-/// (KEP-5532). It goes on from the exit until nothing is left, also when the container that asked for it is gone.
+/// Whether all containers are being restarted and not all runs are removed yet (KEP-5532). This lasts from the exit
+/// that triggered the restart until no run is left, even after the trigger's own run is removed.
 pub(super) fn is_restarting_all(pod: &PodObject, runtime: &PodRuntimeStatus, previous: &PodStatus) -> bool {
     if pod.is_deleting() || !may_restart_all(pod.spec()) {
         return false;
@@ -186,7 +187,7 @@ pub(super) fn is_restarting_all(pod: &PodObject, runtime: &PodRuntimeStatus, pre
         })
 }
 
-/// AllContainersRestarting; `None` for a pod that has no such rule.
+/// Computes AllContainersRestarting; `None` for a pod without such an exit rule.
 pub(super) fn all_restarting(
     pod: &PodObject,
     runtime: &PodRuntimeStatus,
@@ -214,7 +215,7 @@ fn inits_and_regulars(pod: &PodObject) -> impl Iterator<Item = (&Container, bool
     inits.chain(pod.containers().iter().map(|container| (container, false)))
 }
 
-/// Gives the node's conditions their transition times: that of `old` where the status is the same, else `now`.
+/// Sets the transition times of the node's conditions: the old time if the status is unchanged, else `now`.
 pub(super) fn keep_transition_times(new: &mut PodStatus, old: &PodStatus, now: Time) {
     for condition in new.conditions.iter_mut().flatten() {
         if !reasons::is_owned(&condition.type_) && condition.type_ != reasons::DISRUPTION_TARGET {

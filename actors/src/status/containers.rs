@@ -1,4 +1,4 @@
-//! The status of each container.
+//! Computes the status of each container.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
@@ -18,17 +18,17 @@ pub(super) struct Containers<'a> {
     input: &'a StatusInput<'a>,
     previous: &'a PodStatus,
     restarting_all: bool,
-    /// A regular container is known to the runtime, so the init containers have done their work.
+    /// Whether the runtime has a regular container, which means that the init containers have completed.
     regular_seen: bool,
 }
 
-/// A container of any kind, as the spec has it.
+/// The fields of a container of any kind.
 struct Spec<'a> {
     kind: ContainerKind,
     name: &'a str,
     image: &'a str,
     resources: Option<&'a ResourceRequirements>,
-    /// `None` for an ephemeral container, which is never started again and has no probes.
+    /// `None` for an ephemeral container, which never restarts and has no probes.
     container: Option<&'a Container>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Spec<'a> {
         self.kind == ContainerKind::Init && !self.container.is_some_and(is_sidecar)
     }
 
-    /// A probe of the kinds that only regular containers and sidecars have.
+    /// Whether the container can have probes: only regular containers and sidecars can.
     fn probe(&self, of: fn(&Container) -> &Option<Probe>) -> bool {
         !self.is_plain_init() && self.container.is_some_and(|container| of(container).is_some())
     }
@@ -99,7 +99,7 @@ impl<'a> Containers<'a> {
         status
     }
 
-    /// The status of a container that the runtime knows.
+    /// The status of a container that the runtime has.
     fn known(
         &self,
         spec: &Spec<'_>,
@@ -112,7 +112,7 @@ impl<'a> Containers<'a> {
         let was_running = old.and_then(|old| old.state.as_ref()).is_some_and(|state| state.running.is_some());
         let mut restarts = i32::try_from(run.restart_count).unwrap_or(i32::MAX);
         if let Some(old) = old {
-            // Where all runs before this one were removed, the runtime starts to count anew.
+            // If all earlier runs were removed, the runtime counts restarts from 0.
             let again = !same_run && old_exit(old).is_some();
             restarts =
                 restarts.max(old.restart_count.saturating_add(i32::from(again && restarts <= old.restart_count)));
@@ -131,7 +131,7 @@ impl<'a> Containers<'a> {
         };
         let last_state = match before {
             Some(before) if before.state == ContainerState::Exited => Some(exited(before, self.api_id(before))),
-            // The run before this one is gone from the runtime; what was said of it still holds.
+            // The earlier run was removed from the runtime; its kept state remains valid.
             _ => old.and_then(
                 |old| if same_run { old.last_state.clone() } else { old_exit(old).or(old.last_state.clone()) },
             ),
@@ -151,7 +151,7 @@ impl<'a> Containers<'a> {
         }
     }
 
-    /// The status of a container that the runtime does not know: not started yet, or removed.
+    /// The status of a container that the runtime does not have: it has not started, or it was removed.
     fn missing(&self, spec: &Spec<'_>, old: Option<&ApiStatus>) -> ApiStatus {
         let mut status = ApiStatus {
             name: spec.name.to_owned(),
@@ -176,7 +176,7 @@ impl<'a> Containers<'a> {
             }
         }
         if spec.is_plain_init() && self.regular_seen {
-            // It was removed after it had done its work: otherwise no regular container would have been started.
+            // The container was removed after it completed; otherwise no regular container would have started.
             status.state = Some(ApiState {
                 terminated: Some(ContainerStateTerminated {
                     reason: Some(reasons::COMPLETED.to_owned()),
@@ -193,7 +193,7 @@ impl<'a> Containers<'a> {
         status
     }
 
-    /// A container that should run but cannot be started waits, whatever its last run ended with.
+    /// Sets the waiting state of a container that should run and cannot start.
     fn show_start_error(&self, spec: &Spec<'_>, newest: Option<&ContainerStatus>, status: &mut ApiStatus) {
         let name = ContainerName::from(spec.name);
         let Some(error) = self.input.start_errors.get(&name).filter(|_| self.will_start(spec, newest)) else {
@@ -220,8 +220,8 @@ impl<'a> Containers<'a> {
         }
     }
 
-    /// Whether the container has started and is ready. Until a probe has answered for a run, what was said of the same
-    /// run before holds: an agent that restarts does not take a pod out of service.
+    /// Whether the container has started and whether it is ready. Until a probe has a result for a run, the kept values
+    /// of the same run apply, so that a restart of the agent does not make pods unready.
     fn show_readiness(
         &self,
         spec: &Spec<'_>,
@@ -287,7 +287,7 @@ fn waiting(reason: &str, message: Option<&str>) -> ApiState {
     }
 }
 
-/// An end that nobody saw.
+/// The terminated state of an exit that was not observed.
 pub(super) fn killed(reason: &str, message: &str) -> ApiState {
     ApiState {
         terminated: Some(ContainerStateTerminated {
@@ -320,7 +320,7 @@ fn exited(run: &ContainerStatus, id: String) -> ApiState {
     }
 }
 
-/// The state of a status, if it is an end.
+/// The terminated state of a container status, if any.
 fn old_exit(status: &ApiStatus) -> Option<ApiState> {
     status.state.clone().filter(|state| state.terminated.is_some())
 }

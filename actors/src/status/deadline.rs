@@ -1,4 +1,4 @@
-//! How long a pod may be active (`spec.activeDeadlineSeconds`).
+//! The active deadline of a pod (`spec.activeDeadlineSeconds`).
 
 use std::time::Duration;
 
@@ -8,24 +8,25 @@ use super::reasons;
 use crate::pod::PodObject;
 use crate::time::Time;
 
-/// A pod was active for longer than it may be.
+/// A pod exceeded its active deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exceeded {
     /// `status.reason`: `DeadlineExceeded`.
     pub reason: &'static str,
-    /// For people.
+    /// The message, for people.
     pub message: String,
 }
 
-/// When the pod's deadline passes: its start time plus its active deadline. `None` without one, or before the start.
+/// When the pod's deadline passes: its start time plus its active deadline. `None` without a deadline or before the
+/// start.
 ///
-/// The start time of a status has whole seconds, so a deadline comes up to a second early, as upstream's does.
+/// The start time in a status has whole seconds, so the deadline passes up to a second early, as in the kubelet.
 pub fn deadline(pod: &PodObject, status: Option<&PodStatus>) -> Option<Time> {
     let start = status.or(pod.status())?.start_time.as_ref()?;
     after(pod, Time::from_timestamp(start.0))
 }
 
-/// Whether the deadline of a pod that started at `start` has passed at `now`.
+/// The reason and message, if the deadline of a pod that started at `start` has passed at `now`.
 pub fn deadline_exceeded(pod: &PodObject, start: Option<Time>, now: Time) -> Option<Exceeded> {
     if now < after(pod, start?)? {
         return None;

@@ -1,4 +1,4 @@
-//! Pods, runs and statuses for the tests.
+//! Pods, container runs and statuses for tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) fn at(seconds: u64) -> Time {
     Time::from_secs(START + seconds)
 }
 
-/// A pod; `more` overwrites parts of it, level by level.
+/// A pod; `more` overwrites parts of it.
 pub(super) fn pod(more: Value) -> Arc<PodObject> {
     let mut pod = json!({
         "metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 1},
@@ -46,7 +46,7 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// A sandbox of the node's network.
+/// A sandbox on the node's network.
 pub(super) fn sandbox(attempt: u32, state: SandboxState) -> SandboxStatus {
     SandboxStatus {
         id: format!("s{attempt}").into(),
@@ -58,7 +58,7 @@ pub(super) fn sandbox(attempt: u32, state: SandboxState) -> SandboxStatus {
     }
 }
 
-/// A run of a container in sandbox `s0`, called `name-restarts`.
+/// A run of a container in sandbox `s0`, with the id `name-restarts`.
 pub(super) fn run(name: &str, restarts: u32, state: ContainerState) -> ContainerStatus {
     let ended = state == ContainerState::Exited;
     ContainerStatus {
@@ -88,7 +88,7 @@ pub(super) fn exited(name: &str, restarts: u32, exit_code: i32) -> ContainerStat
     ContainerStatus { exit_code, ..run(name, restarts, ContainerState::Exited) }
 }
 
-/// The node's view of one pod, from which statuses are computed.
+/// The inputs of one pod's status.
 pub(super) struct World {
     pub(super) pod: Arc<PodObject>,
     pub(super) runtime: PodRuntimeStatus,
@@ -102,7 +102,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A world with a ready sandbox and nothing in it.
+    /// Inputs with a ready sandbox and no containers.
     pub(super) fn new(pod: Arc<PodObject>) -> Self {
         World {
             pod,
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// The runs that the runtime knows, newest first.
+    /// Sets the runs in the runtime, newest first.
     pub(super) fn runs(mut self, containers: impl IntoIterator<Item = ContainerStatus>) -> Self {
         self.runtime.containers = containers.into_iter().collect();
         self

@@ -1,4 +1,4 @@
-//! A pod that lost its sandbox before all of it was done.
+//! Detects a pod that lost its sandbox before it was complete.
 
 use super::StatusInput;
 use crate::containers::plan::{Plan, SandboxNeed, plan, sandbox_need};
@@ -6,16 +6,16 @@ use crate::containers::restart::RestartPolicy;
 use crate::pod::Phase;
 use crate::ports::ContainerState;
 
-/// Why the pod has failed, if it lost its sandbox and is given no other: nothing more of it is started, and what never
-/// ran or was to run again has no end that its phase could follow from. The node's own: upstream leaves such a pod as it
-/// is for ever (`computePodActions` and `getPhase`, kubelet 1.36).
+/// The failure message of a pod that lost its sandbox and may not get another one. No container of it starts again, and
+/// its phase cannot follow from the containers that never ran. The kubelet leaves such a pod unchanged for ever
+/// (`computePodActions` and `getPhase`, 1.36); this message is podwright's own.
 pub(super) fn sandbox_lost(input: &StatusInput<'_>, phase: Phase) -> Option<String> {
     let StatusInput { pod, runtime, probes, termination_requested, .. } = input;
     let policy = RestartPolicy::parse(pod.spec().restart_policy.as_deref());
     if phase.is_terminal() || *termination_requested || policy != RestartPolicy::Never {
         return None;
     }
-    // Two sandboxes are of no use either, and what runs in one of them is stopped first: only then the pod is over.
+    // Also with two sandboxes the running containers are stopped first. The pod has failed only after that.
     if runtime.containers.iter().any(|run| matches!(run.state, ContainerState::Running | ContainerState::Unknown)) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What is sent to the API server: the node's part of a status, laid over the copy there.
+//! Merges the node's status into the API server's copy.
 
 use k8s_openapi::api::core::v1::PodStatus;
 
@@ -8,11 +8,11 @@ use crate::time::Time;
 
 /// Merges the node's status into the API server's copy (upstream `mergePodStatus`, kubelet 1.36).
 ///
-/// - Conditions that the node owns replace those of the copy, all others stay; claim statuses and the nominated node
-///   stay too.
-/// - `held_back` says that containers could still run or that claims are still held. A change to a terminal phase then
-///   waits: phase, reason and message of the copy stay, and a disruption is not told yet (POD-I6).
-/// - A terminal phase is never Ready.
+/// - The conditions that the node sets replace those of the copy. Other conditions, claim statuses and the nominated
+///   node stay.
+/// - `held_back` says that containers may still run or that claims are still prepared. A change to a terminal phase
+///   then waits: phase, reason and message of the copy stay, and no disruption is reported yet (POD-I6).
+/// - A pod with a terminal phase is never Ready.
 pub fn merge_for_api(pod: &PodObject, api: &PodStatus, mut new: PodStatus, held_back: bool, now: Time) -> PodStatus {
     let was = Phase::parse(api.phase.as_deref());
     let ends = !was.is_terminal() && Phase::parse(new.phase.as_deref()).is_terminal();

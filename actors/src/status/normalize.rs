@@ -1,4 +1,4 @@
-//! One form for equal statuses, so that a difference means a change.
+//! Normalizes statuses, so that a difference means a change.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
@@ -6,12 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use super::reasons;
 use crate::pod::PodObject;
 
-/// How much text the termination messages of one pod may hold together, in bytes (upstream
+/// The total length of the termination messages of one pod, in bytes (the kubelet's
 /// `MaxPodTerminationMessageLogLength`).
 const MAX_TERMINATION_MESSAGES: usize = 12 * 1024;
 
-/// Brings a status into the form that the API server stores: times in whole seconds, container statuses in a fixed
-/// order (init containers in that of the spec, others by name), each termination message cut to its share of 12 KiB.
+/// Converts a status to the form that the API server stores: times in whole seconds, container statuses in a fixed
+/// order (init containers in spec order, others by name), and each termination message cut to its share of 12 KiB.
 pub fn normalize(pod: &PodObject, status: &mut PodStatus) {
     let containers = pod.containers().len() + pod.init_containers().len() + pod.ephemeral_containers().len();
     let share = MAX_TERMINATION_MESSAGES / containers.max(1);
@@ -33,10 +33,10 @@ pub fn normalize(pod: &PodObject, status: &mut PodStatus) {
     status.init_container_statuses.iter_mut().for_each(|list| list.sort_by_key(place));
 }
 
-/// Whether two normalised statuses say the same as far as the node decides it: the conditions of others, claim
+/// Whether two normalized statuses are equal in the fields that the node sets. Conditions of other programs, claim
 /// statuses and the order of conditions do not count.
 pub fn same_for_node(a: &PodStatus, b: &PodStatus) -> bool {
-    // Taken apart in full, so that a field that is new in the API does not compile until someone has decided here.
+    // Destructured in full, so that a new field of the API fails to compile until it is handled here.
     let PodStatus {
         allocated_resources,
         conditions,

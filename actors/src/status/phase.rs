@@ -1,4 +1,4 @@
-//! A pod's phase, from the states of its containers.
+//! Computes a pod's phase from the states of its containers.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, PodStatus};
 
@@ -6,10 +6,10 @@ use super::reasons;
 use crate::containers::restart::{OnExit, on_exit};
 use crate::pod::{Phase, PodObject, is_sidecar};
 
-/// The phase that the container statuses in `status` add up to (upstream `getPhase`, kubelet 1.36).
+/// Computes the phase from the container statuses in `status` (the kubelet's `getPhase`, 1.36).
 ///
-/// `is_terminal` says that no container runs or may start again; static pods never end by it. `initialized` says that a
-/// regular container was started in the current sandbox, so that a sidecar that restarts does not make the pod pending.
+/// `is_terminal` says that no container runs or may start again; it never ends a static pod. `initialized` says that a
+/// regular container was started in the current sandbox, so that a sidecar's restart does not make the pod Pending.
 pub fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, initialized: bool) -> Phase {
     let find = |list: &'_ Option<Vec<ContainerStatus>>, name: &str| -> Option<State> {
         list.as_deref().unwrap_or_default().iter().find(|s| s.name == name).map(State::of)
@@ -43,7 +43,7 @@ pub fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, initialized
     }
 }
 
-/// What counts for the phase. Several may hold at once.
+/// The counted container states. Several may be set at once.
 #[derive(Default)]
 struct Count {
     init_failed: bool,
@@ -52,20 +52,20 @@ struct Count {
     waiting: bool,
     running: bool,
     stopped: bool,
-    /// One of the stopped did not end with 0.
+    /// A stopped container has an exit code other than 0.
     failed: bool,
     may_restart: bool,
     unknown: bool,
 }
 
-/// A container's state, as far as the phase needs it.
+/// The container states that the phase distinguishes.
 #[derive(Clone, Copy)]
 enum State {
     Running {
         started: bool,
     },
     Exited(i32),
-    /// Waiting after an exit: it ran before.
+    /// The container waits after an exit.
     Again {
         code: i32,
         restarts_with_all: bool,
@@ -115,7 +115,7 @@ impl Count {
                 self.running = true;
                 self.sidecar_pending |= !started;
             }
-            // A sidecar that stopped does not count.
+            // A stopped sidecar does not count.
             Some(State::Exited(_) | State::Again { .. }) => {}
             Some(State::Waiting) => {
                 self.sidecar_pending = true;
@@ -140,7 +140,7 @@ impl Count {
             }
             Some(State::Again { code, restarts_with_all }) => {
                 self.stopped = true;
-                // It waits to run again, so whatever its last exit, it has not ended well.
+                // The container waits for a restart, so its last exit does not count as a success.
                 self.failed = true;
                 self.may_restart |= restarts_with_all || may_restart(code);
             }

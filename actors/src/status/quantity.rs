@@ -1,10 +1,10 @@
-//! Sums of quantities, written as the API writes them.
+//! Sums of quantities, formatted as the API formats them.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::config::quantity::Amount;
 
-/// An amount with the family of suffixes it was written in.
+/// An amount with its family of suffixes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Total {
     amount: Amount,
@@ -13,38 +13,38 @@ pub(super) struct Total {
 
 const NANO: i128 = 1_000_000_000;
 const BINARY: [(&str, u32); 6] = [("Ei", 6), ("Pi", 5), ("Ti", 4), ("Gi", 3), ("Mi", 2), ("Ki", 1)];
-/// Suffix and power of ten, in billionths.
+/// A suffix and its power of ten, in billionths.
 const DECIMAL: [(&str, u32); 9] =
     [("E", 27), ("P", 24), ("T", 21), ("G", 18), ("M", 15), ("k", 12), ("m", 6), ("u", 3), ("n", 0)];
 
 impl Total {
-    /// Reads a quantity; `None` if it is not one.
+    /// Parses a quantity; `None` if it is not valid.
     pub(super) fn parse(quantity: &Quantity) -> Option<Total> {
         Some(Total { amount: Amount::of(quantity).ok()?, binary: quantity.0.ends_with('i') })
     }
 
-    /// How much it is.
+    /// The amount.
     pub(super) fn amount(self) -> Amount {
         self.amount
     }
 
-    /// Whether it is nothing.
+    /// Whether the amount is zero.
     pub(super) fn is_zero(self) -> bool {
         self.amount == Amount::ZERO
     }
 
-    /// The sum; nothing takes the suffixes of the other side.
+    /// The sum. A zero takes the suffixes of the other side.
     pub(super) fn plus(self, other: Total) -> Total {
         let binary = if self.is_zero() { other.binary } else { self.binary };
         Total { amount: self.amount.plus(other.amount), binary }
     }
 
-    /// The larger one.
+    /// The larger amount.
     pub(super) fn max(self, other: Total) -> Total {
         if other.amount > self.amount { other } else { self }
     }
 
-    /// Whether both are the same amount, however they are written.
+    /// Whether both amounts are equal, whatever their suffixes.
     pub(super) fn same(self, other: Total) -> bool {
         self.amount == other.amount
     }
@@ -71,7 +71,7 @@ impl Total {
                 return Quantity(format!("{}{suffix}", nanos / unit));
             }
         }
-        // The last unit is one billionth, which divides everything.
+        // The last unit is one billionth, which divides every amount.
         Quantity(whole.to_string())
     }
 }

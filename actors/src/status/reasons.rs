@@ -1,25 +1,26 @@
-//! The words that other programs look for in a status, in upstream's spelling (kubelet 1.36).
+//! Condition types and reasons that other programs read, spelled as in the kubelet (1.36).
 
 /// A sandbox exists in which containers can start.
 pub(super) const READY_TO_START: &str = "PodReadyToStartContainers";
-/// All init containers have done their work.
+/// All init containers have completed.
 pub(super) const INITIALIZED: &str = "Initialized";
 /// Every container is ready.
 pub(super) const CONTAINERS_READY: &str = "ContainersReady";
-/// The pod may serve.
+/// The pod can serve requests.
 pub(super) const READY: &str = "Ready";
 /// The pod has a node.
 pub(super) const SCHEDULED: &str = "PodScheduled";
-/// All containers are being removed and started again (KEP-5532).
+/// All containers are being removed and restarted (KEP-5532).
 pub(super) const ALL_RESTARTING: &str = "AllContainersRestarting";
 /// A resize waits.
 const RESIZE_PENDING: &str = "PodResizePending";
-/// A resize is under way.
+/// A resize is in progress.
 const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
-/// The pod is ended because of something other than itself. Shared with others: never generated from containers.
+/// The pod is terminated by a disruption. Other programs set this condition too, so it is never generated from
+/// containers.
 pub(super) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// Whether a condition type belongs to the node.
+/// Whether the node sets a condition type.
 pub(super) fn is_owned(condition_type: &str) -> bool {
     matches!(
         condition_type,
@@ -48,10 +49,10 @@ pub(super) const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 pub(super) const RESTARTING_ALL: &str = "RestartingAllContainers";
 pub(super) const COMPLETED: &str = "Completed";
 pub(super) const ERROR: &str = "Error";
-/// The reason of a pod that lost its sandbox before all of it was started. The node's own.
+/// The reason of a pod that lost its sandbox before all its containers started. podwright's own.
 pub(super) const SANDBOX_LOST: &str = "SandboxLost";
-/// The reason of a pod that was active for longer than it may be, in its status and as an event.
+/// The reason of a pod that exceeded its active deadline, in its status and its event.
 pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
-/// The exit code of a container of which nobody saw the end: that of a kill.
+/// The exit code of a container whose exit was not observed: that of a kill.
 pub(super) const UNKNOWN_EXIT: i32 = 137;

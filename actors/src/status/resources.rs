@@ -1,4 +1,4 @@
-//! What a pod asks for as a whole, and the quality of service that follows from it.
+//! A pod's total requests and limits, and its quality of service class.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::pod::{PodObject, is_sidecar};
 type Quantities = BTreeMap<String, Quantity>;
 type Totals = BTreeMap<String, Total>;
 
-/// `Guaranteed`, `Burstable` or `BestEffort`: what the API server decided, else what the spec asks for (upstream
+/// `Guaranteed`, `Burstable` or `BestEffort`: the API server's decision, else computed from the spec (the kubelet's
 /// `qos.GetPodQOS`).
 pub fn qos_class(pod: &PodObject) -> String {
     if let Some(class) = pod.status().and_then(|status| status.qos_class.as_deref()).filter(|class| !class.is_empty()) {
@@ -56,10 +56,10 @@ fn positive(quantities: Option<&Quantities>, name: &str) -> Option<Total> {
     Total::parse(quantities?.get(name)?).filter(|amount| !amount.is_zero())
 }
 
-/// Requests and limits of the pod as a whole: those of what runs in it, plus its overhead.
+/// The requests and limits of the whole pod: those of its containers plus its overhead.
 pub(super) fn of_pod(spec: &PodSpec) -> ResourceRequirements {
     let [mut requests, mut limits] = whole(spec);
-    // What the pod's sandbox needs is requested too, but it bounds only what is bounded already.
+    // The overhead is added to every request, but only to limits that exist.
     let mut overhead = amounts(spec.overhead.as_ref());
     add(&mut requests, overhead.clone());
     overhead.retain(|name, _| limits.get(name).is_some_and(|limit| !limit.is_zero()));
@@ -67,31 +67,31 @@ pub(super) fn of_pod(spec: &PodSpec) -> ResourceRequirements {
     requirements([requests, limits])
 }
 
-/// Requests and limits of what runs in the pod, without its overhead. Values for the whole pod in the spec win over those
-/// of its containers (KEP-2837).
+/// The requests and limits of the pod without its overhead. Pod-level values in the spec replace those of the
+/// containers (KEP-2837).
 pub fn resources_without_overhead(spec: &PodSpec) -> ResourceRequirements {
     requirements(whole(spec))
 }
 
-/// Requests and limits of a pod's containers: the sum of what runs side by side or, where that is more, of what runs while
-/// the pod is initialised.
+/// The requests and limits of the pod's containers: the sum of the containers that run together or, if larger, the
+/// demand during initialization.
 pub fn resources_of_containers(spec: &PodSpec) -> ResourceRequirements {
     requirements([total(spec, requested), total(spec, limited)])
 }
 
-/// What a pod as a whole asks for and is bound by, its overhead included.
+/// The requests and limits of a whole pod, including its overhead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodBounds {
-    /// Its share of the processors, in cores.
+    /// The CPU request, in cores.
     pub cpu_request: Amount,
-    /// The most that it may have of them, in cores.
+    /// The CPU limit, in cores.
     pub cpu_limit: Option<Amount>,
-    /// The most memory that it may have, in bytes.
+    /// The memory limit, in bytes.
     pub memory_limit: Option<Amount>,
 }
 
-/// What a pod's cgroup is made by. A pod is bound if every container of it is, or if its spec says so for the whole
-/// (upstream `cm.ResourceConfigForPod`, kubelet 1.36; KEP-2837).
+/// The values for the pod's cgroup. A resource has a limit if every container has one, or if the spec has a pod-level
+/// limit (the kubelet's `cm.ResourceConfigForPod`, 1.36; KEP-2837).
 pub fn pod_bounds(spec: &PodSpec) -> PodBounds {
     let of_pod = of_pod(spec);
     let every_container = |name: &str| {
@@ -122,7 +122,7 @@ fn requirements([requests, limits]: [Totals; 2]) -> ResourceRequirements {
     ResourceRequirements { claims: None, limits: quantities(limits), requests: quantities(requests) }
 }
 
-/// What is requested; who only has a limit asks for that much.
+/// The request of a resource; the limit, if there is only a limit.
 fn requested(resources: &ResourceRequirements) -> Totals {
     let mut requests = amounts(resources.requests.as_ref());
     for (name, limit) in limited(resources) {

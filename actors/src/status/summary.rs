@@ -1,4 +1,4 @@
-//! One line about a pod, for tables.
+//! A summary of a pod, for tables.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use super::{conditions, reasons};
 use crate::pod::{Phase, PodObject, is_sidecar};
 use crate::time::Time;
 
-/// What a table shows of a pod, in the words of `kubectl get pods`.
+/// The columns of a pod in a table, as in `kubectl get pods`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodSummary {
     /// `Running`, `Init:0/1`, `CrashLoopBackOff`, `Completed`, `Terminating`.
     pub state: String,
-    /// Regular containers and sidecars that are ready.
+    /// The number of ready regular containers and sidecars.
     pub ready: usize,
-    /// Regular containers and sidecars.
+    /// The number of regular containers and sidecars.
     pub containers: usize,
-    /// How often containers were started again.
+    /// The number of restarts.
     pub restarts: u32,
-    /// How long ago the last of them ended before its restart, if one did and the time is known.
+    /// How long ago the last restarted run ended, if known.
     pub last_restart: Option<Duration>,
-    /// How long the pod exists; for a static pod, how long the node knows it.
+    /// The pod's age; for a static pod, the time since the node first saw it.
     pub age: Option<Duration>,
 }
 
 impl PodSummary {
-    /// Sums up a pod whose newest status is `status`.
+    /// Summarizes a pod whose newest status is `status`.
     pub fn new(pod: &PodObject, status: &PodStatus, now: Time) -> Self {
         let sidecars = pod.init_containers().iter().filter(|init| is_sidecar(init)).count();
         let created = pod.metadata().creation_timestamp.as_ref().map(|at| Time::from_timestamp(at.0));
@@ -39,7 +39,7 @@ impl PodSummary {
             containers: pod.containers().len() + sidecars,
             restarts: tally.restarts,
             last_restart: tally.last_end.filter(|_| tally.restarts > 0).map(|end| now.since(end)),
-            // A static pod is seen anew by each agent, but it may have been started by an earlier one.
+            // Each agent sees a static pod anew, but an earlier agent may have started it.
             age: created.or_else(|| pod.first_seen().into_iter().chain(started).min()).map(|since| now.since(since)),
         }
     }
@@ -49,7 +49,7 @@ impl PodSummary {
         format!("{}/{}", self.ready, self.containers)
     }
 
-    /// `3 (20s ago)`, or `3` if it is not known when.
+    /// `3 (20s ago)`, or `3` if the time is not known.
     pub fn restarts_column(&self) -> String {
         match self.last_restart {
             Some(ago) => format!("{} ({} ago)", self.restarts, short_age(ago)),
@@ -63,7 +63,7 @@ impl PodSummary {
     }
 }
 
-/// A duration in at most two units, the finer one only while it matters (`90s`, `5m20s`, `4h3m`, `5d`).
+/// A duration in at most two units (`90s`, `5m20s`, `4h3m`, `5d`).
 pub fn short_age(age: Duration) -> String {
     let seconds = age.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -128,7 +128,7 @@ fn state(pod: &PodObject, status: &PodStatus, tally: &mut Tally) -> String {
     }
 }
 
-/// The state of a pod whose init containers have not all done their work; `None` once they have.
+/// The state of a pod whose init containers have not all completed; `None` once they have.
 fn initialising(pod: &PodObject, status: &PodStatus, tally: &mut Tally) -> Option<String> {
     for (index, have) in status.init_container_statuses.iter().flatten().enumerate() {
         let sidecar = pod.init_containers().iter().any(|init| init.name == have.name && is_sidecar(init));
@@ -149,7 +149,7 @@ fn initialising(pod: &PodObject, status: &PodStatus, tally: &mut Tally) -> Optio
     None
 }
 
-/// The state of a pod by its regular containers: the first one that does not run names it.
+/// The state of a pod by its regular containers: the first one that does not run gives the state.
 fn regular(status: &PodStatus, reason: &str, tally: &mut Tally) -> String {
     let mut state = reason.to_owned();
     let mut one_runs = false;

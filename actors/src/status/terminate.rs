@@ -1,4 +1,4 @@
-//! The last word on a pod: every container that may have run has ended.
+//! Gives every container of a finished pod a terminated state.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
@@ -6,11 +6,11 @@ use super::containers::killed;
 use super::reasons;
 use crate::pod::{Phase, PodObject, is_sidecar};
 
-/// Gives a pod that is finished an end (upstream `TerminatePod`, kubelet 1.36).
+/// Ends the status of a finished pod (the kubelet's `TerminatePod`, 1.36).
 ///
-/// Whether a container without an end succeeded cannot be known any more, so it counts as killed. A container that
-/// cannot have run stays waiting: regular ones of a pod that was not initialised, and init containers after the last one
-/// that was tried. A phase that is not terminal becomes Failed, except for a static pod, which may run again.
+/// A container without a known exit counts as killed. A container that cannot have run stays waiting: the regular
+/// containers of a pod that was not initialized, and the init containers after the last one that ran. A phase that is
+/// not terminal becomes Failed, except for a static pod, which may run again.
 pub fn terminate_pod(pod: &PodObject, status: &mut PodStatus) {
     if is_initialized(pod, status) {
         status.container_statuses.iter_mut().flatten().for_each(end);
@@ -50,7 +50,7 @@ fn is_initialized(pod: &PodObject, status: &PodStatus) -> bool {
     ended_well || (is_sidecar(last) && runs)
 }
 
-/// Whether the container ever got further than waiting.
+/// Whether the container ever got past the waiting state.
 fn has_left_waiting(container: &ContainerStatus) -> bool {
     container.state.as_ref().is_some_and(|state| state.waiting.is_none())
         || container.last_state.as_ref().is_some_and(|last| last.terminated.is_some())

@@ -1,4 +1,4 @@
-//! Behaviour of the status as a whole; each table names its scenarios.
+//! Tests of the whole status.
 
 mod cache;
 mod containers;
