@@ -1,6 +1,6 @@
 //! Liveness, readiness and startup probes.
 //!
-//! One machine ([`step`]) for each probe of each container, pure:
+//! Each probe of each container has one state machine ([`step`]), which is pure:
 //!
 //! ```text
 //!            a run appears            runs, startup passed           startup passed;
@@ -12,8 +12,8 @@
 //!   any ---- stop ----> Stopped, which keeps the last result
 //! ```
 //!
-//! [`ProbeManager`] owns the machines of all pods and the tasks that ask. A pod without probes costs nothing, a probe
-//! that has nothing to ask has no task. [`target`] makes the addresses that probes and lifecycle hooks call.
+//! [`ProbeManager`] owns the machines of all pods and the tasks that probe. A pod without probes costs nothing, and a
+//! probe without work has no task. [`target`] resolves the addresses of probes and lifecycle hooks.
 
 mod attempt;
 mod manager;
@@ -28,47 +28,47 @@ use std::fmt;
 
 pub use manager::{ProbeManager, ProbePorts, ProbeSink};
 pub use settings::ProbeSettings;
-pub use step::{Effect, Event, Found, Outcome, Run, State, Streak, step};
+pub use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, Streak, step};
 
 use crate::ids::{ContainerId, ContainerName, PodUid};
 
-/// What a probe last said, thresholds applied.
+/// The result of a probe, after its thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeResult {
-    /// Not decided yet.
+    /// No result yet.
     Unknown,
-    /// It passed.
+    /// The probe passed.
     Success,
-    /// It failed.
+    /// The probe failed.
     Failure,
 }
 
-/// What the probes of one container run say; `None` where no result was recorded (no such probe, or none that ran).
+/// The probe results of one container run; `None` if no result was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ContainerProbes {
-    /// The startup probe.
+    /// The result of the startup probe.
     pub startup: Option<ProbeResult>,
-    /// The liveness probe.
+    /// The result of the liveness probe.
     pub liveness: Option<ProbeResult>,
-    /// The readiness probe.
+    /// The result of the readiness probe.
     pub readiness: Option<ProbeResult>,
 }
 
-/// What the probes of a pod say, by container run.
+/// The probe results of a pod, by container run.
 pub type ProbeSnapshot = HashMap<ContainerId, ContainerProbes>;
 
-/// What a probe is for.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProbeKind {
-    /// Whether the container has started; the other two wait for it. Comes first, because it gates the others.
+    /// Tests whether the container has started. The other probes wait for it, so it comes first.
     Startup,
-    /// Whether the container should be started again.
+    /// Tests whether the container must be restarted.
     Liveness,
-    /// Whether the container can serve.
+    /// Tests whether the container can serve requests.
     Readiness,
 }
 
-/// As events spell it.
+/// The name, as in events.
 impl fmt::Display for ProbeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -79,17 +79,17 @@ impl fmt::Display for ProbeKind {
     }
 }
 
-/// A probe decided something new.
+/// A new result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeChange {
     /// The pod.
     pub uid: PodUid,
-    /// The container run that was asked.
+    /// The container run.
     pub id: ContainerId,
     /// The container's name.
     pub name: ContainerName,
-    /// Which probe.
+    /// The kind of the probe.
     pub kind: ProbeKind,
-    /// What it says now.
+    /// The new result.
     pub result: ProbeResult,
 }

@@ -1,4 +1,4 @@
-//! The probes of all pods: their machines, and a task for each probe that is planned or under way.
+//! The probes of all pods: their state machines, and a task for each probe that is due or running.
 
 mod definition;
 
@@ -13,34 +13,37 @@ use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::definition::{Definition, definitions, passed_startup};
-use super::attempt::{Question, ask};
-use super::{ContainerProbes, Effect, Event, Found, Outcome, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot, Run};
+use super::attempt::{ProbeRequest, run_probe};
+use super::{
+    ContainerProbes, Effect, Event, Outcome, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot, ProbedRun, RunOrigin,
+};
 use super::{State, step};
 use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::pod::PodObject;
 use crate::ports::{Clock, ContainerRuntime, ContainerState, EventRecorder, NetworkClient, PodRuntimeStatus};
 use crate::time::Time;
 
-/// What probes need from outside.
+/// The ports that probes use.
 #[derive(Clone)]
 pub struct ProbePorts {
     /// Runs the commands of exec probes.
     pub runtime: Arc<dyn ContainerRuntime>,
-    /// Makes the calls of the other probes.
+    /// Makes the network calls of the other probes.
     pub network: Arc<dyn NetworkClient>,
-    /// Tells the time; must agree with tokio's, which the tasks sleep by.
+    /// Tells the time. It must agree with tokio's time, in which the tasks sleep.
     pub clock: Arc<dyn Clock>,
-    /// Takes `Unhealthy` and `ProbeWarning`.
+    /// Records the events `Unhealthy` and `ProbeWarning`.
     pub events: Arc<dyn EventRecorder>,
 }
 
-/// Takes what probes decide. Called from the tasks of the probes, under no lock; must not wait.
+/// Receives new probe results. Called from the probes' tasks without a lock; must not wait.
 pub type ProbeSink = Arc<dyn Fn(ProbeChange) + Send + Sync>;
 
-/// Owns the probes of all pods. Every call is quick, waits for nothing, and may come from any thread; dropping the
-/// manager ends all probes.
+/// Owns the probes of all pods. Every call returns at once and may come from any thread. Dropping the manager ends all
+/// probes.
 ///
-/// What a call changes, the next [`snapshot`](ProbeManager::snapshot) shows. Only answers of probes go to the sink: who
+/// The next [`snapshot`](ProbeManager::snapshot) shows the changes of a call. The sink receives only results of probes:
+/// the caller of [`observe`](ProbeManager::observe) knows already that a run is new or has ended.
 /// calls [`observe`](ProbeManager::observe) knows already that a run is new or has ended.
 pub struct ProbeManager {
     shared: Arc<Shared>,
@@ -51,26 +54,26 @@ struct Shared {
     ports: ProbePorts,
     sink: ProbeSink,
     tasks: Handle,
-    /// Runs that are older were there before the agent.
+    /// Runs that started before this time existed before the agent.
     agent_start: Time,
 }
 
 struct PodProbes {
-    cell: Mutex<Cell>,
+    cell: Mutex<PodProbesState>,
 }
 
-struct Cell {
+struct PodProbesState {
     pod: Arc<PodObject>,
-    /// Where the pod is called.
+    /// The pod's address.
     host: String,
-    seen: BTreeMap<ContainerName, Seen>,
+    seen: BTreeMap<ContainerName, ObservedRun>,
     /// In spec order, the startup probe of a container before its others.
     workers: Vec<Worker>,
 }
 
-/// The newest run of a container, as it was last observed.
+/// The newest run of a container, as last observed.
 #[derive(Clone)]
-struct Seen {
+struct ObservedRun {
     id: ContainerId,
     begun: Time,
     running: bool,
@@ -79,7 +82,7 @@ struct Seen {
 struct Worker {
     definition: Arc<Definition>,
     state: State,
-    /// The probe that is planned or under way.
+    /// The task of the probe that is due or running.
     task: Option<AbortOnDropHandle<()>>,
 }
 
@@ -90,18 +93,18 @@ impl fmt::Debug for ProbeManager {
 }
 
 impl ProbeManager {
-    /// A manager without pods, whose probes run on the current tokio runtime.
+    /// A manager without pods. Its probes run on the current tokio runtime.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// If called outside of a tokio runtime.
     pub fn new(ports: ProbePorts, sink: ProbeSink) -> Self {
         let agent_start = ports.clock.now();
         let shared = Arc::new(Shared { ports, sink, tasks: Handle::current(), agent_start });
         ProbeManager { shared, pods: DashMap::default() }
     }
 
-    /// Begins probing a pod, or takes note of its newest object. Probes whose definition did not change go on
-    /// undisturbed, those that were stopped stay so.
+    /// Adds a pod's probes, or updates them from the pod's newest object. Probes with an unchanged definition continue;
+    /// stopped probes stay stopped.
     pub fn add_pod(&self, pod: &Arc<PodObject>) {
         if self.pods.get(pod.uid()).is_some_and(|probes| Arc::ptr_eq(&probes.cell.lock().pod, pod)) {
             return;
@@ -118,8 +121,8 @@ impl ProbeManager {
         self.shared.publish(changes);
     }
 
-    /// Ends the liveness and startup probes of the pod's regular containers: they are about to be stopped. Their last
-    /// results stand. Sidecars are still watched, readiness is still told.
+    /// Stops the liveness and startup probes of the pod's regular containers, before the containers are stopped. Their
+    /// last results remain. The probes of sidecars and readiness probes continue.
     pub fn stop_liveness_and_startup(&self, uid: &PodUid) {
         let Some(probes) = self.find(uid) else { return };
         let mut changes = Vec::new();
@@ -134,28 +137,28 @@ impl ProbeManager {
         self.shared.publish(changes);
     }
 
-    /// Ends all probes of a pod and forgets their results.
+    /// Stops all probes of a pod and removes their results.
     pub fn remove_pod(&self, uid: &PodUid) {
         if let Some((_, probes)) = self.pods.remove(uid) {
-            // A task may hold the pod at this moment; without its worker its answer counts for nothing.
+            // A task may still hold the pod; without its worker its result is ignored.
             probes.cell.lock().workers.clear();
         }
     }
 
-    /// Removes every pod that `keep` does not want (POD-K5).
+    /// Removes the pods that `keep` rejects (POD-K5).
     pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
         let all: Vec<_> = self.pods.iter().map(|entry| entry.key().clone()).collect();
         all.iter().filter(|uid| !keep(uid)).for_each(|uid| self.remove_pod(uid));
     }
 
-    /// Takes note of the newest run of each container and of the pod's address.
+    /// Updates the newest run of each container and the pod's address.
     pub fn observe(&self, uid: &PodUid, status: &PodRuntimeStatus) {
         let Some(probes) = self.find(uid) else { return };
         let changes = probes.observe(&self.shared, status);
         self.shared.publish(changes);
     }
 
-    /// What the probes of a pod say; empty for a pod that is not known.
+    /// The probe results of a pod; empty for an unknown pod.
     pub fn snapshot(&self, uid: &PodUid) -> ProbeSnapshot {
         let mut snapshot = ProbeSnapshot::new();
         let Some(probes) = self.find(uid) else { return snapshot };
@@ -180,7 +183,9 @@ impl ProbeManager {
 impl PodProbes {
     fn new(pod: &Arc<PodObject>) -> Self {
         let host = address(&PodRuntimeStatus::default());
-        PodProbes { cell: Mutex::new(Cell { pod: Arc::clone(pod), host, seen: BTreeMap::new(), workers: Vec::new() }) }
+        PodProbes {
+            cell: Mutex::new(PodProbesState { pod: Arc::clone(pod), host, seen: BTreeMap::new(), workers: Vec::new() }),
+        }
     }
 
     fn define(
@@ -202,7 +207,7 @@ impl PodProbes {
             cell.workers.push(worker);
         }
         drop(old);
-        self.look_again(shared, &mut cell, |worker| worker.state == State::Absent, &mut changes);
+        self.observe_again(shared, &mut cell, |worker| worker.state == State::Absent, &mut changes);
         changes
     }
 
@@ -215,7 +220,7 @@ impl PodProbes {
         for worker in &cell.workers {
             let name = &worker.definition.container;
             if let Some(newest) = status.newest(name.as_str()) {
-                let seen = Seen {
+                let seen = ObservedRun {
                     id: newest.id.clone(),
                     begun: newest.started_at.unwrap_or(newest.created_at),
                     running: newest.state == ContainerState::Running,
@@ -223,7 +228,7 @@ impl PodProbes {
                 cell.seen.insert(name.clone(), seen);
             }
         }
-        self.look_again(shared, cell, |_| true, &mut changes);
+        self.observe_again(shared, cell, |_| true, &mut changes);
         changes
     }
 
@@ -237,24 +242,24 @@ impl PodProbes {
         let mut changes = Vec::new();
         let mut cell = self.cell.lock();
         let now = shared.ports.clock.now();
-        // The probe may have been redefined or removed while it was under way.
+        // The probe may have been redefined or removed while it ran.
         let asked = cell.workers.iter().position(|worker| Arc::ptr_eq(&worker.definition, definition));
         if let Some(index) = asked {
             self.drive(shared, &mut cell, index, Event::Answered { id, outcome, now }, &mut changes);
             if definition.settings.kind == ProbeKind::Startup && !changes.is_empty() {
-                // The other probes of the container waited for this: readiness is asked at once.
+                // The container's other probes waited for this result; readiness is probed at once.
                 let of_container = |worker: &Worker| worker.definition.container == definition.container;
-                self.look_again(shared, &mut cell, of_container, &mut changes);
+                self.observe_again(shared, &mut cell, of_container, &mut changes);
             }
         }
         changes
     }
 
-    /// Feeds the runs that were last observed to those workers that `wanted` picks.
-    fn look_again(
+    /// Passes the last observed runs to the workers that `wanted` selects.
+    fn observe_again(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
-        cell: &mut Cell,
+        cell: &mut PodProbesState,
         wanted: impl Fn(&Worker) -> bool,
         changes: &mut Vec<ProbeChange>,
     ) {
@@ -267,11 +272,11 @@ impl PodProbes {
         }
     }
 
-    /// Steps one worker and performs the effects, all but the reports, which are for after the lock.
+    /// Steps one worker and performs the effects. Returns the new results, which are reported after the lock.
     fn drive(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
-        cell: &mut Cell,
+        cell: &mut PodProbesState,
         index: usize,
         event: Event,
         changes: &mut Vec<ProbeChange>,
@@ -283,7 +288,7 @@ impl PodProbes {
         for effect in effects {
             match effect {
                 Effect::ProbeAt { id, at } => {
-                    // Weak, because the pod holds the task: a pod that is removed ends it.
+                    // Weak, because the pod owns the task: removing the pod ends it.
                     let task = probe(Arc::clone(shared), Arc::downgrade(self), Arc::clone(definition), id, at);
                     worker.task = Some(AbortOnDropHandle::new(shared.tasks.spawn(task)));
                 }
@@ -300,8 +305,8 @@ impl PodProbes {
     }
 }
 
-impl Cell {
-    fn run_for(&self, shared: &Shared, definition: &Definition, now: Time) -> Option<Run> {
+impl PodProbesState {
+    fn run_for(&self, shared: &Shared, definition: &Definition, now: Time) -> Option<ProbedRun> {
         let seen = self.seen.get(&definition.container)?;
         let startup = self.workers.iter().find(|worker| {
             worker.definition.container == definition.container && worker.definition.settings.kind == ProbeKind::Startup
@@ -309,14 +314,14 @@ impl Cell {
         let passed = |worker: &Worker| worker.state.result() == Some((&seen.id, ProbeResult::Success));
         let found = if seen.begun < shared.agent_start {
             let spread = now.since(shared.agent_start) < definition.settings.period;
-            Found::Adopted {
+            RunOrigin::Adopted {
                 jitter: if spread { definition.jitter(self.pod.uid()) } else { std::time::Duration::ZERO },
                 passed_startup: passed_startup(&self.pod, &seen.id),
             }
         } else {
-            Found::Fresh
+            RunOrigin::Fresh
         };
-        Some(Run {
+        Some(ProbedRun {
             id: seen.id.clone(),
             running_since: seen.running.then_some(seen.begun),
             started: startup.is_none_or(passed),
@@ -341,7 +346,7 @@ impl Shared {
     }
 }
 
-/// Makes one probe when it is due and brings the answer home, which plans the next.
+/// Runs one probe when it is due and passes its outcome on, which schedules the next one.
 async fn probe(shared: Arc<Shared>, pod: Weak<PodProbes>, definition: Arc<Definition>, id: ContainerId, at: Time) {
     tokio::time::sleep(at.since(shared.ports.clock.now())).await;
     let Some((object, host)) = pod.upgrade().map(|pod| {
@@ -350,7 +355,7 @@ async fn probe(shared: Arc<Shared>, pod: Weak<PodProbes>, definition: Arc<Defini
     }) else {
         return;
     };
-    let question = Question {
+    let request = ProbeRequest {
         kind: definition.settings.kind,
         probe: &definition.probe,
         ports: &definition.ports,
@@ -358,15 +363,15 @@ async fn probe(shared: Arc<Shared>, pod: Weak<PodProbes>, definition: Arc<Defini
         host: &host,
         timeout: definition.settings.timeout,
     };
-    let outcome = ask(&shared.ports, &object, question).await;
+    let outcome = run_probe(&shared.ports, &object, request).await;
     if let Some(pod) = pod.upgrade() {
         let changes = pod.answered(&shared, &definition, id, outcome);
         shared.publish(changes);
     }
 }
 
-/// Where a pod is called: its own address. A pod on the node's network, or of a runtime without networks, may have
-/// none; its servers are on this machine then.
+/// The address for a pod's probes: its own. A pod on the node's network, or in a runtime without networks, may have
+/// none; its servers are then on this machine.
 fn address(status: &PodRuntimeStatus) -> String {
     let first = status.sandboxes.iter().find_map(|sandbox| sandbox.ips.first());
     first.map_or_else(|| "127.0.0.1".to_owned(), IpAddr::to_string)

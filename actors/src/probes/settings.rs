@@ -1,4 +1,4 @@
-//! The numbers of a probe, defaulted.
+//! The settings of a probe, with defaults.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use k8s_openapi::api::core::v1::Probe;
 use super::ProbeKind;
 use crate::time::Time;
 
-/// The numbers of one probe, defaults filled in (core/v1 `Probe`), and where its clock starts.
+/// The settings of one probe with defaults applied (core/v1 `Probe`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSettings {
-    /// What the probe is for.
+    /// The kind of the probe.
     pub kind: ProbeKind,
-    /// No probe earlier than this after the container's start.
+    /// The delay between the container's start and the first probe.
     pub initial_delay: Duration,
-    /// From the start of one probe to that of the next, at least one second.
+    /// The time between the starts of two probes, at least one second.
     pub period: Duration,
-    /// How long one probe may take, at least one second.
+    /// The time limit of one probe, at least one second.
     pub timeout: Duration,
-    /// Successes in a row that make a success.
+    /// The number of consecutive successes for a success.
     pub success_threshold: u32,
-    /// Failures in a row that make a failure.
+    /// The number of consecutive failures for a failure.
     pub failure_threshold: u32,
-    /// Liveness and startup probes of a new run begin at a whole number of periods after this instant.
+    /// Liveness and startup probes of a new run start at a whole number of periods after this time.
     pub anchor: Time,
 }
 
 impl ProbeSettings {
-    /// The settings of a probe that is first heard of at `now`. Zero and missing numbers become the API's defaults.
+    /// The settings of a probe that is added at `now`. Zero and missing values get the API's defaults.
     pub fn new(kind: ProbeKind, probe: &Probe, now: Time) -> Self {
         let positive = |value: Option<i32>, default: u32| {
             value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0).unwrap_or(default)
@@ -46,11 +46,11 @@ impl ProbeSettings {
 
     /// When to probe a run for the first time, at `earliest` or later.
     ///
-    /// Readiness is asked at once: it stands at failure anyway, so an early answer can only help. Liveness and startup
-    /// keep to a beat that began when the pod was first set up, a moment before its containers started, so that the
-    /// first probe comes nearly one period after the start (upstream's ticker does the same, kubelet 1.36). Asking at
-    /// once would take that period away from what a container may need to start (`failureThreshold` x `periodSeconds`),
-    /// and kill one with a threshold of 1 in its first millisecond.
+    /// Readiness is probed at once: the container is not ready before a probe passes, so an early result can only help.
+    /// Liveness and startup probes follow a schedule that began when the pod was set up, right before its containers
+    /// started. The first probe therefore comes nearly one period after the start, as with the kubelet's ticker (1.36).
+    /// A probe right after the start would shorten the time that the container has to start (`failureThreshold` x
+    /// `periodSeconds`), and would kill a container with a threshold of 1 at once.
     pub(super) fn first(&self, earliest: Time) -> Time {
         match self.kind {
             ProbeKind::Readiness => earliest,

@@ -1,4 +1,4 @@
-//! The machine of one probe of one container.
+//! The state machine of one probe of one container.
 
 use std::time::Duration;
 
@@ -6,126 +6,126 @@ use super::{ProbeKind, ProbeResult, ProbeSettings};
 use crate::ids::ContainerId;
 use crate::time::Time;
 
-/// Where one probe stands; `result` is what it says of the run, `None` while it says nothing.
+/// The state of a probe. `result` is the recorded result for the run; `None` before there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// The container has no run.
     #[default]
     Absent,
-    /// The run does not run, or has not passed its startup probe yet.
+    /// The run is not running, or has not passed its startup probe.
     Waiting {
         /// The run.
         id: ContainerId,
-        /// What is recorded of it.
+        /// The recorded result.
         result: Option<ProbeResult>,
     },
-    /// The run is asked again and again.
+    /// The run is probed periodically.
     Probing {
         /// The run.
         id: ContainerId,
-        /// What is recorded of it.
+        /// The recorded result.
         result: Option<ProbeResult>,
-        /// Equal outcomes in a row; `None` before the first.
+        /// The consecutive equal outcomes; `None` before the first.
         streak: Option<Streak>,
-        /// When the probe under way was due, or the next is.
+        /// When the running probe was due, or when the next one is.
         due: Time,
     },
-    /// Nothing more to ask of this run: it has started, or it will be started again.
+    /// The run is no longer probed: it has started, or it will be restarted.
     Settled {
         /// The run.
         id: ContainerId,
-        /// The last word.
+        /// The final result.
         result: ProbeResult,
     },
-    /// Nothing more to ask of any run.
+    /// No run is probed any more.
     Stopped {
-        /// The last run and what is recorded of it, so that the status of a pod that is terminating does not change.
+        /// The last run and its result, so that the status of a terminating pod does not change.
         last: Option<(ContainerId, Option<ProbeResult>)>,
     },
 }
 
-/// Equal outcomes in a row.
+/// Consecutive equal outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streak {
-    /// Whether they were successes.
+    /// Whether the outcomes were successes.
     pub success: bool,
-    /// How many, at least one.
+    /// The number of outcomes, at least one.
     pub length: u32,
 }
 
-/// What happened.
+/// An event of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// How the newest run of the container was found; `None` if it has none.
+    /// The newest run of the container was observed.
     Observed {
-        /// The run.
-        run: Option<Run>,
-        /// When.
+        /// The run; `None` if the container has none.
+        run: Option<ProbedRun>,
+        /// The time.
         now: Time,
     },
     /// A probe of a run has ended.
     Answered {
-        /// The run that was asked.
+        /// The run.
         id: ContainerId,
-        /// How it ended.
+        /// The outcome.
         outcome: Outcome,
-        /// When.
+        /// The time.
         now: Time,
     },
-    /// No more probes.
+    /// The probe is stopped.
     Stop,
 }
 
-/// One run of a container, as far as probes care.
+/// A run of a container, as a probe needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Its id.
+pub struct ProbedRun {
+    /// The run's id.
     pub id: ContainerId,
-    /// When it was started, if it runs now.
+    /// When the run was started, if it runs now.
     pub running_since: Option<Time>,
-    /// Whether it has passed its startup probe or has none. Means nothing to a startup probe.
+    /// Whether the run has passed its startup probe or has none. Startup probes ignore it.
     pub started: bool,
-    /// How the agent came to know it.
-    pub found: Found,
+    /// How the agent got to know the run.
+    pub found: RunOrigin,
 }
 
-/// How the agent came to know a run.
+/// How the agent got to know a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It was started by this agent.
+pub enum RunOrigin {
+    /// This agent started the run.
     Fresh,
-    /// It was there before the agent, so an earlier agent may have told what its probes said: nothing is recorded
-    /// until a probe decides, and ready and started keep their values over the agent's restart.
+    /// The run existed before the agent, and an earlier agent may have reported its results. Nothing is recorded until
+    /// a probe has a result, so the container's ready and started values survive a restart of the agent.
     Adopted {
-        /// How long to spread the first probe, so that an agent restart does not probe everything at once.
+        /// The delay of the first probe, so that a restarted agent does not probe all containers at once.
         jitter: Duration,
-        /// Whether an earlier agent saw the startup probe pass; it is then not asked again.
+        /// Whether an earlier agent saw the startup probe pass. It then does not run again.
         passed_startup: bool,
     },
 }
 
-/// How one probe ended.
+/// The outcome of one probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It passed.
+    /// The probe passed.
     Success,
-    /// It failed.
+    /// The probe failed.
     Failure,
-    /// It could not be made; says nothing about the container.
+    /// The probe could not run, which says nothing about the container.
     Unknown,
 }
 
-/// What to do.
+/// An effect of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Probe the run at `at`, in place of any probe that is planned.
+    /// ProbedRun a probe at the time `at`, instead of any other.
     ProbeAt {
         /// The run.
         id: ContainerId,
-        /// When.
+        /// The time.
         at: Time,
     },
-    /// Give up the probe that is planned or under way.
+    /// Cancel the probe that is due or running.
     Halt,
     /// The probe has a new result.
     Report {
@@ -137,7 +137,7 @@ pub enum Effect {
 }
 
 impl State {
-    /// The run and what the probe says of it, if anything.
+    /// The run and its recorded result, if any.
     pub fn result(&self) -> Option<(&ContainerId, ProbeResult)> {
         match self {
             State::Absent | State::Stopped { last: None } => None,
@@ -148,7 +148,7 @@ impl State {
     }
 }
 
-/// One move. Total: no I/O, no clock, no lock, no panic.
+/// Applies an event. Total: no I/O, no clock, no lock, no panic.
 #[must_use]
 pub fn step(settings: &ProbeSettings, state: State, event: Event) -> (State, Vec<Effect>) {
     match event {
@@ -167,7 +167,7 @@ pub fn step(settings: &ProbeSettings, state: State, event: Event) -> (State, Vec
     }
 }
 
-fn observed(settings: &ProbeSettings, state: State, run: Option<Run>, now: Time) -> (State, Vec<Effect>) {
+fn observed(settings: &ProbeSettings, state: State, run: Option<ProbedRun>, now: Time) -> (State, Vec<Effect>) {
     let effects = halt(&state);
     match (state, run) {
         (stopped @ State::Stopped { .. }, _) => (stopped, effects),
@@ -181,21 +181,21 @@ fn observed(settings: &ProbeSettings, state: State, run: Option<Run>, now: Time)
         }
         (State::Absent | State::Waiting { .. } | State::Probing { .. } | State::Settled { .. }, Some(run)) => {
             match (settings.kind, run.found) {
-                (ProbeKind::Startup, Found::Adopted { passed_startup: true, .. }) => {
+                (ProbeKind::Startup, RunOrigin::Adopted { passed_startup: true, .. }) => {
                     (State::Settled { id: run.id, result: ProbeResult::Success }, effects)
                 }
-                (_, Found::Adopted { .. }) => wait_or_probe(settings, run, None, now, effects),
-                (kind, Found::Fresh) => wait_or_probe(settings, run, Some(initial(kind)), now, effects),
+                (_, RunOrigin::Adopted { .. }) => wait_or_probe(settings, run, None, now, effects),
+                (kind, RunOrigin::Fresh) => wait_or_probe(settings, run, Some(initial(kind)), now, effects),
             }
         }
     }
 }
 
-/// Probes the run if it can be asked. A run that does not run is not ready, whatever was said before; of the other two
-/// probes the last word stands, because an exit is no verdict of theirs.
+/// Probes the run if it runs. A run that does not run is not ready. The results of the other two probes remain, because
+/// an exit is not a result of theirs.
 fn wait_or_probe(
     settings: &ProbeSettings,
-    run: Run,
+    run: ProbedRun,
     result: Option<ProbeResult>,
     now: Time,
     mut effects: Vec<Effect>,
@@ -207,11 +207,11 @@ fn wait_or_probe(
     if !run.started && settings.kind != ProbeKind::Startup {
         return (State::Waiting { id: run.id, result }, effects);
     }
-    // A runtime whose clock is ahead of ours must not put the first probe off.
+    // A runtime whose clock is ahead of ours must not delay the first probe.
     let earliest = now.max(since.min(now) + settings.initial_delay);
     let due = match run.found {
-        Found::Fresh => settings.first(earliest),
-        Found::Adopted { jitter, .. } => earliest.max(now + jitter),
+        RunOrigin::Fresh => settings.first(earliest),
+        RunOrigin::Adopted { jitter, .. } => earliest.max(now + jitter),
     };
     effects.push(Effect::ProbeAt { id: run.id.clone(), at: due });
     (State::Probing { id: run.id, result, streak: None, due }, effects)
@@ -226,10 +226,10 @@ fn answered(
 ) -> (State, Vec<Effect>) {
     let (id, result, streak, due) = match state {
         State::Probing { id, result, streak, due } if id == asked => (id, result, streak, due),
-        // The answer is about a run that is no longer asked.
+        // The outcome is of a run that is no longer probed.
         other => return (other, vec![]),
     };
-    // A probe that outlasts its period is followed by the next at once, but lost beats are not made up for.
+    // A probe that takes longer than its period is followed by the next one at once; missed periods are not repeated.
     let next = now.max(due + settings.period);
     let again = Effect::ProbeAt { id: id.clone(), at: next };
     let success = match outcome {
@@ -254,7 +254,7 @@ fn answered(
         effects.push(Effect::Report { id: id.clone(), result: verdict });
     }
     match (settings.kind, verdict) {
-        // The container will be started again; asking it further while it is stopped helps nobody.
+        // The container will be restarted, so further probes are useless.
         (ProbeKind::Startup | ProbeKind::Liveness, ProbeResult::Failure) | (ProbeKind::Startup, _) => {
             effects.push(Effect::Halt);
             (State::Settled { id, result: verdict }, effects)
@@ -267,7 +267,7 @@ fn answered(
 }
 
 impl State {
-    fn is_of(&self, run: &Run) -> bool {
+    fn is_of(&self, run: &ProbedRun) -> bool {
         match self {
             State::Absent | State::Stopped { last: None } => false,
             State::Waiting { id, .. } | State::Probing { id, .. } | State::Settled { id, .. } => *id == run.id,
@@ -276,8 +276,8 @@ impl State {
     }
 }
 
-/// What a probe says of a run that was not asked yet (upstream `newWorker`, kubelet 1.36): it is alive, not ready, and
-/// whether it has started is open.
+/// The result of a run before its first probe (the kubelet's `newWorker`, 1.36): alive, not ready, and not known to
+/// have started.
 fn initial(kind: ProbeKind) -> ProbeResult {
     match kind {
         ProbeKind::Startup => ProbeResult::Unknown,

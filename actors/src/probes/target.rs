@@ -1,22 +1,22 @@
-//! What a probe or a lifecycle hook calls over the network.
+//! The network targets of probes and lifecycle hooks.
 
 use k8s_openapi::api::core::v1::{ContainerPort, GRPCAction, HTTPGetAction, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::ports::{GrpcTarget, HttpTarget, TcpTarget};
 
-/// How probes name themselves to servers; access logs filter for it.
+/// The user agent of probes; access logs filter by it.
 pub const PROBE_USER_AGENT: &str = "kube-probe/1.36";
-/// How lifecycle hooks name themselves to servers.
+/// The user agent of lifecycle hooks.
 pub const HOOK_USER_AGENT: &str = "kube-lifecycle/1.36";
 
-/// What to GET. `default_host` is called where the action names no host: the pod's address.
+/// The target of a GET. `default_host`, the pod's address, is used if the action names no host.
 ///
-/// Headers of the action come first, in order. `User-Agent` and `Accept` are added where the action has none; one that
-/// it sets to nothing is left out (upstream `httpprobe.NewRequestForHTTPGetAction`, kubelet 1.36).
+/// The headers of the action come first, in order. `User-Agent` and `Accept` are added if the action has none. A header
+/// with an empty value is omitted (the kubelet's `httpprobe.NewRequestForHTTPGetAction`, 1.36).
 ///
 /// # Errors
-/// Which port cannot be found, for people.
+/// A message for people if the port cannot be resolved.
 pub fn http_target(
     action: &HTTPGetAction,
     ports: &[ContainerPort],
@@ -33,18 +33,18 @@ pub fn http_target(
     })
 }
 
-/// Where to connect, as for [`http_target`].
+/// The target of a TCP connection; see [`http_target`].
 ///
 /// # Errors
-/// Which port cannot be found, for people.
+/// A message for people if the port cannot be resolved.
 pub fn tcp_target(action: &TCPSocketAction, ports: &[ContainerPort], default_host: &str) -> Result<TcpTarget, String> {
     Ok(TcpTarget { host: host(action.host.as_deref(), default_host), port: port_number(&action.port, ports)? })
 }
 
-/// Whose health to ask. The action names a number only, and no host.
+/// The target of a gRPC health check. The action has only a port number and no host.
 ///
 /// # Errors
-/// That the port is no port, for people.
+/// A message for people if the port is not valid.
 pub fn grpc_target(action: &GRPCAction, default_host: &str) -> Result<GrpcTarget, String> {
     Ok(GrpcTarget {
         host: default_host.to_owned(),
@@ -53,10 +53,10 @@ pub fn grpc_target(action: &GRPCAction, default_host: &str) -> Result<GrpcTarget
     })
 }
 
-/// The number of a port that is given by number, by the name of one of the container's ports, or by a number in text.
+/// Resolves a port that is given as a number, as the name of a container port, or as a number in text.
 ///
 /// # Errors
-/// What is wrong with it, for people.
+/// A message for people if the port cannot be resolved.
 pub fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => *number,
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_a_number_a_name_or_a_number_in_text() {
+    fn a_probe_port_is_a_number_a_name_or_a_number_in_text() {
         let ports = [port("web", 8080), port("81", 9000)];
         let name = |name: &str| IntOrString::String(name.into());
         let cases = [
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_completed_from_the_pod() {
+    fn an_http_target_is_completed_from_the_pod() {
         let action = HTTPGetAction { port: IntOrString::String("web".into()), ..HTTPGetAction::default() };
         let target = http_target(&action, &[port("web", 8080)], "10.0.0.7", PROBE_USER_AGENT).unwrap();
         let expected = HttpTarget {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn own_headers_win_over_the_added_ones() {
+    fn headers_of_the_action_replace_the_added_ones() {
         let headers = |own: &[(&str, &str)]| {
             let own = own.iter().map(|(name, value)| HTTPHeader { name: (*name).into(), value: (*value).into() });
             let action = HTTPGetAction { http_headers: Some(own.collect()), ..HTTPGetAction::default() };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_and_grpc_take_the_pods_address() {
+    fn tcp_and_grpc_targets_use_the_pods_address() {
         let action = TCPSocketAction { port: IntOrString::Int(53), ..TCPSocketAction::default() };
         assert_eq!(tcp_target(&action, &[], "::1").unwrap(), TcpTarget { host: "::1".into(), port: 53 });
         let action = GRPCAction { port: 50_051, service: Some("shop".into()) };

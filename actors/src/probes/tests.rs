@@ -1,4 +1,4 @@
-//! The machine by tables and a property; the manager in paused time.
+//! Tests of the state machine with tables and a property, and of the manager in paused time.
 
 mod fakes;
 mod machine;

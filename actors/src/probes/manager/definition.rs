@@ -1,4 +1,4 @@
-//! The probes that a pod's spec defines.
+//! The probes in a pod's spec.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::time::Time;
 #[derive(Debug)]
 pub(super) struct Definition {
     pub(super) container: ContainerName,
-    /// A regular container, not a sidecar.
+    /// Whether the container is a regular container and no sidecar.
     pub(super) regular: bool,
     pub(super) settings: ProbeSettings,
     pub(super) probe: Probe,
-    /// Ports that the probe may name.
+    /// The ports that the probe may name.
     pub(super) ports: Vec<ContainerPort>,
 }
 
 impl Definition {
-    /// Whether both ask the same of the same container. When they were first heard of is no part of it.
+    /// Whether both probes are equal. The time at which they were added does not count.
     pub(super) fn is_same(&self, other: &Definition) -> bool {
         self.container == other.container
             && self.regular == other.regular
@@ -32,7 +32,7 @@ impl Definition {
             && self.ports == other.ports
     }
 
-    /// A part of the period that differs from probe to probe and not from call to call.
+    /// A fraction of the period that differs between probes and is stable for each probe.
     pub(super) fn jitter(&self, uid: &PodUid) -> Duration {
         let mut hasher = DefaultHasher::new();
         (uid, &self.container, self.settings.kind).hash(&mut hasher);
@@ -41,8 +41,8 @@ impl Definition {
     }
 }
 
-/// The probes of sidecars and regular containers in spec order, each container's startup probe first. Init containers
-/// that run to their end have none, nor have ephemeral ones (core/v1 `Container`).
+/// The probes of sidecars and regular containers in spec order, each container's startup probe first. Other init
+/// containers and ephemeral containers have no probes (core/v1 `Container`).
 pub(super) fn definitions(pod: &PodObject, now: Time) -> Vec<Definition> {
     let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
     let sidecars = sidecars.map(|container| (container, false));
@@ -69,7 +69,7 @@ fn of_container(container: &Container, regular: bool, now: Time) -> impl Iterato
     })
 }
 
-/// Whether the status that came with the pod says that this run has started: an earlier agent saw its startup probe
+/// Whether the pod's own status says that this run has started, which means that an earlier agent saw its startup probe
 /// pass.
 pub(super) fn passed_startup(pod: &PodObject, id: &ContainerId) -> bool {
     let lists = pod.status().map(|status| [&status.container_statuses, &status.init_container_statuses]);

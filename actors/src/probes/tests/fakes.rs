@@ -1,4 +1,4 @@
-//! A runtime that only runs commands, and a network, both of which answer as told.
+//! A runtime that only runs commands, and a network, both with scripted answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::time::Time;
 
 type ExecAnswer = Arc<dyn Fn(&str) -> Result<ExecOutput, RuntimeError> + Send + Sync>;
 
-/// Everything outside the manager.
-pub(super) struct World {
+/// All fake ports of the manager.
+pub(super) struct Fakes {
     pub(super) clock: TokioClock,
     pub(super) start: Time,
-    /// How a command ends, by its first word.
+    /// The exit code of a command, by its first word.
     pub(super) exec: Mutex<ExecAnswer>,
-    /// How long a command takes.
+    /// The duration of a command.
     pub(super) exec_time: Mutex<Duration>,
     pub(super) http: Mutex<Result<(u16, String), NetworkError>>,
     pub(super) asked: Mutex<Vec<(Time, String)>>,
@@ -34,10 +34,10 @@ pub(super) struct World {
     pub(super) changes: Mutex<Vec<ProbeChange>>,
 }
 
-impl World {
+impl Fakes {
     pub(super) fn new() -> Arc<Self> {
         let start = Time::from_secs(1_000_000);
-        Arc::new(World {
+        Arc::new(Fakes {
             clock: TokioClock::starting_at(start),
             start,
             exec: Mutex::new(Arc::new(|_| Ok(ExecOutput::default()))),
@@ -58,7 +58,7 @@ impl World {
         *self.exec.lock() = Arc::new(answer);
     }
 
-    /// What was asked so far, with the seconds since the start.
+    /// The calls so far, with the seconds since the start.
     pub(super) fn take_asked(&self) -> Vec<(u64, String)> {
         self.asked.lock().drain(..).map(|(at, what)| (at.since(self.start).as_secs(), what)).collect()
     }
@@ -68,13 +68,13 @@ impl World {
     }
 }
 
-impl EventRecorder for World {
+impl EventRecorder for Fakes {
     fn record(&self, _pod: &Arc<PodObject>, event: PodEvent) {
         self.events.lock().push(format!("{}: {}", event.reason, event.message));
     }
 }
 
-impl NetworkClient for World {
+impl NetworkClient for Fakes {
     fn http_get(&self, target: HttpTarget, _timeout: Duration) -> BoxFuture<'_, Result<(u16, String), NetworkError>> {
         self.note(format!("http {}:{}{}", target.host, target.port, target.path));
         let answer = self.http.lock().clone();
@@ -96,7 +96,7 @@ fn never<'a, T: Send + 'a>() -> RuntimeFuture<'a, T> {
     async { panic!("probes run commands only") }.boxed()
 }
 
-impl ContainerRuntime for World {
+impl ContainerRuntime for Fakes {
     fn exec<'a>(
         &'a self,
         id: &'a ContainerId,

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Probe;
 use proptest::prelude::*;
 
 use crate::ids::ContainerId;
-use crate::probes::{Effect, Event, Found, Outcome, ProbeKind, ProbeResult, ProbeSettings, Run, State, step};
+use crate::probes::{Effect, Event, Outcome, ProbeKind, ProbeResult, ProbeSettings, ProbedRun, RunOrigin, State, step};
 use crate::time::Time;
 
 const T0: u64 = 1_000;
@@ -27,11 +27,11 @@ fn every(kind: ProbeKind, period: i32, success: i32, failure: i32) -> ProbeSetti
     settings(kind, probe)
 }
 
-fn run(id: &str, since: Option<u64>) -> Run {
-    Run { id: id.into(), running_since: since.map(at), started: true, found: Found::Fresh }
+fn run(id: &str, since: Option<u64>) -> ProbedRun {
+    ProbedRun { id: id.into(), running_since: since.map(at), started: true, found: RunOrigin::Fresh }
 }
 
-fn observed(run: Run, now: u64) -> Event {
+fn observed(run: ProbedRun, now: u64) -> Event {
     Event::Observed { run: Some(run), now: at(now) }
 }
 
@@ -47,7 +47,7 @@ fn report(id: &str, result: ProbeResult) -> Effect {
     Effect::Report { id: id.into(), result }
 }
 
-/// Steps through `events` and tells the effects of each.
+/// Steps through `events` and returns the effects of each.
 fn walk(settings: &ProbeSettings, events: impl IntoIterator<Item = Event>) -> (State, Vec<Vec<Effect>>) {
     let mut state = State::Absent;
     let mut effects = Vec::new();
@@ -60,7 +60,7 @@ fn walk(settings: &ProbeSettings, events: impl IntoIterator<Item = Event>) -> (S
 }
 
 #[test]
-fn missing_and_zero_numbers_have_the_defaults_of_the_api() {
+fn missing_and_zero_probe_settings_get_the_api_defaults() {
     for probe in [
         Probe::default(),
         Probe { period_seconds: Some(0), timeout_seconds: Some(0), failure_threshold: Some(-1), ..Probe::default() },
@@ -73,7 +73,7 @@ fn missing_and_zero_numbers_have_the_defaults_of_the_api() {
 }
 
 #[test]
-fn a_new_run_has_the_initial_result_of_its_probe() {
+fn a_new_run_has_its_probes_initial_result() {
     for (kind, result) in [
         (ProbeKind::Startup, ProbeResult::Unknown),
         (ProbeKind::Liveness, ProbeResult::Success),
@@ -87,9 +87,9 @@ fn a_new_run_has_the_initial_result_of_its_probe() {
     }
 }
 
-// The first probe: initial delay after the start; readiness at once, the others on the beat of their period.
+// The first probe comes after the initial delay: readiness at once, the others on their schedule.
 #[test]
-fn the_first_probe_waits_for_the_delay_and_the_beat() {
+fn the_first_probe_waits_for_its_delay_and_schedule() {
     let cases = [
         // kind, delay, period, started, observed, first probe
         (ProbeKind::Readiness, 0, 10, 2, 2, 2),
@@ -109,9 +109,9 @@ fn the_first_probe_waits_for_the_delay_and_the_beat() {
 }
 
 #[test]
-fn an_adopted_run_has_no_result_until_a_probe_decides_and_is_spread() {
-    let found = Found::Adopted { jitter: Duration::from_secs(4), passed_startup: false };
-    let adopted = Run { found, ..run("a", Some(0)) };
+fn an_adopted_run_has_no_result_before_its_spread_first_probe() {
+    let found = RunOrigin::Adopted { jitter: Duration::from_secs(4), passed_startup: false };
+    let adopted = ProbedRun { found, ..run("a", Some(0)) };
     for kind in [ProbeKind::Startup, ProbeKind::Liveness, ProbeKind::Readiness] {
         let (state, effects) = walk(&every(kind, 10, 1, 1), [observed(adopted.clone(), 101)]);
         assert_eq!((state.result(), effects), (None, vec![vec![probe_at("a", 105)]]), "{kind}");
@@ -122,16 +122,16 @@ fn an_adopted_run_has_no_result_until_a_probe_decides_and_is_spread() {
 }
 
 #[test]
-fn an_adopted_run_that_has_started_is_not_asked_again_whether_it_has() {
-    let found = Found::Adopted { jitter: Duration::ZERO, passed_startup: true };
+fn an_adopted_started_run_has_no_further_startup_probe() {
+    let found = RunOrigin::Adopted { jitter: Duration::ZERO, passed_startup: true };
     let (state, effects) =
-        walk(&every(ProbeKind::Startup, 10, 1, 1), [observed(Run { found, ..run("a", Some(0)) }, 101)]);
+        walk(&every(ProbeKind::Startup, 10, 1, 1), [observed(ProbedRun { found, ..run("a", Some(0)) }, 101)]);
     assert_eq!(state, State::Settled { id: "a".into(), result: ProbeResult::Success });
     assert_eq!(effects, [[]]);
 }
 
 #[test]
-fn thresholds_count_equal_outcomes_in_a_row() {
+fn probe_thresholds_count_consecutive_equal_outcomes() {
     use Outcome::{Failure as F, Success as S, Unknown as U};
     let none = None;
     let ready = Some(ProbeResult::Success);
@@ -141,7 +141,8 @@ fn thresholds_count_equal_outcomes_in_a_row() {
         (&[S, F, S, S], vec![none, none, none, ready]),
         (&[S, S, F, F, F, F, S, S], vec![none, ready, none, none, not_ready, none, none, ready]),
         (&[S, S, F, F, S, F, F, F], vec![none, ready, none, none, none, none, none, not_ready]),
-        // A probe that could not be made neither counts nor breaks a row; failures of what is not ready are no news.
+        // A probe that could not run neither counts nor breaks a streak; a failure of what is not ready changes
+        // nothing.
         (&[F, F, F, S, U, S], vec![none, none, none, none, none, ready]),
     ];
     let settings = every(ProbeKind::Readiness, 1, 2, 3);
@@ -162,7 +163,7 @@ fn thresholds_count_equal_outcomes_in_a_row() {
 }
 
 #[test]
-fn probes_keep_their_beat_and_do_not_catch_up() {
+fn probes_keep_their_schedule_and_do_not_catch_up() {
     let settings = every(ProbeKind::Readiness, 10, 1, 3);
     let (_, effects) = walk(
         &settings,
@@ -178,9 +179,9 @@ fn probes_keep_their_beat_and_do_not_catch_up() {
     assert_eq!(planned, [0, 10, 20, 55, 65].map(|seconds| Some(probe_at("a", seconds))));
 }
 
-// POD-S61, POD-S64: the failure stands until the container has another run.
+// POD-S61, POD-S64: the failure remains until the container has another run.
 #[test]
-fn a_failed_liveness_or_startup_probe_holds_until_another_run() {
+fn a_failed_liveness_or_startup_probe_remains_until_the_next_run() {
     for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
         let settings = every(kind, 10, 1, 2);
         let (state, effects) = walk(
@@ -199,14 +200,14 @@ fn a_failed_liveness_or_startup_probe_holds_until_another_run() {
         let (state, effects) = step(&settings, state, observed(run("b", Some(13)), 13));
         assert_eq!(effects, [probe_at("b", 20)]);
         assert_eq!(state.result().map(|(id, _)| id.as_str()), Some("b"));
-        // The row of failures does not go on from the old run.
+        // The streak of failures does not continue from the old run.
         let (_, effects) = step(&settings, state, answered("b", Outcome::Failure, 20));
         assert_eq!(effects, [probe_at("b", 30)]);
     }
 }
 
 #[test]
-fn a_startup_probe_ends_when_it_has_passed() {
+fn a_startup_probe_ends_when_it_passes() {
     let settings = every(ProbeKind::Startup, 10, 1, 2);
     let (state, effects) = walk(
         &settings,
@@ -217,9 +218,9 @@ fn a_startup_probe_ends_when_it_has_passed() {
 }
 
 #[test]
-fn the_others_wait_for_the_startup_probe() {
+fn other_probes_wait_for_the_startup_probe() {
     for (kind, first) in [(ProbeKind::Readiness, 33), (ProbeKind::Liveness, 40)] {
-        let not_started = Run { started: false, ..run("a", Some(0)) };
+        let not_started = ProbedRun { started: false, ..run("a", Some(0)) };
         let (_, effects) = walk(
             &every(kind, 10, 1, 1),
             [observed(not_started.clone(), 0), observed(not_started, 20), observed(run("a", Some(0)), 33)],
@@ -229,7 +230,7 @@ fn the_others_wait_for_the_startup_probe() {
 }
 
 #[test]
-fn a_run_that_ends_is_not_ready_and_not_asked() {
+fn a_run_that_ends_is_not_ready_and_not_probed() {
     let cases = [
         (ProbeKind::Readiness, ProbeResult::Failure),
         (ProbeKind::Liveness, ProbeResult::Success),
@@ -249,7 +250,7 @@ fn a_run_that_ends_is_not_ready_and_not_asked() {
 }
 
 #[test]
-fn a_stopped_probe_keeps_its_last_result_and_never_asks_again() {
+fn a_stopped_probe_keeps_its_last_result_and_never_runs_again() {
     let settings = every(ProbeKind::Liveness, 10, 1, 1);
     let (state, effects) =
         walk(&settings, [observed(run("a", Some(0)), 0), Event::Stop, observed(run("b", Some(5)), 5), Event::Stop]);
@@ -259,7 +260,7 @@ fn a_stopped_probe_keeps_its_last_result_and_never_asks_again() {
 }
 
 #[test]
-fn a_run_that_is_gone_has_no_result() {
+fn a_removed_run_has_no_probe_result() {
     let gone = Event::Observed { run: None, now: at(9) };
     let (state, effects) = walk(&every(ProbeKind::Readiness, 10, 1, 1), [observed(run("a", Some(0)), 0), gone]);
     assert_eq!((state, &effects[1]), (State::Absent, &vec![Effect::Halt]));
@@ -268,11 +269,11 @@ fn a_run_that_is_gone_has_no_result() {
 fn events() -> impl Strategy<Value = Event> {
     let id = || prop_oneof![Just("a"), Just("b"), Just("c")];
     let found = prop_oneof![
-        Just(Found::Fresh),
-        any::<bool>().prop_map(|passed_startup| Found::Adopted { jitter: Duration::from_secs(3), passed_startup }),
+        Just(RunOrigin::Fresh),
+        any::<bool>().prop_map(|passed_startup| RunOrigin::Adopted { jitter: Duration::from_secs(3), passed_startup }),
     ];
     let seen = (id(), proptest::option::of(0..90u64), any::<bool>(), found, 0..100u64)
-        .prop_map(|(id, since, started, found, now)| observed(Run { started, found, ..run(id, since) }, now));
+        .prop_map(|(id, since, started, found, now)| observed(ProbedRun { started, found, ..run(id, since) }, now));
     let outcome = prop_oneof![Just(Outcome::Success), Just(Outcome::Failure), Just(Outcome::Unknown)];
     let answer = (id(), outcome, 0..100u64).prop_map(|(id, outcome, now)| answered(id, outcome, now));
     prop_oneof![
@@ -284,9 +285,9 @@ fn events() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    // Whoever performs the effects has a probe planned exactly while the machine is probing, of the run it probes.
+    // A probe is scheduled exactly while the machine is probing, for the run that it probes.
     #[test]
-    fn a_probe_is_planned_exactly_while_probing(
+    fn a_probe_is_scheduled_exactly_while_probing(
         kind in prop_oneof![Just(ProbeKind::Startup), Just(ProbeKind::Liveness), Just(ProbeKind::Readiness)],
         success in 1..3i32,
         failure in 1..4i32,
@@ -296,7 +297,7 @@ proptest! {
         let mut state = State::Absent;
         let mut planned = None;
         for event in events {
-            // An answer comes only from a probe that was planned.
+            // An outcome comes only from a scheduled probe.
             if matches!(&event, Event::Answered { id, .. } if planned.as_ref().is_none_or(|(planned, _)| planned != id)) {
                 continue;
             }

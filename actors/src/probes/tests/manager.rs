@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::fakes::World;
+use super::fakes::Fakes;
 use crate::ids::{ContainerId, PodUid};
 use crate::pod::PodObject;
 use crate::ports::{
@@ -14,9 +14,9 @@ use crate::time::Time;
 
 const UID: &str = "u-1";
 
-fn manager(world: &Arc<World>) -> ProbeManager {
-    let sink = Arc::clone(world);
-    ProbeManager::new(world.ports(), Arc::new(move |change| sink.changes.lock().push(change)))
+fn manager(fakes: &Arc<Fakes>) -> ProbeManager {
+    let sink = Arc::clone(fakes);
+    ProbeManager::new(fakes.ports(), Arc::new(move |change| sink.changes.lock().push(change)))
 }
 
 fn pod_of(spec: Value) -> Arc<PodObject> {
@@ -58,8 +58,8 @@ fn status(containers: Vec<ContainerStatus>) -> PodRuntimeStatus {
     PodRuntimeStatus { containers, ..PodRuntimeStatus::default() }
 }
 
-fn running(world: &World, id: &str) -> PodRuntimeStatus {
-    status(vec![container("main", id, ContainerState::Running, world.clock.now())])
+fn running(fakes: &Fakes, id: &str) -> PodRuntimeStatus {
+    status(vec![container("main", id, ContainerState::Running, fakes.clock.now())])
 }
 
 async fn pass(seconds: u64) {
@@ -70,152 +70,152 @@ fn of(manager: &ProbeManager, id: &str) -> ContainerProbes {
     manager.snapshot(&UID.into()).remove(&ContainerId::from(id)).unwrap_or_default()
 }
 
-fn changes(world: &World) -> Vec<(String, ProbeKind, ProbeResult)> {
-    world.changes.lock().drain(..).map(|change| (change.id.to_string(), change.kind, change.result)).collect()
+fn changes(fakes: &Fakes) -> Vec<(String, ProbeKind, ProbeResult)> {
+    fakes.changes.lock().drain(..).map(|change| (change.id.to_string(), change.kind, change.result)).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn startup_comes_first_and_readiness_right_after_it() {
-    let world = World::new();
-    let manager = manager(&world);
-    world.on_exec(|_| Err(RuntimeError::Timeout { call: "exec", after: Duration::from_secs(1) }));
+async fn the_startup_probe_runs_first_and_readiness_right_after_it() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
+    fakes.on_exec(|_| Err(RuntimeError::Timeout { call: "exec", after: Duration::from_secs(1) }));
     manager.add_pod(&pod(json!({
         "startupProbe": {"exec": {"command": ["up"]}, "periodSeconds": 3, "failureThreshold": 5},
         "livenessProbe": exec("live", 10),
         "readinessProbe": exec("ready", 10),
     })));
-    manager.observe(&UID.into(), &running(&world, "c1"));
+    manager.observe(&UID.into(), &running(&fakes, "c1"));
     assert_eq!(of(&manager, "c1").startup, Some(ProbeResult::Unknown));
     assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
     assert_eq!(of(&manager, "c1").liveness, Some(ProbeResult::Success));
 
     pass(4).await;
-    assert!(changes(&world).is_empty());
-    world.on_exec(|_| Ok(ExecOutput::default()));
+    assert!(changes(&fakes).is_empty());
+    fakes.on_exec(|_| Ok(ExecOutput::default()));
     pass(10).await;
-    let asked = world.take_asked();
+    let asked = fakes.take_asked();
     let expected = [(0, "up"), (3, "up"), (6, "up"), (6, "ready"), (10, "live")];
     let expected = expected.map(|(at, what)| (at, format!("exec c1 {what}")));
     assert_eq!(asked, expected);
     assert_eq!(
-        changes(&world),
+        changes(&fakes),
         [
             ("c1".into(), ProbeKind::Startup, ProbeResult::Success),
             ("c1".into(), ProbeKind::Readiness, ProbeResult::Success)
         ],
     );
-    assert_eq!(world.events.lock()[0], "Unhealthy: Startup probe failed: the command ran for more than 1s");
+    assert_eq!(fakes.events.lock()[0], "Unhealthy: Startup probe failed: the command ran for more than 1s");
 }
 
-// POD-S61: a failed liveness probe is told once and holds until the container has another run.
+// POD-S61: a failed liveness probe is reported once and remains until the container has another run.
 #[tokio::test(start_paused = true)]
-async fn a_failed_liveness_probe_is_told_once() {
-    let world = World::new();
-    let manager = manager(&world);
-    world.on_exec(|_| Ok(ExecOutput { exit_code: 1, output: b"no\n".to_vec() }));
+async fn a_failed_liveness_probe_is_reported_once() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
+    fakes.on_exec(|_| Ok(ExecOutput { exit_code: 1, output: b"no\n".to_vec() }));
     manager.add_pod(&pod(json!({"livenessProbe": exec("live", 2)})));
-    manager.observe(&UID.into(), &running(&world, "c1"));
+    manager.observe(&UID.into(), &running(&fakes, "c1"));
     pass(9).await;
-    assert_eq!(changes(&world), [("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
-    assert_eq!(world.take_asked().len(), 1);
-    assert_eq!(*world.events.lock(), ["Unhealthy: Liveness probe failed: no\n"]);
+    assert_eq!(changes(&fakes), [("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
+    assert_eq!(fakes.take_asked().len(), 1);
+    assert_eq!(*fakes.events.lock(), ["Unhealthy: Liveness probe failed: no\n"]);
 
-    manager.observe(&UID.into(), &running(&world, "c2"));
+    manager.observe(&UID.into(), &running(&fakes, "c2"));
     let snapshot = manager.snapshot(&UID.into());
     assert_eq!(snapshot.len(), 1, "the old run is forgotten");
     assert_eq!(of(&manager, "c2").liveness, Some(ProbeResult::Success));
     pass(2).await;
-    assert_eq!(changes(&world), [("c2".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
+    assert_eq!(changes(&fakes), [("c2".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_cannot_be_made_is_tried_three_times_and_says_nothing() {
-    let world = World::new();
-    let manager = manager(&world);
-    world.on_exec(|_| Err(RuntimeError::Failed("no such container".into())));
+async fn a_probe_that_cannot_run_is_tried_three_times_without_a_result() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
+    fakes.on_exec(|_| Err(RuntimeError::Failed("no such container".into())));
     manager.add_pod(&pod(json!({"livenessProbe": exec("live", 10)})));
-    manager.observe(&UID.into(), &running(&world, "c1"));
+    manager.observe(&UID.into(), &running(&fakes, "c1"));
     pass(5).await;
-    assert_eq!(world.take_asked().len(), 3);
-    assert!(changes(&world).is_empty());
+    assert_eq!(fakes.take_asked().len(), 3);
+    assert!(changes(&fakes).is_empty());
     assert_eq!(of(&manager, "c1").liveness, Some(ProbeResult::Success));
-    assert_eq!(*world.events.lock(), ["Unhealthy: Liveness probe could not be made: no such container"]);
+    assert_eq!(*fakes.events.lock(), ["Unhealthy: Liveness probe could not be made: no such container"]);
 
-    // A runtime that panics is no worse, and the next beat is kept.
-    world.on_exec(|_| panic!("a bug"));
+    // A runtime that panics counts as an error, and the next period is kept.
+    fakes.on_exec(|_| panic!("a bug"));
     pass(10).await;
-    assert_eq!(world.take_asked().len(), 3);
+    assert_eq!(fakes.take_asked().len(), 3);
     pass(10).await;
-    assert_eq!(world.take_asked().len(), 3);
+    assert_eq!(fakes.take_asked().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn network_probes_call_the_pod_and_follow_what_the_server_says() {
-    let world = World::new();
-    let manager = manager(&world);
+async fn network_probes_call_the_pod_and_follow_the_servers_answer() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
     manager.add_pod(&pod(json!({
         "startupProbe": {"httpGet": {"port": "web", "path": "/up"}},
         "livenessProbe": {"tcpSocket": {"port": 1}, "failureThreshold": 1},
         "readinessProbe": {"grpc": {"port": 2, "service": "shop"}, "failureThreshold": 1},
     })));
-    *world.http.lock() = Ok((302, String::new()));
+    *fakes.http.lock() = Ok((302, String::new()));
     let sandbox = SandboxStatus {
         id: "s".into(),
         attempt: 0,
         state: SandboxState::Ready,
-        created_at: world.start,
+        created_at: fakes.start,
         host_network: false,
         ips: vec!["10.0.0.7".parse().unwrap()],
     };
-    let status = PodRuntimeStatus { sandboxes: vec![sandbox], ..running(&world, "c1") };
+    let status = PodRuntimeStatus { sandboxes: vec![sandbox], ..running(&fakes, "c1") };
     manager.observe(&UID.into(), &status);
     pass(1).await;
-    let asked: Vec<_> = world.take_asked().into_iter().map(|(_, what)| what).collect();
+    let asked: Vec<_> = fakes.take_asked().into_iter().map(|(_, what)| what).collect();
     assert_eq!(asked[0], "http 10.0.0.7:8080/up");
     assert!(asked.contains(&"tcp 10.0.0.7:1".into()) && asked.contains(&"grpc 10.0.0.7:2 shop".into()), "{asked:?}");
-    let told = changes(&world);
+    let told = changes(&fakes);
     assert!(told.contains(&("c1".into(), ProbeKind::Startup, ProbeResult::Success)), "{told:?}");
     assert!(told.contains(&("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)), "{told:?}");
     assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
-    let events = world.events.lock();
+    let events = fakes.events.lock();
     assert!(events[0].starts_with("ProbeWarning: Startup probe warning: HTTP status 302"), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn http_200_to_399_passes() {
+async fn an_http_probe_passes_for_200_to_399() {
     for (code, ready) in [(199, false), (200, true), (204, true), (399, true), (400, false), (503, false)] {
-        let world = World::new();
-        let manager = manager(&world);
-        *world.http.lock() = Ok((code, String::new()));
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        *fakes.http.lock() = Ok((code, String::new()));
         manager.add_pod(&pod(json!({"readinessProbe": {"httpGet": {"port": 80}}})));
-        manager.observe(&UID.into(), &running(&world, "c1"));
+        manager.observe(&UID.into(), &running(&fakes, "c1"));
         pass(1).await;
-        assert_eq!(world.take_asked(), [(0, "http 127.0.0.1:80/".to_owned())]);
+        assert_eq!(fakes.take_asked(), [(0, "http 127.0.0.1:80/".to_owned())]);
         assert_eq!(of(&manager, "c1").readiness == Some(ProbeResult::Success), ready, "{code}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_ends_while_it_is_asked_is_not_ready() {
-    let world = World::new();
-    let manager = manager(&world);
-    *world.exec_time.lock() = Duration::from_secs(5);
+async fn a_run_that_ends_during_its_probe_is_not_ready() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
+    *fakes.exec_time.lock() = Duration::from_secs(5);
     manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
-    manager.observe(&UID.into(), &running(&world, "c1"));
+    manager.observe(&UID.into(), &running(&fakes, "c1"));
     pass(1).await;
-    let ended = status(vec![container("main", "c1", ContainerState::Exited, world.start)]);
+    let ended = status(vec![container("main", "c1", ContainerState::Exited, fakes.start)]);
     manager.observe(&UID.into(), &ended);
     pass(60).await;
     assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
-    assert!(changes(&world).is_empty());
-    assert_eq!(world.take_asked().len(), 1);
+    assert!(changes(&fakes).is_empty());
+    assert_eq!(fakes.take_asked().len(), 1);
 }
 
-// Adopted runs: nothing is recorded before a probe decides, and first probes are spread over the period.
+// Adopted runs: nothing is recorded before the first result, and first probes are spread over the period.
 #[tokio::test(start_paused = true)]
-async fn after_an_agent_restart_running_containers_are_probed_within_a_period() {
-    let world = World::new();
-    let manager = manager(&world);
+async fn after_an_agent_restart_probes_run_within_one_period() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
     let names: Vec<_> = (0..8).map(|n| format!("c{n}")).collect();
     let containers: Vec<_> = names.iter().map(|name| json!({"name": name, "readinessProbe": exec(name, 10)})).collect();
     manager.add_pod(&pod_of(json!({"containers": containers})));
@@ -224,7 +224,7 @@ async fn after_an_agent_restart_running_containers_are_probed_within_a_period() 
         .observe(&UID.into(), &status(names.iter().map(|n| container(n, n, ContainerState::Running, old)).collect()));
     assert!(manager.snapshot(&UID.into()).is_empty());
     pass(10).await;
-    let mut seconds: Vec<_> = world.take_asked().iter().map(|(at, _)| *at).collect();
+    let mut seconds: Vec<_> = fakes.take_asked().iter().map(|(at, _)| *at).collect();
     assert_eq!(seconds.len(), 8);
     seconds.dedup();
     assert!(seconds.len() > 2 && seconds.iter().all(|at| *at < 10), "{seconds:?}");
@@ -232,9 +232,9 @@ async fn after_an_agent_restart_running_containers_are_probed_within_a_period() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_that_had_started_before_an_agent_restart_is_not_asked_again() {
-    let world = World::new();
-    let manager = manager(&world);
+async fn a_container_started_before_an_agent_restart_has_no_startup_probe() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
     let pod = json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": UID},
         "spec": {"containers": [{"name": "main", "startupProbe": exec("up", 1), "livenessProbe": exec("live", 1)}]},
@@ -248,14 +248,14 @@ async fn a_container_that_had_started_before_an_agent_restart_is_not_asked_again
     manager.observe(&UID.into(), &old);
     assert_eq!(of(&manager, "c1").startup, Some(ProbeResult::Success));
     pass(3).await;
-    let asked = world.take_asked();
+    let asked = fakes.take_asked();
     assert!(!asked.is_empty() && asked.iter().all(|(_, what)| what == "exec c1 live"), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminating_pod_keeps_readiness_and_its_sidecars() {
-    let world = World::new();
-    let manager = manager(&world);
+async fn a_terminating_pod_keeps_its_readiness_and_sidecar_probes() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
     manager.add_pod(&pod_of(json!({
         "initContainers": [
             {"name": "side", "restartPolicy": "Always", "livenessProbe": exec("side-live", 1)},
@@ -263,56 +263,56 @@ async fn a_terminating_pod_keeps_readiness_and_its_sidecars() {
         ],
         "containers": [{"name": "main", "livenessProbe": exec("live", 1), "readinessProbe": exec("ready", 1)}],
     })));
-    let now = world.clock.now();
+    let now = fakes.clock.now();
     let all = ["side", "init", "main"].map(|name| container(name, name, ContainerState::Running, now));
     manager.observe(&UID.into(), &status(all.to_vec()));
     manager.stop_liveness_and_startup(&UID.into());
     pass(1).await;
-    let mut asked: Vec<_> = world.take_asked().into_iter().map(|(_, what)| what).collect();
+    let mut asked: Vec<_> = fakes.take_asked().into_iter().map(|(_, what)| what).collect();
     asked.sort();
     asked.dedup();
     assert_eq!(asked, ["exec main ready", "exec side side-live"]);
     assert_eq!(of(&manager, "main").liveness, Some(ProbeResult::Success), "the last result stands");
 }
 
-// POD-K5: pods that are not possibly-running have no probes.
+// POD-K5: only possibly-running pods have probes.
 #[tokio::test(start_paused = true)]
-async fn a_removed_pod_is_neither_asked_nor_remembered() {
-    let world = World::new();
-    let manager = manager(&world);
+async fn a_removed_pod_has_no_probes_and_no_results() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
     let pod = pod(json!({"readinessProbe": exec("ready", 1)}));
     for forget in [(|manager| manager.remove_pod(&UID.into())) as fn(&ProbeManager), |manager| {
         manager.retain(|uid| *uid != PodUid::from(UID))
     }] {
         manager.add_pod(&pod);
-        manager.observe(&UID.into(), &running(&world, "c1"));
+        manager.observe(&UID.into(), &running(&fakes, "c1"));
         pass(1).await;
-        assert!(!world.take_asked().is_empty());
+        assert!(!fakes.take_asked().is_empty());
         manager.retain(|_| true);
         assert!(!manager.snapshot(&UID.into()).is_empty());
         forget(&manager);
         assert!(manager.snapshot(&UID.into()).is_empty());
         pass(5).await;
-        assert_eq!(world.take_asked(), []);
+        assert_eq!(fakes.take_asked(), []);
     }
     drop(manager);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_added_again_goes_on_and_a_changed_probe_starts_over() {
-    let world = World::new();
-    let manager = manager(&world);
+async fn a_changed_probe_of_a_pod_restarts_and_the_others_continue() {
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
     manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
-    manager.observe(&UID.into(), &running(&world, "c1"));
+    manager.observe(&UID.into(), &running(&fakes, "c1"));
     pass(1).await;
     manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
     assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Success));
-    assert_eq!(world.take_asked().len(), 1);
+    assert_eq!(fakes.take_asked().len(), 1);
 
     manager.add_pod(&pod(json!({"readinessProbe": exec("other", 10)})));
     assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
     pass(1).await;
-    assert_eq!(world.take_asked(), [(1, "exec c1 other".to_owned())]);
+    assert_eq!(fakes.take_asked(), [(1, "exec c1 other".to_owned())]);
 
     manager.add_pod(&pod(json!({})));
     assert!(manager.snapshot(&UID.into()).is_empty());
@@ -320,11 +320,11 @@ async fn a_pod_that_is_added_again_goes_on_and_a_changed_probe_starts_over() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_manager_ends_its_probes() {
-    let world = World::new();
-    let manager = manager(&world);
+    let fakes = Fakes::new();
+    let manager = manager(&fakes);
     manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 1)})));
-    manager.observe(&UID.into(), &running(&world, "c1"));
+    manager.observe(&UID.into(), &running(&fakes, "c1"));
     drop(manager);
     pass(5).await;
-    assert_eq!(world.take_asked(), []);
+    assert_eq!(fakes.take_asked(), []);
 }
