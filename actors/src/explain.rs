@@ -1,9 +1,9 @@
-//! Why a pod is where it is: what it is, what it waits for, and how it came there.
+//! Explains a pod's state: what it waits for, why, and how it got there.
 //!
-//! Every wait has a name and is a value ([`Wait`]): what, on whom, since when, tried how often, next when, released by
-//! what. A pod's waits make a chain that follows references: a static pod waits for its name, which a pod holds that
-//! waits for its containers to stop, one of which does not end. A chain never runs in a circle; where it would, it says so
-//! and ends.
+//! Every wait is a value ([`Wait`]): what the pod waits for and on, since when, the number of tries, the next try, and
+//! what ends the wait. A pod's waits form a chain of causes: a static pod waits for its full name; another pod holds
+//! the name and waits for its containers to stop; one container does not stop. A chain that would run in a circle says
+//! so and ends.
 //!
 //! ```text
 //!   engine, statuses, runtime, housekeeping,     Explainer        chain        Explanation: text, JSON
@@ -11,7 +11,7 @@
 //!                                              (lookup.rs)                    `----> an event, once a wait is long
 //! ```
 //!
-//! All but [`Explainer`], which gathers the facts, is pure. The field names of what is serialized stay; times are
+//! Everything except [`Explainer`], which gathers the facts, is pure. The serialized field names are stable. Times are
 //! RFC 3339.
 
 mod activities;
@@ -44,53 +44,53 @@ pub use facts::{Failing, NodeState, PodFacts, SeenEvent};
 pub use health::{Health, is_stuck};
 pub use lookup::{Explainer, Look};
 pub use patience::Patience;
-pub use runs::Run;
+pub use runs::ContainerRun;
 pub use wait::{LifecycleHook, On, Subject, Wait, What};
 
-/// Why one pod is where it is.
+/// The explanation of a pod's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// When it was true.
+    /// When the explanation was made.
     #[serde(serialize_with = "time")]
     pub at: Time,
     /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
-    /// Its UID.
+    /// The pod's UID.
     pub uid: String,
-    /// `file`, `http` or `api`; absent if only the runtime knows the pod.
+    /// `file`, `http` or `api`; absent for a runtime-only pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Whether a source wants it.
+    /// Whether a source desires the pod.
     pub desired: bool,
-    /// The phase that its status shows.
+    /// The phase in the pod's status.
     pub phase: &'static str,
-    /// One word, as tables show it.
+    /// The state in one word, as in tables.
     pub state: String,
-    /// The state and the nearest wait, in one line.
+    /// The state and the nearest wait in one line.
     pub summary: String,
-    /// The reason in its status.
+    /// The reason in the pod's status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The message in its status.
+    /// The message in the pod's status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Where its record in the engine stands; absent if it has none.
+    /// The lifecycle of the pod's record in the engine; absent without a record.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lifecycle: Option<Stands>,
-    /// What it waits for, in the order in which people read it.
+    pub lifecycle: Option<LifecycleView>,
+    /// The waits, each followed by its causes.
     pub chain: Vec<Wait>,
-    /// Its containers: init, regular, ephemeral.
+    /// The containers: init, regular, ephemeral.
     pub containers: Vec<ContainerView>,
-    /// The moves of its life, oldest first.
-    pub transitions: Vec<Move>,
-    /// Its last events, oldest first.
+    /// The lifecycle transitions, oldest first.
+    pub transitions: Vec<TransitionView>,
+    /// The last events, oldest first.
     pub events: Vec<EventView>,
-    /// UIDs of the same full name that are still known.
-    pub others: Vec<Other>,
-    /// What cannot be used of the file or URL that it came from.
+    /// The other known pods with the same full name.
+    pub others: Vec<SameNamePod>,
+    /// The problems of the file or URL that the pod came from.
     pub problems: Vec<String>,
     #[serde(skip)]
     ready: Option<(usize, usize, u32)>,
@@ -98,131 +98,131 @@ pub struct Explanation {
     age: String,
 }
 
-/// A lifecycle and since when.
+/// The lifecycle state of a pod's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Stands {
-    /// Its word.
+pub struct LifecycleView {
+    /// The state's name.
     pub state: &'static str,
-    /// Since when.
+    /// When the state began.
     #[serde(serialize_with = "time")]
     pub since: Time,
-    /// Deleted, or wanted by nobody any more.
+    /// Whether the pod was deleted or is no longer desired.
     pub deleted: bool,
-    /// Stopped for want of resources.
+    /// Whether the pod was evicted.
     pub evicted: bool,
-    /// Created again before this life ended.
+    /// Whether the pod was created again before it finished.
     pub restart_requested: bool,
 }
 
-/// One container.
+/// The explanation of a container's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerView {
-    /// Its name.
+    /// The container's name.
     pub name: String,
     /// `init`, `regular` or `ephemeral`.
     pub kind: &'static str,
-    /// `waiting`, `running`, `terminated`, or `unknown` before anything is known of it.
+    /// `waiting`, `running`, `terminated`, or `unknown` before the first status.
     pub state: &'static str,
     /// The container's health; `standing` in JSON.
     #[serde(rename = "standing")]
     pub health: Health,
-    /// Why it waits or ended.
+    /// Why the container waits or ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whether it is ready.
+    /// Whether the container is ready.
     pub ready: bool,
-    /// How often it was started again.
+    /// The number of restarts.
     pub restarts: i32,
-    /// The run that goes on, or that was the last.
+    /// The current run, or the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<Run>,
-    /// The run before that.
+    pub run: Option<ContainerRun>,
+    /// The run before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<Run>,
-    /// What it waits for.
+    pub last: Option<ContainerRun>,
+    /// The container's waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<Wait>,
 }
 
-/// One move.
+/// A lifecycle transition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Move {
-    /// When.
+pub struct TransitionView {
+    /// The time of the transition.
     #[serde(serialize_with = "time")]
     pub at: Time,
-    /// From where; absent for the first.
+    /// The state before; absent for the first transition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<&'static str>,
-    /// Where to.
+    /// The state after.
     pub to: &'static str,
-    /// Why.
+    /// The cause.
     pub cause: &'static str,
 }
 
-/// One event, however often it came.
+/// An event, with its repetitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventView {
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Its reason.
+    /// The reason.
     pub reason: Cow<'static, str>,
-    /// What happened.
+    /// The message.
     pub message: String,
-    /// How often.
+    /// The number of occurrences.
     pub count: u32,
-    /// When first.
+    /// The first occurrence.
     #[serde(serialize_with = "time")]
     pub first: Time,
-    /// When last.
+    /// The last occurrence.
     #[serde(serialize_with = "time")]
     pub last: Time,
 }
 
-/// Another UID of the same full name.
+/// Another pod with the same full name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Other {
-    /// The UID.
+pub struct SameNamePod {
+    /// The pod's UID.
     pub uid: String,
-    /// Where its record stands.
+    /// The lifecycle state of the pod's record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<&'static str>,
 }
 
-/// One pod in a list of all.
+/// A pod in the list of all pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodLine {
-    /// Its UID.
+    /// The pod's UID.
     pub uid: String,
-    /// Its namespace.
+    /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
-    /// The phase that its status shows.
+    /// The phase in the pod's status.
     pub phase: &'static str,
-    /// One word, as tables show it.
+    /// The state in one word, as in tables.
     pub state: String,
-    /// Where its record stands; absent if it has none.
+    /// The lifecycle state of the pod's record; absent without a record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<&'static str>,
-    /// Which kind of wait is the nearest.
+    /// The kind of the nearest wait.
     pub what: What,
-    /// The nearest wait in a few words; empty if nothing is waited for.
+    /// The nearest wait in a few words; empty if the pod waits for nothing.
     pub wait: String,
-    /// Since when it waits.
+    /// When the wait began.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "wait::optional_time")]
     pub since: Option<Time>,
-    /// How often its containers were started again.
+    /// The number of container restarts.
     pub restarts: u32,
 }
 
-/// The state of a pod and its nearest wait, in one line.
+/// The state of a pod and its nearest wait in one line.
 fn heading(state: &str, chain: &[Wait], now: Time) -> String {
     match chain.first().map(|wait| wait.what) {
         Some(What::Rejected) => format!("{state}: it may not start on this node"),
@@ -279,7 +279,7 @@ fn explain(
         state,
         reason: text(status.and_then(|status| status.reason.as_ref())),
         message: text(status.and_then(|status| status.message.as_ref())),
-        lifecycle: pod.snapshot.as_ref().map(|snapshot| Stands {
+        lifecycle: pod.snapshot.as_ref().map(|snapshot| LifecycleView {
             state: snapshot.lifecycle.as_str(),
             since: snapshot.transitions.last().map_or(snapshot.synced_at, |last| last.at),
             deleted: snapshot.deleted,
@@ -288,7 +288,7 @@ fn explain(
         }),
         containers: views(pod, &chain),
         chain,
-        transitions: moves(pod),
+        transitions: transitions(pod),
         events: events.iter().map(event).collect(),
         others: others.iter().map(other).collect(),
         problems: problems
@@ -301,11 +301,13 @@ fn explain(
     }
 }
 
-fn moves(pod: &PodFacts) -> Vec<Move> {
+fn transitions(pod: &PodFacts) -> Vec<TransitionView> {
     let transitions = pod.snapshot.as_ref().map(|snapshot| &snapshot.transitions[..]).unwrap_or_default();
     let before = std::iter::once(None).chain(transitions.iter().map(|step| Some(step.to.as_str())));
-    let moves = transitions.iter().zip(before);
-    moves.map(|(step, from)| Move { at: step.at, from, to: step.to.as_str(), cause: step.cause.as_str() }).collect()
+    let transitions = transitions.iter().zip(before);
+    transitions
+        .map(|(step, from)| TransitionView { at: step.at, from, to: step.to.as_str(), cause: step.cause.as_str() })
+        .collect()
 }
 
 fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
@@ -344,7 +346,7 @@ fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
                 restarts: have.map_or(0, |have| have.restart_count),
                 run: state.and_then(runs::run),
                 last: have.and_then(|have| have.last_state.as_ref()).and_then(runs::run),
-                // What other pods in the chain wait for is theirs.
+                // The waits of other pods in the chain are not this pod's.
                 waits: own(chain).filter(|wait| wait.container.as_ref() == Some(&name)).cloned().collect(),
                 name,
             });
@@ -353,7 +355,7 @@ fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
     views
 }
 
-/// The part of a chain that is about the pod itself.
+/// The part of a chain about the pod itself.
 fn own(chain: &[Wait]) -> impl Iterator<Item = &Wait> {
     chain.iter().take_while(|wait| wait.what != What::FullName)
 }
@@ -368,6 +370,6 @@ fn event(seen: &SeenEvent) -> EventView {
     EventView { kind, reason: reason.clone(), message: message.clone(), count: seen.count, first, last }
 }
 
-fn other(pod: &PodFacts) -> Other {
-    Other { uid: pod.uid.to_string(), lifecycle: pod.lifecycle().map(|lifecycle| lifecycle.as_str()) }
+fn other(pod: &PodFacts) -> SameNamePod {
+    SameNamePod { uid: pod.uid.to_string(), lifecycle: pod.lifecycle().map(|lifecycle| lifecycle.as_str()) }
 }

@@ -276,7 +276,7 @@ fn explain_text(view: &NodeView) -> String {
     let lines = view.node.explainer.lines();
     let mut text = table::explain_table(&lines, view.now()).join("\n");
     text.push('\n');
-    for trouble in view.node.explainer.troubles() {
+    for trouble in view.node.explainer.node_problems() {
         text.push_str(&format!("{}\n", plain(&trouble.detail, MAX_PROBLEM_BYTES)));
     }
     for problem in view.problems() {

@@ -42,7 +42,7 @@ pub(crate) fn unknown_pod(explainer: &Explainer, name: &FullName, uid: Option<&P
             ));
         }
     }
-    for trouble in explainer.troubles() {
+    for trouble in explainer.node_problems() {
         why.push_str(&format!("{}\n", plain(&trouble.detail, MAX_PROBLEM_BYTES)));
     }
     // No full name is longer than this, and the comparison of long texts is slow.

@@ -1,4 +1,4 @@
-//! What a hook that runs waits for, from what it does now.
+//! Derives a pod's waits from the current activities of its hook.
 
 use crate::container_manager::activity::{Activity, Task};
 use crate::container_manager::governor::{QueuePosition, StartKind};
@@ -6,26 +6,26 @@ use crate::container_manager::governor::{QueuePosition, StartKind};
 use super::facts::PodFacts;
 use super::wait::{LifecycleHook, On, Subject, Wait, What};
 
-/// The waits, the longest first.
+/// The waits, the oldest first.
 pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
-    pod.activities.iter().map(|(activity, standing)| wait(pod, activity, *standing)).collect()
+    pod.activities.iter().map(|(activity, position)| wait(pod, activity, *position)).collect()
 }
 
-/// What of its volumes is being worked on.
+/// The path of the volume operation in progress, as the end of a sentence.
 fn at(pod: &PodFacts) -> String {
     pod.volume_path.as_deref().map_or(String::new(), |path| format!(": {} is under way", path.display()))
 }
 
-fn wait(pod: &PodFacts, activity: &Activity, standing: Option<QueuePosition>) -> Wait {
+fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) -> Wait {
     let container = activity.container.as_ref().map(ToString::to_string);
     let name = container.as_deref().unwrap_or_default();
     let wait = match &activity.task {
         Task::ReadStatus => {
-            let detail = "the runtime is asked what runs of it";
+            let detail = "the runtime's status of the pod is being read";
             Wait::new(What::Runtime, On::only(Subject::Runtime), detail, "the runtime answers")
         }
         Task::SetUpVolumes => {
-            let detail = format!("its volumes are being brought up{}", at(pod));
+            let detail = format!("its volumes are being set up{}", at(pod));
             Wait::new(What::Volume, On::only(Subject::Volume), detail, "all volumes are there")
         }
         Task::TakeDownVolumes => {
@@ -45,11 +45,11 @@ fn wait(pod: &PodFacts, activity: &Activity, standing: Option<QueuePosition>) ->
                 StartKind::Sandbox => "its sandbox".to_owned(),
                 StartKind::Container => format!("container {name:?}"),
             };
-            let place = standing.map(|standing| {
-                let QueuePosition { before, running, limit } = standing;
-                format!(": {before} before it in line, {running} of at most {limit} starts run, as many as the runtime bears")
+            let queue = position.map(|position| {
+                let QueuePosition { before, running, limit } = position;
+                format!(": {before} before it in the queue, {running} of at most {limit} starts run, as many as the runtime handles well")
             });
-            let detail = format!("it waits for its turn to start {what}{}", place.unwrap_or_default());
+            let detail = format!("it waits for the start governor to start {what}{}", queue.unwrap_or_default());
             Wait::new(What::Governor, On::only(Subject::Governor), detail, "starts before it end")
         }
         Task::RunSandbox => {
@@ -74,15 +74,20 @@ fn wait(pod: &PodFacts, activity: &Activity, standing: Option<QueuePosition>) ->
         Task::PreStop => {
             let detail = format!("the pre-stop hook of container {name:?} runs");
             let what = What::LifecycleHook(LifecycleHook::PreStop);
-            Wait::of_container(what, name, detail, "the hook ends, or the grace is over")
+            Wait::of_container(what, name, detail, "the hook ends, or the grace period ends")
         }
         Task::AwaitOthers => {
             let detail = format!("container {name:?} is stopped after those that need it");
-            Wait::of_container(What::StopOrder, name, detail, "they have stopped, or the grace is over")
+            Wait::of_container(What::StopOrder, name, detail, "they have stopped, or the grace period ends")
         }
         Task::StopContainer => {
             let detail = format!("container {name:?} was asked to stop and still runs");
-            Wait::of_container(What::ContainerStop, name, detail, "it ends, or is killed when its time is over")
+            Wait::of_container(
+                What::ContainerStop,
+                name,
+                detail,
+                "it ends, or is killed at the end of the grace period",
+            )
         }
         Task::StopSandbox => {
             let detail = "the runtime stops its sandbox";

@@ -1,4 +1,4 @@
-//! The chain of waits of one pod.
+//! Builds the chain of waits of one pod.
 
 use crate::engine::PodSnapshot;
 use crate::housekeeping::health::PERIOD;
@@ -12,15 +12,15 @@ use super::facts::{NodeState, PodFacts};
 use super::wait::{On, Subject, Wait, What};
 use super::{activities, containers};
 
-/// What a chain is found with.
+/// The context in which a chain is built.
 pub(super) struct Cx<'a> {
     pub(super) now: Time,
     pub(super) node: &'a NodeState,
-    /// Finds the pods that are waited for.
+    /// Finds another pod by UID.
     pub(super) find: &'a dyn Fn(&PodUid) -> Option<PodFacts>,
 }
 
-/// What a pod waits for: what itself waits for at depth 0, and below each what that waits for in turn. Never empty.
+/// The waits of a pod: its own waits at depth 0, and below each wait the cause of that wait. Never empty.
 pub(super) fn chain(cx: &Cx<'_>, pod: &PodFacts) -> Vec<Wait> {
     follow(cx, pod, &mut vec![pod.uid.clone()])
 }
@@ -33,7 +33,7 @@ fn follow(cx: &Cx<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
     let wanted = pod.desired || pod.lifecycle() >= Some(Lifecycle::Terminating);
     if let (false, Some(snapshot)) = (wanted, &pod.snapshot) {
         let since = snapshot.transitions.last().map_or(snapshot.synced_at, |last| last.at);
-        chain = housekeeping(cx, "no source wants it any more: a housekeeping pass stops it", since);
+        chain = housekeeping(cx, "no source desires it any more: a housekeeping pass stops it", since);
     }
     if let Some(turn) = &pod.stop {
         let stops = pod.lifecycle() >= Some(Lifecycle::Terminating);
@@ -74,7 +74,7 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
             let mut chain = vec![Wait::new(What::FullName, on.clone(), detail, released_by).since(wait.since)];
             match holder {
                 Some(uid) if seen.contains(uid) => {
-                    let detail = format!("{who} is in this chain already: they wait for each other");
+                    let detail = format!("{who} is already in this chain: the pods wait for each other");
                     chain.push(Wait::new(What::Circle, on, detail, "one of them is deleted").below(1));
                 }
                 Some(uid) => {
@@ -103,7 +103,7 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
                 tried_before(snapshot, first);
             }
             if snapshot.lifecycle == Lifecycle::Sync {
-                // What is being done for a container says more than that it does not run.
+                // An activity for a container says more than the fact that the container does not run.
                 let busy =
                     |wait: &Wait| wait.container.is_some() && chain.iter().any(|w| w.container == wait.container);
                 let more: Vec<_> = containers::waits(pod).into_iter().filter(|wait| !busy(wait)).collect();
@@ -125,20 +125,20 @@ fn known(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, seen: &mut Vec<Pod
         WaitFor::Retry { hook, error } => retry(cx, pod, snapshot, *hook, error),
         WaitFor::Resync => {
             let chain = if snapshot.lifecycle == Lifecycle::Sync { containers::waits(pod) } else { vec![] };
-            // Nothing may be new of it because nothing can be known.
+            // The status may be old, because the runtime does not answer.
             let chain: Vec<_> = chain.into_iter().chain(cx.node.runtime.as_ref().map(|_| runtime(cx))).collect();
             if !chain.is_empty() {
                 return chain;
             }
-            vec![nothing("nothing: all is as it should be", released_by).next(wait.next)]
+            vec![nothing("nothing: it is healthy", released_by).next(wait.next)]
         }
         WaitFor::Removal if snapshot.restart_requested => {
-            housekeeping(cx, "it is over and was created again: a housekeeping pass starts it anew", wait.since)
+            housekeeping(cx, "it has finished and was created again: a housekeeping pass restarts it", wait.since)
         }
         WaitFor::Removal if pod.desired => {
-            vec![nothing("nothing: it is over, and stays listed because its source still wants it", released_by)]
+            vec![nothing("nothing: it has finished, and stays listed while its source desires it", released_by)]
         }
-        WaitFor::Removal => housekeeping(cx, "it is over: a housekeeping pass forgets it", wait.since),
+        WaitFor::Removal => housekeeping(cx, "it has finished: a housekeeping pass forgets it", wait.since),
     }
 }
 
@@ -146,11 +146,11 @@ fn nothing(detail: &str, released_by: &str) -> Wait {
     Wait::new(What::Nothing, On::only(Subject::Nobody), detail, released_by)
 }
 
-/// A hook failed. If it is known on what, that is what the pod waits for, with the tries of the hook.
+/// The waits of a pod whose hook failed. If the cause is known, the cause is the wait, with the tries of the hook.
 fn retry(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, hook: Hook, error: &str) -> Vec<Wait> {
     let wait = &snapshot.wait;
     let retried = |w: Wait| w.since(wait.since).tries(wait.tries).next(wait.next);
-    // Whatever it failed with: it may be because of that, and it is held up by that.
+    // Whatever the error was, a runtime that does not answer may have caused it and delays the retry.
     let runtime = |depth: usize| cx.node.runtime.as_ref().map(|_| runtime(cx).below(depth));
     let because = |wait: Wait| std::iter::once(retried(wait)).chain(runtime(1)).collect();
     let blame = snapshot.failure.as_ref().map_or(&Blame::Nothing, |failure| &failure.blame);
@@ -170,11 +170,11 @@ fn retry(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, hook: Hook, error:
     if *blame == Blame::Containers && !containers.is_empty() && containers.iter().all(own) {
         return containers.into_iter().chain(runtime(0)).collect();
     }
-    let orphan = if snapshot.deleted && !pod.desired { "no source wants it any more, and " } else { "" };
+    let orphan = if snapshot.deleted && !pod.desired { "no source desires it any more, and " } else { "" };
     let detail = format!("{orphan}{} failed ({}): {error}", doing(hook), hook.as_str());
     let released_by = wait.what.released_by();
     let first = retried(Wait::new(What::Retry(hook), On::new(Subject::Hook, hook.as_str()), detail, released_by));
-    // What the containers wait for is why it failed, or comes after it.
+    // The waits of the containers are the cause of the failure, or come after it.
     let depth = usize::from(*blame == Blame::Containers);
     let containers = containers.into_iter().filter(|wait| own(wait) || wait.tries.is_some());
     let (why, later): (Vec<Wait>, Vec<Wait>) =
@@ -182,15 +182,15 @@ fn retry(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot, hook: Hook, error:
     std::iter::once(first).chain(why).chain(runtime(1)).chain(later).collect()
 }
 
-/// While a hook that failed is called again: what with, and how often.
+/// Adds the error and the count of earlier tries to a wait, while a failed hook runs again.
 fn tried_before(snapshot: &PodSnapshot, wait: &mut Wait) {
-    // Of its own start each container tells itself.
+    // A container's own wait shows its failed starts.
     let Some(failure) = snapshot.failure.as_ref().filter(|failure| failure.blame != Blame::Containers) else { return };
     wait.tries = wait.tries.or(Some(failure.count));
     wait.detail.push_str(&format!("; the last try failed: {}", failure.error));
 }
 
-/// The runtime does not answer.
+/// The wait for a runtime that does not answer.
 fn runtime(cx: &Cx<'_>) -> Wait {
     let on = On::only(Subject::Runtime);
     let wait = |error: &str| {
@@ -199,12 +199,12 @@ fn runtime(cx: &Cx<'_>) -> Wait {
     };
     match &cx.node.runtime {
         Some(failing) => wait(&failing.error).since(failing.since).tries(failing.tries),
-        None => wait("nothing is known of it yet"),
+        None => wait("it has not answered yet"),
     }
 }
 
-/// What holds up every pod: a runtime that does not answer or lacks something, sources that have not delivered.
-pub(super) fn troubles(cx: &Cx<'_>) -> Vec<Wait> {
+/// The problems that hold up every pod: the runtime does not answer or is not ready, or a source has not sent its pods.
+pub(super) fn node_problems(cx: &Cx<'_>) -> Vec<Wait> {
     let silent = cx.node.runtime.as_ref().map(|_| runtime(cx));
     let Unready { runtime, network } = &cx.node.unready;
     let lacks = |what, why: &Option<String>| {
@@ -214,19 +214,19 @@ pub(super) fn troubles(cx: &Cx<'_>) -> Vec<Wait> {
     [silent, runtime, network, sources(cx)].into_iter().flatten().collect()
 }
 
-/// Why passes do not run before every source has delivered.
+/// Why housekeeping passes do not run yet: a source has not sent its pods.
 fn sources(cx: &Cx<'_>) -> Option<Wait> {
     let missing = &cx.node.missing_sources;
     let names = missing.iter().map(|source| source.kind.as_str()).collect::<Vec<_>>();
-    let told = missing.iter().map(|source| format!("{}{}", source.kind, source.why())).collect::<Vec<_>>();
+    let reasons = missing.iter().map(|source| format!("{}{}", source.kind, source.why())).collect::<Vec<_>>();
     let names = (!names.is_empty()).then(|| names.join(", "))?;
-    let told = told.join(", ");
-    let detail = format!("housekeeping begins once every source has delivered, and this has not: {told}");
+    let reasons = reasons.join(", ");
+    let detail = format!("housekeeping begins when every source has sent its pods; missing: {reasons}");
     let on = On::new(Subject::Source, names);
-    Some(Wait::new(What::Source, on, detail, "it delivers").since(cx.node.started))
+    Some(Wait::new(What::Source, on, detail, "the source sends its pods").since(cx.node.started))
 }
 
-/// Something that a housekeeping pass does, or why passes do not run.
+/// The wait for a housekeeping pass, and why passes do not run.
 fn housekeeping(cx: &Cx<'_>, detail: &str, since: Time) -> Vec<Wait> {
     let on = On::only(Subject::Housekeeping);
     let mut first = Wait::new(What::Housekeeping, on, detail, "the next housekeeping pass").since(since);
@@ -246,7 +246,7 @@ fn housekeeping(cx: &Cx<'_>, detail: &str, since: Time) -> Vec<Wait> {
     std::iter::once(first).chain(below.into_iter().map(|wait| wait.below(1))).collect()
 }
 
-/// A pod of which the engine has no record: it was refused, or the engine is about to hear of it.
+/// The waits of a pod without a record in the engine: the pod was rejected, or the engine has not received it yet.
 fn unknown(cx: &Cx<'_>, pod: &PodFacts) -> Vec<Wait> {
     match &pod.status {
         Some(status) if pod.phase().is_terminal() => {
@@ -257,14 +257,19 @@ fn unknown(cx: &Cx<'_>, pod: &PodFacts) -> Vec<Wait> {
             vec![Wait::new(What::Rejected, On::only(Subject::Nobody), detail, remedy)]
         }
         _ if pod.held => {
-            let detail = "what its source wants of it waits for the container runtime";
-            let wait = Wait::new(What::Runtime, On::only(Subject::Runtime), detail, "all that runs was listed");
+            let detail = "its update from the source waits for the container runtime";
+            let wait = Wait::new(
+                What::Runtime,
+                On::only(Subject::Runtime),
+                detail,
+                "the runtime's containers have been listed",
+            );
             let below = cx.node.runtime.as_ref().map(|_| runtime(cx).below(1));
             std::iter::once(wait).chain(below).collect()
         }
         _ => {
             let first_seen = pod.object.as_ref().and_then(|object| object.first_seen()).unwrap_or(cx.node.started);
-            housekeeping(cx, "the engine has not heard of it: a housekeeping pass starts it", first_seen)
+            housekeeping(cx, "the engine has not received it: a housekeeping pass starts it", first_seen)
         }
     }
 }
@@ -280,7 +285,7 @@ fn stopping(cx: &Cx<'_>, pod: &PodFacts, snapshot: &PodSnapshot) -> Vec<Wait> {
         }
         None => ("its containers are being stopped".to_owned(), killed_at),
     };
-    let released_by = "its containers end, or are killed when the time is over";
+    let released_by = "its containers end, or are killed at the end of the grace period";
     let on = On { uid: Some(pod.uid.to_string()), ..On::new(Subject::Pod, pod.full_name.to_string()) };
     let first = Wait::new(What::Grace, on, detail, released_by).since(since).next(next);
     let mut first = first.tries(if snapshot.wait.tries > 1 { snapshot.wait.tries } else { 0 });
@@ -297,7 +302,7 @@ fn doing(hook: Hook) -> &'static str {
     }
 }
 
-/// The nearest wait in the few words that fit into a table or a heading; empty if nothing is waited for.
+/// The nearest wait in a few words, for a table or a heading; empty if the pod waits for nothing.
 pub(super) fn short(chain: &[Wait], now: Time) -> String {
     let Some(wait) = chain.first() else { return String::new() };
     let left = |what: String| match wait.next {
@@ -326,10 +331,10 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         What::Runtime => "the container runtime".into(),
         What::Network => "the network for pods".into(),
         What::Volume => retried(if name.is_empty() { "its volumes".into() } else { format!("volume {name}") }),
-        What::Resources => "what its sandbox needs".into(),
+        What::Resources => "its cgroup".into(),
         What::Governor => match &wait.container {
-            Some(container) => format!("its turn to start container {container}"),
-            None => "its turn to start".into(),
+            Some(container) => format!("the start governor, for container {container}"),
+            None => "the start governor".into(),
         },
         What::Sandbox => "its sandbox".into(),
         What::Image => retried(of(&format!("image {name}"))),
@@ -345,7 +350,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
     }
 }
 
-/// What a hook is for.
+/// The purpose of a hook.
 fn goal(hook: Hook) -> &'static str {
     match hook {
         Hook::Sync => "setup",

@@ -1,4 +1,4 @@
-//! What the containers of a running pod wait for, from its status and from why they could not be started.
+//! Derives the waits of a running pod's containers from their statuses and start errors.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer, PodStatus};
 
@@ -13,11 +13,11 @@ use super::wait::{On, Subject, Wait, What};
 pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
     let (Some(object), Some(status)) = (&pod.object, &pod.status) else { return vec![] };
     let ephemeral = pairs(object.ephemeral_containers(), status.ephemeral_container_statuses.as_deref());
-    // Those start whatever the others wait for.
+    // Ephemeral containers start independently of the others.
     let debugging = ephemeral.filter_map(|(container, have)| wait(pod, container.into(), have));
     let mut all = init(pod, object, status);
     if all.iter().any(|wait| wait.what == What::InitContainer) {
-        // Nothing after it can start.
+        // No later container can start.
         all.extend(debugging);
         return all;
     }
@@ -48,18 +48,18 @@ fn init(pod: &PodFacts, object: &PodObject, status: &PodStatus) -> Vec<Wait> {
     all
 }
 
-/// What there is to know of a container of any kind.
+/// The fields of a container of any kind that a wait needs.
 #[derive(Clone, Copy)]
-struct Spec<'a> {
+struct ContainerFields<'a> {
     name: &'a str,
     image: &'a str,
     startup_probe: bool,
     readiness_probe: bool,
 }
 
-impl<'a> From<&'a Container> for Spec<'a> {
+impl<'a> From<&'a Container> for ContainerFields<'a> {
     fn from(container: &'a Container) -> Self {
-        Spec {
+        ContainerFields {
             name: &container.name,
             image: container.image.as_deref().unwrap_or_default(),
             startup_probe: container.startup_probe.is_some(),
@@ -68,42 +68,42 @@ impl<'a> From<&'a Container> for Spec<'a> {
     }
 }
 
-impl<'a> From<&'a EphemeralContainer> for Spec<'a> {
+impl<'a> From<&'a EphemeralContainer> for ContainerFields<'a> {
     fn from(container: &'a EphemeralContainer) -> Self {
         let image = container.image.as_deref().unwrap_or_default();
-        Spec { name: &container.name, image, startup_probe: false, readiness_probe: false }
+        ContainerFields { name: &container.name, image, startup_probe: false, readiness_probe: false }
     }
 }
 
-/// The containers that have a status, with it.
+/// The containers that have a status, each with its status.
 fn pairs<'a, C>(
     containers: &'a [C],
     statuses: Option<&'a [ContainerStatus]>,
 ) -> impl Iterator<Item = (&'a C, &'a ContainerStatus)>
 where
-    &'a C: Into<Spec<'a>>,
+    &'a C: Into<ContainerFields<'a>>,
 {
     let statuses = statuses.unwrap_or_default();
     containers.iter().filter_map(|container| {
-        let spec: Spec<'a> = container.into();
+        let spec: ContainerFields<'a> = container.into();
         Some((container, statuses.iter().find(|status| status.name == spec.name)?))
     })
 }
 
-/// What one container waits for, but for the end of an init container.
-fn wait(pod: &PodFacts, container: Spec<'_>, have: &ContainerStatus) -> Option<Wait> {
+/// The wait of one container, except for the end of an init container.
+fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) -> Option<Wait> {
     let state = have.state.as_ref()?;
     let name = container.name;
     if let Some(waiting) = &state.waiting {
         let reason = waiting.reason.as_deref().unwrap_or_default();
         let message = waiting.message.as_deref().filter(|message| !message.is_empty());
-        let told = message.map(|message| format!(": {message}")).unwrap_or_default();
+        let reasons = message.map(|message| format!(": {message}")).unwrap_or_default();
         let error = pod.start_errors.get(&ContainerName::from(name));
-        // A backoff that is over is noticed when the worker looks again, which chance puts off.
+        // The worker notices the end of a backoff at its next retry, which jitter delays.
         let retry = pod.snapshot.as_ref().and_then(|snapshot| snapshot.wait.next);
         let next = error.and_then(|error| error.until).map(|until| retry.map_or(until, |retry| retry.max(until)));
         return match reason {
-            // Told by the init container that runs.
+            // The wait of the running init container covers this.
             "PodInitializing" => None,
             "CrashLoopBackOff" => {
                 let detail = format!("container {name:?} waits out its crash backoff{}", last_end(have));
@@ -115,11 +115,11 @@ fn wait(pod: &PodFacts, container: Spec<'_>, have: &ContainerStatus) -> Option<W
             "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" | "ImageInspectError" => {
                 let image = container.image;
                 let failure = pod.pulls.get(image);
-                let why = failure.map_or(told, |failure| format!(": {}", failure.error));
-                let detail = format!("container {name:?}: image {image:?} cannot be had ({reason}){why}");
+                let why = failure.map_or(reasons, |failure| format!(": {}", failure.error));
+                let detail = format!("container {name:?}: image {image:?} is not available ({reason}){why}");
                 let wait = Wait {
                     container: Some(name.to_owned()),
-                    ..Wait::new(What::Image, On::new(Subject::Image, image), detail, "the image can be had")
+                    ..Wait::new(What::Image, On::new(Subject::Image, image), detail, "the image is available")
                 };
                 let tries = failure.map_or(0, |failure| failure.tries);
                 Some(wait.since(failure.map(|failure| failure.since)).tries(tries).next(next.or(retry)))
@@ -130,7 +130,7 @@ fn wait(pod: &PodFacts, container: Spec<'_>, have: &ContainerStatus) -> Option<W
                 Some(Wait::of_container(What::ContainerStart, name, detail, released_by))
             }
             _ => {
-                let detail = format!("container {name:?} cannot be started ({reason}){told}");
+                let detail = format!("container {name:?} cannot be started ({reason}){reasons}");
                 let released_by = "the next try succeeds, or the pod is changed";
                 let snapshot = pod.snapshot.as_ref();
                 let wait = Wait::of_container(What::ContainerStart, name, detail, released_by);
@@ -166,13 +166,13 @@ fn gates(object: &PodObject, status: &PodStatus) -> Vec<Wait> {
             let since = have.and_then(|condition| condition.last_transition_time.as_ref());
             let detail = format!("readiness gate {name:?} is not met");
             let on = On::new(Subject::Condition, name);
-            let wait = Wait::new(What::ReadinessGate, on, detail, "somebody sets that condition to True");
+            let wait = Wait::new(What::ReadinessGate, on, detail, "the condition becomes True");
             wait.since(time(since.or(status.start_time.as_ref())))
         })
         .collect()
 }
 
-/// `: it ended with exit code 1 (Error)`.
+/// The container's last exit, as the end of a sentence: `: it ended with exit code 1 (Error)`.
 fn last_end(have: &ContainerStatus) -> String {
     let ends = [&have.state, &have.last_state];
     let Some(end) = ends.into_iter().find_map(|state| state.as_ref()?.terminated.as_ref()) else {

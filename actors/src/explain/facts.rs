@@ -1,4 +1,4 @@
-//! What an explanation is made of.
+//! The facts from which an explanation is built.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,74 +20,74 @@ use crate::shutdown::StopTurn;
 use crate::status::PodSummary;
 use crate::time::Time;
 
-/// One pod at one instant.
+/// The facts about one pod at one time.
 #[derive(Clone, Debug)]
 pub struct PodFacts {
-    /// Its UID.
+    /// The pod's UID.
     pub uid: PodUid,
-    /// Its full name.
+    /// The pod's full name.
     pub full_name: FullName,
-    /// Its object; absent if only the runtime knows the pod.
+    /// The pod's object; `None` for a runtime-only pod.
     pub object: Option<Arc<PodObject>>,
-    /// Its newest status.
+    /// The pod's newest status.
     pub status: Option<Arc<PodStatus>>,
-    /// Its record in the engine.
+    /// The pod's record in the engine.
     pub snapshot: Option<PodSnapshot>,
-    /// Whether a source wants it.
+    /// Whether a source desires the pod.
     pub desired: bool,
-    /// That a source wants it cannot be acted on yet.
+    /// Whether the pod's update waits until the runtime's containers are listed.
     pub held: bool,
-    /// What its hook does now, with the place in line of what waits for its turn.
+    /// The current activities of the pod's hook, with the queue positions of the waiting starts.
     pub activities: Vec<(Activity, Option<QueuePosition>)>,
-    /// Why containers could not be started.
+    /// The start errors of the pod's containers.
     pub start_errors: BTreeMap<ContainerName, StartError>,
-    /// Images that could not be pulled.
+    /// The failed image pulls of the pod.
     pub pulls: BTreeMap<String, PullFailure>,
-    /// The directory or volume of it that is being worked on.
+    /// The directory or volume that an operation on the pod uses now.
     pub volume_path: Option<PathBuf>,
-    /// When the shutdown of the node stops it.
+    /// When the node's shutdown stops the pod.
     pub stop: Option<StopTurn>,
 }
 
-/// What keeps failing.
+/// A repeated failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// Since when.
+    /// When the failures began.
     pub since: Time,
-    /// How often in a row.
+    /// The number of consecutive failures.
     pub tries: u32,
-    /// What was said last.
+    /// The last error.
     pub error: String,
 }
 
 impl Failing {
-    /// Once more.
+    /// Counts one more failure.
     pub fn note(failing: &mut Option<Failing>, error: String, now: Time) {
         let (since, tries) = failing.as_ref().map_or((now, 1), |last| (last.since, last.tries.saturating_add(1)));
         *failing = Some(Failing { since, tries, error });
     }
 }
 
-/// What holds for every pod of the node.
+/// The facts that apply to every pod of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeState {
     /// When the node started.
     pub started: Time,
-    /// Sources that have not delivered.
+    /// The sources that have not sent their pods.
     pub missing_sources: Vec<MissingSource>,
     /// When the last housekeeping pass ended.
     pub last_pass: Option<Time>,
-    /// Why passes end early.
+    /// Why housekeeping passes fail.
     pub passes: Option<Failing>,
-    /// Why the runtime cannot be listed.
+    /// Why the runtime's containers cannot be listed.
     pub runtime: Option<Failing>,
-    /// What the runtime says it lacks.
+    /// The conditions that the runtime reports as not ready.
     pub unready: Unready,
 }
 
 impl NodeState {
-    /// Whether pods that wait for nothing of their own wait for the same as at that other look. Times that pass and tries
-    /// that are counted change nothing.
+    /// Whether the pods' waits are the same as in the state `other`. Differences in times and in the number of tries do
+    /// not count.
     pub fn is_like(&self, other: &NodeState) -> bool {
         let of = |failing: &Option<Failing>| failing.as_ref().map(|failing| (failing.since, failing.error.clone()));
         self.missing_sources == other.missing_sources
@@ -96,21 +96,21 @@ impl NodeState {
     }
 }
 
-/// An event of a pod, however often it came.
+/// An event of a pod, with its repetitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenEvent {
-    /// What.
+    /// The event.
     pub event: PodEvent,
-    /// How often.
+    /// The number of occurrences.
     pub count: u32,
-    /// When first.
+    /// The first occurrence.
     pub first: Time,
-    /// When last.
+    /// The last occurrence.
     pub last: Time,
 }
 
 impl PodFacts {
-    /// A pod of which nothing is known but its name.
+    /// A pod of which only the name is known.
     pub fn named(uid: PodUid, full_name: FullName) -> Self {
         PodFacts {
             uid,
@@ -128,31 +128,31 @@ impl PodFacts {
         }
     }
 
-    /// What a table says of it; nothing for a pod without an object.
+    /// The columns of a table for the pod; `None` without an object.
     pub fn summary(&self, now: Time) -> Option<PodSummary> {
         let object = self.object.as_ref()?;
         let nothing = PodStatus::default();
         Some(PodSummary::new(object, self.status.as_deref().unwrap_or(&nothing), now))
     }
 
-    /// The phase that its status shows.
+    /// The phase in the pod's status.
     pub fn phase(&self) -> Phase {
         self.status.as_ref().map_or(Phase::Pending, |status| Phase::parse(status.phase.as_deref()))
     }
 
-    /// Where its record stands.
+    /// The lifecycle state of the pod's record.
     pub fn lifecycle(&self) -> Option<Lifecycle> {
         self.snapshot.as_ref().map(|snapshot| snapshot.lifecycle)
     }
 
-    /// One word for a table: what the summary says, but for a pod that is being stopped without having been deleted,
-    /// as a static pod is.
+    /// The pod's state in one word, for a table: the state of the summary, or `Terminating` for a pod that is stopped
+    /// without a deletion, such as a static pod.
     pub fn state(&self, summary: &PodSummary) -> String {
         let stops = self.lifecycle() == Some(Lifecycle::Terminating) && !self.phase().is_terminal();
         if stops { "Terminating".to_owned() } else { summary.state.clone() }
     }
 
-    /// The wanted one of a name first, then the one that came last.
+    /// Sorts pods of one full name: the desired pod first, then the newest.
     pub(super) fn order(&self) -> (&str, &str, bool, std::cmp::Reverse<Option<Time>>, &PodUid) {
         let since = self.snapshot.as_ref().map(|snapshot| snapshot.synced_at);
         let (namespace, name) = (self.full_name.namespace(), self.full_name.name());

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::chain::{Cx, chain, short, troubles};
+use super::chain::{Cx, chain, node_problems, short};
 use super::facts::{NodeState, PodFacts, SeenEvent};
 use super::{Explanation, PodLine, Wait, explain, heading, line, state};
 use crate::container_manager::ContainerManager;
@@ -112,8 +112,8 @@ impl Explainer {
     }
 
     /// What holds up every pod of the node, if anything does.
-    pub fn troubles(&self) -> Vec<Wait> {
-        self.look().with(troubles)
+    pub fn node_problems(&self) -> Vec<Wait> {
+        self.look().with(node_problems)
     }
 }
 

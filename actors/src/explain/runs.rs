@@ -1,4 +1,4 @@
-//! What a container did: one run, from its start to its end.
+//! The runs of a container.
 
 use k8s_openapi::api::core::v1::ContainerState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
@@ -7,29 +7,29 @@ use serde::Serialize;
 use super::wait::optional_time;
 use crate::time::Time;
 
-/// One run of a container.
+/// A run of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Run {
-    /// When it started, if that is known.
+pub struct ContainerRun {
+    /// When the run started, if known.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional_time")]
     pub started_at: Option<Time>,
-    /// When it ended.
+    /// When the run ended.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional_time")]
     pub finished_at: Option<Time>,
-    /// What it ended with; absent while it goes on.
+    /// The exit code; absent while the run continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Why it ended.
+    /// Why the run ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// The run that a state tells of; none of one that waits.
-pub(super) fn run(state: &ContainerState) -> Option<Run> {
+/// The run that a container state describes; `None` for a waiting container.
+pub(super) fn run(state: &ContainerState) -> Option<ContainerRun> {
     let time = |at: &Option<ApiTime>| at.as_ref().map(|at| Time::from_timestamp(at.0));
     if let Some(end) = &state.terminated {
-        return Some(Run {
+        return Some(ContainerRun {
             started_at: time(&end.started_at),
             finished_at: time(&end.finished_at),
             exit_code: Some(end.exit_code),
@@ -37,5 +37,5 @@ pub(super) fn run(state: &ContainerState) -> Option<Run> {
         });
     }
     let running = state.running.as_ref()?;
-    Some(Run { started_at: time(&running.started_at), finished_at: None, exit_code: None, reason: None })
+    Some(ContainerRun { started_at: time(&running.started_at), finished_at: None, exit_code: None, reason: None })
 }

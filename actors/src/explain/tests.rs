@@ -156,7 +156,7 @@ fn housekeeping_that_does_not_run_tells_why() {
     let early = NodeState { missing_sources: missing.into(), ..silent };
     assert_eq!(kinds_on(&early, &pod), [(0, What::Housekeeping), (1, What::Source)]);
     let chain = chain(&Cx { now: NOW, node: &early, find: &|_| None }, &pod);
-    let told = "housekeeping begins once every source has delivered, and this has not: http (place: no answer), api";
+    let told = "housekeeping begins when every source has sent its pods; missing: http (place: no answer), api";
     assert_eq!((&*chain[1].detail, &*chain[1].on.name), (told, "http, api"));
 }
 
@@ -237,5 +237,5 @@ fn an_outage_during_a_crash_backoff_is_told_first() {
     let call = PodFacts { activities: vec![(task, None)], ..call };
     assert_eq!(kinds_on(&away, &call), [(0, Runtime), (0, CrashBackoff), (0, Runtime)]);
     let chain = chain(&Cx { now: NOW, node: &away, find: &|_| None }, &call);
-    assert_eq!(chain[0].detail, "the runtime is asked what runs of it; the last try failed: no");
+    assert_eq!(chain[0].detail, "the runtime's status of the pod is being read; the last try failed: no");
 }

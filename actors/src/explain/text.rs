@@ -1,4 +1,4 @@
-//! An explanation for people.
+//! Formats an explanation as text.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use crate::status::short_age;
 use crate::text::plain;
 use crate::time::Time;
 
-/// The most bytes of a line: what a container may say at its end (4 KiB, API field `terminationMessagePath`), and as much
-/// again for its escapes and for what is said around it.
+/// The maximum length of a line in bytes: a container's termination message (4 KiB, API field
+/// `terminationMessagePath`), twice for its escapes and the surrounding text.
 const LINE: usize = 8192;
 
 impl fmt::Display for Explanation {
@@ -38,7 +38,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// One line, whatever a container, a runtime or a manifest said in it: it may be read on a terminal.
+/// Writes one line with control characters escaped. Containers, runtimes and manifests supply parts of it, and a
+/// terminal may show it.
 fn line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     writeln!(f, "{}", plain(text, LINE))
 }
@@ -47,13 +48,13 @@ impl Explanation {
     fn heading(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         line(f, &format!("{}/{}: {}", self.namespace, self.name, self.summary))?;
         write!(f, "  phase {}", self.phase)?;
-        if let Some(stands) = &self.lifecycle {
-            write!(f, ", lifecycle {} for {}", stands.state, short_age(self.at.since(stands.since)))?;
+        if let Some(lifecycle) = &self.lifecycle {
+            write!(f, ", lifecycle {} for {}", lifecycle.state, short_age(self.at.since(lifecycle.since)))?;
             let notes = [
-                (stands.deleted, "deleted"),
-                (stands.evicted, "evicted"),
-                (stands.restart_requested, "to be started again"),
-                (!self.desired, "no source wants it"),
+                (lifecycle.deleted, "deleted"),
+                (lifecycle.evicted, "evicted"),
+                (lifecycle.restart_requested, "to be restarted"),
+                (!self.desired, "no source desires it"),
             ];
             notes.iter().filter(|(holds, _)| *holds).try_for_each(|(_, note)| write!(f, ", {note}"))?;
         }
@@ -75,18 +76,18 @@ impl Explanation {
         };
         line(f, &format!("  {source}, uid {}", self.uid))?;
         for other in &self.others {
-            let stands = other.lifecycle.map(|state| format!(", {state}")).unwrap_or_default();
-            line(f, &format!("  also known under this name: uid {}{stands}", other.uid))?;
+            let lifecycle = other.lifecycle.map(|state| format!(", {state}")).unwrap_or_default();
+            line(f, &format!("  also known under this name: uid {}{lifecycle}", other.uid))?;
         }
         Ok(())
     }
 }
 
-/// What is waited for in one line, and below it since when, how often, until when, and what would release it.
+/// Writes a wait in one line, and below it the start, the tries, the next try and what ends the wait.
 fn write_wait(f: &mut fmt::Formatter<'_>, wait: &Wait, now: Time) -> fmt::Result {
     let indent = "  ".repeat(wait.depth + 1);
-    let because = if wait.depth > 0 { "because " } else { "" };
-    line(f, &format!("{indent}{because}{}", wait.detail))?;
+    let cause = if wait.depth > 0 { "cause: " } else { "" };
+    line(f, &format!("{indent}{cause}{}", wait.detail))?;
     let mut facts = Vec::new();
     if let Some(since) = wait.since {
         facts.push(format!("for {} (since {})", short_age(now.since(since)), clock(since)));
@@ -108,12 +109,12 @@ fn write_wait(f: &mut fmt::Formatter<'_>, wait: &Wait, now: Time) -> fmt::Result
     line(f, &format!("{indent}  released by: {}", wait.released_by))
 }
 
-/// Whether a wait ends by itself when its time comes, and may end before.
+/// Whether `next` is the latest end of a wait, which can also end before.
 fn is_limit(what: What) -> bool {
     matches!(what, What::Grace | What::ContainerStop | What::StopOrder | What::LifecycleHook(_) | What::Shutdown)
 }
 
-/// The day and the time, and how long ago.
+/// The date and time, and how long ago.
 fn when(now: Time, at: Time) -> String {
     let ago = format!("{} ago", short_age(now.since(at)));
     format!("{}  {ago:>10}", at.to_timestamp().strftime("%Y-%m-%dT%H:%M:%SZ"))

@@ -1,4 +1,4 @@
-//! What a pod can wait for, as values.
+//! The waits of a pod, as values.
 
 use std::time::Duration;
 
@@ -7,105 +7,105 @@ use serde::{Serialize, Serializer};
 use crate::pod_worker::Hook;
 use crate::time::Time;
 
-/// What is killed takes a moment to end; so long after its time a stop is not yet late.
+/// How far a stop may exceed its time limit before it counts as overdue, because a killed process takes time to end.
 const LATE: Duration = Duration::from_secs(10);
 
-/// One thing that a pod waits for, or, further down a chain, that this waits for in turn.
+/// One wait of a pod, or further down a chain, the cause of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Wait {
-    /// How far down the chain it stands: 0 is what the pod itself waits for, 1 what that waits for.
+    /// The depth in the chain: 0 is the pod's own wait, 1 its cause.
     pub depth: usize,
-    /// Which kind of wait.
+    /// The kind of wait.
     pub what: What,
-    /// On whom.
+    /// What the pod waits on.
     pub on: On,
-    /// The container that waits, if it is one.
+    /// The container that waits, if one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Since when.
+    /// When the wait began.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional_time")]
     pub since: Option<Time>,
-    /// How often it was tried in a row.
+    /// The number of consecutive tries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tries: Option<u32>,
-    /// When it is tried next, or ends.
+    /// When the next try is, or when the wait ends.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional_time")]
     pub next: Option<Time>,
-    /// What would end it, for people.
+    /// What ends the wait, for people.
     pub released_by: String,
-    /// The whole of it, for people.
+    /// The whole wait in one sentence, for people.
     pub detail: String,
 }
 
-/// Kinds of waits. The words of the API are these names with a small first letter, and no more than that.
+/// The kinds of waits. A kind's name in the API is its name here with a lowercase first letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// Nothing: all is as it should be, or it is over.
+    /// Nothing: the pod is healthy or has finished.
     Nothing,
-    /// A housekeeping pass starts it, starts it again, or forgets it.
+    /// A housekeeping pass, which starts, restarts or forgets the pod.
     Housekeeping,
-    /// A source has not delivered, and passes need all of them.
+    /// A source that has not sent its pods. Housekeeping needs all sources.
     Source,
-    /// The pod may not start here.
+    /// Nothing: the node rejected the pod.
     Rejected,
-    /// The worker has not taken the last update.
+    /// The worker, which has not taken the last update.
     Worker,
-    /// Another pod has the full name.
+    /// The full name, which another pod holds.
     FullName,
-    /// The chain comes back to a pod that is in it already.
+    /// A pod that is already in the chain.
     Circle,
-    /// A hook call is under way.
+    /// A running hook call.
     HookCall(Hook),
-    /// A hook failed and is tried again.
+    /// The retry of a failed hook.
     Retry(Hook),
-    /// The runtime does not answer.
+    /// A runtime that does not answer.
     Runtime,
-    /// The network for pods is not there.
+    /// The pod network, which is not ready.
     Network,
-    /// A volume is not there, or not gone.
+    /// A volume that is not mounted or not unmounted.
     Volume,
-    /// What a sandbox needs is not ready.
+    /// The pod's cgroup.
     Resources,
-    /// The start governor has not let it start yet.
+    /// The start governor, which has not granted the start.
     Governor,
-    /// A sandbox is being made or stopped.
+    /// A sandbox that is being created or stopped.
     Sandbox,
-    /// An image is not there.
+    /// An image that is not present.
     Image,
-    /// A container waits out its crash backoff.
+    /// The crash backoff of a container.
     CrashBackoff,
-    /// A container is being started, or cannot be.
+    /// The start of a container, or a container that cannot start.
     ContainerStart,
-    /// A lifecycle hook of a container runs.
+    /// A lifecycle hook of a container that runs.
     LifecycleHook(LifecycleHook),
-    /// An init container runs.
+    /// An init container that runs.
     InitContainer,
-    /// A startup or readiness probe has not passed.
+    /// A startup or readiness probe that has not passed.
     Probe,
-    /// A readiness gate is not met.
+    /// A readiness gate that is not met.
     ReadinessGate,
-    /// Containers have time to stop.
+    /// The end of the pod's containers within their grace period.
     Grace,
-    /// A container has not ended.
+    /// The end of a container.
     ContainerStop,
-    /// A container stops after others.
+    /// The containers that stop before this one.
     StopOrder,
-    /// The node shuts down.
+    /// The shutdown of the node.
     Shutdown,
 }
 
-/// The hooks that a container has for its own life.
+/// The lifecycle hooks of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LifecycleHook {
-    /// Runs once the container has started.
+    /// The hook that runs after the container has started.
     PostStart,
-    /// Runs before the container is asked to stop.
+    /// The hook that runs before the container is asked to stop.
     PreStop,
 }
 
 impl LifecycleHook {
-    /// As people call it.
+    /// The name for people.
     pub const fn as_str(self) -> &'static str {
         match self {
             LifecycleHook::PostStart => "post-start",
@@ -121,7 +121,7 @@ impl Serialize for What {
 }
 
 impl What {
-    /// The word of the API.
+    /// The name in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             What::Nothing => "nothing",
@@ -153,38 +153,38 @@ impl What {
         }
     }
 
-    /// Whether it is no cause for a look, however long it lasts: nothing is waited for, or it was told when it began.
+    /// Whether the wait is never reported: the pod waits for nothing, or its rejection was reported when it happened.
     pub const fn is_rest(self) -> bool {
         matches!(self, What::Nothing | What::Rejected)
     }
 }
 
-/// On whom a pod waits.
+/// What a pod waits on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct On {
-    /// Of which kind it is.
+    /// The kind of the subject.
     pub kind: Subject,
-    /// Its name; empty where there is but one.
+    /// The name of the subject; empty if there is only one.
     pub name: String,
-    /// Its UID, if it is a pod.
+    /// The UID, if the subject is a pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
 
 impl On {
-    /// Something with a name.
+    /// A subject with a name.
     pub fn new(kind: Subject, name: impl Into<String>) -> Self {
         On { kind, name: name.into(), uid: None }
     }
 
-    /// Something of which there is but one.
+    /// The only subject of its kind.
     pub fn only(kind: Subject) -> Self {
         On::new(kind, "")
     }
 }
 
-/// Kinds of things that pods wait on.
+/// The kinds of subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Subject {
@@ -206,7 +206,7 @@ pub enum Subject {
     Runtime,
     /// A source of pods.
     Source,
-    /// A condition of the pod's status that somebody else sets.
+    /// A condition of the pod's status that another program sets.
     Condition,
     /// The start governor.
     Governor,
@@ -214,19 +214,19 @@ pub enum Subject {
     Housekeeping,
     /// The shutdown of the node.
     Shutdown,
-    /// Nobody.
+    /// Nothing.
     Nobody,
 }
 
 impl Wait {
-    /// Whether it should have ended by itself: a stop or a hook beyond the time that it was given.
+    /// Whether the wait should have ended: a stop or a hook beyond its time limit.
     pub fn is_overdue(&self, now: Time) -> bool {
         let has_limit = matches!(self.what, What::Grace | What::ContainerStop | What::LifecycleHook(_));
         has_limit && self.next.is_some_and(|next| next + LATE <= now)
     }
 
-    /// Whether it tells of trouble when it lasts: work that goes on as it should does not, and neither does a stop or a
-    /// hook within its time.
+    /// Whether a long wait means a failure. Normal work does not, and neither does a stop or a hook within its time
+    /// limit.
     pub(super) fn is_trouble(&self, now: Time) -> bool {
         match self.what {
             What::Nothing
@@ -288,7 +288,7 @@ impl Wait {
         Wait { next: next.into(), ..self }
     }
 
-    /// The first try is not worth a word.
+    /// Sets the number of tries; zero sets none.
     pub(super) fn tries(self, tries: u32) -> Self {
         Wait { tries: (tries > 0).then_some(tries), ..self }
     }
@@ -298,12 +298,12 @@ impl Wait {
     }
 }
 
-/// As RFC 3339.
+/// Serializes as RFC 3339.
 pub(super) fn time<S: Serializer>(time: &Time, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(time)
 }
 
-/// As RFC 3339.
+/// Serializes as RFC 3339.
 pub(super) fn optional_time<S: Serializer>(at: &Option<Time>, to: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => time(at, to),

@@ -91,7 +91,7 @@ async fn edited_manifest_replaces_its_pod_after_the_old_pod_stopped() {
     .await;
     let uid = old.metadata.uid.as_deref().unwrap();
     assert!(told.contains(&format!("its name default/web-n1 is still held by the pod with UID {uid}")), "{told}");
-    assert!(told.contains("\n    because its containers were asked to stop and have 2 s for it"), "{told}");
+    assert!(told.contains("\n    cause: its containers were asked to stop and have 2 s for it"), "{told}");
     let (code, told) = agent.get(&format!("/explain/default/web-n1?uid={uid}"), "");
     assert!(code == 200 && told.contains("\n  its containers were asked to stop and have 2 s for it"), "{told}");
     assert!(agent.named("web-n1").iter().filter(|pod| is_ready(pod)).count() <= 1);

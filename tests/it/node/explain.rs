@@ -58,12 +58,12 @@ async fn explain_shows_what_the_holder_of_a_static_pod_name_waits_for() {
             "  its name test/web is still held by the pod with UID old",
             "    for 18s (since 08:00:10Z)",
             "    released by: the pod that has the name is finished",
-            "    because its containers were asked to stop and have 30 s for it",
+            "    cause: its containers were asked to stop and have 30 s for it",
             "      for 18s (since 08:00:10Z), at the latest in 12s (at 08:00:40Z)",
-            "      released by: its containers end, or are killed when the time is over",
-            r#"      because container "main" was asked to stop and still runs"#,
+            "      released by: its containers end, or are killed at the end of the grace period",
+            r#"      cause: container "main" was asked to stop and still runs"#,
             "        for 18s (since 08:00:10Z), at the latest in 12s (at 08:00:40Z)",
-            "        released by: it ends, or is killed when its time is over",
+            "        released by: it ends, or is killed at the end of the grace period",
         ],
     );
 }
@@ -80,9 +80,9 @@ async fn explain_shows_image_pull_error_and_next_try() {
         &waits(&node, "a"),
         &[
             &format!("test/a: ErrImagePull, waits for image img of container main, next try in {left}"),
-            r#"  container "main": image "img" cannot be had (ErrImagePull): it broke"#,
+            r#"  container "main": image "img" is not available (ErrImagePull): it broke"#,
             &format!("    for 4s (since 08:00:00Z), 1 try, {next}"),
-            "    released by: the image can be had",
+            "    released by: the image is available",
         ],
     );
 }
@@ -99,9 +99,9 @@ async fn explain_shows_the_next_try_of_an_image_in_backoff() {
         &waits(&node, "a"),
         &[
             &format!("test/a: ImagePullBackOff, waits for image img of container main, next try in {left}"),
-            r#"  container "main": image "img" cannot be had (ImagePullBackOff): it broke"#,
+            r#"  container "main": image "img" is not available (ImagePullBackOff): it broke"#,
             &format!("    for {since}s (since 08:00:00Z), 2 tries, {next}"),
-            "    released by: the image can be had",
+            "    released by: the image is available",
         ],
     );
     node.runtime.heal();
@@ -112,7 +112,7 @@ async fn explain_shows_the_next_try_of_an_image_in_backoff() {
         &waits(&node, "a"),
         &[
             "test/a: Running, waits for nothing",
-            "  nothing: all is as it should be",
+            "  nothing: it is healthy",
             &format!("    {next}"),
             "    released by: an update, a change in the runtime, or the next re-check",
         ],
@@ -152,10 +152,10 @@ async fn explain_shows_containers_that_run_in_the_grace_period() {
             "test/a: Terminating, waits for its containers to stop, 13s left",
             "  its containers were asked to stop and have 20 s for it",
             "    for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
-            "    released by: its containers end, or are killed when the time is over",
-            r#"    because container "app" was asked to stop and still runs"#,
+            "    released by: its containers end, or are killed at the end of the grace period",
+            r#"    cause: container "app" was asked to stop and still runs"#,
             "      for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
-            "      released by: it ends, or is killed when its time is over",
+            "      released by: it ends, or is killed at the end of the grace period",
         ],
     );
 }
@@ -173,7 +173,7 @@ async fn explain_shows_why_an_orphan_still_exists() {
         &waits(&node, "a"),
         &[
             &format!("test/a: Terminating, waits for its stop to succeed, next try in {left}"),
-            "  no source wants it any more, and stopping its containers failed (sync_terminating_pod): stopping container main: it broke; stopping sandbox sandbox-1: it broke",
+            "  no source desires it any more, and stopping its containers failed (sync_terminating_pod): stopping container main: it broke; stopping sandbox sandbox-1: it broke",
             &format!("    for 7s (since 08:00:00Z), 1 try, {next}"),
             "    released by: the next try succeeds, or an update comes",
         ],
@@ -191,21 +191,21 @@ async fn explain_shows_an_unreachable_runtime() {
         &waits(&node, "a"),
         &[
             "test/a: Pending, waits for the container runtime",
-            "  what its source wants of it waits for the container runtime",
-            "    released by: all that runs was listed",
-            "    because the container runtime does not answer: runtime unreachable: nobody listens",
+            "  its update from the source waits for the container runtime",
+            "    released by: the runtime's containers have been listed",
+            "    cause: the container runtime does not answer: runtime unreachable: nobody listens",
             "      for 3m20s (since 08:00:00Z), 200 tries",
             "      released by: the runtime answers again; it is asked every second",
         ],
     );
     assert_eq!(node.node.explainer.lines().len(), 1);
-    let troubles: Vec<_> = node.node.explainer.troubles().into_iter().map(|trouble| trouble.detail).collect();
+    let troubles: Vec<_> = node.node.explainer.node_problems().into_iter().map(|trouble| trouble.detail).collect();
     let held = "(what it wants waits for the container runtime)";
     assert_text(
         &troubles.join("\n"),
         &[
             "the container runtime does not answer: runtime unreachable: nobody listens",
-            &format!("housekeeping begins once every source has delivered, and this has not: file {held}, api {held}"),
+            &format!("housekeeping begins when every source has sent its pods; missing: file {held}, api {held}"),
         ],
     );
     // What it wants by now is begun once the runtime answers.
@@ -231,7 +231,7 @@ async fn explain_shows_runtime_outage_as_cause_of_a_failing_hook() {
             "  setting it up failed (sync_pod): runtime unreachable: nobody listens",
             &format!("    {failing}, {next}"),
             "    released by: the next try succeeds, or an update comes",
-            "    because the container runtime does not answer: runtime unreachable: nobody listens",
+            "    cause: the container runtime does not answer: runtime unreachable: nobody listens",
             "      for 40s (since 08:01:00Z), 40 tries",
             "      released by: the runtime answers again; it is asked every second",
         ],
@@ -253,10 +253,10 @@ async fn explain_shows_housekeeping_waiting_for_a_source() {
             "  its name test/a is still held by the pod with UID a",
             "    for 4s (since 08:00:03Z)",
             "    released by: the pod that has the name is finished",
-            "    because no source wants it any more: a housekeeping pass stops it",
+            "    cause: no source desires it any more: a housekeeping pass stops it",
             "      for 7s (since 08:00:00Z)",
             "      released by: the next housekeeping pass",
-            "      because housekeeping begins once every source has delivered, and this has not: api",
+            "      cause: housekeeping begins when every source has sent its pods; missing: api",
             "        for 7s (since 08:00:00Z)",
             "        released by: it delivers",
         ],
@@ -311,8 +311,8 @@ async fn explain_shows_the_position_in_the_start_queue() {
     assert_text(
         &waits(&node, "p7"),
         &[
-            "test/p7: ContainerCreating, waits for its turn to start",
-            "  it waits for its turn to start its sandbox: 3 before it in line, 4 of at most 4 starts run, as many as the runtime bears",
+            "test/p7: ContainerCreating, waits for the start governor",
+            "  it waits for the start governor to start its sandbox: 3 before it in the queue, 4 of at most 4 starts run, as many as the runtime handles well",
             "    for 1s (since 08:00:00Z)",
             "    released by: starts before it end",
         ],
@@ -342,11 +342,11 @@ async fn explain_shows_order_and_deadlines_of_a_node_shutdown() {
             "test/usual: Terminated, waits for its containers to stop, 13s left",
             "  its containers were asked to stop and have 20 s for it",
             "    for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
-            "    released by: its containers end, or are killed when the time is over",
-            r#"    because container "main" was asked to stop and still runs"#,
+            "    released by: its containers end, or are killed at the end of the grace period",
+            r#"    cause: container "main" was asked to stop and still runs"#,
             "      for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
-            "      released by: it ends, or is killed when its time is over",
-            "    because the node shuts down, and stops it by then at the latest",
+            "      released by: it ends, or is killed at the end of the grace period",
+            "    cause: the node shuts down, and stops it by then at the latest",
             "      for 7s (since 08:00:05Z), at the latest in 13s (at 08:00:25Z)",
             "      released by: the pod has stopped",
         ],
