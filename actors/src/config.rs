@@ -1,4 +1,4 @@
-//! What the sources of pods say, made fit for the engine: checked, completed and compared. Pure.
+//! Validates, completes and compares the pods of the sources. Pure.
 
 pub mod defaults;
 pub mod fields;

@@ -16,7 +16,7 @@ struct ActorLabel {
     actor: &'static str,
 }
 
-/// What the engine's actors have in common.
+/// The metrics that all actors have.
 #[derive(Clone, Debug)]
 pub struct ActorsMetrics {
     messages: Family<ActorLabel, Counter>,
@@ -26,7 +26,8 @@ pub struct ActorsMetrics {
     workers_rebuilt: Counter,
 }
 
-/// One kind of actor. A clone is one pointer, so that each actor can hold its own; counting takes no lock.
+/// The metrics of one kind of actor. A clone is one pointer, so that each actor can hold its own. Counting takes no
+/// lock.
 #[derive(Clone, Debug)]
 pub struct ActorMetrics(Arc<Inner>);
 
@@ -74,7 +75,8 @@ impl ActorsMetrics {
         }
     }
 
-    /// The numbers of one kind of actor, such as `pod_worker`. Looks its series up under a lock: keep the result.
+    /// The metrics of one kind of actor, such as `pod_worker`. This looks the series up under a lock, so keep the
+    /// result.
     pub fn of(&self, actor: &'static str) -> ActorMetrics {
         let label = ActorLabel { actor };
         ActorMetrics(Arc::new(Inner {
@@ -96,17 +98,18 @@ impl ActorsMetrics {
 }
 
 impl ActorMetrics {
-    /// A message was taken up. Counted apart from [`handled`](Self::handled), so that one whose handler panicked shows.
+    /// Counts a message that an actor took. It is separate from [`handled`](Self::handled), so that a handler that
+    /// panicked is visible.
     pub fn received(&self) {
         self.0.messages.inc();
     }
 
-    /// A message was refused.
+    /// Counts a message that an actor refused.
     pub fn refused(&self) {
         self.0.refusals.inc();
     }
 
-    /// The handler of a message returned.
+    /// Counts a handler that returned.
     pub fn handled(&self, took: Duration) {
         self.0.handling.observe(took);
     }

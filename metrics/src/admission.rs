@@ -11,8 +11,8 @@ use crate::histogram::Histogram;
 use crate::labels::label_values;
 use crate::register::kubelet;
 
-/// Reasons of a refusal that have a series of their own (`kubelet.go`, Kubernetes 1.36); the rest share two, so that
-/// the number of series stays bounded.
+/// The rejection reasons with a series of their own (`kubelet.go`, Kubernetes 1.36). The others share two series, so
+/// that the number of series is bounded.
 const REJECTION_REASONS: [&str; 21] = [
     "AppArmor",
     "Evicted",
@@ -38,25 +38,25 @@ const REJECTION_REASONS: [&str; 21] = [
 ];
 
 label_values! {
-    /// What ran short when a pod was evicted.
+    /// The resource that was short when a pod was evicted.
     pub enum EvictionSignal {
-        /// Memory of the node.
+        /// The node's memory.
         MemoryAvailable = "memory.available",
-        /// Memory that pods may use.
+        /// The memory that pods may use.
         AllocatableMemoryAvailable = "allocatableMemory.available",
-        /// Space where volumes and logs are.
+        /// The space for volumes and logs.
         NodeFsAvailable = "nodefs.available",
-        /// Inodes where volumes and logs are.
+        /// The inodes for volumes and logs.
         NodeFsInodesFree = "nodefs.inodesFree",
-        /// Space where images are.
+        /// The space for images.
         ImageFsAvailable = "imagefs.available",
-        /// Inodes where images are.
+        /// The inodes for images.
         ImageFsInodesFree = "imagefs.inodesFree",
-        /// Space where writable layers are.
+        /// The space for writable layers.
         ContainerFsAvailable = "containerfs.available",
-        /// Inodes where writable layers are.
+        /// The inodes for writable layers.
         ContainerFsInodesFree = "containerfs.inodesFree",
-        /// Process ids.
+        /// The process ids.
         PidAvailable = "pid.available",
         /// The limit of a container's local storage.
         EphemeralContainerFsLimit = "ephemeralcontainerfs.limit",
@@ -117,8 +117,8 @@ impl AdmissionMetrics {
         }
     }
 
-    /// A new pod was refused. A reason outside the known set is counted as `OutOfExtendedResources` if it names a
-    /// resource (`OutOf...`), else as `Other`.
+    /// Counts a rejected pod. An unknown reason counts as `OutOfExtendedResources` if it names a resource (`OutOf...`),
+    /// else as `Other`.
     pub fn rejected(&self, reason: &str) {
         let reason = match REJECTION_REASONS.iter().find(|known| **known == reason) {
             Some(known) => known,
@@ -128,17 +128,17 @@ impl AdmissionMetrics {
         self.rejections.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A pod was evicted.
+    /// Counts an evicted pod.
     pub fn evicted(&self, eviction_signal: EvictionSignal) {
         self.evictions.get_or_create(&EvictionLabel { eviction_signal }).inc();
     }
 
-    /// An eviction was decided by a measurement of this age.
+    /// Records the age of the measurement that led to an eviction.
     pub fn eviction_stats_age(&self, eviction_signal: EvictionSignal, age: Duration) {
         self.stats_age.get_or_create(&EvictionLabel { eviction_signal }).observe(age);
     }
 
-    /// A pod was preempted; `resource` is the first one that the incoming pod lacked, empty if none was named.
+    /// Counts a preempted pod. `resource` is the first one that the incoming pod lacked; empty if none was named.
     pub fn preempted(&self, resource: &str) {
         self.preemptions.get_or_create(&PreemptionLabel { preemption_signal: resource.to_owned() }).inc();
     }

@@ -34,7 +34,7 @@ label_values! {
 label_values! {
     /// Why an image was removed (`image_gc_manager.go`, Kubernetes 1.36).
     pub enum ImageRemoval {
-        /// Nothing has used it for too long.
+        /// The image was unused for too long.
         Age = "age",
         /// The disk is too full.
         Space = "space",
@@ -42,7 +42,7 @@ label_values! {
 }
 
 impl ImageSize {
-    /// The class of a size. A bound belongs to the class below it; a size of zero is one that nobody knows.
+    /// The class of a size. A bound belongs to the class below it; 0 means an unknown size.
     fn of(bytes: u64) -> Self {
         const MIB: u64 = 1 << 20;
         const GIB: u64 = 1 << 30;
@@ -60,7 +60,7 @@ impl ImageSize {
             60 * GIB,
             100 * GIB,
         ];
-        // There is one class more than there are bounds.
+        // There is one more class than bounds.
         ImageSize::ALL[UPPER_BOUNDS.partition_point(|bound| *bound < bytes)]
     }
 }
@@ -194,7 +194,7 @@ impl ContainerMetrics {
         }
     }
 
-    /// A sandbox is about to be created; `user_namespace` for a pod with a user namespace of its own.
+    /// Counts an attempt to create a sandbox; `user_namespace` for a pod in its own user namespace.
     pub fn pod_started(&self, user_namespace: bool) {
         self.started_pods.inc();
         if user_namespace {
@@ -202,7 +202,7 @@ impl ContainerMetrics {
         }
     }
 
-    /// The sandbox could not be created. Not counted when the pod's termination was requested meanwhile.
+    /// Counts a sandbox that could not be created. Do not call it if the pod's termination was requested meanwhile.
     pub fn pod_start_failed(&self, user_namespace: bool) {
         self.started_pods_errors.inc();
         if user_namespace {
@@ -210,12 +210,13 @@ impl ContainerMetrics {
         }
     }
 
-    /// A container is about to be started: its backoff allows it.
+    /// Counts an attempt to start a container whose backoff has ended.
     pub fn container_started(&self, container_type: ContainerType) {
         self.started_containers.get_or_create(&TypeLabel { container_type }).inc();
     }
 
-    /// The container could not be started; `code` is the error's reason, such as `CreateContainerConfigError`.
+    /// Counts a container that could not be started; `code` is the error's reason, such as
+    /// `CreateContainerConfigError`.
     pub fn container_start_failed(&self, container_type: ContainerType, code: &str) {
         let labels = StartErrorLabels { code: code.to_owned(), container_type };
         self.started_containers_errors.get_or_create(&labels).inc();
@@ -226,8 +227,8 @@ impl ContainerMetrics {
         self.managed_ephemeral_containers.set(containers as i64);
     }
 
-    /// The runtime's call to run a sandbox returned, with an error if `failed`. The handler is the empty text for the
-    /// runtime's default.
+    /// Records a runtime call that created a sandbox, with an error if `failed`. An empty handler is the runtime's
+    /// default.
     pub fn sandbox_run(&self, runtime_handler: &str, took: Duration, failed: bool) {
         let labels = HandlerLabel { runtime_handler: runtime_handler.to_owned() };
         self.run_podsandbox_duration.get_or_create(&labels).observe(took);
@@ -236,22 +237,22 @@ impl ContainerMetrics {
         }
     }
 
-    /// A lifecycle hook by HTTPS got a plain HTTP answer and was repeated by HTTP.
+    /// Counts a lifecycle hook that fell back from HTTPS to HTTP.
     pub fn http_fallback(&self) {
         self.http_fallbacks.inc();
     }
 
-    /// A sleep hook ended before its time.
+    /// Counts a sleep hook that ended early.
     pub fn sleep_cut_short(&self) {
         self.sleeps_cut_short.inc();
     }
 
-    /// An image that nothing used was removed.
+    /// Counts an unused image that was removed.
     pub fn image_removed(&self, reason: ImageRemoval) {
         self.images_removed.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// An image was pulled; `took` includes the wait for its turn. Zero bytes mean that its size is not known.
+    /// Records an image pull; `took` includes the wait for other pulls. Zero bytes mean an unknown size.
     pub fn image_pulled(&self, bytes: u64, took: Duration) {
         self.image_pull_duration.get_or_create(&SizeLabel { image_size_in_bytes: ImageSize::of(bytes) }).observe(took);
     }

@@ -1,4 +1,4 @@
-//! Starts of sandboxes and containers that wait for their turn.
+//! Metrics of the start governor.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use crate::histogram::{Histogram, START_WAIT};
 use crate::register::podwright;
 
-/// Starts of sandboxes and containers that wait for their turn.
+/// Metrics of the start governor.
 #[derive(Clone, Debug)]
 pub struct GovernorMetrics {
     waiting: Gauge,
@@ -41,13 +41,13 @@ impl GovernorMetrics {
         }
     }
 
-    /// So many starts wait, and so many may run at once.
+    /// Sets the number of waiting starts and the limit of concurrent starts.
     pub fn starts(&self, waiting: usize, limit: usize) {
         self.waiting.set(waiting as i64);
         self.limit.set(limit as i64);
     }
 
-    /// A start's turn came after so long.
+    /// Records how long a start waited before it was granted.
     pub fn waited(&self, waited: Duration) {
         self.wait.observe(waited);
     }

@@ -1,4 +1,4 @@
-//! A histogram without a lock, and the bucket lists.
+//! A histogram without a lock, and the lists of bucket bounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,20 +7,21 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// Handling of one pod, a relist, a sandbox call: the usual range of a request, 5 ms to 10 s. Buckets of the kubelet.
+/// The handling of one pod, a relist or a sandbox call: the range of a request, 5 ms to 10 s. The kubelet's buckets.
 pub(crate) const REQUEST: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Start of a pod: dense where objectives lie (5 to 20 s), up to an hour for large images. Buckets of the kubelet.
+/// The start of a pod: dense around the usual objectives (5 to 20 s), up to an hour for large images. The kubelet's
+/// buckets.
 pub(crate) const POD_START: &[f64] = &[
     0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 20.0, 30.0, 45.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0,
     600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 
-/// From a changed status to its write: milliseconds when all is well, up to a minute. Buckets of the kubelet.
+/// The delay between a changed status and its write: milliseconds normally, up to a minute. The kubelet's buckets.
 pub(crate) const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 
-/// One runtime call, from a listing (5 ms) to a pull (minutes): each bucket is 2.5 times the one before. Buckets of the
-/// kubelet.
+/// One runtime call, from a list (5 ms) to a pull (minutes): each bucket is 2.5 times the previous one. The kubelet's
+/// buckets.
 pub(crate) const RUNTIME_CALL: &[f64] = &[
     0.005,
     0.0125,
@@ -38,45 +39,46 @@ pub(crate) const RUNTIME_CALL: &[f64] = &[
     745.0580596923828,
 ];
 
-/// An image pull: a second for what is nearly there, an hour for the largest. Buckets of the kubelet.
+/// An image pull: a second if most layers are present, an hour for the largest images. The kubelet's buckets.
 pub(crate) const IMAGE_PULL: &[f64] = &[
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0,
     3600.0,
 ];
 
-/// Waiting for a turn to start: nothing at all when the runtime is idle, minutes when a whole node starts on a slow one.
+/// The wait for the start governor: nothing on an idle runtime, minutes when a whole node starts on a slow one.
 pub(crate) const START_WAIT: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 
-/// Regular containers of a pod; few have more than a handful. Buckets of the kubelet.
+/// The number of regular containers of a pod. The kubelet's buckets.
 pub(crate) const CONTAINERS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
 
-/// One message handled by an actor. A handler does no I/O, so microseconds are right, a millisecond is worth a look
-/// and anything near a second stalls the other actors of its thread.
+/// The handling of one message by an actor. Handlers do no I/O, so microseconds are normal, a millisecond is
+/// suspicious, and a second stalls the other actors of the thread.
 pub(crate) const HANDLER: &[f64] = &[0.000001, 0.00001, 0.0001, 0.001, 0.01, 0.1, 1.0];
 
 const NANOS_PER_UNIT: u64 = 1_000_000_000;
 
-/// A histogram over fixed buckets that is shared by clones and made of atomics alone.
+/// A histogram over fixed buckets, made of atomics and shared by its clones.
 ///
-/// `prometheus_client`'s own histogram takes a mutex for each observation, which all pods would share on the path of
-/// every sync. The price of having none is that a scrape which runs beside an observation may see its bucket and not
-/// yet its sum; the count is computed from the buckets, so `_count` and the `+Inf` bucket always agree.
+/// `prometheus_client`'s own histogram takes a mutex for each observation, which all pods would share in every sync.
+/// Without a lock, a scrape during an observation may see the observation's bucket and not yet its sum. The count is
+/// computed from the buckets, so `_count` and the `+Inf` bucket always agree.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     bounds: &'static [f64],
-    /// One more than there are bounds: the last one is for what exceeds them all. Each counts its own observations;
-    /// the encoder accumulates.
+    /// One more element than bounds; the last one counts values above all bounds. Each element counts its own
+    /// observations, and the encoder accumulates them.
     buckets: Box<[AtomicU64]>,
-    /// In billionths of the unit, because integers can be added without a retry loop. Enough for 584 years of seconds.
+    /// The sum in billionths of the unit, because integers can be added without a retry loop. Enough for 584 years in
+    /// seconds.
     sum: AtomicU64,
 }
 
 impl Histogram {
-    /// An empty histogram with these upper bounds, ascending; the infinite one is implied.
+    /// An empty histogram with these ascending upper bounds; the infinite bound is implied.
     pub(crate) fn new(bounds: &'static [f64]) -> Self {
         Histogram(Arc::new(Inner {
             bounds,
@@ -85,18 +87,18 @@ impl Histogram {
         }))
     }
 
-    /// For families, whose constructor is a plain function.
+    /// A constructor for families, which need a plain function.
     pub(crate) fn request() -> Self {
         Histogram::new(REQUEST)
     }
 
-    /// Counts a duration, in seconds.
+    /// Records a duration, in seconds.
     pub(crate) fn observe(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.add(duration.as_secs_f64(), nanos);
     }
 
-    /// Counts a number of things.
+    /// Records a number.
     pub(crate) fn observe_count(&self, count: usize) {
         let count = count as u64;
         self.add(count as f64, count.saturating_mul(NANOS_PER_UNIT));

@@ -1,4 +1,4 @@
-//! What each housekeeping pass finds.
+//! Metrics of the housekeeping passes.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use crate::labels::label_values;
 use crate::register::{kubelet, podwright};
 
 label_values! {
-    /// Where a pod that the engine holds stands.
+    /// The lifecycle of a pod that the engine holds.
     pub enum Lifecycle {
-        /// Expected to run, or waiting to be started.
+        /// The pod is expected to run, or waits for its start.
         Sync = "sync",
         /// No container may start; some may still run.
         Terminating = "terminating",
-        /// No container runs; cleanup is not finished.
+        /// No container runs; the cleanup is not complete.
         Terminated = "terminated",
     }
 }
 
-/// What the node's sources know about a pod that the engine holds. Each variant carries only what can be known of it.
+/// What the node's sources know about a pod that the engine holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodConfig {
-    /// A source wants it.
+    /// A source desires the pod.
     Desired {
-        /// It is a static pod.
+        /// Whether the pod is static.
         is_static: bool,
     },
-    /// No source wants it any longer.
+    /// No source desires the pod any more.
     Orphan {
-        /// It was a static pod.
+        /// Whether the pod was static.
         is_static: bool,
     },
-    /// Only the runtime knew it; there never was a spec here.
+    /// A runtime-only pod.
     RuntimeOnly,
 }
 
-/// How many pods the engine holds: one number for each of the 15 combinations that exist.
+/// The number of pods that the engine holds: one number for each of the 15 possible combinations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkingPods([[u64; Lifecycle::ALL.len()]; CONFIGS.len()]);
 
@@ -68,16 +68,16 @@ const CONFIGS: [(Config, Static); 5] = [
     (Config::RuntimeOnly, Static::Unknown),
 ];
 
-/// A number of pods, split by where they are from.
+/// A number of pods, by origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BySource {
-    /// From a file or URL.
+    /// Pods from a file or URL.
     pub static_pods: usize,
-    /// From the API server.
+    /// Pods from the API server.
     pub api_pods: usize,
 }
 
-/// How long the pod that has been in each phase longest has been in it; zero where there is none.
+/// For each phase, the age of the oldest stay of a pod in it; zero without pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OldestPhases {
     /// Not yet allowed to start.
@@ -86,7 +86,7 @@ pub struct OldestPhases {
     pub sync: Duration,
     /// No container may start.
     pub terminating: Duration,
-    /// No container runs, cleanup goes on.
+    /// No container runs; the cleanup is in progress.
     pub terminated: Duration,
 }
 
@@ -134,7 +134,7 @@ struct PhaseLabel {
 
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// What each housekeeping pass finds. Every series exists, at zero, before the first pass.
+/// Metrics of the housekeeping passes. Every series exists, with value 0, before the first pass.
 #[derive(Clone, Debug)]
 pub struct HousekeepingMetrics {
     desired_pods: Split<Gauge>,
@@ -150,7 +150,7 @@ pub struct HousekeepingMetrics {
     oldest_phases: [Seconds; Phase::ALL.len()],
 }
 
-/// The two series of a family that tells static pods from others.
+/// The two series of a family that separates static pods from others.
 #[derive(Clone, Debug)]
 struct Split<M> {
     api: M,
@@ -247,12 +247,12 @@ impl HousekeepingMetrics {
         }
     }
 
-    /// Sets what config asks for.
+    /// Sets the number of desired pods.
     pub fn desired_pods(&self, pods: BySource) {
         self.desired_pods.set(pods);
     }
 
-    /// Sets what gates admission upstream: desired pods that are neither terminal nor rejected.
+    /// Sets the number of active pods as in the kubelet: desired pods that are neither terminal nor rejected.
     pub fn active_pods(&self, pods: BySource) {
         self.active_pods.set(pods);
     }
@@ -262,36 +262,36 @@ impl HousekeepingMetrics {
         self.mirror_pods.set(pods as i64);
     }
 
-    /// Sets all 15 series.
+    /// Sets all 15 series of working pods.
     pub fn working_pods(&self, pods: &WorkingPods) {
         for (gauge, count) in self.working_pods.iter().flatten().zip(pods.0.iter().flatten()) {
             gauge.set(*count as i64);
         }
     }
 
-    /// A pod is started again under a UID whose earlier pod has just been forgotten.
+    /// Counts a pod that restarts under a UID whose earlier pod was just forgotten.
     pub fn restarted(&self, is_static: bool) {
         let series = if is_static { &self.restarted_pods.r#static } else { &self.restarted_pods.api };
         series.inc();
     }
 
-    /// The runtime shows a pod that the engine does not know.
+    /// Counts a runtime-only pod.
     pub fn orphaned_runtime_pod(&self) {
         self.orphaned_runtime_pods.inc();
     }
 
-    /// Sets the result of a sweep of orphaned pod directories.
+    /// Sets the result of a cleanup of orphaned pod directories.
     pub fn cleaned_volumes(&self, directories: usize, failed: usize) {
         self.cleaned_volumes.set(directories as i64);
         self.cleaned_volumes_errors.set(failed as i64);
     }
 
-    /// Sets what admission really counts: active pods and orphans still terminating (POD-W1).
+    /// Sets the number of pods that admission counts: active pods and orphans that still terminate (POD-W1).
     pub fn admission_pods(&self, pods: usize) {
         self.admission_pods.set(pods as i64);
     }
 
-    /// Containers run in pods whose containers were all stopped (POD-W9).
+    /// Sets the number of pods with running containers whose containers were all stopped (POD-W9).
     pub fn zombie_containers(&self, containers: usize) {
         self.zombie_containers.inc_by(containers as u64);
     }

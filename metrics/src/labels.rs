@@ -10,11 +10,11 @@ macro_rules! label_values {
         }
 
         impl $name {
-            /// Every value, in the order of their declaration.
+            /// Every value, in the order of the declaration.
             #[allow(dead_code, reason = "not every label's series are made in advance")]
             $vis const ALL: [$name; [$($text),+].len()] = [$($name::$variant),+];
 
-            /// The value as scrapers see it.
+            /// The value of the label.
             $vis const fn as_str(self) -> &'static str {
                 match self {
                     $($name::$variant => $text,)+
@@ -36,7 +36,7 @@ macro_rules! label_values {
 pub(crate) use label_values;
 
 label_values! {
-    /// Which list of the pod's spec a container is from.
+    /// The list of the pod's spec that a container is in.
     pub enum ContainerType {
         /// A regular container.
         Container = "container",

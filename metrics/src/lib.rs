@@ -1,11 +1,11 @@
-//! What podwright counts, by the names node dashboards already know.
+//! The metrics of podwright.
 //!
-//! Where a number means what it means in the kubelet, it has the kubelet's name, type, labels and buckets
-//! (Kubernetes 1.36); what only podwright counts is prefixed `podwright_`. Nothing here knows a pod, an actor or a
-//! clock: callers hand in counts and durations.
+//! A metric with the same meaning as in the kubelet has the kubelet's name, type, labels and buckets (Kubernetes 1.36).
+//! Metrics that only podwright has start with `podwright_`. This crate knows no pods, actors or clocks: its callers
+//! pass counts and durations.
 //!
-//! - One struct per subsystem ([`PodWorkerMetrics`], [`HousekeepingMetrics`], ...) with a typed method per event.
-//!   Each registers itself in any [`Registry`]; there are no statics, so every test and every engine has its own.
+//! - Each subsystem has one struct ([`PodWorkerMetrics`], [`HousekeepingMetrics`], ...) with a method per event. Each
+//!   registers itself in any [`Registry`]. There are no statics, so every test and every engine has its own.
 //! - [`Metrics`] composes them over one registry and encodes it as OpenMetrics or as classic Prometheus text.
 //! - Closed label sets are enums, so that a series that does not exist cannot be counted.
 //! - Methods called for every sync ([`PodWorkerMetrics::worked`], [`ActorMetrics::handled`]) are a few relaxed atomic
@@ -18,8 +18,7 @@
 //! let metrics = Metrics::new();
 //! metrics.pod_worker.worked(OperationType::Create, Duration::from_millis(3));
 //!
-//! let format = Format::from_accept("text/plain; version=0.0.4");
-//! let text = metrics.encode(format);
+//! let text = metrics.encode(Format::Classic);
 //! assert!(text.contains("kubelet_pod_worker_duration_seconds_count{operation_type=\"create\"} 1\n"));
 //! ```
 
@@ -59,8 +58,8 @@ pub use shutdown::ShutdownMetrics;
 pub use start::StartMetrics;
 pub use status::StatusMetrics;
 
-/// Every subsystem's metrics over one registry. A clone counts into the same numbers; it has a pointer per series, so
-/// what exists once per pod should hold the one subsystem that it needs.
+/// The metrics of all subsystems over one registry. Clones share their numbers. A clone has a pointer per series, so an
+/// object that exists once per pod should hold only the subsystem that it needs.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// Messages, refusals and panics of the engine's actors.
@@ -69,29 +68,29 @@ pub struct Metrics {
     pub admission: AdmissionMetrics,
     /// Sandboxes, containers, images and lifecycle handlers.
     pub containers: ContainerMetrics,
-    /// Which starts wait for their turn.
+    /// The start governor.
     pub governor: GovernorMetrics,
-    /// What each housekeeping pass finds.
+    /// The housekeeping passes.
     pub housekeeping: HousekeepingMetrics,
-    /// The node itself and its cgroups.
+    /// The node and its cgroups.
     pub node: NodeMetrics,
-    /// How runtime changes are found.
+    /// The detection of runtime changes.
     pub pleg: PlegMetrics,
-    /// Work done per pod.
+    /// The work per pod.
     pub pod_worker: PodWorkerMetrics,
-    /// Calls to the container runtime.
+    /// The calls to the container runtime.
     pub runtime: RuntimeMetrics,
-    /// Graceful node shutdown.
+    /// The graceful node shutdown.
     pub shutdown: ShutdownMetrics,
-    /// How long pods take to start.
+    /// The start times of pods.
     pub start: StartMetrics,
-    /// What status says and how soon it is written.
+    /// The statuses and their writes.
     pub status: StatusMetrics,
     registry: Arc<Registry>,
 }
 
 impl Metrics {
-    /// All subsystems, registered in a registry of their own.
+    /// All subsystems, in a new registry.
     pub fn new() -> Self {
         let mut registry = Registry::default();
         Metrics {
@@ -111,9 +110,9 @@ impl Metrics {
         }
     }
 
-    /// Everything counted so far, as the body of a scrape. May be called from any thread while others count.
+    /// Encodes all metrics as the body of a scrape. May be called from any thread while others count.
     ///
-    /// A labelled family without a series yet is left out whole, as scrapers expect.
+    /// A labelled family without a series is omitted, as scrapers expect.
     pub fn encode(&self, format: Format) -> String {
         encode::encode(&self.registry, format)
     }

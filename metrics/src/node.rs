@@ -1,4 +1,4 @@
-//! The node itself and its cgroups.
+//! Metrics of the node and its cgroups.
 
 use std::time::Duration;
 
@@ -59,13 +59,13 @@ impl NodeMetrics {
         }
     }
 
-    /// Sets the node's name; there is one series, of the name set last.
+    /// Sets the node's name. There is one series, with the last name.
     pub fn name(&self, name: &str) {
         self.name.clear();
         self.name.get_or_create(&NodeLabel { node: name.to_owned() }).set(1);
     }
 
-    /// A cgroup operation ended.
+    /// Records a cgroup operation.
     pub fn cgroup(&self, operation_type: CgroupOperation, took: Duration) {
         self.cgroups.get_or_create(&OperationLabel { operation_type }).observe(took);
     }

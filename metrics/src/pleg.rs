@@ -1,4 +1,4 @@
-//! How runtime changes are found.
+//! Metrics of the detection of runtime changes.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -40,7 +40,7 @@ struct StateLabel {
     container_state: ContainerState,
 }
 
-/// How runtime changes are found: by relists, and by the runtime's event stream.
+/// Metrics of the detection of runtime changes: relists and the runtime's event stream.
 #[derive(Clone, Debug)]
 pub struct PlegMetrics {
     relist: Histogram,
@@ -115,52 +115,52 @@ impl PlegMetrics {
         }
     }
 
-    /// A relist of all pods ended.
+    /// Records a relist of all pods.
     pub fn relisted(&self, took: Duration) {
         self.relist.observe(took);
     }
 
-    /// A relist of all pods begins, this long after the one before began.
+    /// Records the start of a relist of all pods, this long after the start of the previous one.
     pub fn relist_interval(&self, since_last_start: Duration) {
         self.relist_interval.observe(since_last_start);
     }
 
-    /// An on-demand relist of one pod ended.
+    /// Records an on-demand relist of one pod.
     pub fn pod_relisted(&self, took: Duration) {
         self.pod_relist.observe(took);
     }
 
-    /// An event was dropped.
+    /// Counts a dropped event.
     pub fn discarded(&self) {
         self.discarded.inc();
     }
 
-    /// Sets when the relist was last active. Written by the health check.
+    /// Sets when the relist was last active. The health check calls this.
     pub fn last_seen(&self, since_unix_epoch: Duration) {
         self.last_seen.set(since_unix_epoch.as_secs_f64());
     }
 
-    /// The event stream broke or could not be had.
+    /// Counts an event stream that broke or could not be opened.
     pub fn stream_failed(&self) {
         self.stream_errors.inc();
     }
 
-    /// The event stream was obtained.
+    /// Counts an opened event stream.
     pub fn stream_connected(&self) {
         self.stream_successes.inc();
     }
 
-    /// An event came by the stream.
+    /// Counts an event of the stream.
     pub fn stream_latency(&self, since_creation: Duration) {
         self.stream_latency.observe(since_creation);
     }
 
-    /// Sets the pods with a running sandbox.
+    /// Sets the number of pods with a running sandbox.
     pub fn running_pods(&self, pods: usize) {
         self.running_pods.set(pods as i64);
     }
 
-    /// Sets all four states, those without a container to zero (POD-W17).
+    /// Sets the numbers of containers in all four states, including zeros (POD-W17).
     pub fn running_containers(&self, containers: RunningContainers) {
         let RunningContainers { running, exited, created, unknown } = containers;
         for (gauge, count) in self.containers.iter().zip([running, exited, created, unknown]) {

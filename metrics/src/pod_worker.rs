@@ -1,4 +1,4 @@
-//! Work done per pod.
+//! Metrics of the pod workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +12,29 @@ use crate::labels::label_values;
 use crate::register::kubelet;
 
 label_values! {
-    /// What a pod worker handled.
+    /// The kind of an update that a pod worker handled.
     pub enum OperationType {
-        /// A pod that is new to its source.
+        /// The pod is new to its source.
         Create = "create",
-        /// A pod that its source changed.
+        /// The pod's source changed it.
         Update = "update",
-        /// A re-check.
+        /// A resync.
         Sync = "sync",
-        /// A stop.
+        /// A termination.
         Kill = "kill",
-        /// The end of cleanup, or the moment it is clear that a pod can never start.
+        /// The end of the cleanup, or the decision that a pod can never start.
         Terminated = "terminated",
     }
 }
 
-/// Work done per pod. A clone is one pointer, so that each worker can hold its own.
+/// Metrics of the pod workers. A clone is one pointer, so that each worker can hold its own.
 #[derive(Clone, Debug)]
 pub struct PodWorkerMetrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// By [`OperationType`]. Looked up once, at registration: a lookup in the family takes a lock that all pods share.
+    /// By [`OperationType`]. Looked up once, at registration, because a lookup in the family takes a lock that all pods
+    /// share.
     duration: [Histogram; OperationType::ALL.len()],
     start_duration: Histogram,
     containers_per_pod: Histogram,
@@ -71,19 +72,19 @@ impl PodWorkerMetrics {
         }))
     }
 
-    /// A change was handled, with whatever outcome, `took` after its dispatch began. An update without a start time
-    /// (a replay) is not counted. Neither locks nor allocates.
+    /// Records a handled update with any outcome, `took` after its dispatch began. Updates without a start time (from a
+    /// replay) are not recorded. Takes no lock and allocates nothing.
     pub fn worked(&self, operation: OperationType, took: Duration) {
         self.0.duration[operation as usize].observe(took);
     }
 
-    /// A worker set its pod up for the first time. Measured by the worker, so that a create which was merged with a
-    /// later update still counts (POD-W18).
+    /// Records a worker's first setup of its pod. The worker measures it, so that a create that was merged with a later
+    /// update still counts (POD-W18).
     pub fn started(&self, since_first_seen: Duration) {
         self.0.start_duration.observe(since_first_seen);
     }
 
-    /// A pod with this many regular containers is allowed to start.
+    /// Counts a pod with this many regular containers that is allowed to start.
     pub fn allowed_to_start(&self, containers: usize) {
         self.0.containers_per_pod.observe_count(containers);
     }

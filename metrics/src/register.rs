@@ -1,9 +1,9 @@
-//! How families enter a registry: by the exact name that scrapers see, with help in the kubelet's form.
+//! Registers families by the exact name that scrapers see, with help in the kubelet's form.
 
 use prometheus_client::registry::{Metric, Registry};
 
 /// Counters that the kubelet exposes without `_total` (Kubernetes 1.36). OpenMetrics demands the suffix even for them;
-/// the classic format shows these names as they stand.
+/// the classic format shows these names unchanged.
 pub(crate) const COUNTERS_WITHOUT_TOTAL: [&str; 5] = [
     "kubelet_evented_pleg_connection_error_count",
     "kubelet_evented_pleg_connection_success_count",
@@ -12,12 +12,12 @@ pub(crate) const COUNTERS_WITHOUT_TOTAL: [&str; 5] = [
     "kubelet_preemptions",
 ];
 
-/// Registers a family whose name and meaning are the kubelet's. All of them are of stability ALPHA but one.
+/// Registers a family with the kubelet's name and meaning. All of them except one have the stability ALPHA.
 pub(crate) fn kubelet<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     family(registry, name, format!("[ALPHA] {help}"), metric)
 }
 
-/// Registers a family of the kubelet's whose stability is INTERNAL.
+/// Registers a family of the kubelet with the stability INTERNAL.
 pub(crate) fn kubelet_internal<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     family(registry, name, format!("[INTERNAL] {help}"), metric)
 }
@@ -27,9 +27,9 @@ pub(crate) fn podwright<M: Metric + Clone>(registry: &mut Registry, name: &str, 
     family(registry, name, help.to_owned(), metric)
 }
 
-/// `help` comes without a full stop; the registry adds it.
+/// `help` has no full stop; the registry adds it.
 fn family<M: Metric + Clone>(registry: &mut Registry, name: &str, help: String, metric: M) -> M {
-    // The registry wants a counter's name without the suffix and encodes it with it.
+    // The registry takes a counter's name without the suffix and adds it when it encodes.
     registry.register(name.strip_suffix("_total").unwrap_or(name), help, metric.clone());
     metric
 }

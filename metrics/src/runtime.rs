@@ -91,7 +91,7 @@ struct OperationLabel {
     operation_type: RuntimeOperation,
 }
 
-/// Calls to the container runtime. An operation has series once it was called.
+/// Metrics of the calls to the container runtime. An operation has series after its first call.
 #[derive(Clone, Debug)]
 pub struct RuntimeMetrics {
     operations: Family<OperationLabel, Counter>,
@@ -124,7 +124,7 @@ impl RuntimeMetrics {
         }
     }
 
-    /// A call returned, with an error if `failed`.
+    /// Records a call, with an error if `failed`.
     pub fn called(&self, operation_type: RuntimeOperation, took: Duration, failed: bool) {
         let labels = OperationLabel { operation_type };
         self.operations.get_or_create(&labels).inc();

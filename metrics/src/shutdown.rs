@@ -1,4 +1,4 @@
-//! Graceful node shutdown.
+//! Metrics of the graceful node shutdown.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use crate::register::kubelet;
 
-/// When the last graceful shutdown began and ended.
+/// The times at which the last graceful shutdown began and ended.
 #[derive(Clone, Debug)]
 pub struct ShutdownMetrics {
     start: Gauge<f64, AtomicU64>,
@@ -34,13 +34,13 @@ impl ShutdownMetrics {
         }
     }
 
-    /// A shutdown began at this time since the Unix epoch; the end of an earlier one is forgotten.
+    /// Sets the begin of a shutdown, as the time since the Unix epoch, and resets the end.
     pub fn started(&self, since_unix_epoch: Duration) {
         self.end.set(0.0);
         self.start.set(since_unix_epoch.as_secs_f64());
     }
 
-    /// The shutdown ended at this time since the Unix epoch.
+    /// Sets the end of the shutdown, as the time since the Unix epoch.
     pub fn ended(&self, since_unix_epoch: Duration) {
         self.end.set(since_unix_epoch.as_secs_f64());
     }

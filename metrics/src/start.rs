@@ -1,4 +1,4 @@
-//! How long pods take to start.
+//! Metrics of the start times of pods.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use crate::histogram::{Histogram, POD_START};
 use crate::register::{kubelet, kubelet_internal};
 
-/// How long pods take to start.
+/// Metrics of the start times of pods.
 #[derive(Clone, Debug)]
 pub struct StartMetrics {
     start: Histogram,
@@ -50,19 +50,19 @@ impl StartMetrics {
         }
     }
 
-    /// A pod went from Pending to Running. Call it on that change and nowhere else, and only for a pod whose first
-    /// sight is known (POD-W15).
+    /// Records a pod's change from Pending to Running. Call it only on that change, and only for a pod whose first-seen
+    /// time is known (POD-W15).
     pub fn running(&self, since_first_seen: Duration) {
         self.start.observe(since_first_seen);
     }
 
-    /// A pod that counts for the objective was seen running: time since its creation less pulls and init containers.
-    /// Once per pod.
+    /// Records a running pod that counts for the service level objective: the time since its creation without pulls and
+    /// init containers. Once per pod.
     pub fn sli(&self, duration: Duration) {
         self.sli.observe(duration);
     }
 
-    /// A pod was seen running: time since its creation. Once per pod.
+    /// Records a running pod: the time since its creation. Once per pod.
     pub fn total(&self, since_creation: Duration) {
         self.total.observe(since_creation);
     }

@@ -1,4 +1,4 @@
-//! What status says and how soon it is written.
+//! Metrics of the statuses and their writes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::histogram::{Histogram, STATUS_SYNC};
 use crate::labels::ContainerType;
 use crate::register::kubelet;
 
-/// What status says and how soon it is written.
+/// Metrics of the statuses and their writes.
 #[derive(Clone, Debug)]
 pub struct StatusMetrics {
     sync: Histogram,
@@ -44,13 +44,13 @@ impl StatusMetrics {
         }
     }
 
-    /// A status reached the API server. The caller forgets the time of that first change with the write, so that the
-    /// next one starts anew (POD-W16).
+    /// Records a status that reached the API server, after the time since its first unwritten change. The caller resets
+    /// that time with the write (POD-W16).
     pub fn synced(&self, since_first_unsent_change: Duration) {
         self.sync.observe(since_first_unsent_change);
     }
 
-    /// A container is newly in state terminated.
+    /// Counts a container that terminated.
     pub fn container_terminated(&self, container_type: ContainerType, exit_code: i32, reason: &str) {
         let labels = Terminated { container_type, exit_code, reason: reason.to_owned() };
         self.terminated_containers.get_or_create(&labels).inc();

@@ -1,4 +1,4 @@
-//! What a node fills in for a static pod, whose manifest no API server has completed.
+//! Completes a static pod's manifest, because no API server has done so.
 
 mod api;
 mod hash;
@@ -11,24 +11,25 @@ use crate::pod::{HASH_ANNOTATION, Phase, SEEN_ANNOTATION, SOURCE_ANNOTATION, SYS
 use crate::ports::SourceKind;
 use crate::time::Time;
 
-/// What a source knows of a static pod beside its manifest.
+/// The facts about a static pod's source.
 #[derive(Clone, Copy, Debug)]
 pub struct StaticContext<'a> {
     /// The node's name.
     pub node_name: &'a str,
-    /// Which source.
+    /// The source.
     pub source: SourceKind,
-    /// The file's path, or the URL.
+    /// The path of the file, or the URL.
     pub origin: &'a str,
     /// When the manifest was read.
     pub now: Time,
 }
 
-/// Makes a manifest a pod of this node: identity, node, the node's annotations, phase Pending, and what an API server
-/// would have defaulted ([`apply_api_defaults`]).
+/// Converts a manifest to a pod of this node: sets its identity, node, annotations and the phase Pending, and applies
+/// the API server's defaults ([`apply_api_defaults`]).
 ///
-/// The UID is the manifest's own, else a hash of its content, the node's name and its origin: the same manifest keeps its
-/// UID over restarts of the agent, a changed one becomes another pod. Comments and formatting are not content.
+/// The UID is the manifest's own, else a hash of its content, the node's name and its origin. The same manifest
+/// therefore keeps its UID over restarts of the agent, and a changed one becomes another pod. Comments and formatting
+/// do not change the UID.
 pub fn apply_static_defaults(pod: &mut Pod, cx: &StaticContext<'_>) {
     let uid = match pod.metadata.uid.take() {
         Some(uid) if !uid.is_empty() => uid,
@@ -39,7 +40,7 @@ pub fn apply_static_defaults(pod: &mut Pod, cx: &StaticContext<'_>) {
     if meta.namespace.as_deref().is_none_or(str::is_empty) {
         meta.namespace = Some("default".into());
     }
-    // A file cannot mark its pod for deletion; a manifest taken from a running cluster may carry such remains.
+    // A file cannot request deletion, but a manifest copied from a running cluster may have deletion fields.
     meta.deletion_timestamp = None;
     meta.deletion_grace_period_seconds = None;
     let annotations = meta.annotations.get_or_insert_default();
@@ -59,7 +60,7 @@ pub fn apply_static_defaults(pod: &mut Pod, cx: &StaticContext<'_>) {
         }
     }
     if spec.priority.is_none() {
-        // An API server's admission would do this; without it the system's pods would stop first at a shutdown.
+        // The API server's admission does this too. Without it the system's pods would stop first at a shutdown.
         spec.priority = match spec.priority_class_name.as_deref() {
             Some("system-cluster-critical") => Some(SYSTEM_CRITICAL_PRIORITY),
             Some("system-node-critical") => Some(SYSTEM_CRITICAL_PRIORITY + 1000),
@@ -69,8 +70,7 @@ pub fn apply_static_defaults(pod: &mut Pod, cx: &StaticContext<'_>) {
     apply_api_defaults(pod);
 }
 
-/// Sets the annotations by which the engine knows where a pod came from and when it saw it first. For pods of every
-/// source.
+/// Sets the annotations that record the pod's source and the time at which it was first seen, for pods of every source.
 pub fn mark_source(pod: &mut Pod, source: SourceKind, now: Time) {
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(SOURCE_ANNOTATION.into(), source.as_str().into());
@@ -79,7 +79,7 @@ pub fn mark_source(pod: &mut Pod, source: SourceKind, now: Time) {
 
 fn generated_uid(pod: &Pod, cx: &StaticContext<'_>) -> String {
     let mut hash = hash::Fnv128::new();
-    // Field order is that of the types and maps are sorted, so equal content is equal text.
+    // Fields are in the order of the types and maps are sorted, so equal content gives equal text.
     let content = serde_json::to_vec(pod).expect("a pod is plain data with text keys");
     for part in [&*content, cx.source.as_str().as_bytes(), cx.node_name.as_bytes(), cx.origin.as_bytes()] {
         hash.write(part);

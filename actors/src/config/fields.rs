@@ -1,4 +1,4 @@
-//! What a pod may say about itself to its containers: `fieldRef` and `resourceFieldRef`.
+//! Resolves `fieldRef` and `resourceFieldRef`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,16 +10,16 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::quantity::Amount;
 use crate::pod::PodObject;
 
-/// What only the node knows when a field is resolved.
+/// The facts that only the node knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldFacts {
-    /// The pod's addresses, the primary one first; those of the node for a pod on the node's network.
+    /// The pod's addresses, the primary one first; the node's for a pod on the node's network.
     pub pod_ips: Vec<IpAddr>,
     /// The node's addresses, the primary one first.
     pub host_ips: Vec<IpAddr>,
 }
 
-/// Where a field is asked for; the API allows other fields in each.
+/// The use of a field. The API allows different fields for each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldUse {
     /// `valueFrom` of an environment variable.
@@ -28,7 +28,7 @@ pub enum FieldUse {
     Volume,
 }
 
-/// Whether the API allows the field there (core/v1 `EnvVarSource.fieldRef`, `DownwardAPIVolumeFile.fieldRef`).
+/// Whether the API allows the field for the use (core/v1 `EnvVarSource.fieldRef`, `DownwardAPIVolumeFile.fieldRef`).
 pub fn allowed(path: &str, place: FieldUse) -> bool {
     match path {
         "metadata.name" | "metadata.namespace" | "metadata.uid" => true,
@@ -43,11 +43,11 @@ pub fn allowed(path: &str, place: FieldUse) -> bool {
     }
 }
 
-/// The text of a field. A field that exists but has no value (a missing label, no address yet) is empty; a path that
-/// names no field that can be asked for is `None`.
+/// The text of a field. A field without a value (a missing label, no address yet) is empty; an unsupported path is
+/// `None`.
 ///
-/// All labels or annotations are one line each, `key="value"`, sorted by key, the value escaped as in a Go string
-/// literal, without a newline at the end (upstream `fieldpath.FormatMap`, 1.36).
+/// All labels or annotations are one line each, `key="value"`, sorted by key. The value is escaped as a Go string
+/// literal. The text does not end with a newline (the kubelet's `fieldpath.FormatMap`, 1.36).
 pub fn field(pod: &PodObject, path: &str, facts: &FieldFacts) -> Option<String> {
     let meta = pod.metadata();
     let first = |ips: &[IpAddr]| ips.first().map(ToString::to_string).unwrap_or_default();
@@ -76,7 +76,7 @@ pub fn field(pod: &PodObject, path: &str, facts: &FieldFacts) -> Option<String> 
     })
 }
 
-/// Whether a resource may be asked for: CPU, memory, ephemeral storage or huge pages of `limits` or `requests`.
+/// Whether the resource is supported: CPU, memory, ephemeral storage or huge pages of `limits` or `requests`.
 pub fn allowed_resource(resource: &str) -> bool {
     matches!(
         resource.split_once('.'),
@@ -85,11 +85,11 @@ pub fn allowed_resource(resource: &str) -> bool {
     )
 }
 
-/// A container's resource (`limits.cpu`, `requests.memory`, ...) as a number of `divisor`s, rounded up; the divisor is
-/// one unit if it is unset, zero or no quantity.
+/// The value of a container's resource (`limits.cpu`, `requests.memory`, ...) in units of `divisor`, rounded up. An
+/// unset, zero or invalid divisor is one unit.
 ///
-/// A limit that is not set is what the node can give to pods, `allocatable`; a request that is not set is 0 (upstream
-/// `ExtractContainerResourceValue`, 1.36). Other names are `None`.
+/// An unset limit has the value of `allocatable`; an unset request is 0 (the kubelet's `ExtractContainerResourceValue`,
+/// 1.36). Other resources are `None`.
 pub fn resource(
     container: &Container,
     resource: &str,

@@ -1,4 +1,4 @@
-//! What changed between two full sets of one source.
+//! Computes the changes between two full sets of one source.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::ids::{FullName, PodUid};
 use crate::pod::{MIRROR_ANNOTATION, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
 
-/// The pods of one source as it last delivered them.
+/// The pods of the last set of one source.
 #[derive(Debug, Default)]
 pub struct SourceConfig {
     pods: BTreeMap<PodUid, Known>,
@@ -16,53 +16,53 @@ pub struct SourceConfig {
 
 #[derive(Debug)]
 struct Known {
-    /// The object as the source handed it out last: the same `Arc` again means no change.
+    /// The object as the source sent it. The same `Arc` again means no change.
     given: Arc<PodObject>,
     /// The object as it was passed on.
     held: Arc<PodObject>,
 }
 
-/// One kind of change and the pods that had it.
+/// A kind of change, with the pods that changed so.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// No longer wanted; the objects as they were last.
+    /// The pods are no longer desired; their last objects.
     Remove(Vec<Arc<PodObject>>),
-    /// New. Empty only when the first set of a source holds nothing, to tell that it delivered.
+    /// The pods are new. Empty only for an empty first set of a source, to report that the source has sent its set.
     Add(Vec<Arc<PodObject>>),
-    /// Changed in a way that matters.
+    /// The pods changed in a relevant field.
     Update(Vec<Arc<PodObject>>),
-    /// Changed likewise, and marked for deletion.
+    /// The pods changed, and are marked for deletion.
     Delete(Vec<Arc<PodObject>>),
-    /// Only the status differs.
+    /// Only the pods' statuses changed.
     Reconcile(Vec<Arc<PodObject>>),
 }
 
-/// What a set leads to.
+/// The result of a set.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct Changes {
-    /// In the order in which they are to be handled: remove, add, update, delete, reconcile.
+    /// The changes in the order of their handling: remove, add, update, delete, reconcile.
     pub changes: Vec<Change>,
-    /// Pods that were left out, each told once while it lasts.
+    /// The rejected pods, each reported once as long as the conflict lasts.
     pub refused: Vec<Refused>,
 }
 
-/// A pod that cannot stand beside an earlier one of its set. Worth a `FailedValidation` event.
+/// A pod that conflicts with an earlier one of its set. It gets a `FailedValidation` event.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// The pod that was left out.
+    /// The rejected pod.
     pub pod: Arc<PodObject>,
-    /// Why, and what to do.
+    /// Why, and the remedy.
     pub message: String,
 }
 
 impl SourceConfig {
-    /// Nothing delivered yet.
+    /// Without any set.
     pub fn new() -> Self {
         SourceConfig::default()
     }
 
-    /// Whether the source delivered at least once; an empty set counts.
+    /// Whether the source sent at least one set; an empty set counts.
     pub fn has_delivered(&self) -> bool {
         self.delivered
     }
@@ -72,8 +72,8 @@ impl SourceConfig {
         self.pods.values().map(|known| &known.held)
     }
 
-    /// Takes a full set and says what changed since the last one. Pods are told apart by UID; of two with the same full
-    /// name or UID the later is left out. A pod's first-seen time never changes.
+    /// Applies a full set and returns the changes since the last one. Pods are identified by UID. Of two pods with the
+    /// same full name or UID the later one is rejected. A pod's first-seen time never changes.
     pub fn apply(&mut self, set: Vec<Arc<PodObject>>) -> Changes {
         let first = !std::mem::replace(&mut self.delivered, true);
         let (wanted, refused) = self.unique(set);
@@ -88,7 +88,7 @@ impl SourceConfig {
                     added.push(pod.clone());
                     Known { given: pod.clone(), held: pod }
                 }
-                // A renamed pod with a fixed UID is another pod: the old one has to end before it may start.
+                // A renamed pod with a fixed UID is another pod: the old one must end before the new one may start.
                 Some(known) if known.held.full_name() != pod.full_name() => {
                     removed.push(known.held);
                     added.push(pod.clone());
@@ -122,7 +122,7 @@ impl SourceConfig {
         push(Change::Delete, deleted);
         push(Change::Reconcile, reconciled);
         if tell_first {
-            // A first set that adds nothing holds nothing: there is no earlier pod that it could change.
+            // A first set without additions is empty, because there is no earlier pod.
             changes.push(Change::Add(vec![]));
         }
         Changes { changes, refused }
@@ -181,7 +181,7 @@ impl Known {
         } else {
             return (Known { given, held: self.held }, Difference::None);
         };
-        // `given` stays as it came, so that the same object is recognized when it comes again.
+        // `given` stays unchanged, so that the same object is recognized in the next set.
         let held = match self.held.annotation(SEEN_ANNOTATION) {
             Some(seen) => given.clone().with_first_seen(seen),
             None => given.clone(),
@@ -190,8 +190,8 @@ impl Known {
     }
 }
 
-/// Spec, labels, deletion, and the annotations that are not the node's own (upstream `podsDifferSemantically`, 1.36). The
-/// hash annotation counts: it is how an outdated mirror pod shows.
+/// Whether two pods differ in spec, labels, deletion, or annotations other than the node's own (the kubelet's
+/// `podsDifferSemantically`, 1.36). The hash annotation counts, because it shows an outdated mirror pod.
 fn differs_in_meaning(old: &PodObject, new: &PodObject) -> bool {
     let (a, b) = (old.metadata(), new.metadata());
     a.deletion_timestamp != b.deletion_timestamp

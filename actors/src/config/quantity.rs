@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 const NANOS: i128 = 1_000_000_000;
 
-/// An amount in billionths of its unit (cores, bytes, pieces). Finer parts are rounded away from zero, as the API's
-/// type does, so that a tiny request never becomes none.
+/// An amount in billionths of its unit (cores, bytes, items). Finer fractions are rounded away from zero, as in the
+/// API's type, so that a tiny request never becomes zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Amount(i128);
 
@@ -15,7 +15,7 @@ pub struct Amount(i128);
 pub struct ParseQuantityError(String);
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Amount = Amount(0);
 
     /// A whole number of units.
@@ -23,8 +23,8 @@ impl Amount {
         Amount(units as i128 * NANOS)
     }
 
-    /// Parses the API's notation: a decimal number, then nothing, one of `n u m k M G T P E`, one of `Ki Mi Gi Ti Pi Ei`,
-    /// or an exponent of ten. Too large a number becomes the largest.
+    /// Parses the API's notation: a decimal number, then nothing, one of `n u m k M G T P E`, one of `Ki Mi Gi Ti Pi
+    /// Ei`, or an exponent of ten. A number that is too large becomes the largest amount.
     ///
     /// # Errors
     /// [`ParseQuantityError`] if the text has another form.
@@ -35,12 +35,12 @@ impl Amount {
     /// Parses a quantity of an API object.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse).
+    /// [`ParseQuantityError`], as for [`parse`](Self::parse).
     pub fn of(quantity: &Quantity) -> Result<Self, ParseQuantityError> {
         Amount::parse(&quantity.0)
     }
 
-    /// In billionths.
+    /// The amount in billionths.
     pub(crate) const fn nanos(self) -> i128 {
         self.0
     }
@@ -50,22 +50,22 @@ impl Amount {
         Amount(self.0.saturating_add(other.0))
     }
 
-    /// Whole units, rounded up.
+    /// The amount in whole units, rounded up.
     pub fn units(self) -> i64 {
         clamp(ceil_div(self.0, NANOS))
     }
 
-    /// Thousandths, rounded up: what CPU is counted in.
+    /// The amount in thousandths, rounded up: the unit of CPU.
     pub fn millis(self) -> i64 {
         clamp(ceil_div(self.0, NANOS / 1000))
     }
 
-    /// How many times `divisor` goes in, rounded up; the amount in whole units if the divisor is zero.
+    /// The amount in units of `divisor`, rounded up; in whole units if the divisor is zero.
     pub fn divided_by(self, divisor: Amount) -> i64 {
         if divisor.0 == 0 { self.units() } else { clamp(ceil_div(self.0, divisor.0)) }
     }
 
-    /// Whether it is below nothing.
+    /// Whether the amount is negative.
     pub fn is_negative(self) -> bool {
         self.0 < 0
     }
@@ -86,7 +86,7 @@ fn parse(text: &str) -> Option<i128> {
     let scale = Scale::parse(suffix)?;
     let digits = format!("{whole}{fraction}");
     let digits = digits.trim_start_matches('0');
-    // More digits than fit into the number and its factor are finer than a billionth, or beyond the largest amount.
+    // Further digits are finer than a billionth, or beyond the largest amount.
     let (kept, rest) = digits.split_at(digits.len().min(if scale.factor == 1 { 37 } else { 19 }));
     let finer = i128::from(rest.bytes().any(|digit| digit != b'0'));
     let mantissa: i128 = if kept.is_empty() { 0 } else { kept.parse::<i128>().ok()? + finer };
@@ -100,7 +100,7 @@ fn parse(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// The unit behind a number: a factor and a power of ten.
+/// The unit of a number: a factor and a power of ten.
 struct Scale {
     factor: i128,
     tens: i32,
@@ -131,7 +131,7 @@ impl Scale {
     }
 }
 
-/// Divides towards positive infinity for positive amounts, away from zero for negative ones.
+/// Divides and rounds positive amounts up and negative amounts down.
 fn ceil_div(value: i128, by: i128) -> i128 {
     let quotient = value / by;
     if value % by == 0 { quotient } else { quotient + (value.signum() * by.signum()) }

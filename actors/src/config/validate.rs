@@ -1,5 +1,5 @@
-//! Whether a pod is one that an API server would have taken, as far as a node depends on it (upstream
-//! `pkg/apis/core/validation`, 1.36). Each problem names the field, what is wrong with it and what to do.
+//! Validates the fields of a pod on which the node depends, as an API server would (`pkg/apis/core/validation`, 1.36).
+//! Each problem names the field, the mistake and the remedy.
 
 mod container;
 mod names;
@@ -18,7 +18,7 @@ pub use statics::validate_static;
 
 use report::Report;
 
-/// Every problem of a pod, in the order of its fields. Fields that have a default may be unset.
+/// Every problem of a pod, in the order of the fields. Fields with a default may be unset.
 pub fn validate(pod: &Pod) -> Vec<Problem> {
     let mut report = Report::default();
     metadata(pod, &mut report);

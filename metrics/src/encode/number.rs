@@ -1,7 +1,7 @@
-//! Numbers as scrapers of Go programs know them.
+//! Formats numbers as Go programs do.
 
-/// A number in the shortest form that reads back the same: plain from 0.0001 to below a million, else with an exponent
-/// of at least two digits. This is Go's format `g`, in which the kubelet writes every value and bound.
+/// Formats a number in the shortest form that parses back to the same value: plain from 0.0001 to below a million, else
+/// with an exponent of at least two digits. This is Go's format `g`, which the kubelet uses for every value and bound.
 pub(super) fn shortest(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
@@ -13,7 +13,7 @@ pub(super) fn shortest(value: f64) -> String {
     let (mantissa, exponent) = scientific.split_once('e').expect("the format of a finite float has an exponent");
     let exponent: i32 = exponent.parse().expect("and the exponent is an integer");
     if (-4..6).contains(&exponent) {
-        // Unlike the debug form, this one never has an exponent and no needless fraction.
+        // Unlike the debug form, this form never has an exponent or a trailing `.0`.
         return value.to_string();
     }
     let sign = if exponent < 0 { '-' } else { '+' };

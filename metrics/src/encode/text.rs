@@ -1,4 +1,4 @@
-//! Splits what the registry wrote, and prints it sorted in either format.
+//! Splits the registry's output and prints it sorted in either format.
 
 use std::fmt::Write;
 
@@ -6,8 +6,8 @@ use super::Format;
 use super::number::shortest;
 use crate::register::COUNTERS_WITHOUT_TOTAL;
 
-/// One family as the registry wrote it. All texts are slices of that, escaped as they were: both formats escape label
-/// values in the same way.
+/// One family in the registry's output. All texts are slices of the output with their escapes, because both formats
+/// escape label values in the same way.
 #[derive(Debug)]
 pub(super) struct Family<'a> {
     name: &'a str,
@@ -18,15 +18,15 @@ pub(super) struct Family<'a> {
 
 #[derive(Debug, PartialEq)]
 struct Sample<'a> {
-    /// What follows the family's name: `_total`, `_bucket`, `_sum`, `_count` or nothing.
+    /// The suffix of the family's name: `_total`, `_bucket`, `_sum`, `_count` or nothing.
     suffix: &'a str,
-    /// Without `le`.
+    /// The labels without `le`.
     labels: Vec<(&'a str, &'a str)>,
     le: Option<&'a str>,
     value: &'a str,
 }
 
-/// The families of an OpenMetrics text by `prometheus_client`. It is not a parser for that of others.
+/// The families of an OpenMetrics text from `prometheus_client`. This does not parse the output of other programs.
 pub(super) fn parse(text: &str) -> Vec<Family<'_>> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for line in text.split('\n') {
@@ -44,7 +44,7 @@ pub(super) fn parse(text: &str) -> Vec<Family<'_>> {
     families
 }
 
-/// A sample from what follows the family's name in its line.
+/// Parses a sample from the rest of its line after the family's name.
 fn parse_sample(line: &str) -> Option<Sample<'_>> {
     let (suffix, mut rest) = line.split_at(line.find(['{', ' '])?);
     let (mut labels, mut le) = (Vec::new(), None);
@@ -65,7 +65,7 @@ fn parse_sample(line: &str) -> Option<Sample<'_>> {
     Some(Sample { suffix, labels, le, value: rest.strip_prefix(' ')? })
 }
 
-/// Where the first quote stands that no backslash escapes.
+/// The position of the first quote that no backslash escapes.
 fn closing_quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {
@@ -103,13 +103,13 @@ pub(super) fn render(mut families: Vec<Family<'_>>, format: Format) -> String {
 const COUNTER: &str = "counter";
 
 impl Family<'_> {
-    /// The name in the family's header. The classic format calls a counter's family by the name of its samples.
+    /// The name in the family's header. The classic format uses the name of a counter's samples.
     fn shown_name(&self, format: Format) -> String {
         let suffix = if format == Format::Classic { self.total() } else { "" };
         format!("{}{suffix}", self.name)
     }
 
-    /// What the classic format appends to the name of a counter.
+    /// The suffix that the classic format adds to a counter's name.
     fn total(&self) -> &'static str {
         if self.kind == COUNTER && !COUNTERS_WITHOUT_TOTAL.contains(&self.name) { "_total" } else { "" }
     }
@@ -119,7 +119,7 @@ fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(out, "{text}").expect("a String takes every write");
 }
 
-/// Where a sample stands among those of its series: buckets, sum, count.
+/// The order of a sample within its series: buckets, sum, count.
 fn rank(sample: &Sample<'_>) -> u8 {
     match sample.suffix {
         "_sum" => 1,
@@ -128,7 +128,7 @@ fn rank(sample: &Sample<'_>) -> u8 {
     }
 }
 
-/// Labels by name, the bound of a bucket last.
+/// The labels by name, with the bound of a bucket last.
 fn labels(sample: &Sample<'_>, format: Format) -> String {
     let own = sample.labels.iter().map(|(name, value)| format!("{name}=\"{value}\""));
     let le = sample.le.map(|bound| format!("le=\"{}\"", number(bound, format)));
@@ -136,8 +136,8 @@ fn labels(sample: &Sample<'_>, format: Format) -> String {
     if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
 }
 
-/// OpenMetrics wants bounds such as `1.0` and takes any form of a value, so what the registry wrote stands; the classic
-/// format has the form that scrapers of the kubelet see.
+/// The text of a number. OpenMetrics needs bounds such as `1.0` and accepts any form of a value, so the registry's form
+/// stays. The classic format uses the form of the kubelet's scrapers.
 fn number(written: &str, format: Format) -> String {
     match (format, written.parse::<f64>()) {
         (Format::Classic, Ok(value)) => shortest(value),
