@@ -4,7 +4,6 @@
 //! hash map. Its output is therefore split into families and samples, sorted, and printed in the requested format. This
 //! costs about 1 µs per line.
 
-mod accept;
 mod number;
 mod text;
 
@@ -21,15 +20,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that an `Accept` header asks for; the classic one if the header is empty, cannot be understood, or
-    /// accepts neither (a scrape is never refused for it).
-    ///
-    /// The rules are those of RFC 9110, 12.5.1: the most specific range that matches a format gives its weight, the
-    /// heavier format wins. Of two equal weights the more specific range wins, then the one that comes first.
-    pub fn from_accept(header: &str) -> Self {
-        accept::negotiate(header)
-    }
-
     /// The `Content-Type` to send with a body in this format.
     pub const fn content_type(self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@
 
 mod blocking;
 mod logs;
+mod negotiation;
 mod pods;
 mod recording;
 mod server;
@@ -14,7 +15,6 @@ use std::time::Duration;
 use crate::actors::desired::MissingSource;
 use crate::actors::ids::{FullName, PodUid};
 use crate::actors::text::plain;
-use crate::metrics::Format;
 use axum::extract::{FromRef, Path, Query, Request, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
@@ -202,7 +202,7 @@ async fn readyz(State(view): State<NodeView>) -> Response {
 }
 
 async fn metrics(State(view): State<NodeView>, headers: HeaderMap) -> Response {
-    let format = Format::from_accept(accept(&headers));
+    let format = negotiation::negotiate(accept(&headers));
     ([(CONTENT_TYPE, format.content_type())], view.metrics.encode(format)).into_response()
 }
 

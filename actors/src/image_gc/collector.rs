@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(left(&world), ["a", "d", "used"], "enough is enough");
         assert_eq!(std::mem::take(&mut *world.told.lock()), ["ImageGCFailed"], "the second failure in a row");
         assert_eq!(collector.collect().await, Ok(()));
-        let text = collector.metrics.encode(podwright_metrics::Format::from_accept("text/plain"));
+        let text = collector.metrics.encode(podwright_metrics::Format::Classic);
         assert!(text.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{text}");
     }
 

@@ -1,11 +1,11 @@
-//! Content negotiation.
+//! Chooses the metrics format by the `Accept` header of a scrape.
 
 use std::cmp::Reverse;
 
-use super::Format;
+use crate::metrics::Format;
 
-/// How much a format is wanted; the greater wins. Ordered by weight in thousandths, how exactly it was named, and how
-/// early in the header.
+/// The preference for a format; the greatest wins. Ordered by the weight in thousandths, by how exactly the header names
+/// the format, and by its position in the header.
 type Preference = (u32, Specificity, Reverse<usize>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +16,11 @@ enum Specificity {
     Version,
 }
 
+/// The format that an `Accept` header requests. An empty or invalid header, or one that accepts neither format, gets the
+/// classic format, because a scrape is never refused for its header.
+///
+/// The rules are those of RFC 9110, 12.5.1: the most specific range that matches a format gives its weight, and the
+/// format with the greater weight wins. Of two equal weights the more specific range wins, then the first one.
 pub(super) fn negotiate(header: &str) -> Format {
     let open_metrics = preference(header, "application", "openmetrics-text", "1.0.0");
     let classic = preference(header, "text", "plain", "0.0.4");
@@ -25,7 +30,7 @@ pub(super) fn negotiate(header: &str) -> Format {
     }
 }
 
-/// What the header says about one format; none if nothing in it matches or the format is refused (weight zero).
+/// The header's preference for one format; `None` if no range matches or the format is refused (weight 0).
 fn preference(header: &str, main: &str, sub: &str, version: &str) -> Option<Preference> {
     let ranges = header.split(',').enumerate().filter_map(|(position, range)| {
         let (specificity, weight) = matches(range, main, sub, version)?;
@@ -35,7 +40,7 @@ fn preference(header: &str, main: &str, sub: &str, version: &str) -> Option<Pref
     (weight > 0).then_some((weight, specificity, position))
 }
 
-/// How exactly one range of the header names the format and with which weight; none if it is about another one or
+/// How exactly one range of the header names the format, and its weight; `None` if it names another format or is
 /// malformed.
 fn matches(range: &str, main: &str, sub: &str, version: &str) -> Option<(Specificity, u32)> {
     let mut parts = range.split(';').map(str::trim);
@@ -52,10 +57,10 @@ fn matches(range: &str, main: &str, sub: &str, version: &str) -> Option<(Specifi
         let value = value.trim().trim_matches('"');
         match name.trim().to_ascii_lowercase().as_str() {
             "q" => weight = thousandths(value)?,
-            // Another version of the format is another format: its syntax may be one we do not write.
+            // Another version counts as another format, because its syntax may differ.
             "version" if value != version => return None,
             "version" => specificity = Specificity::Version,
-            // Character set and escaping scheme: both formats are UTF-8, and no name here needs escaping.
+            // The character set and the escaping scheme do not matter: both formats are UTF-8, and no name needs escapes.
             _ => {}
         }
     }
@@ -88,7 +93,7 @@ mod tests {
             ("application/*", OpenMetrics),
             ("Application/OpenMetrics-Text; Version=1.0.0; charset=utf-8", OpenMetrics),
             ("application/openmetrics-text; version=\"1.0.0\"", OpenMetrics),
-            // A version that we do not write is not ours to send.
+            // Other versions are not supported.
             ("application/openmetrics-text;version=0.0.1", Classic),
             ("application/openmetrics-text;version=2.0.0,text/plain;q=0.1", Classic),
             ("text/plain;version=1.0.0,application/openmetrics-text;q=0.2", OpenMetrics),
@@ -110,7 +115,7 @@ mod tests {
             // The exact name's weight counts, not the wildcard's, whatever their order.
             ("*/*;q=1,application/openmetrics-text;q=0.1", Classic),
             ("application/openmetrics-text;q=0.1,*/*;q=1", Classic),
-            // What Prometheus 2 and 3 send.
+            // The headers of Prometheus 2 and 3.
             (
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                  text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
@@ -125,7 +130,7 @@ mod tests {
             ("application/vnd.google.protobuf;q=0.7,text/plain;version=0.0.4;q=0.3", Classic),
         ];
         for (header, format) in table {
-            assert_eq!(Format::from_accept(header), format, "{header:?}");
+            assert_eq!(negotiate(header), format, "{header:?}");
         }
     }
 }
