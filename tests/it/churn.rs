@@ -1,4 +1,4 @@
-//! Pods come and go for as long as a node runs: nothing of them may stay.
+//! Creates and kills many pods and checks that no memory stays allocated for them.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
@@ -13,11 +13,11 @@ use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 use podwright_actors::pod_worker::Update;
 use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
 
-/// How many pods; the full count is a million, which takes a minute or so without optimisation.
+/// The variable with the number of pods. A million pods take about a minute without optimisation.
 const COUNT: &str = "PODWRIGHT_CHURN";
 const DEFAULT_COUNT: usize = 100_000;
 const BATCH: usize = 2_000;
-/// In how many stretches they come. The first warms the allocator, the maps and the channels up and is not counted.
+/// The number of stretches. The first one warms up the allocator, maps and channels and is not counted.
 const STRETCHES: usize = 6;
 /// A leak of this many bytes per pod fails the test.
 const LEAK: usize = 16;

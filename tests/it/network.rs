@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tonic_health::ServingStatus;
 
-/// Long enough for a busy machine; what times out on purpose says so.
+/// A timeout that guards only against hanging.
 const PLENTY: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
 

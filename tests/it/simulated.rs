@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
-/// A node over simulated pods, with these defaults.
+/// A node with the simulated runtime and these default settings.
 async fn node(defaults: &[(&str, &str)]) -> TestNode {
     node_of(Setup::new(true), defaults).await
 }
@@ -27,7 +27,7 @@ async fn node_of(mut setup: Setup, defaults: &[(&str, &str)]) -> TestNode {
     node
 }
 
-/// A pod with annotations of ours.
+/// A pod with annotations of the simulated runtime.
 fn that(name: &str, does: &[(&str, &str)]) -> PodBuilder {
     let annotate =
         |pod: PodBuilder, (key, value): &(&str, &str)| pod.annotation(&format!("simulated.podwright.dev/{key}"), value);
@@ -165,7 +165,7 @@ async fn invalid_simulation_annotation_prevents_container_starts() {
     node.eventually(60.0, "a starts", || node.phase("a") == "Running").await;
 }
 
-/// How 60 pods fared within a minute: restarts, and how long each last run took.
+/// The restarts and the last run's duration of 60 pods after a minute.
 async fn fates(setup: Setup, seed: &str, reversed: bool) -> Vec<(i32, Option<i128>)> {
     let defaults =
         [("seed", seed), ("run-for", "1s..20s"), ("exits", "0.5"), ("start-failures", "0.2"), ("exit-code", "1")];
@@ -174,7 +174,7 @@ async fn fates(setup: Setup, seed: &str, reversed: bool) -> Vec<(i32, Option<i12
     if reversed {
         pods.reverse();
     }
-    // In two parts, so that the pods meet in another order too.
+    // In two parts, so that the pods start in another order too.
     node.deliver(&pods[..25]).await;
     node.deliver(&pods).await;
     node.wait(60.0).await;

@@ -1,4 +1,4 @@
-//! Fixtures.
+//! Fakes and fixtures of the tests.
 
 #[cfg(all(feature = "agent", feature = "process"))]
 pub(crate) mod browser;

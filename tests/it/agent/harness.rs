@@ -15,10 +15,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::processes::{PATIENCE, Root, kill};
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Where an agent keeps its things and finds its manifests. What runs there is killed when the test ends.
+/// The root directory and manifest directory of an agent. Containers in it are killed when the test ends.
 pub(crate) struct Place {
     root: Root,
 }
@@ -38,7 +38,7 @@ impl Place {
         self.root.path().join("manifests")
     }
 
-    /// Writes a manifest in one step, as an editor should.
+    /// Writes a manifest atomically.
     pub(crate) fn put(&self, name: &str, text: &str) {
         let written = self.root.path().join("written");
         fs::write(&written, text).unwrap();
@@ -49,7 +49,7 @@ impl Place {
         fs::remove_file(self.manifests().join(name)).unwrap();
     }
 
-    /// How an agent is started here.
+    /// The command that starts an agent here.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
         command.arg("run").arg("--root").arg(self.root()).args(["--node-name", "n1"]);
@@ -63,12 +63,12 @@ impl Place {
         command
     }
 
-    /// Starts an agent and waits until it can be asked.
+    /// Starts an agent and waits until its admin endpoints answer.
     pub(crate) async fn start(&self, args: &[&str]) -> Agent {
         Self::answers(self.start_unasked(args)).await
     }
 
-    /// Starts an agent whose soft limit on open files is this, and waits until it can be asked.
+    /// Starts an agent with this soft limit on open files and waits until its admin endpoints answer.
     pub(crate) async fn start_with_open_files(&self, limit: u32) -> Agent {
         let command = self.command(&[]);
         let mut limited = Command::new("/bin/sh");
@@ -86,7 +86,7 @@ impl Place {
         agent
     }
 
-    /// Starts an agent.
+    /// Starts an agent without waiting for its admin endpoints.
     pub(crate) fn start_unasked(&self, args: &[&str]) -> Agent {
         self.spawn(self.command(args))
     }
@@ -102,7 +102,7 @@ impl Place {
         timeout(PATIENCE, self.command(args).output()).await.expect("the agent does not end").unwrap()
     }
 
-    /// Command lines of processes that have to do with this place, the agent aside.
+    /// The command lines of processes that name this directory, without the agent.
     pub(crate) fn processes(&self) -> Vec<String> {
         let root = self.root().to_str().unwrap().as_bytes();
         let has = |bytes: &[u8]| bytes.windows(root.len()).any(|window| window == root);
@@ -118,7 +118,7 @@ impl Place {
     }
 }
 
-/// A running agent. Killed when dropped; its pods go on.
+/// A running agent. It is killed when dropped, and its pods continue.
 pub(crate) struct Agent {
     child: Child,
     log: PathBuf,
@@ -130,22 +130,22 @@ impl Agent {
         self.admin.expect("started to be asked")
     }
 
-    /// How many files and sockets it has open.
+    /// The number of its open files and sockets.
     pub(crate) fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id().expect("it runs"))).unwrap().count()
     }
 
-    /// Everything it logged so far.
+    /// The whole log so far.
     pub(crate) fn logged(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// The first line that says this.
+    /// The first log line that contains the text.
     pub(crate) fn line(&self, says: &str) -> Option<String> {
         self.logged().lines().find(|line| line.contains(says)).map(str::to_owned)
     }
 
-    /// Waits for a line.
+    /// Waits for a log line that contains the text.
     pub(crate) async fn says(&self, says: &str) -> String {
         eventually(says, || async { self.line(says) }).await
     }
@@ -167,7 +167,7 @@ impl Agent {
         kill(self.child.id().expect("it runs"), signal);
     }
 
-    /// Its exit code, once it has ended.
+    /// Waits for its end and returns its exit code.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
         timeout(PATIENCE, self.child.wait()).await.expect("the agent does not end").unwrap().code()
     }
@@ -177,7 +177,7 @@ impl Agent {
         self.child.kill().await.unwrap();
     }
 
-    /// Answers with status code and body.
+    /// Sends a GET request and returns status code and body.
     pub(crate) fn get(&self, path: &str, headers: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
@@ -187,7 +187,7 @@ impl Agent {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
     }
 
-    /// The body of an answer that is no text.
+    /// Sends a GET request and returns a binary body.
     pub(crate) fn fetch(&self, path: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.admin()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
@@ -198,24 +198,24 @@ impl Agent {
         answer.split_off(head + 4)
     }
 
-    /// The pods that it lists.
+    /// The pods of `/pods`.
     pub(crate) fn pods(&self) -> Vec<Pod> {
         let (code, body) = self.get("/pods", "");
         assert_eq!(code, 200, "{body}");
         serde_json::from_str::<List<Pod>>(&body).unwrap().items
     }
 
-    /// The pods of a name, which are several while one of them stops.
+    /// The pods with a name. There are several while an earlier one stops.
     pub(crate) fn named(&self, name: &str) -> Vec<Pod> {
         self.pods().into_iter().filter(|pod| pod.metadata.name.as_deref() == Some(name)).collect()
     }
 
-    /// Waits until a pod of this name is as wanted, and answers with it.
+    /// Waits until a pod with this name meets the condition, and returns it.
     pub(crate) async fn until(&self, name: &str, what: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
         eventually(&format!("{name} {what}"), || async { self.named(name).into_iter().find(&wanted) }).await
     }
 
-    /// Waits until a pod of this name runs and is ready.
+    /// Waits until a pod with this name is ready, and returns it.
     pub(crate) async fn ready(&self, name: &str) -> Pod {
         self.until(name, "is ready", is_ready).await
     }
@@ -226,7 +226,7 @@ impl Agent {
         body
     }
 
-    /// Runs another command of the binary against this agent.
+    /// Runs a command of the binary with this agent as `--admin`.
     pub(crate) async fn ask(&self, args: &[&str]) -> Output {
         podwright(&[args, &["--admin", &self.admin().to_string()]].concat()).await
     }
@@ -238,7 +238,7 @@ pub(crate) async fn podwright(args: &[&str]) -> Output {
     timeout(PATIENCE, run).await.expect("the command does not end").unwrap()
 }
 
-/// Looks until there is something.
+/// Polls until `look` returns a value.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

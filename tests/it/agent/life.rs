@@ -1,4 +1,4 @@
-//! Pods from manifest to cleanup.
+//! The life of pods, from manifest to cleanup, in a real agent.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use rustix::process::Signal;
@@ -47,7 +47,7 @@ async fn example_pods_run_and_a_signal_stops_them_all() {
     assert_eq!(place.processes(), Vec::<String>::new());
 }
 
-// POD-S67: the first restart comes at once, the second after ten seconds.
+// The first restart happens at once, the second after ten seconds (POD-S67).
 #[tokio::test]
 async fn crashing_container_restarts_with_growing_backoff() {
     let place = Place::new();
@@ -195,7 +195,7 @@ async fn get_and_explain_print_pods_as_table_and_json() {
     assert_eq!(unknown.status.code(), Some(1));
     assert_eq!(text(&unknown.stderr), "podwright: there is no pod default/web\nsimilar names: default/web-n1\n");
 
-    // A web page that points its own name here is refused.
+    // A request with a foreign host name, as after DNS rebinding, is refused.
     assert_eq!(agent.get("/pods", "Host: evil.example\r\n").0, 403);
     assert_eq!(agent.get("/nothing", "").0, 404);
     assert!(agent.get("/metrics", "Accept: application/openmetrics-text\r\n").1.ends_with("# EOF\n"));

@@ -1,4 +1,4 @@
-//! Bare calls to the runtime, whoever's its pods are.
+//! Direct calls to the runtime, for any pod.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use tonic::{Code, Status};
 use super::v1;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 
-/// A connection, made when it is needed.
+/// A client that connects with its first call.
 pub(super) fn connect(socket: &Path) -> Result<RuntimeServiceClient<Channel>, Error> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?;
     Ok(RuntimeServiceClient::new(endpoint.origin(Uri::from_static("http://localhost")).connect_lazy()))
 }
 
-/// Whether its plugins are there.
+/// Whether the CRI plugin has started.
 pub(super) async fn is_ready(runtime: &RuntimeServiceClient<Channel>) -> bool {
     runtime.clone().version(v1::VersionRequest::default()).await.is_ok()
 }
 
-/// Removes whatever there is.
+/// Removes all sandboxes.
 pub(super) async fn empty(runtime: &RuntimeServiceClient<Channel>) -> Result<(), Status> {
     let list = runtime.clone().list_pod_sandbox(v1::ListPodSandboxRequest::default()).await?;
     for sandbox in list.into_inner().items {

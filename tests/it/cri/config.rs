@@ -1,4 +1,4 @@
-//! What pods ask for beyond an image and a command, as their containers see it.
+//! Pod settings beyond image and command, as the containers see them.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::containerd::Containerd;
 use super::image::BUSYBOX;
 use crate::agent::harness::{Agent, Place, container, eventually, phase};
 
-/// A pod that runs a script once; what the script says is its termination message, read from a path of its own.
+/// A pod that runs a script once. The output of the script is the termination message.
 fn manifest(name: &str, spec: &str, of_container: &str, script: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\nspec:\n  restartPolicy: Never\n  {spec}\n  containers:\n  \
@@ -19,13 +19,13 @@ fn manifest(name: &str, spec: &str, of_container: &str, script: &str) -> String 
     )
 }
 
-/// What the script of a pod said.
+/// The output of a pod's script.
 async fn said(agent: &Agent, name: &str) -> String {
     let pod = agent.until(name, "ends", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
     container(&pod).unwrap().state.as_ref().unwrap().terminated.clone().unwrap().message.unwrap_or_default()
 }
 
-/// Cgroups of a pod, in whichever tree and class.
+/// The cgroups of a pod in all hierarchies and QoS classes.
 fn cgroups(uid: &str) -> Vec<String> {
     fn walk(dir: &Path, depth: u32, wanted: &str, found: &mut Vec<String>) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

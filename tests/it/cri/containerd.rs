@@ -1,4 +1,4 @@
-//! The containerd of the tests: each test holds its turn, and finds it without pods.
+//! The containerd of the tests. Each test has it alone and finds it without pods.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::agent::harness::{Agent, Place, eventually};
 use crate::support::fake_ports::Events;
 use crate::support::required::{Program, found_or_skip};
 
-/// Below which cgroup all pods of the tests are.
+/// The cgroup root of all pods of the tests.
 pub(super) const CGROUP_ROOT: &str = "/podwright-tests";
 
-/// The containerd, for as long as a test has its turn.
+/// The containerd, while a test holds its lock.
 pub(super) struct Containerd(Instance);
 
 impl Containerd {
@@ -32,7 +32,7 @@ impl Containerd {
             containerd.import(&[image::BUSYBOX, image::PAUSE]);
             containerd.0.watch();
         }
-        // Every pod that an earlier test left, whoever's it is.
+        // Removes every pod that an earlier test left.
         containerd.end_stray_tasks();
         calls::empty(&calls::connect(&containerd.socket()).unwrap()).await.unwrap();
         Some(containerd)
@@ -77,28 +77,28 @@ impl Containerd {
         CriRuntime::open(config).unwrap()
     }
 
-    /// What `ctr` says.
+    /// Runs `ctr` and returns its output.
     pub(super) fn ctr(&self, args: &[&str]) -> String {
         self.0.ctr(args)
     }
 
-    /// Ends tasks that were made and not started, or that have ended. containerd 1.6 keeps a task whose maker's caller died, and
-    /// removes no container that has one; nothing that CRI offers gets rid of it.
+    /// Deletes tasks that were never started or have ended. containerd 1.6 keeps a task whose creator died, and
+    /// does not remove its container. CRI has no call that deletes the task.
     pub(super) fn end_stray_tasks(&self) {
         for line in self.ctr(&["tasks", "list"]).lines() {
             if let [id, _, "CREATED" | "STOPPED"] = line.split_whitespace().collect::<Vec<_>>()[..] {
-                // It may be gone by now.
+                // The task may be gone by now.
                 self.0.try_ctr(&["tasks", "delete", "--force", id]);
             }
         }
     }
 
-    /// Kills it as a crash would. What it runs goes on.
+    /// Kills containerd. Its containers continue.
     pub(super) fn crash(&self) {
         self.0.crash();
     }
 
-    /// Starts it on what is there.
+    /// Starts containerd on its present state.
     pub(super) async fn start(&self) {
         self.0.start();
         eventually("containerd answers", || async { self.0.runs().then_some(()) }).await;
@@ -106,7 +106,7 @@ impl Containerd {
         eventually("its plugins are there", || async { calls::is_ready(&runtime).await.then_some(()) }).await;
     }
 
-    /// Brings images.
+    /// Imports images.
     pub(super) fn import(&self, images: &[&str]) {
         self.0.import(images);
     }

@@ -1,4 +1,4 @@
-//! Many pods at once, and deaths among them.
+//! Many pods at once, with crashes of agent and runtime.
 
 use std::fs;
 
@@ -35,14 +35,14 @@ async fn all_ready(agent: &Agent, count: usize) -> Vec<Pod> {
     .await
 }
 
-/// How many runs came before the one that counts: containerd ends the process that it starts for an agent that dies
-/// meanwhile, with code 128, and that process may have come to do something.
+/// The number of earlier runs that a crash cut off: containerd kills a process that it starts for an agent that dies
+/// during the start, with exit code 128, and that process may have run for a while.
 fn cut_off(pod: &Pod) -> usize {
     let last = container(pod).and_then(|container| container.last_state.as_ref()?.terminated.as_ref());
     usize::from(last.is_some_and(|last| last.exit_code == 128 && last.reason.as_deref() == Some("StartError")))
 }
 
-/// Names of containers and sandboxes that the runtime has.
+/// The ids of all containers and sandboxes of the runtime.
 fn left(containerd: &Containerd) -> Vec<String> {
     containerd.ctr(&["containers", "list", "--quiet"]).lines().map(str::to_owned).collect()
 }
@@ -99,7 +99,7 @@ async fn cri_agent_killed_in_any_phase_loses_and_duplicates_no_container() {
     }
 }
 
-/// Another agent ends what nobody wants any more.
+/// Starts another agent and waits until it has removed all pods.
 async fn nothing_is_left(containerd: &Containerd, place: &Place) {
     let agent = containerd.agent(place).await;
     eventually("what nobody wants is gone", || async {
@@ -112,7 +112,7 @@ async fn nothing_is_left(containerd: &Containerd, place: &Place) {
     eventually("nothing is left of it", || async { (fs::read_dir(&pods).unwrap().count() == 0).then_some(()) }).await;
 }
 
-/// A pod that has all that a start and an end can have.
+/// A pod with init container, sidecar and hooks.
 const RICH: &str = "  initContainers:
   - {name: init, image: IMAGE, command: [/bin/sh, -c, 'echo run >> /runs/init; sleep 0.5'], volumeMounts: [{name: runs, mountPath: /runs}]}
   - {name: side, image: IMAGE, restartPolicy: Always, command: [sleep, '1000']}
@@ -124,7 +124,7 @@ const RICH: &str = "  initContainers:
     lifecycle: {postStart: {exec: {command: [sleep, '1']}}, preStop: {exec: {command: [sleep, '1']}}}
 ";
 
-// The first agent dies right after it said the one, the second after it said the other.
+// The first agent is killed right after the first log line, the second agent after the second one.
 #[tokio::test]
 async fn agent_killed_between_two_steps_of_a_pod_continues_there() {
     let Some(containerd) = Containerd::turn().await else { return };

@@ -1,8 +1,8 @@
-//! One containerd for all that runs containers here, with root, state, socket and network of its own.
+//! One containerd for all tests and benches of this checkout, with its own root, state, socket and network.
 //!
-//! A node agent owns its runtime: it stops what it does not know. So whoever uses it holds its turn, a lock that the kernel
-//! takes back from a process that was killed. The first one starts the containerd, and a watcher that outlives its users
-//! ends it with all that it runs once nobody has held the turn for some seconds.
+//! A node agent stops pods that it does not know, so only one test at a time may use the runtime. It holds a file lock, which
+//! the kernel releases if the test is killed. The first test starts containerd, and a watcher process
+//! ends it with all its containers when no test has held the lock for some seconds.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::net::UnixStream;
@@ -14,20 +14,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::image;
 
-/// What has to be installed.
+/// The paths of programs that must be installed.
 const BUSYBOX: &str = "/bin/busybox";
 const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 const STOP: &str = include_str!("stop.sh");
 
-/// The containerd, for as long as somebody has its turn.
+/// The containerd, while this value holds its lock.
 pub(super) struct Instance {
     base: PathBuf,
-    /// Given back when its user ends, however it ends.
+    /// The lock. It is released when the process ends.
     _turn: File,
 }
 
 impl Instance {
-    /// Waits for the turn. The thread is blocked meanwhile.
+    /// Waits for the lock. Blocks the thread.
     ///
     /// # Errors
     /// Why containerd cannot be run here.
@@ -40,7 +40,7 @@ impl Instance {
         Ok(Instance { base, _turn: turn })
     }
 
-    /// Whether it runs: an earlier user may have started it.
+    /// Whether containerd runs. An earlier test may have started it.
     pub(super) fn runs(&self) -> bool {
         UnixStream::connect(self.socket()).is_ok()
     }
@@ -49,31 +49,31 @@ impl Instance {
         self.base.join("c.sock")
     }
 
-    /// Where its files are, and room for its user's.
+    /// The directory of its files and of the test's files.
     pub(super) fn directory(&self) -> PathBuf {
         self.base.join("run")
     }
 
-    /// What `ctr` says.
+    /// Runs `ctr` and returns its output.
     pub(super) fn ctr(&self, args: &[&str]) -> String {
         let output = self.try_ctr(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The same, whether it works or not.
+    /// Runs `ctr`, which may fail.
     pub(super) fn try_ctr(&self, args: &[&str]) -> Output {
         let mut command = Command::new("ctr");
         command.arg("--address").arg(self.socket()).args(["--namespace", "k8s.io"]).args(args).output().unwrap()
     }
 
-    /// Kills it as a crash would. What it runs goes on.
+    /// Kills containerd. Its containers continue.
     pub(super) fn crash(&self) {
         let pid = fs::read_to_string(self.base.join("run/pid")).unwrap().parse().unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     }
 
-    /// Starts it on what is there. It answers some time later.
+    /// Starts containerd on its present state. It answers some time later.
     pub(super) fn start(&self) {
         let run = self.directory();
         let log = OpenOptions::new().create(true).append(true).open(run.join("log")).unwrap();
@@ -85,7 +85,7 @@ impl Instance {
         reap(child);
     }
 
-    /// Ends what an earlier run left, and makes its directory anew.
+    /// Ends everything that an earlier run left, and creates the directory again.
     pub(super) fn prepare(&self) {
         let stop = Command::new("sh").args(["-c", STOP, "stop.sh"]).arg(&self.base).arg("now").status();
         assert!(stop.unwrap().success());
@@ -111,7 +111,7 @@ state = "{run}/state"
     conf_dir = "{run}/cni"
 "#,
             socket = socket.display(),
-            // One overlay does not lie on another.
+            // overlayfs cannot be mounted on overlayfs.
             snapshotter = if is_overlay(&self.base) { "native" } else { "overlayfs" },
         );
         fs::write(self.base.join("run/config.toml"), config).unwrap();
@@ -123,14 +123,14 @@ state = "{run}/state"
         fs::write(self.base.join("run/cni/10-podwright.conflist"), network).unwrap();
     }
 
-    /// Brings in the images, once it answers.
+    /// Imports the images. containerd must answer.
     pub(super) fn import(&self, images: &[&str]) {
         let archive = self.base.join("run/images.tar");
         image::write(Path::new(BUSYBOX), images, &archive);
         self.ctr(&["images", "import", archive.to_str().unwrap()]);
     }
 
-    /// Starts who ends it when nobody needs it any more.
+    /// Starts the watcher, which ends containerd when no test uses it.
     pub(super) fn watch(&self) {
         let mut command = Command::new("sh");
         command.args(["-c", STOP, "stop.sh"]).arg(&self.base).process_group(0);
@@ -138,12 +138,12 @@ state = "{run}/state"
     }
 }
 
-/// Waits for a child that outlives its maker, should it end before.
+/// Reaps a child process that may end before this process.
 fn reap(mut child: std::process::Child) {
     std::thread::spawn(move || child.wait());
 }
 
-/// Where it is: short, because the path of a socket is, and the same for all users in this checkout.
+/// The base path. It is short, because the path of a socket is limited, and equal for all tests of this checkout.
 fn base() -> PathBuf {
     std::env::temp_dir().join(format!("podwright-cri-{:x}", number(Path::new(env!("CARGO_MANIFEST_DIR")))))
 }

@@ -1,4 +1,4 @@
-//! How containers end that are asked to.
+//! Stops of CRI containers.
 
 use std::fs;
 use std::time::Duration;
@@ -43,12 +43,12 @@ async fn cri_creation_is_idempotent_and_a_shorter_grace_period_applies() {
     let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": containers}});
     let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
 
-    // Whoever went away did not stop it, and whoever comes again gets what was made.
+    // A dropped call does not interrupt the creation, and a repeated call returns the created sandbox.
     let wanted = || SandboxConfig { pod: pod.clone(), attempt: 0 };
     assert!(runtime.run_sandbox(wanted()).now_or_never().is_none());
     let sandbox = runtime.run_sandbox(wanted()).await.unwrap();
     let again = containerd.open(root.path());
-    assert_eq!(again.run_sandbox(wanted()).await.unwrap(), sandbox, "asked by an agent that knows of none");
+    assert_eq!(again.run_sandbox(wanted()).await.unwrap(), sandbox, "a second agent gets the same sandbox");
 
     let never = CancellationToken::new();
     let image_id = runtime.ensure_image(&pod, BUSYBOX, None, &never).await.unwrap();

@@ -1,4 +1,4 @@
-//! Which pods may start.
+//! Admission of pods.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,8 @@ use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
-// POD-S100, POD-W1, POD-S93: the removal in a set is handled before its additions.
+// The removals of a set are applied before its additions (POD-S93), and a removed pod counts until it has stopped (POD-W1,
+// POD-S100).
 #[actix::test]
 async fn removed_pod_uses_node_capacity_until_its_containers_stopped() {
     let node = TestNode::start().await;
@@ -25,7 +26,7 @@ async fn removed_pod_uses_node_capacity_until_its_containers_stopped() {
     node.wait(60.0).await;
     node.deliver(&[pod("b").cpu("3"), pod("c").cpu("3")]).await;
     assert_eq!(node.runtime.running("c"), ["main"]);
-    // The one that was refused stays refused.
+    // The rejected pod stays rejected.
     node.wait(120.0).await;
     assert_eq!(node.runtime.calls_of("b"), [""; 0]);
 }
@@ -56,7 +57,7 @@ async fn pods_of_one_set_share_capacity_and_finished_pods_use_none() {
     assert_eq!(phases, ["Running", "Running", "Running", "Running", "Failed"]);
 }
 
-// Until every source delivered nothing is stopped, so a pod that leaves goes on running; it must not be in its own way.
+// No pod is stopped until every source delivered, so a removed pod keeps running. Its capacity must not reject itself.
 #[actix::test]
 async fn pod_removed_and_added_before_all_sources_delivered_stays_admitted() {
     let node = Setup::new(true).start();
@@ -70,10 +71,10 @@ async fn pod_removed_and_added_before_all_sources_delivered_stays_admitted() {
     assert_eq!(node.phase("a"), "Running");
 }
 
-/// Panics when it is asked about `b`, for as long as it is confused.
-struct Confused(AtomicBool);
+/// An admission handler that panics for pod `b` while the flag is set.
+struct PanickingHandler(AtomicBool);
 
-impl AdmissionHandler for Confused {
+impl AdmissionHandler for PanickingHandler {
     fn admit(&self, pod: &PodObject, _: &Admitted) -> Result<(), Rejection> {
         assert!(pod.uid().to_string() != "b" || !self.0.load(Ordering::Relaxed), "what is b?");
         Ok(())
@@ -82,7 +83,7 @@ impl AdmissionHandler for Confused {
 
 #[actix::test]
 async fn admission_panic_is_retried_and_delays_no_other_pod() {
-    let judge = Arc::new(Confused(AtomicBool::new(true)));
+    let judge = Arc::new(PanickingHandler(AtomicBool::new(true)));
     let setup = Setup { judge: Some(judge.clone()), ..Setup::new(true) };
     let node = setup.start();
     node.deliver(&[]).await;
@@ -90,13 +91,13 @@ async fn admission_panic_is_retried_and_delays_no_other_pod() {
     node.wait(25.0).await;
     assert_eq!(["a", "b", "c"].map(|uid| node.runtime.running(uid).len()), [1, 0, 1]);
     assert_eq!(node.metric("podwright_hook_panics_total"), 3.0);
-    // A change does not start it past its judge either.
+    // An update does not start the pod without admission either.
     node.deliver(&[pod("a"), pod("b").label("2"), pod("c")]).await;
     assert_eq!(node.runtime.running("b"), [""; 0]);
     judge.0.store(false, Ordering::Relaxed);
     node.wait(11.0).await;
     assert_eq!(node.runtime.running("b"), ["main"]);
-    // What left meanwhile is not judged any more.
+    // A pod that left its source before the retry is not admitted any more.
     judge.0.store(true, Ordering::Relaxed);
     node.deliver(&[pod("a"), pod("b").label("2")]).await;
     node.deliver(&[pod("a")]).await;
@@ -110,7 +111,7 @@ async fn admission_panic_is_retried_and_delays_no_other_pod() {
 
 #[actix::test]
 async fn source_updates_do_not_delay_an_admission_retry() {
-    let judge = Arc::new(Confused(AtomicBool::new(true)));
+    let judge = Arc::new(PanickingHandler(AtomicBool::new(true)));
     let node = Setup { judge: Some(judge.clone()), ..Setup::new(true) }.start();
     node.deliver(&[pod("b")]).await;
     node.wait(6.0).await;

@@ -1,4 +1,4 @@
-//! An agent that starts where another one was before.
+//! An agent that starts where an earlier agent left running pods.
 
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;

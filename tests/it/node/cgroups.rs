@@ -1,4 +1,4 @@
-//! The cgroups of pods, from before their sandbox to after their cleanup.
+//! The cgroups of pods, from their creation before the sandbox to their removal after the cleanup.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ async fn pod_cgroup_exists_until_pod_cleanup() {
     node.deliver(&[pod("a")]).await;
     assert_eq!((cgroups.of(), node.runtime.running("a")), (vec!["a".to_owned()], vec!["main".to_owned()]));
 
-    // One that cannot be removed holds up the end of the pod, with an error that says so.
+    // A cgroup that cannot be removed delays the end of the pod, and the error says so.
     cgroups.stick(true);
     node.deliver(&[pod("a").deleting(1)]).await;
     node.wait(5.0).await;
@@ -43,10 +43,10 @@ async fn housekeeping_removes_only_cgroups_of_removed_pods() {
     node.storage.plant("gone");
     node.deliver(&[pod("runs")]).await;
     node.wait(10.0).await;
-    // Where no directory tells whose it is, it is another agent's.
+    // A cgroup without a pod directory belongs to another agent.
     assert_eq!(cgroups.of(), ["runs", "theirs"]);
 
-    // While one cannot be removed its pod is not forgotten.
+    // A pod is not forgotten while its cgroup cannot be removed.
     node.storage.plant("stuck");
     cgroups.plant("stuck");
     cgroups.stick(true);
@@ -84,7 +84,7 @@ async fn containers_outside_their_pod_cgroup_are_restarted_inside_it() {
     assert_eq!(node.runtime.running("a"), ["main"]);
     let calls = node.runtime.calls_of("a");
     assert_eq!(calls.iter().filter(|call| *call == "start main").count(), 2, "{calls:?}");
-    // What runs once has run.
+    // A container of a pod with restartPolicy Never is not started again.
     assert_eq!(node.runtime.running("once"), [""; 0]);
     let calls = node.runtime.calls_of("once");
     assert_eq!(calls.iter().filter(|call| *call == "start main").count(), 1, "{calls:?}");

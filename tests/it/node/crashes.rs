@@ -1,4 +1,4 @@
-//! Containers that end, deadlines that pass, calls that fail or panic.
+//! Containers that exit, active deadlines, and runtime calls that fail or panic.
 
 use podwright_actors::pod_worker::Lifecycle;
 
@@ -6,7 +6,7 @@ use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
-// POD-S67: a retry waits for the end of the backoff and up to half as long again, in steps of the resync at most.
+// A retry waits for the end of the backoff, and at most half of the resync interval or of the backoff longer (POD-S67).
 #[actix::test]
 async fn crash_backoff_grows_with_each_restart() {
     let node = TestNode::start().await;
@@ -34,7 +34,7 @@ async fn ends_as_soon_as_it_starts(with_events: bool) {
     node.deliver(&[pod("a").policy("Never"), pod("b")]).await;
     node.wait(1.5).await;
     assert_eq!(node.phase("a"), "Failed");
-    // The other one was started again at once, and waits now.
+    // The other container was restarted once at once and is in its backoff now.
     assert_eq!(node.runtime.times_of("start main").len(), 3);
 }
 
@@ -51,7 +51,7 @@ async fn container_exit_right_after_its_start_is_observed_by_relist() {
 #[actix::test]
 async fn pod_past_its_active_deadline_fails_and_its_containers_stop() {
     let node = TestNode::start().await;
-    // Between two passes, so that it is the worker that wakes up.
+    // The deadline is between two housekeeping passes, so only the worker can notice it.
     node.deliver(&[pod("a").spec("activeDeadlineSeconds", 19)]).await;
     node.until(18.5).await;
     assert_eq!(node.phase("a"), "Running");
@@ -64,7 +64,7 @@ async fn pod_past_its_active_deadline_fails_and_its_containers_stop() {
     assert_eq!(node.runtime.times_of("start main").len(), 1);
 }
 
-// POD-S54: a backoff that outlasts the deadline does not put it off.
+// A backoff that ends after the deadline does not delay it (POD-S54).
 #[actix::test]
 async fn pod_in_crash_backoff_fails_at_its_active_deadline() {
     let node = TestNode::start().await;

@@ -1,4 +1,4 @@
-//! What is told of pods that wait: the text that people read, and the fields that programs do.
+//! Explanations of waiting pods: the text for people and the JSON for programs.
 
 pub(super) mod reading;
 mod together;
@@ -124,7 +124,7 @@ async fn explain_shows_the_error_of_a_failing_hook() {
     let node = TestNode::start().await;
     node.runtime.fail(Op::RunSandbox);
     node.deliver(&[pod("a")]).await;
-    // It was tried again within 15 s, and is not before 20 s.
+    // The hook was retried within 15 s and is not retried again before 20 s.
     node.until(18.0).await;
     let Retry { left, next, .. } = retry(&node, "a");
     assert_text(
@@ -208,7 +208,7 @@ async fn explain_shows_an_unreachable_runtime() {
             &format!("housekeeping begins when every source has sent its pods; missing: file {held}, api {held}"),
         ],
     );
-    // What it wants by now is begun once the runtime answers.
+    // The latest set of the source is applied when the runtime answers.
     node.deliver(&[pod("b")]).await;
     node.runtime.heal();
     node.until(203.0).await;
@@ -289,7 +289,7 @@ async fn explain_shows_a_volume_that_does_not_answer() {
     ["a", "b"].iter().for_each(|uid| node.storage.hang(uid));
     node.deliver(&[pod("a")]).await;
     node.wait(20.0).await;
-    // While it is waited for.
+    // During the wait.
     for (uid, what) in [("a", "brought up: /pods/a"), ("b", "taken down: /pods/b")] {
         let told = waits(&node, uid);
         assert!(told.contains(&format!("its volumes are being {what} is under way")), "{told}");
@@ -394,7 +394,7 @@ async fn explain_json_has_the_wait_chain_across_pods() {
         [json!([0, "fullName", pod("old")]), json!([1, "grace", pod("old")]), json!([2, "containerStop", container])]
     );
     assert_eq!(explanation["containers"][0].get("waits"), None, "the container that stops is of another pod");
-    // The older one is there to be asked about too.
+    // The older pod can be explained too.
     let of = |uid: &str| node.node.explainer.explain(&FullName::new("test", "web"), Some(&uid.into()), &|_| Vec::new());
     let old = serde_json::to_value(of("old").unwrap()).unwrap();
     assert_eq!((&old["uid"], &old["chain"][0]["what"]), (&json!("old"), &json!("grace")));
@@ -433,7 +433,7 @@ async fn long_wait_publishes_one_event() {
     let message = &events[0].message;
     assert!(message.starts_with("ContainerCreating, waits for volume data, next try in "), "{message}");
     assert!(message.ends_with(" (volume \"data\" cannot be brought up: no such directory)"), "{message}");
-    // Once all is well, the next long wait is told of again.
+    // After the pod was healthy, the next long wait publishes an event again.
     node.storage.missing(false);
     node.until(1600.0).await;
     node.storage.missing(true);

@@ -1,4 +1,4 @@
-//! Pods that are over for good, and the agents that come later (POD-W13).
+//! Final statuses of pods, across restarts of the agent (POD-W13).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
-/// The next agent, for which all containers are gone.
+/// The next agent, in whose runtime all containers are gone.
 fn next(final_statuses: &Arc<FakeFinalStatuses>) -> TestNode {
     Setup { final_statuses: final_statuses.clone(), ..Setup::again(true) }.start()
 }
@@ -28,7 +28,7 @@ async fn rejection_is_published_after_it_is_stored_and_survives_the_agent() {
     let pods = [pod("a").cpu("3").of_file(), pod("b").cpu("3").of_file()];
     let (files, none) = (pods.iter().map(PodBuilder::build).collect(), Vec::new());
     node.deliver_set(SourceKind::File, files, none).await;
-    // Until then nobody knows, and nobody starts it.
+    // Before the rejection is stored, it is not published and the pod is not started.
     let mut early = 0;
     while !node.final_statuses.has("b") {
         assert_eq!(node.phase("b"), "");
@@ -42,7 +42,7 @@ async fn rejection_is_published_after_it_is_stored_and_survives_the_agent() {
     let told = node.status("b");
     assert_eq!((told.phase.as_deref(), told.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));
 
-    // There is room now.
+    // The node has free capacity now.
     let later = next(&node.final_statuses);
     deliver(&later, &pods[1..]).await;
     assert_eq!(later.status("b"), told);
@@ -82,7 +82,7 @@ async fn finished_pod_is_not_run_again_without_its_containers() {
         assert_eq!((&now.phase, &now.container_statuses), (&status.phase, &status.container_statuses), "{uid}");
     }
     assert_eq!(later.runtime.running("d"), ["main"]);
-    // And so for ever, whatever becomes of the object.
+    // An update of the pod does not change that.
     deliver(&later, &[pods[0].clone().label("2"), pods[1].clone()]).await;
     later.wait(120.0).await;
     assert_eq!(later.phase("a"), "Succeeded");
@@ -117,7 +117,7 @@ async fn final_status_of_a_pod_no_longer_desired_is_removed() {
     deliver(&node, &pods).await;
     assert_eq!(["a", "b", "c"].map(|uid| node.final_statuses.has(uid)), [true, true, false]);
 
-    // Not before every source has spoken.
+    // Final statuses are kept until every source has delivered.
     let later = Setup { final_statuses: node.final_statuses.clone(), ..Setup::again(true) }.start();
     later.deliver_set(SourceKind::File, vec![done.build()], Vec::new()).await;
     later.wait(10.0).await;
@@ -127,7 +127,7 @@ async fn final_status_of_a_pod_no_longer_desired_is_removed() {
     assert_eq!(["a", "b"].map(|uid| later.final_statuses.has(uid)), [true, false]);
     deliver(&later, &[]).await;
     assert!(!later.final_statuses.has("a"));
-    // From then on it is a pod like any other.
+    // After that the pod can run again.
     later.runtime.script("done", Script::ends(1.0, 0));
     deliver(&later, std::slice::from_ref(&done)).await;
     assert_eq!(later.phase("a"), "Succeeded");

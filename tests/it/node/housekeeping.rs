@@ -1,5 +1,5 @@
-//! The pass: pods that are desired, and what becomes of them. Left out here for want of an API server: the deletion of
-//! orphan mirrors (POD-S50) and of API objects (POD-S57); and cgroups, which pods of this node do not have (POD-S56).
+//! Housekeeping passes over desired pods. Not tested here, because there is no API server: the deletion of
+//! orphan mirror pods (POD-S50) and of API objects (POD-S57). Pods of this node have no cgroups (POD-S56).
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::support::fake_runtime::{Op, Script};
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
-/// Wants a pod behind the dispatcher's back, as if its update had been lost.
-fn want(node: &TestNode, pod: &PodBuilder) {
+/// Makes a pod desired without the dispatcher, as if its update had been lost.
+fn make_desired(node: &TestNode, pod: &PodBuilder) {
     node.node.desired.lock().pods.put(pod.build());
 }
 
-fn stop_wanting(node: &TestNode, pod: &PodBuilder) {
+fn make_undesired(node: &TestNode, pod: &PodBuilder) {
     node.node.desired.lock().pods.remove(&pod.build());
 }
 
@@ -45,7 +45,7 @@ async fn running_pod_is_counted_as_desired_active_and_working() {
 #[actix::test]
 async fn desired_pod_without_a_record_is_created() {
     let node = TestNode::start().await;
-    want(&node, &pod("a"));
+    make_desired(&node, &pod("a"));
     node.pass().await;
     let expected = ["active_pods{} 1", "desired_pods{} 1", "restarted_pods_total{} 1", "working_pods{desired,sync,} 1"];
     assert_eq!(node.pod_counts(), expected);
@@ -58,7 +58,7 @@ async fn desired_pod_without_a_record_is_created() {
 #[actix::test]
 async fn desired_pod_in_phase_failed_is_not_created() {
     let node = TestNode::start().await;
-    want(&node, &pod("a").phase("Failed"));
+    make_desired(&node, &pod("a").phase("Failed"));
     node.pass().await;
     assert_eq!(node.pod_counts(), ["desired_pods{} 1"]);
     assert_eq!(node.lifecycle("a"), None);
@@ -102,7 +102,7 @@ async fn orphan_is_stopped_with_the_grace_period_of_its_spec() {
     let web = pod("web").of_file().grace(40);
     node.runtime.script("main", Script::stubborn());
     node.deliver(std::slice::from_ref(&web)).await;
-    stop_wanting(&node, &web);
+    make_undesired(&node, &web);
     node.pass().await;
     assert_eq!(node.pod_counts(), ["working_pods{orphan,terminating,true} 1"]);
     assert_eq!(node.runtime.calls_of("web").last().unwrap(), "stop main 40");
@@ -160,19 +160,19 @@ async fn housekeeping_pass_with_failing_list_creates_and_removes_nothing() {
     node.deliver(std::slice::from_ref(&gone)).await;
     node.runtime.fail(Op::List);
     node.runtime.fail_stops();
-    stop_wanting(&node, &gone);
-    want(&node, &lost);
+    make_undesired(&node, &gone);
+    make_desired(&node, &lost);
     let error = node.node.housekeeping.pass().await.unwrap_err();
     assert_eq!(error, PassError::List(RuntimeError::Failed("it broke".into())));
     assert!(node.node.engine.is_synced());
     assert_eq!(node.lifecycle("lost"), None);
     assert_eq!(node.phase("gone"), "Running");
     assert!(node.storage.has("gone"));
-    // The records were compared before: the orphan is stopping.
+    // The pass compared the records before the list failed, so the orphan is stopping.
     assert_eq!(node.lifecycle("gone"), Some(Lifecycle::Terminating));
 }
 
-// Those that go well are many and the same.
+// Successful passes are many and alike, so the recorder keeps none of them.
 #[actix::test]
 async fn recorder_keeps_failed_passes_and_the_first_pass_after_them() {
     let node = TestNode::start().await;
@@ -212,11 +212,11 @@ async fn removed_pod_loses_status_and_directory_and_finished_pod_keeps_both() {
     assert_eq!(node.pod_counts(), ["desired_pods{} 2", "working_pods{desired,terminated,} 2"]);
 }
 
-// POD-S57: the API object is deleted by the status writer.
+// The deletion of the API object is not tested here, because the status writer does it (POD-S57).
 #[actix::test]
 async fn deleted_failed_pod_of_an_earlier_agent_is_cleaned_up_once() {
     let node = TestNode::start().await;
-    want(&node, &pod("a").phase("Failed").deleting(30));
+    make_desired(&node, &pod("a").phase("Failed").deleting(30));
     node.pass().await;
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
     assert!(node.node.statuses.is_finished(&"a".into()));

@@ -1,4 +1,4 @@
-//! What the runtime says it lacks, and pods that wait for a network.
+//! Unready conditions of the runtime, and pods that wait for the network.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn pod_waits_for_the_network_unless_it_uses_the_host_network() {
         "{why}"
     );
 
-    // Asked for again soon, and not after the backoff of errors.
+    // The pod is retried soon, and not after the backoff of errors.
     node.runtime.unready(Unready::default());
     tokio::time::sleep(Duration::from_secs_f64(1.6)).await;
     node.settled().await;

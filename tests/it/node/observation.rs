@@ -1,4 +1,4 @@
-//! What is seen of the runtime, and what is told of it.
+//! What the node observes in the runtime, and what it publishes of it.
 
 use std::net::IpAddr;
 
@@ -30,7 +30,7 @@ async fn running_pod_and_container_gauges_return_to_zero() {
         [node.metric("kubelet_running_pods"), of("running"), of("exited"), of("unknown"), of("created")]
     };
     assert_eq!(gauges(&node), [2.0, 1.0, 1.0, 2.0, 0.0]);
-    // Nobody wants them: they are stopped and removed.
+    // These runtime-only pods are stopped and removed.
     node.deliver(&[]).await;
     node.runtime.edit("u2", "c", |container| container.state = ContainerState::Running);
     node.runtime.edit("u2", "d", |container| container.state = ContainerState::Running);
@@ -38,7 +38,7 @@ async fn running_pod_and_container_gauges_return_to_zero() {
     assert_eq!(gauges(&node), [0.0; 5]);
 }
 
-// A pod's hook reads its status first; that is the one failure that nothing else tells of.
+// A sync reads the pod's status first. No other event reports a failure of this read.
 #[actix::test]
 async fn failed_sync_event_is_published_only_for_an_unreadable_status() {
     let node = Setup::new(true).start();
@@ -53,7 +53,7 @@ async fn failed_sync_event_is_published_only_for_an_unreadable_status() {
     assert!(node.events.has("a", "FailedSync"));
 }
 
-// What was seen stands until something happens, be it seen by a relist or done by the node itself.
+// An observation is valid until a relist finds a change or the node itself makes one.
 #[actix::test]
 async fn healthy_pod_causes_no_status_reads_and_restarts_at_once() {
     let node = Setup::new(false).start();
@@ -68,10 +68,10 @@ async fn healthy_pod_causes_no_status_reads_and_restarts_at_once() {
     node.until(602.0).await;
     assert_eq!(node.runtime.running("a"), ["main"]);
     assert_eq!(node.status("a").container_statuses.unwrap()[0].restart_count, 1);
-    // One for the relist that saw the exit, and one after the start.
+    // One read for the relist that found the exit, and one after the start.
     assert_eq!(reads(), before + 2);
 
-    // A start that failed may have left anything behind.
+    // After a failed start the node reads the status again, because the state of the container is unknown.
     node.runtime.fail(Op::Start);
     node.runtime.edit("a", "main", |container| container.state = ContainerState::Exited);
     node.wait(2.0).await;
@@ -80,7 +80,7 @@ async fn healthy_pod_causes_no_status_reads_and_restarts_at_once() {
     assert!(reads() > before);
 }
 
-// What was seen of the life before has been removed since, and nobody is told of that before the next relist.
+// The containers of the pod's first life are removed by now, and no relist has found that yet.
 #[actix::test]
 async fn pod_added_again_is_not_observed_from_its_earlier_life() {
     let node = Setup::new(false).start();
@@ -98,7 +98,7 @@ async fn pod_added_again_is_not_observed_from_its_earlier_life() {
     assert_eq!((status.phase.as_deref(), container.restart_count), (Some("Running"), 0));
 }
 
-// Asked again after 1, 2, 4, 8 and then every 10 seconds; the relist that goes with each finds what was missed.
+// The observer retries after 1, 2, 4, 8 and then every 10 seconds. The relist of each retry finds missed changes.
 #[actix::test]
 async fn observer_continues_after_a_panic_in_runtime_events() {
     let node = Setup::new(true).start();
@@ -143,7 +143,7 @@ async fn unreadable_pod_status_is_read_again_without_runtime_events() {
     an_unreadable_status(false).await;
 }
 
-// Whoever starts a sidecar is told nothing of it afterwards, and has to go on by itself.
+// No event reports the start of a sidecar, so the sync continues by itself after the start.
 #[actix::test]
 async fn containers_after_a_sidecar_start_without_a_runtime_event() {
     let node = Setup::new(false).start();
@@ -213,7 +213,7 @@ async fn hanging_runtime_is_unhealthy_and_its_events_still_count() {
     node.deliver_set(SourceKind::Api, vec![pod("a").build(), pod("late").build()], Vec::new()).await;
     node.settled().await;
     assert_eq!(node.lifecycle("late"), None, "nothing is dispatched meanwhile");
-    // Its events still count.
+    // Events still cause syncs.
     node.runtime.edit("a", "main", |container| container.state = ContainerState::Exited);
     node.settled().await;
     assert_eq!(node.runtime.times_of("start main").len(), 2);

@@ -1,4 +1,4 @@
-//! What runs although nobody wants it.
+//! Orphans, runtime-only pods and zombie containers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
 use crate::support::test_node::{Setup, TestNode};
 
-async fn with_stranger(prepare: impl FnOnce(&Setup)) -> TestNode {
+async fn with_runtime_only_pod(prepare: impl FnOnce(&Setup)) -> TestNode {
     let setup = Setup::new(true);
     prepare(&setup);
     setup.runtime.plant("u", FullName::new("test", "left"), "main");
@@ -22,7 +22,7 @@ async fn with_stranger(prepare: impl FnOnce(&Setup)) -> TestNode {
 // Scenario POD-S37.
 #[actix::test]
 async fn runtime_only_pod_is_stopped_and_counted_once() {
-    let node = with_stranger(|_| ()).await;
+    let node = with_runtime_only_pod(|_| ()).await;
     node.until(2.01).await;
     assert_eq!(
         node.pod_counts(),
@@ -34,7 +34,7 @@ async fn runtime_only_pod_is_stopped_and_counted_once() {
     assert_eq!(node.pod_counts(), ["orphaned_runtime_pods_total{} 1"]);
 }
 
-// Who has the grace of its pod is the runtime; nobody else has its spec.
+// Only the runtime knows the grace period of a runtime-only pod; the agent has no spec of it.
 #[actix::test]
 async fn runtime_only_container_in_unknown_state_is_stopped_once() {
     let setup = Setup::new(true);
@@ -44,25 +44,25 @@ async fn runtime_only_container_in_unknown_state_is_stopped_once() {
     let node = setup.start();
     node.deliver(&[]).await;
     node.wait(10.0).await;
-    // As a pod that nobody wants it is stopped once, and after that the sweep adds nothing.
+    // The container is stopped once as part of a runtime-only pod, and the sweep of zombies does not stop it again.
     assert_eq!(node.runtime.calls_of("u"), ["stop main 2", "stop-sandbox", "remove main", "remove-sandbox"]);
 }
 
 #[actix::test]
 async fn outdated_runtime_list_recreates_no_record() {
-    let node = with_stranger(|setup| {
+    let node = with_runtime_only_pod(|setup| {
         setup.runtime.script("main", Script { stops: Some((Duration::from_secs_f64(1.5), 0)), ..Script::default() });
     })
     .await;
     node.until(2.1).await;
     assert_eq!(node.lifecycle("u"), Some(Lifecycle::Terminating));
-    // The list of this pass shows the stranger; when it arrives, the stranger and its record are gone.
+    // The list of this pass has the runtime-only pod. When the list arrives, the pod and its record are gone.
     node.runtime.old_lists(1.8);
     node.pass().await;
     assert_eq!(node.lifecycle("u"), None);
     assert_eq!(node.metric("kubelet_orphaned_runtime_pods_total"), 1.0);
     node.runtime.old_lists(0.0);
-    // Nor is what a pod had before it was terminated taken for strays of it.
+    // Containers that a pod had before it was terminated do not count as zombies either.
     node.deliver(&[pod("a").containers(&["quick"])]).await;
     node.runtime.old_lists(0.5);
     let deleted = [pod("a").containers(&["quick"]).deleting(5)];
@@ -75,7 +75,7 @@ async fn outdated_runtime_list_recreates_no_record() {
 // Scenario POD-S39.
 #[actix::test]
 async fn failing_stop_of_a_runtime_only_pod_is_retried_after_its_backoff() {
-    let node = with_stranger(|setup| setup.runtime.fail_stops()).await;
+    let node = with_runtime_only_pod(|setup| setup.runtime.fail_stops()).await;
     node.until(9.0).await;
     assert_eq!(node.runtime.times_of("stop main").len(), 1);
     assert_eq!(
@@ -91,7 +91,7 @@ async fn failing_stop_of_a_runtime_only_pod_is_retried_after_its_backoff() {
 // Scenario POD-S56.
 #[actix::test]
 async fn leftovers_of_a_pod_deleted_without_an_agent_are_removed() {
-    let node = with_stranger(|setup| setup.storage.plant("u")).await;
+    let node = with_runtime_only_pod(|setup| setup.storage.plant("u")).await;
     node.until(8.0).await;
     assert!(!node.storage.has("u"));
     assert_eq!(node.runtime.look(&"u".into()), Default::default());
@@ -104,7 +104,7 @@ async fn running_rejected_pod_is_stopped_with_its_own_grace_period() {
     let node = TestNode::start().await;
     node.deliver(&[pod("r").cpu("64").grace(7)]).await;
     node.runtime.script("main", Script::stubborn());
-    // What an agent before this one asked for took effect late.
+    // A call of an earlier agent took effect late.
     node.runtime.plant("r", FullName::new("test", "r"), "main");
     node.until(12.0).await;
     assert_eq!(node.runtime.calls_of("r")[0], "stop main 7");
@@ -162,7 +162,7 @@ async fn failing_stop_of_an_orphan_is_retried_after_its_backoff() {
     assert_eq!(node.pod_counts(), [""; 0]);
 }
 
-// POD-S55: the mirror stays Running meanwhile, which is the status writer's business.
+// The phase of the mirror pod during the outage is not tested here, because the status writer sets it (POD-S55).
 #[actix::test]
 async fn orphan_stop_continues_after_a_runtime_outage() {
     let node = TestNode::start().await;

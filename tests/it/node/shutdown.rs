@@ -1,4 +1,4 @@
-//! The end of the node.
+//! The shutdown of the node.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ async fn node_shutdown_returns_the_pods_that_did_not_stop_in_time() {
     let begin = node.now();
     let late = stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups).await;
     assert_eq!(late.iter().map(|pod| pod.full_name().name()).collect::<Vec<_>>(), ["a", "b"]);
-    // Each group has half a second more, in which the end of a killed container would show.
+    // Each group has half a second more, so that the exit of a killed container can be observed.
     assert!((31.0..31.1).contains(&(node.now() - begin)));
 }
 

@@ -1,4 +1,4 @@
-//! How long pods take to start, as it is counted.
+//! The metrics of pod starts.
 
 use podwright_actors::ports::SourceKind;
 

@@ -1,4 +1,4 @@
-//! Static pods: their names, their edits, their end.
+//! Static pods: full names, edits and ends.
 
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{SourceKind, SourceProblem};
@@ -56,7 +56,7 @@ async fn static_pod_with_same_uid_starts_after_the_failing_stop_succeeded() {
     assert_eq!(node.metric("kubelet_restarted_pods_total{static=\"true\"}"), 1.0);
 }
 
-// POD-S31: the mirror is made again by whoever talks to the API server.
+// The mirror pod is not tested here, because its writer creates it (POD-S31).
 #[actix::test]
 async fn only_the_last_of_many_static_pod_edits_runs() {
     let node = TestNode::start().await;

@@ -1,4 +1,4 @@
-//! Deletions, kills and their waiters.
+//! Deletions, kills and stop notifiers.
 
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::{Completed, KillOptions, Lifecycle, Notifier, Update};
@@ -15,7 +15,7 @@ fn kill(node: &TestNode, pod: &PodBuilder) -> Completed {
     completed
 }
 
-/// How many seconds a waiter waits.
+/// How many seconds pass until the notifier completes.
 async fn waits(node: &TestNode, completed: Completed) -> f64 {
     let start = node.now();
     assert!(completed.await);
@@ -116,12 +116,12 @@ async fn slow_stop_or_list_delays_no_other_pod() {
 #[actix::test]
 async fn stop_notifier_completes_when_no_container_can_run() {
     let node = TestNode::start().await;
-    // A running pod: after its stop.
+    // The notifier of a running pod completes after the stop.
     node.runtime.script("main", Script { stops: Some((std::time::Duration::from_secs(3), 0)), ..Script::default() });
     let web = pod("web").of_file();
     node.deliver(std::slice::from_ref(&web)).await;
     assert!((3.0..3.1).contains(&waits(&node, kill(&node, &web)).await));
-    // A record that is over: at once.
+    // The notifier of a finished record completes at once.
     node.settled().await;
     assert_eq!(node.lifecycle("web"), Some(Lifecycle::Finished));
     assert_eq!(waits(&node, kill(&node, &web)).await, 0.0);
@@ -137,7 +137,7 @@ async fn stop_notifier_completes_for_a_pod_that_never_starts() {
     node.deliver(std::slice::from_ref(&new)).await;
     assert_eq!(node.lifecycle("2"), Some(Lifecycle::Waiting));
     assert!(waits(&node, kill(&node, &new)).await < 0.1);
-    // One that was dropped by its source while it waited.
+    // The source drops the third pod while it waits for its name.
     let third = pod("web").of_file().uid("3");
     node.deliver(std::slice::from_ref(&third)).await;
     let hold = node.node.engine.hold(&"3".into()).unwrap();
@@ -166,7 +166,7 @@ async fn stop_notifier_completes_for_a_runtime_only_pod() {
 async fn container_running_after_the_stop_keeps_its_pod_terminating() {
     let node = TestNode::start().await;
     node.runtime.script("late", Script::stubborn());
-    // It comes between the look at the pod and the end of the stop.
+    // The container appears after the pod was inspected and before its stop ends.
     node.runtime.script("main", Script { stops: Some((std::time::Duration::from_secs(2), 0)), ..Script::default() });
     node.deliver(&[pod("b").containers(&["main"])]).await;
     node.deliver(&[pod("b").containers(&["main"]).deleting(10)]).await;

@@ -18,7 +18,7 @@ use super::required::{Program, found_or_skip};
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 const FLAGS: [&str; 9] = [
     "--headless",
-    // A test may run as root, and asks nothing but its own agent.
+    // The browser's sandbox does not work for root. The pages come only from the test's own agent.
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -28,10 +28,10 @@ const FLAGS: [&str; 9] = [
     "--disable-component-update",
     "--disable-sync",
 ];
-/// Its pipes are file descriptors 3 and 4.
+/// The DevTools pipes are file descriptors 3 and 4.
 const START: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// One browser with one page.
@@ -130,7 +130,7 @@ impl Browser {
         }
     }
 
-    /// Looks until an expression is true; one that cannot be worked out, as while a page loads, is not.
+    /// Waits until an expression is true. An expression that throws, for example while the page loads, counts as false.
     pub(crate) async fn until(&mut self, what: &str, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.try_eval(&format!("Boolean({expression})")).await != Ok(Value::Bool(true)) {
@@ -162,7 +162,7 @@ impl Browser {
         }
     }
 
-    /// What the page complained of, and what it asked for at other origins, so far.
+    /// The page's errors and log messages so far, and its requests to other origins.
     pub(crate) fn complaints(&self, origin: &str) -> Vec<String> {
         let params = |event: &Value| event["params"].to_string();
         self.events

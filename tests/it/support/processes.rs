@@ -15,17 +15,17 @@ use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState,
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use tempfile::TempDir;
 
-/// How long anything may take; a test that waits longer has failed.
+/// The longest wait of a test. It guards only against hanging.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The settings every test uses: the shim is the real binary.
+/// The settings of every test. The shim is the real binary.
 pub(crate) fn config(root: &Path) -> ProcessConfig {
     let mut config = ProcessConfig::new(root);
     config.shim[0] = env!("CARGO_BIN_EXE_podwright").into();
     config
 }
 
-/// A directory whose containers are killed when the test ends, however it ends.
+/// A root directory whose containers are killed when it is dropped.
 pub(crate) struct Root(TempDir);
 
 impl Root {
@@ -56,12 +56,12 @@ impl Root {
         self.path().join("process/containers").join(id.as_str())
     }
 
-    /// The directory that a container has as its root.
+    /// The root directory of a container.
     pub(crate) fn rootfs(&self, pod: &PodObject, id: &ContainerId) -> PathBuf {
         self.path().join("pods").join(pod.uid().to_string()).join("containers/main").join(id.as_str())
     }
 
-    /// A FIFO on which a container tells the test something.
+    /// A FIFO on which a container sends a line to the test.
     pub(crate) fn fifo(&self, name: &str) -> Fifo {
         let path = self.path().join(name);
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
@@ -88,7 +88,7 @@ impl Fifo {
         self.0.to_str().unwrap().to_owned()
     }
 
-    /// What the next writer writes, trimmed.
+    /// The text of the next writer, trimmed.
     pub(crate) async fn read(&self) -> String {
         let path = self.0.clone();
         let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path).unwrap());
@@ -148,7 +148,7 @@ pub(crate) async fn status(runtime: &ProcessRuntime, pod: &PodObject) -> Contain
     runtime.pod_status(pod.uid()).await.unwrap().containers.into_iter().next().expect("the pod has a container")
 }
 
-/// Waits by the runtime's events until the container of a pod has ended.
+/// Waits until the container of a pod has ended, by the runtime's events.
 pub(crate) async fn ended(runtime: &ProcessRuntime, pod: &PodObject) -> ContainerStatus {
     let wait = async {
         loop {

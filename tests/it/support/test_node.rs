@@ -27,7 +27,7 @@ use super::fake_ports::{Events, FakeFinalStatuses, FakeStorage, NoNetwork};
 use super::fake_runtime::FakeRuntime;
 use super::pods::PodBuilder;
 
-/// The families of which every scenario checks all 23 series.
+/// The metric families whose 23 series [`TestNode::pod_counts`] checks.
 const FAMILIES: [&str; 6] = [
     "kubelet_desired_pods",
     "kubelet_active_pods",
@@ -47,35 +47,35 @@ pub(crate) struct TestNode {
     pub(crate) clock: TokioClock,
     pub(crate) gate: Arc<ShutdownGate>,
     begin: Instant,
-    /// What each source delivered last.
+    /// The set that each source delivered last.
     wanted: Mutex<[Vec<Arc<podwright_actors::pod::PodObject>>; 2]>,
 }
 
-/// What there is before the node starts.
+/// The fakes and settings of a node that has not started.
 pub(crate) struct Setup {
     pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
-    /// If pods have cgroups of their own.
+    /// The cgroups of pods, if pods have any.
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     pub(crate) cpu_millis: i64,
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
     pub(crate) clock: TokioClock,
-    /// Asked after the gate and the capacity.
+    /// An admission handler that runs after the shutdown gate and the node capacity.
     pub(crate) judge: Option<Arc<dyn AdmissionHandler>>,
-    /// Instead of the fakes.
+    /// The runtime and network to use instead of the fakes.
     pub(crate) over: Option<(Arc<dyn ContainerRuntime>, Arc<dyn NetworkClient>)>,
 }
 
 impl Setup {
-    /// A runtime that has no events is relisted every second.
+    /// A setup in paused time. A runtime without events is relisted every second.
     pub(crate) fn new(with_events: bool) -> Self {
         tokio::time::pause();
         Setup::again(with_events)
     }
 
-    /// One more node, once time is paused.
+    /// The setup of another node, after time was paused.
     pub(crate) fn again(with_events: bool) -> Self {
         let clock = TokioClock::starting_at(Time::from_secs(1_800_000_000));
         Setup {
@@ -135,7 +135,7 @@ impl Setup {
 }
 
 impl TestNode {
-    /// A node with an eventful runtime, both of whose sources have delivered nothing.
+    /// A node whose runtime has events and whose two sources have delivered empty sets.
     pub(crate) async fn start() -> Self {
         let node = Setup::new(true).start();
         node.deliver(&[]).await;
@@ -156,7 +156,7 @@ impl TestNode {
         pods: Vec<Arc<podwright_actors::pod::PodObject>>,
         problems: Vec<SourceProblem>,
     ) {
-        // A source hands out the same object for what did not change.
+        // A source delivers the same object for an unchanged pod.
         let pods: Vec<_> = {
             let mut wanted = self.wanted.lock();
             let last = &mut wanted[usize::from(source == SourceKind::Api)];
@@ -170,7 +170,7 @@ impl TestNode {
         self.node.sets.send(SourceSet { source, pods, problems }.into()).await.unwrap();
     }
 
-    /// Lets what can be done without waiting be done.
+    /// Lets the node do all work that needs no waiting.
     pub(crate) async fn settled(&self) {
         sleep(Duration::from_millis(1)).await;
     }
@@ -189,13 +189,13 @@ impl TestNode {
         self.begin.elapsed().as_secs_f64()
     }
 
-    /// One pass, besides those that the node makes by itself.
+    /// Runs one housekeeping pass, besides the periodic ones.
     pub(crate) async fn pass(&self) {
         self.node.housekeeping.pass().await.unwrap();
         self.settled().await;
     }
 
-    /// Waits for something that comes without being asked for; fails after so many seconds.
+    /// Waits for a condition. Fails after so many seconds.
     pub(crate) async fn eventually(&self, within: f64, what: &str, mut is: impl FnMut() -> bool) {
         let end = Instant::now() + Duration::from_secs_f64(within);
         while !is() {
@@ -227,8 +227,8 @@ impl TestNode {
         value.map_or(0.0, |value| value.parse().unwrap())
     }
 
-    /// The series of the six families that tell how many pods there are: those that are not zero, as
-    /// `working_pods{config,lifecycle,static} n`, sorted. There are always 23.
+    /// The non-zero series of the six families that count pods, in the form
+    /// `working_pods{config,lifecycle,static} n`, sorted. Checks that the families have 23 series.
     pub(crate) fn pod_counts(&self) -> Vec<String> {
         let text = self.metrics.encode(Format::Classic);
         let mut all = BTreeSet::new();

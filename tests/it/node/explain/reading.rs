@@ -1,4 +1,4 @@
-//! Explanations as people and programs get them.
+//! Helpers that read explanations, as text and as JSON.
 
 use podwright_actors::explain::Explanation;
 use podwright_actors::ids::FullName;
@@ -16,7 +16,7 @@ pub(in crate::node) fn explain(node: &TestNode, name: &str) -> Explanation {
     explanation
 }
 
-/// The heading, and what is below `waits for`.
+/// The heading and the lines below `waits for`.
 pub(in crate::node) fn waits(node: &TestNode, name: &str) -> String {
     let text = explain(node, name).to_string();
     let (heading, _) = text.split_once('\n').unwrap();
@@ -24,14 +24,14 @@ pub(in crate::node) fn waits(node: &TestNode, name: &str) -> String {
     format!("{heading}\n{}", waits.trim_end_matches('\n'))
 }
 
-/// What the engine says of a pod that it tries again, in the words of an explanation: how long after an error that is
-/// depends on chance.
+/// The retry of a pod in the words of an explanation. Retries have jitter, so tests take the words from the engine's
+/// snapshot.
 pub(super) struct Retry {
-    /// How long it has been failing, since when, and how often it was tried.
+    /// For how long the hook fails, since when, and how many tries it had.
     pub(super) failing: String,
-    /// How long still.
+    /// The time until the next try.
     pub(super) left: String,
-    /// The same and when that is.
+    /// The time until the next try, and its clock time.
     pub(super) next: String,
 }
 

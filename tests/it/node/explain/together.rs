@@ -1,4 +1,4 @@
-//! What is told of pods that two things hold up, one after the other or both at once.
+//! Explanations of pods that wait for two causes, one after the other or both at once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
-// The time between two looks meets a hook that waits to be called again, then one that is called, and so on.
+// The hook waits and runs in turn, so consecutive checks see different waits.
 #[actix::test]
 async fn slow_failing_hook_publishes_one_long_wait_event() {
     let node = TestNode::start().await;
@@ -41,7 +41,7 @@ async fn failing_cleanup_of_an_orphan_publishes_one_long_wait_event() {
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(events[0].message.ends_with(r#" (volume "data" cannot be taken down: it is busy)"#), "{events:?}");
 
-    // With the runtime gone as well it is not the volume that fails.
+    // When the runtime is unreachable too, the runtime is the cause and not the volume.
     node.runtime.unreachable();
     node.until(700.0).await;
     let Retry { failing, left, next } = retry(&node, "a");
