@@ -1,4 +1,4 @@
-//! Identities. Each is a type of its own, so that one cannot stand where another is meant.
+//! Identities. Each has its own type, so that one cannot be used as another.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 /// A pod's UID.
 ///
-/// UIDs come in two forms almost always: a UUID from an API server, or 32 hex digits that a node computed for a static
-/// pod. Both are kept as 128 bits without an allocation; any other text is kept as it is. What was parsed is displayed
-/// again to the letter.
+/// Nearly all UIDs have one of two forms: a UUID from an API server, or 32 hex digits that a node computed for a static
+/// pod. Both are stored as 128 bits without an allocation; any other text is stored unchanged. `Display` prints exactly
+/// the text that was parsed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodUid(pub(crate) Repr);
 
-/// How a UID is kept; a recording writes the same.
+/// The stored form of a UID. Recordings use the same form.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Repr {
     Uuid([u8; 16]),
@@ -24,7 +24,7 @@ pub(crate) enum Repr {
 const DASHES: [usize; 4] = [8, 13, 18, 23];
 
 impl PodUid {
-    /// Any text is a UID; the API server and the sources decide what is a valid one.
+    /// Any text is accepted; the API server and the sources decide what is a valid UID.
     pub fn new(text: &str) -> Self {
         let bytes = text.as_bytes();
         let digits = |skip: &[usize]| -> Option<[u8; 16]> {
@@ -56,7 +56,8 @@ impl PodUid {
     }
 }
 
-/// One write, because every update and every question hashes a UID. The two forms of the same 128 bits collide, which
+/// Hashes in one write, because every update and query hashes a UID. The two forms of the same 128 bits collide, which
+/// only costs a comparison.
 /// costs a comparison and nothing else.
 impl Hash for PodUid {
     #[inline]
@@ -97,12 +98,12 @@ impl From<&str> for PodUid {
     }
 }
 
-/// Name and namespace of a pod: what a static pod keeps when its UID changes.
+/// A pod's name and namespace: what a static pod keeps when its UID changes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FullName(Arc<str>);
 
 impl FullName {
-    /// A full name from its parts. Neither part may hold an underscore (no Kubernetes name can).
+    /// Makes a full name. Neither part may contain an underscore, which no Kubernetes name can.
     pub fn new(namespace: &str, name: &str) -> Self {
         FullName(format!("{name}_{namespace}").into())
     }
@@ -117,13 +118,13 @@ impl FullName {
         self.0.split_once('_').map_or("", |(_, namespace)| namespace)
     }
 
-    /// The form that labels and paths use: name, underscore, namespace.
+    /// The form in labels and paths: name, underscore, namespace.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// `NAMESPACE/NAME`, the form people type.
+/// Prints `NAMESPACE/NAME`, as in `kubectl`.
 impl fmt::Display for FullName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace(), self.name())
@@ -163,7 +164,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// As the runtime spells it.
+            /// Prints the id as the runtime spells it.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -196,18 +197,18 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// A container's id as its runtime gave it, without the `runtime://` prefix of the API.
+    /// A container's id in its runtime, without the `runtime://` prefix of the API.
     ContainerId
 }
 text_id! {
-    /// A sandbox's id as its runtime gave it.
+    /// A sandbox's id in its runtime.
     SandboxId
 }
 text_id! {
-    /// A container's name, unique within its pod over regular, init and ephemeral containers.
+    /// A container's name, unique in its pod over regular, init and ephemeral containers.
     ContainerName
 }
 text_id! {
-    /// An image's id as its runtime gave it.
+    /// An image's id in its runtime.
     ImageId
 }

@@ -1,4 +1,4 @@
-//! A `v1.Pod` as a source delivered it, checked to have an identity, with the facts that the engine asks for often.
+//! A `v1.Pod` from a source, checked to have an identity, with the fields that the engine reads often.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::ids::{FullName, PodUid};
 use crate::time::{Grace, Time};
 
-/// Which source a pod came from: `file`, `http` or `api` (upstream `kubetypes.ConfigSourceAnnotationKey`).
+/// The source of a pod: `file`, `http` or `api` (the kubelet's `kubetypes.ConfigSourceAnnotationKey`).
 pub const SOURCE_ANNOTATION: &str = "kubernetes.io/config.source";
-/// Marks the copy of a static pod that the node makes in the API server.
+/// Marks a mirror pod: the copy of a static pod that the node makes in the API server.
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-/// Hash of a static pod's manifest; equal to its generated UID.
+/// The hash of a static pod's manifest, equal to its generated UID.
 pub const HASH_ANNOTATION: &str = "kubernetes.io/config.hash";
 /// When the node first saw the pod (RFC 3339).
 pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 
-/// Priority from which a pod counts as critical (upstream `scheduling.SystemCriticalPriority`).
+/// The lowest priority of a critical pod (Kubernetes `scheduling.SystemCriticalPriority`).
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// A pod's phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Not all containers ran yet; also the phase of a pod that has none set.
+    /// Not all containers have run yet. Also the phase of a pod without one.
     #[default]
     Pending,
-    /// Bound to a node and started.
+    /// The pod is bound to a node and its containers were started.
     Running,
-    /// All containers ended well and none will be restarted.
+    /// All containers succeeded and none will restart.
     Succeeded,
     /// All containers ended and at least one failed.
     Failed,
@@ -37,7 +37,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// From the text of `status.phase`.
+    /// Parses the text of `status.phase`.
     pub fn parse(text: Option<&str>) -> Phase {
         match text {
             Some("Running") => Phase::Running,
@@ -59,13 +59,13 @@ impl Phase {
         }
     }
 
-    /// Succeeded or Failed.
+    /// Whether the phase is Succeeded or Failed.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Phase::Succeeded | Phase::Failed)
     }
 }
 
-/// Which of a pod's three container lists a container stands in. A sidecar stands in the init list.
+/// The list of a pod's spec that a container is in. A sidecar is in the init list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContainerKind {
     /// `spec.initContainers`.
@@ -76,13 +76,13 @@ pub enum ContainerKind {
     Ephemeral,
 }
 
-/// A pod of the engine: always behind an [`Arc`], never copied.
+/// A pod in the engine. It is always behind an [`Arc`] and never copied.
 #[derive(Debug)]
 pub struct PodObject {
     uid: PodUid,
     full_name: FullName,
     facts: Facts,
-    /// What the source said, as it said it.
+    /// The phase in the source's object.
     pod: Pod,
 }
 
@@ -96,13 +96,13 @@ struct Facts {
     spec_grace: Option<i64>,
 }
 
-/// A pod without an identity cannot enter the engine.
+/// A pod has no identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pod {name:?} has no {missing}: set it, or let the source default it")]
 pub struct InvalidPod {
-    /// The pod's name as far as it is known.
+    /// The pod's name, if known.
     pub name: String,
-    /// The path of the field that is missing.
+    /// The path of the missing field.
     pub missing: &'static str,
 }
 
@@ -140,7 +140,7 @@ impl PodObject {
         &self.uid
     }
 
-    /// Name and namespace.
+    /// The pod's name and namespace.
     pub fn full_name(&self) -> &FullName {
         &self.full_name
     }
@@ -150,17 +150,17 @@ impl PodObject {
         self.facts.is_static
     }
 
-    /// Whether this is the API copy of a static pod.
+    /// Whether this is the mirror pod of a static pod.
     pub fn is_mirror(&self) -> bool {
         self.facts.is_mirror
     }
 
-    /// Never evicted or preempted: static, mirror, or of system-critical priority.
+    /// Whether the pod is never evicted or preempted: a static pod, a mirror pod, or one of system-critical priority.
     pub fn is_critical(&self) -> bool {
         self.is_static() || self.is_mirror() || self.spec().priority.is_some_and(|p| p >= SYSTEM_CRITICAL_PRIORITY)
     }
 
-    /// The phase that the source says.
+    /// The phase in the source's object.
     pub fn phase(&self) -> Phase {
         self.facts.phase
     }
@@ -180,7 +180,7 @@ impl PodObject {
         self.facts.spec_grace
     }
 
-    /// Whether each of its containers runs once: nothing of it is ever started again.
+    /// Whether each of the pod's containers runs at most once: no container ever restarts.
     pub fn runs_once(&self) -> bool {
         let spec = self.spec();
         let never = |policy: Option<&str>| policy == Some("Never");
@@ -189,7 +189,7 @@ impl PodObject {
             && all.all(|one| one.restart_policy.is_none() || never(one.restart_policy.as_deref()))
     }
 
-    /// The grace of the spec as a decided one, one second where it has none.
+    /// The grace period of the spec; one second if the spec has none.
     pub fn spec_grace_or_min(&self) -> Grace {
         self.facts.spec_grace.map_or(Grace::MIN, Grace::from_seconds)
     }
@@ -209,12 +209,12 @@ impl PodObject {
         self.pod.spec.as_ref().expect("`new` refuses a pod without spec")
     }
 
-    /// `status`, if the source carries one.
+    /// `status`, if the object has one.
     pub fn status(&self) -> Option<&PodStatus> {
         self.pod.status.as_ref()
     }
 
-    /// One annotation.
+    /// The value of an annotation.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
@@ -224,7 +224,7 @@ impl PodObject {
         self.annotation(SEEN_ANNOTATION)?.parse().ok().map(Time::from_timestamp)
     }
 
-    /// The same pod, first seen at another time; copied only if somebody else holds it too.
+    /// The same pod with another first-seen time. The object is copied only if it is shared.
     pub fn with_first_seen(mut self: Arc<Self>, seen: &str) -> Arc<Self> {
         let set = |pod: &mut Pod| {
             pod.metadata.annotations.get_or_insert_default().insert(SEEN_ANNOTATION.to_owned(), seen.to_owned());
@@ -238,7 +238,7 @@ impl PodObject {
         }
         let mut pod = self.pod.clone();
         set(&mut pod);
-        // The annotation says nothing about identity, so the facts that were read before still hold.
+        // The annotation does not affect the identity, so the cached fields stay valid.
         Arc::new(PodObject { uid: self.uid.clone(), full_name: self.full_name.clone(), facts: self.facts, pod })
     }
 
@@ -249,22 +249,22 @@ impl PodObject {
         Arc::new(PodObject { uid: self.uid.clone(), full_name: self.full_name.clone(), facts, pod })
     }
 
-    /// Init containers, sidecars among them, in spec order.
+    /// The init containers, including sidecars, in spec order.
     pub fn init_containers(&self) -> &[Container] {
         self.spec().init_containers.as_deref().unwrap_or_default()
     }
 
-    /// Regular containers in spec order.
+    /// The regular containers in spec order.
     pub fn containers(&self) -> &[Container] {
         &self.spec().containers
     }
 
-    /// Ephemeral containers in spec order.
+    /// The ephemeral containers in spec order.
     pub fn ephemeral_containers(&self) -> &[EphemeralContainer] {
         self.spec().ephemeral_containers.as_deref().unwrap_or_default()
     }
 
-    /// Whether the pod shares the node's network.
+    /// Whether the pod uses the node's network.
     pub fn is_host_network(&self) -> bool {
         self.spec().host_network.unwrap_or(false)
     }

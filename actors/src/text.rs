@@ -1,16 +1,16 @@
-//! Foreign text in what people read.
+//! Makes text from other programs safe to print.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// A text that may stand in a log line or on a terminal: at most `most` bytes of it, without what moves a cursor, ends a
-/// line or turns the reading direction. Such characters are escaped as Rust writes them; of a text that is too long the
-/// middle is left out, because what it is about stands at its start and what to do about it at its end.
+/// Makes a text safe for a log line or a terminal and limits it to `most` bytes. Characters that move the cursor, end
+/// the line or change the reading direction are escaped as in Rust. A text that is too long loses its middle, because
+/// the start names the subject and the end names the remedy.
 pub fn plain(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most && !text.contains(is_harmful) {
         return Cow::Borrowed(text);
     }
-    // Escapes only make it longer, so what is beyond need not be looked at.
+    // Escapes only make the text longer, so the rest is not needed.
     let head = escaped(&text[..text.floor_char_boundary(most)]);
     if text.len() <= most && head.len() <= most {
         return Cow::Owned(head);
@@ -22,7 +22,7 @@ pub fn plain(text: &str, most: usize) -> Cow<'_, str> {
     Cow::Owned([head, GAP, tail].concat())
 }
 
-/// What stands for the part that is left out.
+/// Replaces the omitted part.
 const GAP: &str = " ... ";
 
 fn is_harmful(c: char) -> bool {

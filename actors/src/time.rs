@@ -1,55 +1,55 @@
-//! Instants and grace periods as plain values, so that cores need no clock.
+//! Times and grace periods as plain values, so that pure code needs no clock.
 
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Add;
 use std::time::Duration;
 
-/// An instant: nanoseconds since the Unix epoch, read from a [`Clock`](crate::ports::Clock) that never goes back.
+/// A time in nanoseconds since the Unix epoch, read from a [`Clock`](crate::ports::Clock) that never goes back.
 ///
-/// One type serves deadlines and the timestamps of a pod's status, because a crash backoff is measured from the
-/// finish time that a runtime reports.
+/// The type serves both deadlines and the timestamps of a pod's status, because a crash backoff counts from the finish
+/// time that a runtime reports.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(
-    /// One more than the nanoseconds, so that an absent time takes no room of its own: records hold several.
+    /// The nanoseconds plus one, so that `Option<Time>` has the same size; records hold several.
     NonZeroU64,
 );
 
 impl Time {
-    /// The Unix epoch; earlier instants do not exist.
+    /// The Unix epoch. Earlier times do not exist.
     pub const ZERO: Time = Time(NonZeroU64::MIN);
 
-    /// The instant `nanos` nanoseconds after the Unix epoch.
+    /// The time `nanos` nanoseconds after the Unix epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Time(NonZeroU64::MIN.saturating_add(nanos))
     }
 
-    /// The instant `seconds` seconds after the Unix epoch.
+    /// The time `seconds` seconds after the Unix epoch.
     pub const fn from_secs(seconds: u64) -> Self {
         Time::from_nanos(seconds.saturating_mul(1_000_000_000))
     }
 
-    /// Nanoseconds since the Unix epoch.
+    /// The nanoseconds since the Unix epoch.
     pub const fn as_nanos(self) -> u64 {
         self.0.get() - 1
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// The duration since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.as_nanos().saturating_sub(earlier.as_nanos()))
     }
 
-    /// The form that API objects carry.
+    /// Converts to the type of API objects.
     pub fn to_timestamp(self) -> jiff::Timestamp {
         jiff::Timestamp::from_nanosecond(i128::from(self.as_nanos())).unwrap_or(jiff::Timestamp::MAX)
     }
 
-    /// From the form that API objects carry; instants before the epoch become the epoch.
+    /// Converts from the type of API objects; times before the epoch become the epoch.
     pub fn from_timestamp(timestamp: jiff::Timestamp) -> Self {
         Time::from_nanos(u64::try_from(timestamp.as_nanosecond()).unwrap_or(0))
     }
 
-    /// This instant as a `metav1.Time`.
+    /// Converts to a `metav1.Time`.
     pub fn to_api(self) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
         k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.to_timestamp())
     }
@@ -81,10 +81,10 @@ impl fmt::Display for Time {
     }
 }
 
-/// A decided grace period: whole seconds, at least one.
+/// A grace period in whole seconds, at least one.
 ///
-/// Zero means "at once" in the API and becomes one second here, because a stop without any grace cannot be told from an
-/// undecided one (upstream `calculateEffectiveGracePeriod`, kubelet 1.36).
+/// The API's zero means "at once" and becomes one second here, because zero could not be told from an unset grace
+/// period (the kubelet's `calculateEffectiveGracePeriod`, 1.36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Grace(NonZeroU32);
 
@@ -92,18 +92,18 @@ impl Grace {
     /// The shortest grace period: one second.
     pub const MIN: Grace = Grace(NonZeroU32::MIN);
 
-    /// From seconds as the API carries them; below one becomes one.
+    /// Converts from the API's seconds; values below one become one.
     pub fn from_seconds(seconds: i64) -> Self {
         let seconds = u32::try_from(seconds.max(1)).unwrap_or(u32::MAX);
         Grace(NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN))
     }
 
-    /// In seconds.
+    /// The grace period in seconds.
     pub const fn seconds(self) -> u32 {
         self.0.get()
     }
 
-    /// As a duration.
+    /// The grace period as a duration.
     pub const fn duration(self) -> Duration {
         Duration::from_secs(self.0.get() as u64)
     }

@@ -1,11 +1,11 @@
-//! The defaults of `core/v1` that an API server fills in (upstream `pkg/apis/core/v1/defaults.go`, 1.36).
+//! The defaults of `core/v1` that an API server applies (`pkg/apis/core/v1/defaults.go`, 1.36).
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, DownwardAPIVolumeFile, EnvVar, EphemeralContainer, HTTPGetAction, LifecycleHandler,
     ObjectFieldSelector, Pod, Probe, ResourceRequirements, Volume,
 };
 
-/// Fills in what an API server would have defaulted. Idempotent; what is set stays.
+/// Applies the API server's defaults to unset fields. Idempotent.
 pub fn apply_api_defaults(pod: &mut Pod) {
     let Some(spec) = pod.spec.as_mut() else { return };
     text(&mut spec.restart_policy, "Always");
@@ -59,7 +59,7 @@ fn ephemeral(container: &mut EphemeralContainer) {
     container.env.iter_mut().flatten().for_each(env);
 }
 
-/// `Always` for a tag that may move: `latest`, written or implied.
+/// `Always` for the tag `latest`, explicit or implied.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     // A colon before the last slash belongs to a registry's port.

@@ -1,4 +1,4 @@
-//! Containers.
+//! Validates containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use super::{names, probes, resources};
 use crate::config::fields::{self, FieldUse};
 use crate::pod::{ContainerKind, is_sidecar};
 
-/// How many names a remedy lists: each of many problems has one.
+/// The number of names that a remedy lists.
 const LISTED: usize = 10;
 
-/// What containers may refer to.
+/// The names that containers may refer to.
 pub(super) struct Known<'a> {
     pub(super) volumes: BTreeSet<&'a str>,
     pub(super) containers: BTreeSet<&'a str>,
@@ -92,7 +92,7 @@ fn check(
     probes::check(path, spec, container, kind == ContainerKind::Init && !is_sidecar(container), report);
 }
 
-/// KEP-753 and KEP-5307: a policy of its own, and rules that need one.
+/// Validates a container's own restart policy and its rules, which need one (KEP-753, KEP-5307).
 fn restart(path: &str, container: &Container, report: &mut Report) {
     let policies = ["Always", "OnFailure", "Never"];
     report.one_of(format!("{path}.restartPolicy"), container.restart_policy.as_deref(), &policies);

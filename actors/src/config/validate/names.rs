@@ -1,4 +1,4 @@
-//! The forms of names.
+//! Validates names.
 
 /// A DNS-1123 label.
 pub(super) fn is_label(text: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Probes and lifecycle hooks.
+//! Validates probes and lifecycle hooks.
 
 use k8s_openapi::api::core::v1::{
     Container, ExecAction, GRPCAction, HTTPGetAction, LifecycleHandler, PodSpec, Probe, SleepAction, TCPSocketAction,

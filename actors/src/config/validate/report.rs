@@ -1,17 +1,17 @@
-//! Problems, and the checks that many fields share.
+//! The problems of a pod, and checks that many fields share.
 
 use std::fmt;
 
 use super::names;
 
-/// Something in a pod that cannot be.
+/// A problem in a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// The field, as `spec.containers[0].name`; map keys stand in brackets.
     pub path: String,
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: String,
 }
 

@@ -1,4 +1,4 @@
-//! Requests, limits and claims.
+//! Validates requests, limits and claims.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What only pods of an API server may have.
+//! Validates that a static pod does not use API objects.
 
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
@@ -6,8 +6,8 @@ use super::report::{Problem, Report};
 use super::volumes::kinds;
 use crate::pod::MIRROR_ANNOTATION;
 
-/// Problems of a manifest as a static pod: it must not refer to API objects, because it has to run without an API server
-/// (upstream `podutil.HasAPIObjectReference`, kubelet 1.36).
+/// The problems of a manifest as a static pod. It must not refer to API objects, because it must run without an API
+/// server (the kubelet's `podutil.HasAPIObjectReference`, 1.36).
 pub fn validate_static(pod: &Pod) -> Vec<Problem> {
     let mut report = Report::default();
     if pod.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MIRROR_ANNOTATION)) {

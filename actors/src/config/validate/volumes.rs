@@ -1,4 +1,4 @@
-//! Volumes.
+//! Validates volumes.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::resources;
 use crate::config::fields::FieldUse;
 use crate::config::quantity::Amount;
 
-/// Checks the volumes and collects what containers may refer to.
+/// Checks the volumes and collects the names that containers may refer to.
 pub(super) fn check<'a>(spec: &'a PodSpec, report: &mut Report) -> Known<'a> {
     let all = spec.init_containers.iter().flatten().chain(&spec.containers);
     let mut known = Known {
@@ -126,7 +126,7 @@ fn in_the_way(files: &BTreeSet<Vec<&str>>, parts: &[&str]) -> Option<String> {
     above.or_else(below).map(|other| other.join("/"))
 }
 
-/// The sources that a volume sets, as the API names them.
+/// The sources that a volume sets, by the names of the API.
 pub(super) fn kinds(volume: &Volume) -> Vec<String> {
     // There are thirty, and serializing knows them all.
     match serde_json::to_value(volume) {
