@@ -258,7 +258,7 @@ async fn explain_shows_housekeeping_waiting_for_a_source() {
             "      released by: the next housekeeping pass",
             "      cause: housekeeping begins when every source has sent its pods; missing: api",
             "        for 7s (since 08:00:00Z)",
-            "        released by: it delivers",
+            "        released by: the source sends its pods",
         ],
     );
 }
@@ -290,7 +290,7 @@ async fn explain_shows_a_volume_that_does_not_answer() {
     node.deliver(&[pod("a")]).await;
     node.wait(20.0).await;
     // During the wait.
-    for (uid, what) in [("a", "brought up: /pods/a"), ("b", "taken down: /pods/b")] {
+    for (uid, what) in [("a", "set up: /pods/a"), ("b", "taken down: /pods/b")] {
         let told = waits(&node, uid);
         assert!(told.contains(&format!("its volumes are being {what} is under way")), "{told}");
     }

@@ -72,7 +72,7 @@ async fn explain_shows_runtime_outage_before_crash_backoff() {
             "  setting it up failed (sync_pod): runtime unreachable: nobody listens",
             &format!("    {failing}, {next}"),
             "    released by: the next try succeeds, or an update comes",
-            "    because the container runtime does not answer: runtime unreachable: nobody listens",
+            "    cause: the container runtime does not answer: runtime unreachable: nobody listens",
             "      for 70s (since 08:00:30Z), 70 tries",
             "      released by: the runtime answers again; it is asked every second",
         ],
