@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::testing::pod;
 
-    // S53
+    // POD-S53
     #[test]
     fn active_are_pods_that_run_or_may_run_or_still_stop() {
         let none = Standing::default();

@@ -168,7 +168,7 @@ struct Script {
     reasons: HashMap<PodUid, Vec<Option<String>>>,
     inside: HashSet<PodUid>,
     cancelled: HashMap<PodUid, usize>,
-    /// How many calls were made although another one of the same pod was under way (I3).
+    /// How many calls were made although another one of the same pod was under way (POD-I3).
     overlaps: usize,
 }
 

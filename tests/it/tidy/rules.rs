@@ -24,7 +24,6 @@ fn every_cited_rule_is_defined() {
 }
 
 #[test]
-#[ignore = "until all comments cite codes with their subject"]
 fn every_defined_rule_is_cited() {
     let cited = cited();
     let unused: Vec<String> = defined().into_iter().filter(|code| !cited.contains_key(code)).collect();
@@ -32,7 +31,6 @@ fn every_defined_rule_is_cited() {
 }
 
 #[test]
-#[ignore = "until all comments cite codes with their subject"]
 fn a_code_carries_its_subject() {
     let mut faults = Vec::new();
     for path in cited_in() {
