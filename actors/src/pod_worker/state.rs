@@ -40,16 +40,37 @@ pub(crate) enum State {
     Finished(Finished),
 }
 
+/// How long a pod has waited for its start.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
-    /// Since when a pod of the same full name stands before it; `None` until it asked for its turn.
-    pub(crate) blocked_since: Option<Time>,
-    /// Whether it was told to wait, with the update that is pending now.
-    pub(crate) refused: bool,
+pub(crate) enum Waiting {
+    /// The worker has not yet tried to start the pod.
+    New,
+    /// Another pod has the full name, so the worker could not start the pod with the pending update.
+    Blocked { since: Time },
+    /// An update arrived after the pod was blocked, and the worker has not tried again.
+    Retrying { blocked_since: Time },
 }
 
 impl Waiting {
-    pub(crate) const NEW: Waiting = Waiting { blocked_since: None, refused: false };
+    /// When the worker first found the full name taken.
+    pub(crate) fn blocked_since(self) -> Option<Time> {
+        match self {
+            Waiting::New => None,
+            Waiting::Blocked { since } | Waiting::Retrying { blocked_since: since } => Some(since),
+        }
+    }
+
+    /// The full name is still taken.
+    pub(super) fn block(&mut self, now: Time) {
+        *self = Waiting::Blocked { since: self.blocked_since().unwrap_or(now) };
+    }
+
+    /// An update arrived.
+    pub(super) fn unblock(&mut self) {
+        if let Waiting::Blocked { since } = *self {
+            *self = Waiting::Retrying { blocked_since: since };
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -87,14 +108,22 @@ pub(crate) enum Stop {
         /// A runtime-only kill came for the UID: there may be containers of an earlier run.
         observed_runtime: bool,
     },
-    /// The pod was allowed to start (or is stopped as if it had been).
-    Started {
-        config: Config,
-        /// Whether the worker is about to call, or called, a terminate hook.
-        noticed: bool,
-    },
-    /// Only the runtime knows the pod, and the terminate hook for such pods was called.
+    /// A stop was requested for a pod that was allowed to start. A setup call may still be under way.
+    Requested { config: Config },
+    /// The worker calls, or is about to call, the terminate hook. No setup call is under way.
+    Begun { config: Config },
+    /// The worker called the terminate hook for a runtime-only pod.
     Runtime { running: Arc<RunningPod> },
+}
+
+impl Stop {
+    /// The spec that the worker stops the pod with.
+    pub(crate) fn config(&self) -> Option<&Config> {
+        match self {
+            Stop::Requested { config } | Stop::Begun { config } => Some(config),
+            Stop::Unstarted { .. } | Stop::Runtime { .. } => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -176,10 +205,7 @@ impl Record {
     pub(crate) fn active(&self) -> Option<&Config> {
         match &self.state {
             State::Sync(started) => Some(&started.config),
-            State::Terminating(t) => match &t.stop {
-                Stop::Started { config, .. } => Some(config),
-                Stop::Unstarted { .. } | Stop::Runtime { .. } => None,
-            },
+            State::Terminating(t) => t.stop.config(),
             State::Terminated(t) => t.config.as_ref(),
             State::Waiting(_) | State::Finished(_) => None,
         }
@@ -190,8 +216,7 @@ impl Record {
         match &self.state {
             State::Terminating(t) => match &t.stop {
                 Stop::Runtime { running } => Some(Target::Runtime(running.clone())),
-                Stop::Started { config, .. } => Some(Target::Config(config.clone())),
-                Stop::Unstarted { .. } => None,
+                stop => stop.config().cloned().map(Target::Config),
             },
             State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_) => {
                 self.active().cloned().map(Target::Config)
@@ -238,7 +263,7 @@ impl Record {
 
     /// Whether it was told to wait for its full name.
     pub(crate) fn is_blocked(&self) -> bool {
-        matches!(&self.state, State::Waiting(Waiting { refused: true, .. }))
+        matches!(&self.state, State::Waiting(Waiting::Blocked { .. }))
     }
 
     /// Whether a stop was requested.
@@ -262,9 +287,8 @@ impl Record {
         match &self.state {
             State::Waiting(_) | State::Sync(_) => false,
             State::Terminating(t) => match &t.stop {
-                Stop::Unstarted { .. } => false,
-                Stop::Started { noticed, .. } => *noticed,
-                Stop::Runtime { .. } => true,
+                Stop::Unstarted { .. } | Stop::Requested { .. } => false,
+                Stop::Begun { .. } | Stop::Runtime { .. } => true,
             },
             State::Terminated(_) | State::Finished(_) => true,
         }
@@ -332,7 +356,7 @@ impl Record {
             State::Finished(finished) => return Some(&finished.full_name),
             State::Terminating(t) => match &t.stop {
                 Stop::Runtime { running } => return Some(&running.full_name),
-                Stop::Unstarted { .. } | Stop::Started { .. } => {}
+                Stop::Unstarted { .. } | Stop::Requested { .. } | Stop::Begun { .. } => {}
             },
             State::Waiting(_) | State::Sync(_) | State::Terminated(_) => {}
         }

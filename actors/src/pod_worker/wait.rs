@@ -1,7 +1,7 @@
 //! What a pod waits for, as a value.
 
 use super::lifecycle::Hook;
-use super::state::{Record, State, Waiting};
+use super::state::{Record, State};
 use crate::ids::PodUid;
 use crate::time::Time;
 
@@ -66,11 +66,13 @@ impl Record {
             return Wait { what: WaitFor::HookCall(running.hook), since: running.since, tries, next: None };
         }
         match &self.state {
-            State::Waiting(Waiting { blocked_since: Some(since), .. }) => {
-                return Wait { what: WaitFor::FullName { held_by: None }, since: *since, tries: 0, next: self.due };
+            State::Waiting(waiting) => {
+                if let Some(since) = waiting.blocked_since() {
+                    return Wait { what: WaitFor::FullName { held_by: None }, since, tries: 0, next: self.due };
+                }
             }
             State::Finished(_) => return Wait { what: WaitFor::Removal, since: last_move, tries: 0, next: None },
-            State::Waiting(_) | State::Sync(_) | State::Terminating(_) | State::Terminated(_) => {}
+            State::Sync(_) | State::Terminating(_) | State::Terminated(_) => {}
         }
         if let Some(pending) = &self.pending {
             return Wait { what: WaitFor::Worker, since: pending.since, tries: 0, next: None };

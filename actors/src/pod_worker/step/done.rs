@@ -6,7 +6,7 @@ use super::known::replay;
 use super::update::{effective_grace, finish};
 use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Failure, Hook};
-use crate::pod_worker::state::{Flags, Record, RunningHook, State, Stop, Terminated, Terminating, Waiting};
+use crate::pod_worker::state::{Flags, Record, RunningHook, State, Stop, Terminated, Terminating};
 use crate::pod_worker::update::UpdateKind;
 use crate::ports::{Blame, SyncRetry};
 use crate::time::Time;
@@ -87,13 +87,13 @@ fn failed(record: &mut Record, hook: Hook, error: String, blame: Blame, now: Tim
 
 /// The pod ended by itself: what is left of it is stopped. If somebody asked for a stop meanwhile, that one counts.
 fn ended(record: &mut Record, now: Time) {
-    let placeholder = State::Waiting(Waiting::NEW);
-    match std::mem::replace(&mut record.state, placeholder) {
+    match &mut record.state {
         State::Sync(started) => {
             // The grace is decided on this path too, so that a later, shorter one is seen as shorter (W6).
             let grace = effective_grace(None, Some(&started.config.pod), None);
+            let config = started.config.clone();
             record.state = State::Terminating(Box::new(Terminating {
-                stop: Stop::Started { config: started.config, noticed: true },
+                stop: Stop::Begun { config },
                 flags: Flags::default(),
                 grace,
                 forced: false,
@@ -102,31 +102,21 @@ fn ended(record: &mut Record, now: Time) {
             }));
             record.moved(now, Cause::Completed);
         }
-        State::Terminating(mut t) => {
-            if let Stop::Started { noticed, .. } = &mut t.stop {
-                *noticed = true;
+        State::Terminating(t) => {
+            if let Stop::Requested { config } = &t.stop {
+                t.stop = Stop::Begun { config: config.clone() };
             }
-            record.state = State::Terminating(t);
         }
-        other @ (State::Waiting(_) | State::Terminated(_) | State::Finished(_)) => record.state = other,
+        State::Waiting(_) | State::Terminated(_) | State::Finished(_) => {}
     }
 }
 
 /// No container runs, and none can.
 fn stopped(record: &mut Record, now: Time) {
-    let placeholder = State::Waiting(Waiting::NEW);
-    match std::mem::replace(&mut record.state, placeholder) {
-        State::Terminating(t) => {
-            let config = match t.stop {
-                Stop::Started { config, .. } => Some(config),
-                Stop::Unstarted { .. } | Stop::Runtime { .. } => None,
-            };
-            record.state = State::Terminated(Box::new(Terminated { config, flags: t.flags }));
-            record.moved(now, Cause::ContainersStopped);
-        }
-        other @ (State::Waiting(_) | State::Sync(_) | State::Terminated(_) | State::Finished(_)) => {
-            record.state = other
-        }
+    if let State::Terminating(t) = &record.state {
+        let terminated = Terminated { config: t.stop.config().cloned(), flags: t.flags };
+        record.state = State::Terminated(Box::new(terminated));
+        record.moved(now, Cause::ContainersStopped);
     }
 }
 

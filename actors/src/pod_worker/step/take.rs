@@ -4,7 +4,7 @@
 use super::update::{finish, keep_mirror};
 use super::{ERROR_BACKOFF, Effects, HookCall, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Hook};
-use crate::pod_worker::state::{Pending, Record, Started, State, Stop, Waiting};
+use crate::pod_worker::state::{Pending, Record, Started, State, Stop};
 use crate::pod_worker::update::{Config, Target};
 use crate::ports::{Observed, SyncPod, TerminatingPod};
 
@@ -35,15 +35,13 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
     let mut effects = Effects::default();
 
     if let (State::Waiting(waiting), false) = (&mut record.state, may_start) {
-        waiting.blocked_since.get_or_insert(now);
-        waiting.refused = true;
+        waiting.block(now);
         record.due = Some(tick.after(ERROR_BACKOFF));
         record.pending = Some(Pending { kind, target, start_time, since });
         return effects;
     }
 
-    let placeholder = State::Waiting(Waiting::NEW);
-    let (hook, call) = match (std::mem::replace(&mut record.state, placeholder), target) {
+    let (hook, call) = match (&mut record.state, target) {
         (State::Waiting(_), Target::Config(config)) => {
             let call = setup(&config, kind);
             record.state = State::Sync(Started { config });
@@ -51,19 +49,18 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
             effects.started = true;
             (Hook::Sync, call)
         }
-        (State::Sync(_), Target::Config(config)) => {
+        (State::Sync(started), Target::Config(config)) => {
             let call = setup(&config, kind);
-            record.state = State::Sync(Started { config });
+            started.config = config;
             (Hook::Sync, call)
         }
-        (State::Terminating(mut t), Target::Config(config)) => {
+        (State::Terminating(t), Target::Config(config)) => {
             if let Stop::Unstarted { observed_runtime } = t.stop {
                 let seen = observed_runtime || observed == Observed::Running;
                 if config.pod.is_static() && !seen {
                     effects.completed = std::mem::take(&mut t.notifiers);
                     effects.worked = start_time.map(|start_time| Worked { kind: None, start_time });
                     effects.end = true;
-                    record.state = State::Terminating(t);
                     record.pending = Some(Pending { kind, target: Target::Config(config), start_time, since });
                     finish(record, Cause::NeverStarted, now);
                     return effects;
@@ -76,26 +73,21 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
                 forced: t.forced,
                 status_fn: t.status_fn.as_ref().map(|editor| editor.0.clone()),
             });
-            t.stop = Stop::Started { config, noticed: true };
-            record.state = State::Terminating(t);
+            t.stop = Stop::Begun { config };
             (Hook::Terminating, call)
         }
-        (State::Terminating(mut t), Target::Runtime(running)) => {
+        (State::Terminating(t), Target::Runtime(running)) => {
             t.stop = Stop::Runtime { running: running.clone() };
-            record.state = State::Terminating(t);
             (Hook::TerminatingRuntime, HookCall::TerminatingRuntime(running))
         }
-        (State::Terminated(mut t), Target::Config(config)) => {
+        (State::Terminated(t), Target::Config(config)) => {
             let call = HookCall::Terminated(config.pod.clone());
             t.config = Some(config);
-            record.state = State::Terminated(t);
             (Hook::Terminated, call)
         }
         // A runtime-only update requests the stop it is part of, so it is never taken before one was requested; and
         // nothing is pending once a pod is finished.
-        (state @ (State::Waiting(_) | State::Sync(_) | State::Terminated(_)), Target::Runtime(_))
-        | (state @ State::Finished(_), _) => {
-            record.state = state;
+        (State::Waiting(_) | State::Sync(_) | State::Terminated(_), Target::Runtime(_)) | (State::Finished(_), _) => {
             return effects;
         }
     };

@@ -22,7 +22,7 @@ pub fn birth(update: Update, observed: Observed, tick: StepContext) -> (Record, 
     let state = if ended {
         State::Terminated(Box::new(Terminated { config: None, flags: Flags::default() }))
     } else {
-        State::Waiting(Waiting::NEW)
+        State::Waiting(Waiting::New)
     };
     let mut record = Record {
         state,
@@ -107,7 +107,7 @@ fn accept(record: &mut Record, update: Update, tick: StepContext) -> Effects {
             shortened = stop_sooner(t, &target, options, requested); // U11
         }
         State::Waiting(waiting) => {
-            waiting.refused = false;
+            waiting.unblock();
             effects.completed.extend(completed(options)); // U12
         }
         State::Sync(_) | State::Terminated(_) | State::Finished(_) => {
@@ -149,13 +149,18 @@ fn request(
         flags.evicted |= evicted;
         return false;
     }
-    let cause = match () {
-        () if runtime_only => Cause::RuntimeOnly,
-        () if deleting => Cause::Deleted,
-        () if terminal => Cause::TerminalPhase,
-        () if evicted => Cause::Evicted,
-        () if kind == UpdateKind::Kill => Cause::Killed,
-        () => return false,
+    let cause = if runtime_only {
+        Cause::RuntimeOnly
+    } else if deleting {
+        Cause::Deleted
+    } else if terminal {
+        Cause::TerminalPhase
+    } else if evicted {
+        Cause::Evicted
+    } else if kind == UpdateKind::Kill {
+        Cause::Killed
+    } else {
+        return false;
     };
     let flags = Flags { deleted, evicted, restart_requested: false };
     // The grace is decided right after, from this same update; until then the longest stands in.
@@ -172,18 +177,14 @@ pub(super) fn terminate(
     now: Time,
     effects: &mut Effects,
 ) {
-    let placeholder = State::Waiting(Waiting::NEW);
-    let stop = match std::mem::replace(&mut record.state, placeholder) {
-        State::Sync(started) => Stop::Started { config: started.config, noticed: false },
+    let stop = match &record.state {
+        State::Sync(started) => Stop::Requested { config: started.config.clone() },
         State::Waiting(_) => {
             // It can never start now, so it must not stand in the way of the next one of its name.
             effects.name = NameMove::Leave;
             Stop::Unstarted { observed_runtime: false }
         }
-        other @ (State::Terminating(_) | State::Terminated(_) | State::Finished(_)) => {
-            record.state = other;
-            return;
-        }
+        State::Terminating(_) | State::Terminated(_) | State::Finished(_) => return,
     };
     record.state = State::Terminating(Box::new(Terminating {
         stop,

@@ -5,7 +5,7 @@ use std::fmt;
 use super::object::version;
 use crate::codec::{Coded, Put, Read, Reader};
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
-use crate::pod_worker::state::{Flags, Record, State, Stop};
+use crate::pod_worker::state::{Flags, Record, State, Stop, Waiting};
 use crate::pod_worker::step::Effects;
 use crate::pod_worker::update::{Config, Target, UpdateKind};
 use crate::time::Time;
@@ -77,10 +77,8 @@ impl Digest {
         let mut bits = record.lifecycle() as u32;
         match &record.state {
             State::Waiting(waiting) => {
-                if waiting.refused {
-                    bits |= BLOCKED;
-                }
-                check.time(waiting.blocked_since);
+                bits |= bit(BLOCKED, matches!(waiting, Waiting::Blocked { .. }));
+                check.time(waiting.blocked_since());
             }
             State::Sync(_) => bits |= CONFIG,
             State::Terminating(t) => {
@@ -88,7 +86,8 @@ impl Digest {
                 bits |= flags(t.flags) | bit(FORCED, t.forced);
                 bits |= match &t.stop {
                     Stop::Unstarted { observed_runtime } => bit(SEEN, *observed_runtime),
-                    Stop::Started { noticed, .. } => CONFIG | STARTED | bit(NOTICED, *noticed),
+                    Stop::Requested { .. } => CONFIG | STARTED,
+                    Stop::Begun { .. } => CONFIG | STARTED | NOTICED,
                     Stop::Runtime { .. } => RUNTIME_ONLY,
                 };
                 let notifiers = t.notifiers.len().min(MOST_WAITERS) as u64;

@@ -37,8 +37,8 @@ pub(crate) fn put(bytes: &mut Vec<u8>, uid: &PodUid, record: &Record, now: Time)
     match &record.state {
         State::Waiting(waiting) => {
             bytes.byte(0);
-            bytes.some_time(now, waiting.blocked_since);
-            bytes.flag(waiting.refused);
+            bytes.some_time(now, waiting.blocked_since());
+            bytes.flag(matches!(waiting, Waiting::Blocked { .. }));
         }
         State::Sync(started) => {
             bytes.byte(1);
@@ -101,10 +101,15 @@ pub(crate) fn put(bytes: &mut Vec<u8>, uid: &PodUid, record: &Record, now: Time)
 pub(crate) fn read(reader: &mut Reader<'_>, now: Time) -> Read<(PodUid, Record)> {
     let uid = reader.uid("a UID")?;
     let state = match reader.byte("a state")? {
-        0 => State::Waiting(Waiting {
-            blocked_since: reader.some_time(now, "since when a pod waits")?,
-            refused: reader.flag("whether a pod was told to wait")?,
-        }),
+        0 => {
+            let blocked_since = reader.some_time(now, "since when a pod waits")?;
+            State::Waiting(match (blocked_since, reader.flag("whether a pod was told to wait")?) {
+                (None, false) => Waiting::New,
+                (Some(since), true) => Waiting::Blocked { since },
+                (Some(blocked_since), false) => Waiting::Retrying { blocked_since },
+                (None, true) => return reader.missing("since when a pod waits"),
+            })
+        }
         1 => State::Sync(Started { config: read_config(reader, Held::default())? }),
         2 => {
             let stop = read_stop(reader)?;
@@ -186,10 +191,10 @@ fn put_stop(bytes: &mut Vec<u8>, stop: &Stop) {
             bytes.byte(0);
             bytes.flag(*observed_runtime);
         }
-        Stop::Started { config, noticed } => {
+        Stop::Requested { config } | Stop::Begun { config } => {
             bytes.byte(1);
             put_config(bytes, config, Held::default());
-            bytes.flag(*noticed);
+            bytes.flag(matches!(stop, Stop::Begun { .. }));
         }
         Stop::Runtime { running } => {
             bytes.byte(2);
@@ -201,10 +206,13 @@ fn put_stop(bytes: &mut Vec<u8>, stop: &Stop) {
 fn read_stop(reader: &mut Reader<'_>) -> Read<Stop> {
     Ok(match reader.byte("how far a stop is")? {
         0 => Stop::Unstarted { observed_runtime: reader.flag("whether the runtime knew the pod")? },
-        1 => Stop::Started {
-            config: read_config(reader, Held::default())?,
-            noticed: reader.flag("whether a terminate hook was called")?,
-        },
+        1 => {
+            let config = read_config(reader, Held::default())?;
+            match reader.flag("whether a terminate hook was called")? {
+                false => Stop::Requested { config },
+                true => Stop::Begun { config },
+            }
+        }
         2 => Stop::Runtime { running: Arc::new(read_running(reader)?) },
         _ => return reader.missing("how far a stop is"),
     })

@@ -301,12 +301,15 @@ impl Frozen {
 
     pub(super) fn thaw(&self, uid: Uid, objects: &Objects, waiters: &mut Waiters) -> Record {
         let state = match &self.stage {
-            Stage::Waiting { refused } => State::Waiting(Waiting { blocked_since: None, refused: *refused }),
+            Stage::Waiting { refused } => {
+                State::Waiting(if *refused { Waiting::Blocked { since: NOW } } else { Waiting::New })
+            }
             Stage::Sync(form) => State::Sync(Started { config: objects.config(uid, *form) }),
             Stage::Terminating(stopping) => State::Terminating(Box::new(Terminating {
                 stop: match stopping.of {
                     StopOf::Unstarted { observed_runtime } => Stop::Unstarted { observed_runtime },
-                    StopOf::Started { form, noticed } => Stop::Started { config: objects.config(uid, form), noticed },
+                    StopOf::Started { form, noticed: false } => Stop::Requested { config: objects.config(uid, form) },
+                    StopOf::Started { form, noticed: true } => Stop::Begun { config: objects.config(uid, form) },
                     StopOf::Runtime => Stop::Runtime { running: Arc::new(objects.running(uid)) },
                 },
                 flags: stopping.flags.into(),
@@ -344,12 +347,13 @@ impl Frozen {
     pub(super) fn of(record: Record, objects: &Objects, waiters: &mut Waiters) -> Self {
         let form = |config: &Config| objects.form(&config.pod);
         let stage = match record.state {
-            State::Waiting(waiting) => Stage::Waiting { refused: waiting.refused },
+            State::Waiting(waiting) => Stage::Waiting { refused: matches!(waiting, Waiting::Blocked { .. }) },
             State::Sync(started) => Stage::Sync(form(&started.config)),
             State::Terminating(t) => Stage::Terminating(Stopping {
                 of: match t.stop {
                     Stop::Unstarted { observed_runtime } => StopOf::Unstarted { observed_runtime },
-                    Stop::Started { config, noticed } => StopOf::Started { form: form(&config), noticed },
+                    Stop::Requested { config } => StopOf::Started { form: form(&config), noticed: false },
+                    Stop::Begun { config } => StopOf::Started { form: form(&config), noticed: true },
                     Stop::Runtime { .. } => StopOf::Runtime,
                 },
                 flags: t.flags.into(),
