@@ -1,151 +1,218 @@
-//! Numbers, times and texts as bytes, and back. Whole numbers take seven bits to a byte, least first, the top bit saying
-//! that more come (LEB128); signed ones are folded first, so that small ones of either sign are short.
+//! Values as bytes and back, in the format of [postcard](https://postcard.jamesmunns.com/wire-format): whole numbers take
+//! seven bits to a byte, and an enum is written as the index of its variant.
+//!
+//! The bytes may come from anywhere. Reading borrows texts from the input, and a list reserves no more elements than bytes
+//! are left, so a small input cannot claim much memory. No type that is read contains itself, so the depth is bounded.
 
-use std::time::Duration;
+use postcard::Serializer;
+use postcard::ser_flavors::Flavor;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::{FullName, PodUid, Repr};
 use crate::time::Time;
 
-/// A text longer than this is cut: error messages may be of any length.
+/// The most bytes of a text. Error messages have any length; longer ones are cut when they are written.
 const LONGEST_TEXT: usize = 1024;
 
-/// An enum without data that is written as its place among its variants, in a byte.
-pub(crate) trait Coded: Copy + PartialEq + 'static {
-    /// Every variant, each at its place.
-    const ALL: &'static [Self];
+/// The most bytes that are appended one by one.
+const SHORT: usize = 4;
 
-    fn code(self) -> u8 {
-        // `coded` makes a list that lacks a variant fail to compile.
-        Self::ALL.iter().position(|variant| *variant == self).map_or(u8::MAX, |place| place as u8)
+/// Appends a value to a buffer.
+#[inline]
+pub(crate) fn put<T: Serialize + ?Sized>(bytes: &mut Vec<u8>, value: &T) {
+    let written = value.serialize(&mut Serializer { output: Append(bytes) });
+    debug_assert!(written.is_ok(), "only a list of unknown length is refused, and none is written");
+}
+
+/// Lets postcard write to the end of a buffer that has other bytes.
+struct Append<'a>(&'a mut Vec<u8>);
+
+impl Flavor for Append<'_> {
+    type Output = ();
+
+    #[inline]
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        // Most numbers have one to three bytes. A call that copies them would cost more than they do.
+        if bytes.len() <= SHORT {
+            bytes.iter().for_each(|byte| self.0.push(*byte));
+        } else {
+            self.0.extend_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
     }
 }
 
-/// Gives the variants of an enum their places. One that is not listed does not compile, so that none is written as another.
-macro_rules! coded {
-    ($type:ident: $($variant:ident),+ $(,)?) => {
-        impl crate::codec::Coded for $type {
-            const ALL: &'static [Self] = {
-                // Every variant is here.
-                const fn known(variant: $type) {
-                    match variant {
-                        $($type::$variant => {})+
-                    }
-                }
-                let _known: fn($type) = known;
-                &[$($type::$variant),+]
-            };
-        }
-    };
+/// A text of at most [`LONGEST_TEXT`] bytes.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(&'a str);
+
+impl<'a> Text<'a> {
+    /// The text, cut if it is too long.
+    pub(crate) fn new(text: &'a str) -> Self {
+        Text(&text[..text.floor_char_boundary(LONGEST_TEXT)])
+    }
+
+    pub(crate) fn as_str(self) -> &'a str {
+        self.0
+    }
+
+    /// The full name that this text is, if it is one.
+    pub(crate) fn to_full_name(self) -> Option<FullName> {
+        self.0.split_once('_').map(|(name, namespace)| FullName::new(namespace, name))
+    }
 }
 
-pub(crate) use coded;
-
-/// Appends to a buffer.
-pub(crate) trait Put {
-    fn byte(&mut self, byte: u8);
-    fn raw(&mut self, bytes: &[u8]);
-
-    fn number(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            self.byte(number as u8 | 0x80);
-            number >>= 7;
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <&str>::deserialize(deserializer)?;
+        if text.len() > LONGEST_TEXT {
+            return Err(D::Error::custom("a text is longer than any that is written"));
         }
-        self.byte(number as u8);
+        Ok(Text(text))
     }
+}
 
-    fn signed(&mut self, number: i64) {
-        self.number(((number << 1) ^ (number >> 63)) as u64);
-    }
+/// A pod's UID. The two usual forms take 17 bytes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Uid<'a> {
+    Uuid(#[serde(with = "bits")] [u8; 16]),
+    Hex(#[serde(with = "bits")] [u8; 16]),
+    #[serde(borrow)]
+    Text(Text<'a>),
+}
 
-    fn flag(&mut self, flag: bool) {
-        self.byte(u8::from(flag));
-    }
-
-    /// A time as its distance from another one.
-    fn time(&mut self, from: Time, time: Time) {
-        self.signed(time.as_nanos().wrapping_sub(from.as_nanos()) as i64);
-    }
-
-    fn some_time(&mut self, from: Time, time: Option<Time>) {
-        self.flag(time.is_some());
-        if let Some(time) = time {
-            self.time(from, time);
-        }
-    }
-
-    fn duration(&mut self, duration: Duration) {
-        self.number(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    /// A text of any length.
-    fn long_text(&mut self, text: &str) {
-        self.number(text.len() as u64);
-        self.raw(text.as_bytes());
-    }
-
-    fn text(&mut self, text: &str) {
-        let mut end = text.len().min(LONGEST_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.long_text(&text[..end]);
-    }
-
-    fn coded(&mut self, variant: impl Coded) {
-        self.byte(variant.code());
-    }
-
-    fn uid(&mut self, uid: &PodUid) {
+impl<'a> From<&'a PodUid> for Uid<'a> {
+    fn from(uid: &'a PodUid) -> Self {
         match &uid.0 {
-            Repr::Uuid(bits) => {
-                self.byte(0);
-                self.raw(bits);
-            }
-            Repr::Hex(bits) => {
-                self.byte(1);
-                self.raw(bits);
-            }
-            Repr::Text(text) => {
-                self.byte(2);
-                self.text(text);
-            }
+            Repr::Uuid(bits) => Uid::Uuid(*bits),
+            Repr::Hex(bits) => Uid::Hex(*bits),
+            Repr::Text(text) => Uid::Text(Text::new(text)),
         }
     }
+}
 
-    fn full_name(&mut self, name: &FullName) {
-        self.text(name.as_str());
+impl From<Uid<'_>> for PodUid {
+    fn from(uid: Uid<'_>) -> Self {
+        PodUid(match uid {
+            Uid::Uuid(bits) => Repr::Uuid(bits),
+            Uid::Hex(bits) => Repr::Hex(bits),
+            Uid::Text(text) => Repr::Text(text.as_str().into()),
+        })
     }
 }
 
-impl Put for Vec<u8> {
-    #[inline]
-    fn byte(&mut self, byte: u8) {
-        self.push(byte);
+/// Sixteen bytes that are copied at once. Serde would write an array one byte at a time.
+mod bits {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bits: &[u8; 16], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bits)
     }
 
-    #[inline]
-    fn raw(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 16], D::Error> {
+        <&[u8]>::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
     }
 }
 
-/// What should be there is not.
+/// For `#[serde(with)]` on a [`PodUid`].
+pub(crate) mod uid {
+    use super::{Deserialize, Deserializer, PodUid, Serialize, Uid};
+
+    pub(crate) fn serialize<S: serde::Serializer>(uid: &PodUid, serializer: S) -> Result<S::Ok, S::Error> {
+        Uid::from(uid).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PodUid, D::Error> {
+        Uid::deserialize(deserializer).map(PodUid::from)
+    }
+}
+
+/// For `#[serde(with)]` on a [`FullName`].
+pub(crate) mod full_name {
+    use super::{Deserialize, Deserializer, FullName, Serialize, Text};
+    use serde::de::Error as _;
+
+    pub(crate) fn serialize<S: serde::Serializer>(name: &FullName, serializer: S) -> Result<S::Ok, S::Error> {
+        Text::new(name.as_str()).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FullName, D::Error> {
+        Text::deserialize(deserializer)?.to_full_name().ok_or_else(|| D::Error::custom("a full name has a namespace"))
+    }
+}
+
+/// For `#[serde(with)]` on a `String` that is kept as a [`Text`].
+pub(crate) mod text {
+    use super::{Deserialize, Deserializer, Serialize, Text};
+
+    pub(crate) fn serialize<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+        Text::new(text).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+        Text::deserialize(deserializer).map(|text| text.as_str().to_owned())
+    }
+}
+
+/// For `#[serde(with)]` on an `Option<String>` that is kept as a [`Text`].
+pub(crate) mod some_text {
+    use super::{Deserialize, Deserializer, Serialize, Text};
+
+    pub(crate) fn serialize<S: serde::Serializer>(text: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+        text.as_deref().map(Text::new).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+        Ok(Option::<Text<'_>>::deserialize(deserializer)?.map(|text| text.as_str().to_owned()))
+    }
+}
+
+/// A time as nanoseconds after another one; negative if it is earlier.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Delta(i64);
+
+impl Delta {
+    #[inline]
+    pub(crate) fn new(from: Time, time: Time) -> Self {
+        Delta(time.as_nanos().wrapping_sub(from.as_nanos()) as i64)
+    }
+
+    pub(crate) fn after(self, from: Time) -> Time {
+        Time::from_nanos(from.as_nanos().wrapping_add(self.0 as u64))
+    }
+}
+
+/// The bytes do not hold the expected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable {
-    /// Where, from the start of the file.
+    /// Where the value should begin, in bytes from the start of the file.
     pub(crate) offset: usize,
-    /// What should be there.
+    /// The expected value, as a noun phrase.
     pub(crate) what: &'static str,
 }
 
 pub(crate) type Read<T> = Result<T, Unreadable>;
 
-/// Reads from a buffer. Whatever the bytes are, it answers or says where it cannot, and takes no more memory than they.
+/// Reads values from a part of a file, one after another.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where the buffer stands in the file.
+    /// Where the part begins in the file.
     base: usize,
 }
 
@@ -154,21 +221,33 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0, base }
     }
 
+    /// Where the next value begins, in bytes from the start of the file.
     pub(crate) fn offset(&self) -> usize {
         self.base + self.at
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.at >= self.bytes.len()
+        self.rest().is_empty()
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
     }
 
     pub(crate) fn missing<T>(&self, what: &'static str) -> Read<T> {
         Err(Unreadable { offset: self.offset(), what })
     }
 
+    /// The next value.
+    pub(crate) fn take<T: Deserialize<'a>>(&mut self, what: &'static str) -> Read<T> {
+        let Ok((value, rest)) = postcard::take_from_bytes(self.rest()) else { return self.missing(what) };
+        self.at = self.bytes.len() - rest.len();
+        Ok(value)
+    }
+
+    /// The next `length` bytes as they are.
     pub(crate) fn raw(&mut self, length: usize, what: &'static str) -> Read<&'a [u8]> {
-        let rest = &self.bytes[self.at.min(self.bytes.len())..];
-        let Some(taken) = rest.get(..length) else { return self.missing(what) };
+        let Some(taken) = self.rest().get(..length) else { return self.missing(what) };
         self.at += length;
         Ok(taken)
     }
@@ -183,89 +262,5 @@ impl<'a> Reader<'a> {
         let mut array = [0; N];
         array.copy_from_slice(self.raw(N, what)?);
         Ok(array)
-    }
-
-    pub(crate) fn byte(&mut self, what: &'static str) -> Read<u8> {
-        Ok(self.array::<1>(what)?[0])
-    }
-
-    pub(crate) fn number(&mut self, what: &'static str) -> Read<u64> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte(what)?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-        }
-        self.missing(what)
-    }
-
-    pub(crate) fn small(&mut self, what: &'static str) -> Read<u32> {
-        let number = self.number(what)?;
-        u32::try_from(number).or_else(|_| self.missing(what))
-    }
-
-    pub(crate) fn signed(&mut self, what: &'static str) -> Read<i64> {
-        let folded = self.number(what)?;
-        Ok((folded >> 1) as i64 ^ -((folded & 1) as i64))
-    }
-
-    pub(crate) fn flag(&mut self, what: &'static str) -> Read<bool> {
-        match self.byte(what)? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => self.missing(what),
-        }
-    }
-
-    pub(crate) fn time(&mut self, from: Time, what: &'static str) -> Read<Time> {
-        Ok(Time::from_nanos(from.as_nanos().wrapping_add(self.signed(what)? as u64)))
-    }
-
-    pub(crate) fn some_time(&mut self, from: Time, what: &'static str) -> Read<Option<Time>> {
-        if self.flag(what)? { self.time(from, what).map(Some) } else { Ok(None) }
-    }
-
-    pub(crate) fn duration(&mut self, what: &'static str) -> Read<Duration> {
-        self.number(what).map(Duration::from_nanos)
-    }
-
-    /// A text of any length.
-    pub(crate) fn long_text(&mut self, what: &'static str) -> Read<&'a str> {
-        self.text_of(usize::MAX, what)
-    }
-
-    /// A text that is no longer than [`Put::text`] writes one.
-    pub(crate) fn text(&mut self, what: &'static str) -> Read<&'a str> {
-        self.text_of(LONGEST_TEXT, what)
-    }
-
-    fn text_of(&mut self, most: usize, what: &'static str) -> Read<&'a str> {
-        let length = self.number(what)?;
-        let Some(length) = usize::try_from(length).ok().filter(|length| *length <= most) else {
-            return self.missing(what);
-        };
-        let bytes = self.raw(length, what)?;
-        str::from_utf8(bytes).or_else(|_| self.missing(what))
-    }
-
-    pub(crate) fn coded<T: Coded>(&mut self, what: &'static str) -> Read<T> {
-        let place = self.byte(what)?;
-        T::ALL.get(usize::from(place)).copied().map_or_else(|| self.missing(what), Ok)
-    }
-
-    pub(crate) fn uid(&mut self, what: &'static str) -> Read<PodUid> {
-        Ok(match self.byte(what)? {
-            0 => PodUid(Repr::Uuid(self.array(what)?)),
-            1 => PodUid(Repr::Hex(self.array(what)?)),
-            2 => PodUid(Repr::Text(self.text(what)?.into())),
-            _ => return self.missing(what),
-        })
-    }
-
-    pub(crate) fn full_name(&mut self, what: &'static str) -> Read<FullName> {
-        let Some((name, namespace)) = self.text(what)?.split_once('_') else { return self.missing(what) };
-        Ok(FullName::new(namespace, name))
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{FullName, PodUid};
 use crate::time::{Grace, Time};
 
@@ -21,7 +23,7 @@ pub const SEEN_ANNOTATION: &str = "kubernetes.io/config.seen";
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// A pod's phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Not all containers have run yet. Also the phase of a pod without one.
     #[default]

@@ -30,10 +30,12 @@ pub use manager::{ProbeManager, ProbePorts, ProbeSink};
 pub use settings::ProbeSettings;
 pub use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, Streak, step};
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ContainerId, ContainerName, PodUid};
 
 /// The result of a probe, after its thresholds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProbeResult {
     /// No result yet.
     Unknown,
@@ -58,7 +60,7 @@ pub struct ContainerProbes {
 pub type ProbeSnapshot = HashMap<ContainerId, ContainerProbes>;
 
 /// The kind of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ProbeKind {
     /// Tests whether the container has started. The other probes wait for it, so it comes first.
     Startup,

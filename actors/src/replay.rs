@@ -1,91 +1,110 @@
-//! Runs a recording through the cores again: bytes in, states out.
+//! The replay of a recording: it runs the recorded events through the cores again and compares the states.
 
-mod line;
 mod pods;
+#[cfg(test)]
+mod tests;
+mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::codec::{Delta, Reader};
 use crate::containers::plan;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
-use crate::time::Time;
-
-use crate::codec::Reader;
+use crate::pod_worker::Lifecycle;
 use crate::recorder::file::{self, ReadError};
-use crate::recorder::note::{Note, PLAN};
 use crate::recorder::planned::{Recorded, canonical, describe};
-use pods::Pods;
+use crate::recorder::{FrameKind, Note};
+use crate::time::Time;
+use pods::{Pods, StateDifference};
 
-pub use line::Line;
-
-/// Whose timeline to tell.
+/// The pods whose timeline is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Pick {
-    /// Nobody's.
+    /// No pod.
     #[default]
     Nobody,
-    /// Of every pod that had this name.
+    /// Every pod that had this full name.
     Named(FullName),
-    /// Of one pod.
+    /// One pod.
     Uid(PodUid),
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Replay {
     /// The build that made the recording.
     pub build: String,
-    /// When it was saved.
+    /// When the recording was saved.
     pub saved_at: Time,
-    /// The times of the first and the last event; the time of saving if there is none.
+    /// The times of the first and the last event; the time of saving if there are no events.
     pub span: (Time, Time),
-    /// Events that were run again, those that were only counted among them.
+    /// How many events were run again, with those that were only counted.
     pub events: u64,
-    /// Plans that were made again.
+    /// How many plans were made again.
     pub plans: u64,
-    /// Pods that have an event.
+    /// How many pods have an event.
     pub pods: usize,
-    /// Older frames that were not kept.
+    /// How many older frames were dropped.
     pub dropped: u64,
-    /// The first state or plan that is another one now.
+    /// The first state or plan that differs from the recorded one.
     pub difference: Option<Difference>,
-    /// The names that pods had, for who mistyped one.
+    /// The full names of all pods, sorted. A caller that finds no pod can suggest one.
     pub names: Vec<FullName>,
-    /// What happened to the pods that were picked, in order.
+    /// The events of the picked pods, in order.
     pub timeline: Vec<Line>,
 }
 
-/// A replay did not come to what was recorded.
+/// A state or plan that differs from the recorded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Which event, from one.
+    /// The number of the event; the first one is 1.
     pub number: u64,
-    /// Where its frame ends, in bytes from the start of the file.
+    /// The end of its frame, in bytes from the start of the file.
     pub offset: usize,
-    /// When it was.
+    /// The time of the event.
     pub at: Time,
-    /// The pod.
+    /// The pod's UID.
     pub uid: PodUid,
-    /// Its name, as far as it is known.
+    /// The pod's full name, if the recording has it.
     pub pod: Option<FullName>,
-    /// What happened.
+    /// The event, as a phrase.
     pub event: String,
-    /// What the recording has.
+    /// The recorded state or plan.
     pub expected: String,
-    /// What the core says now.
+    /// The state or plan of the replay.
     pub got: String,
 }
 
-/// Runs a recording again. Takes memory in proportion to the pods and the timeline that is asked for; no input makes it
-/// panic.
+/// One event of a pod or of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The number of events up to this one.
+    pub number: u64,
+    /// When it happened.
+    pub at: Time,
+    /// The pod's UID; `None` for an event of the agent.
+    pub uid: Option<PodUid>,
+    /// The event with its reason and effects, as a phrase.
+    pub event: String,
+    /// The pod's lifecycle before the event.
+    pub before: Option<Lifecycle>,
+    /// The pod's lifecycle after the event.
+    pub after: Option<Lifecycle>,
+    /// What the pod waits for after the event, as a phrase.
+    pub waits: Option<String>,
+}
+
+/// Runs a recording again. Memory use is in proportion to the number of pods and the length of the requested timeline. No
+/// input makes it panic.
 ///
 /// # Errors
-/// [`ReadError`] if the bytes are not a recording of this format, or not a whole one.
+/// [`ReadError`] if the bytes are not a complete recording of this format.
 pub fn replay(bytes: &[u8], pick: &Pick) -> Result<Replay, ReadError> {
     let file = file::read(bytes)?;
-    let mut run = Run {
+    let mut run = ReplayRun {
         replay: Replay {
             build: file.build,
             saved_at: file.saved_at,
@@ -105,13 +124,13 @@ pub fn replay(bytes: &[u8], pick: &Pick) -> Result<Replay, ReadError> {
         names: HashMap::new(),
         seen: HashSet::new(),
     };
-    // Events of all rings by time; those of one ring stay in their order.
+    // The events of all rings are merged by time. The events of one ring keep their order.
     let mut cursors = Vec::new();
     for (ring, segments) in file.rings.into_iter().enumerate() {
         cursors.extend(Cursor::new(ring, segments)?);
     }
     let mut first = true;
-    while let Some(next) = (0..cursors.len()).min_by_key(|place| cursors[*place].at) {
+    while let Some(next) = (0..cursors.len()).min_by_key(|index| cursors[*index].at) {
         let cursor = &mut cursors[next];
         let at = cursor.at;
         let (start, end) = run.replay.span;
@@ -129,22 +148,22 @@ pub fn replay(bytes: &[u8], pick: &Pick) -> Result<Replay, ReadError> {
     Ok(run.replay)
 }
 
-/// The frames of one ring.
+/// A position in the frames of one ring.
 struct Cursor<'a> {
     ring: usize,
     segments: std::vec::IntoIter<Reader<'a>>,
     segment: Reader<'a>,
     at: Time,
-    kind: u8,
+    kind: FrameKind,
     frame: Reader<'a>,
 }
 
 impl<'a> Cursor<'a> {
-    /// At the first frame; nothing for a ring without any.
+    /// The first frame of a ring; `None` if the ring has no frames.
     fn new(ring: usize, segments: Vec<Reader<'a>>) -> Result<Option<Self>, ReadError> {
-        let nothing = Reader::new(&[], 0);
-        let segments = segments.into_iter();
-        let mut cursor = Cursor { ring, segments, segment: nothing.clone(), at: Time::ZERO, kind: 0, frame: nothing };
+        let (segment, frame) = (Reader::new(&[], 0), Reader::new(&[], 0));
+        let (segments, kind) = (segments.into_iter(), FrameKind::Settings);
+        let mut cursor = Cursor { ring, segments, segment, at: Time::ZERO, kind, frame };
         Ok(cursor.advance()?.then_some(cursor))
     }
 
@@ -155,53 +174,37 @@ impl<'a> Cursor<'a> {
             self.at = Time::ZERO;
         }
         (self.kind, self.frame) = file::frame(&mut self.segment)?;
-        self.at = self.frame.time(self.at, "the time of a frame")?;
+        self.at = self.frame.take::<Delta>("the time of a frame")?.after(self.at);
         Ok(true)
     }
 }
 
-/// A replay under way.
-struct Run<'a> {
+/// A running replay.
+struct ReplayRun<'a> {
     replay: Replay,
     pick: &'a Pick,
     number: u64,
     pods: Pods,
-    /// The pods that plans are made for.
+    /// The objects that plans are made for.
     objects: HashMap<PodUid, Arc<PodObject>>,
     names: HashMap<PodUid, FullName>,
     seen: HashSet<PodUid>,
 }
 
-impl Run<'_> {
-    fn frame(&mut self, ring: usize, at: Time, kind: u8, mut frame: Reader<'_>) -> Result<(), ReadError> {
+impl ReplayRun<'_> {
+    fn frame(&mut self, ring: usize, at: Time, kind: FrameKind, mut frame: Reader<'_>) -> Result<(), ReadError> {
         let reader = &mut frame;
-        if kind == PLAN {
-            let recorded = Recorded::read(reader)?;
-            self.plan(at, reader.offset(), recorded)?;
-        } else if let Some(note) = Note::read(kind, reader)? {
-            self.note(at, &note);
-        } else {
-            let Some(told) = self.pods.frame(ring, at, kind, reader)? else { return Ok(()) };
-            self.number += u64::from(told.counts);
-            self.replay.events += u64::from(told.counts);
-            let name = told.name.or_else(|| self.names.get(&told.uid).cloned());
-            if let Some(name) = &name {
-                self.names.insert(told.uid.clone(), name.clone());
+        match kind {
+            FrameKind::Plan => {
+                let recorded = Recorded::read(reader)?;
+                self.plan(at, reader.offset(), recorded)?;
             }
-            self.seen.insert(told.uid.clone());
-            if let (None, Some((expected, got))) = (&self.replay.difference, told.differs) {
-                self.differ(at, reader.offset(), &told.uid, name.clone(), told.event.clone(), expected, got);
+            FrameKind::Note => {
+                let note = reader.take("a note")?;
+                self.note(at, &note);
             }
-            if self.picks(&told.uid, name.as_ref()) {
-                self.replay.timeline.push(Line {
-                    number: self.number,
-                    at,
-                    uid: Some(told.uid),
-                    event: told.event,
-                    before: told.before,
-                    after: told.after,
-                    waits: told.waits,
-                });
+            FrameKind::Settings | FrameKind::Keyframe | FrameKind::Rounds | FrameKind::NewRecord | FrameKind::Event => {
+                self.pod(ring, at, kind, reader)?
             }
         }
         if !reader.is_empty() {
@@ -210,26 +213,52 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn pod(&mut self, ring: usize, at: Time, kind: FrameKind, reader: &mut Reader<'_>) -> Result<(), ReadError> {
+        let Some(result) = self.pods.frame(ring, at, kind, reader)? else { return Ok(()) };
+        self.number += u64::from(result.events);
+        self.replay.events += u64::from(result.events);
+        let name = result.name.or_else(|| self.names.get(&result.uid).cloned());
+        if let Some(name) = &name {
+            self.names.insert(result.uid.clone(), name.clone());
+        }
+        self.seen.insert(result.uid.clone());
+        if let Some(difference) = result.difference {
+            self.differ(at, reader.offset(), &result.uid, name.clone(), &result.event, difference);
+        }
+        if self.picks(&result.uid, name.as_ref()) {
+            self.replay.timeline.push(Line {
+                number: self.number,
+                at,
+                uid: Some(result.uid),
+                event: result.event,
+                before: result.before,
+                after: result.after,
+                waits: result.waits,
+            });
+        }
+        Ok(())
+    }
+
     fn plan(&mut self, at: Time, offset: usize, recorded: Recorded) -> Result<(), ReadError> {
-        let Recorded { uid, pod, seen, probes, plan: expected } = recorded;
+        let Recorded { uid, pod, status, probes, plan: expected } = recorded;
         if let Some(pod) = pod {
             self.objects.insert(uid.clone(), pod);
         }
         let Some(pod) = self.objects.get(&uid).cloned() else {
-            return Err(ReadError::Damaged { offset, what: "a plan of a pod that was written before it" });
+            return Err(ReadError::Damaged { offset, what: "a plan whose pod an earlier frame has" });
         };
-        let made = plan(&pod, &seen, &probes);
+        let made = plan(&pod, &status, &probes);
         self.number += 1;
         self.replay.plans += 1;
         self.replay.events += 1;
         let name = Some(pod.full_name().clone());
-        let event = format!("plan: {}", describe(&made, &pod, &seen));
+        let event = format!("plan: {}", describe(&made, &pod, &status));
         let got = canonical(&made);
-        if self.replay.difference.is_none() && got != expected {
-            self.differ(at, offset, &uid, name.clone(), event.clone(), expected, got);
+        if got != expected {
+            self.differ(at, offset, &uid, name.clone(), &event, StateDifference { expected, got });
         }
         if self.picks(&uid, name.as_ref()) {
-            self.tell(at, Some(uid), event);
+            self.push(at, Some(uid), event);
         }
         Ok(())
     }
@@ -242,15 +271,15 @@ impl Run<'_> {
             Some(uid) => {
                 let name = self.names.get(&uid).cloned();
                 if self.picks(&uid, name.as_ref()) {
-                    self.tell(at, Some(uid), note.describe());
+                    self.push(at, Some(uid), note.describe());
                 }
             }
-            None if *self.pick != Pick::Nobody => self.tell(at, None, note.describe()),
+            None if *self.pick != Pick::Nobody => self.push(at, None, note.describe()),
             None => {}
         }
     }
 
-    fn tell(&mut self, at: Time, uid: Option<PodUid>, event: String) {
+    fn push(&mut self, at: Time, uid: Option<PodUid>, event: String) {
         let number = self.number;
         self.replay.timeline.push(Line { number, at, uid, event, before: None, after: None, waits: None });
     }
@@ -258,23 +287,23 @@ impl Run<'_> {
     fn picks(&self, uid: &PodUid, name: Option<&FullName>) -> bool {
         match self.pick {
             Pick::Nobody => false,
-            Pick::Named(wanted) => name == Some(wanted),
-            Pick::Uid(wanted) => uid == wanted,
+            Pick::Named(picked) => name == Some(picked),
+            Pick::Uid(picked) => uid == picked,
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are the fields of what it makes")]
+    /// Keeps the first difference.
     fn differ(
         &mut self,
         at: Time,
         offset: usize,
         uid: &PodUid,
         pod: Option<FullName>,
-        event: String,
-        expected: String,
-        got: String,
+        event: &str,
+        StateDifference { expected, got }: StateDifference,
     ) {
-        let uid = uid.clone();
-        self.replay.difference = Some(Difference { number: self.number, offset, at, uid, pod, event, expected, got });
+        let (uid, event) = (uid.clone(), event.to_owned());
+        let difference = Difference { number: self.number, offset, at, uid, pod, event, expected, got };
+        self.replay.difference.get_or_insert(difference);
     }
 }

@@ -12,7 +12,7 @@ use actix::{System, SystemRunner};
 use podwright_actors::engine::{Engine, EngineConfig, EngineParts, Threads};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
-use podwright_actors::pod_worker::step::{Event, Outcome, StepContext, birth, step};
+use podwright_actors::pod_worker::step::{Event, Outcome, StepContext, new_record, step};
 use podwright_actors::pod_worker::{Record, Update};
 use podwright_actors::ports::{
     Clock, HookContext, Observed, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod,
@@ -83,7 +83,7 @@ fn step_sync() -> usize {
 /// A record of a pod that was set up once.
 fn running() -> (Record, Arc<PodObject>) {
     let pod = pod(0);
-    let (mut record, _effects) = birth(Update::create(pod.clone()), Observed::Never, tick(0));
+    let (mut record, _effects) = new_record(Update::create(pod.clone()), Observed::Never, tick(0));
     finish(&mut record, 0);
     (record, pod)
 }

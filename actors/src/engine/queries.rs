@@ -159,9 +159,9 @@ impl Engine {
         let recorder = inner.recorder.as_ref()?;
         // Events that were only counted are still in the cells. They are written for as many pods as leave most of the recorder's
         // memory to other events.
-        for cell in inner.cells.all().iter().take(recorder.most_settled()) {
+        for cell in inner.cells.all().iter().take(recorder.most_flushed()) {
             if let Slot::Live(live) = &mut *cell.lock() {
-                live.capture.settle(recorder, cell.uid(), &live.record, &inner.step_context(inner.clock.now(), 0.0));
+                live.capture.flush(recorder, cell.uid(), &live.record, &inner.step_context(inner.clock.now(), 0.0));
             }
         }
         Some(recorder.save(inner.clock.now()))

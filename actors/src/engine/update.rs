@@ -44,7 +44,7 @@ impl EngineInner {
         // Neither needs the clock, so the time of the last transition stands for the current time.
         let last = live.record.last_move();
         let effects = if live.capture.is_plain(&live.record, &update) {
-            live.capture.look_again(&mut live.record, update, self.step_context(last, 0.0))
+            live.capture.requeue(&mut live.record, update, self.step_context(last, 0.0))
         } else {
             let needs_time = self.recorder.is_some() || live.record.is_moved_by(&update);
             let now = if needs_time { self.clock.now() } else { last };
@@ -74,7 +74,7 @@ impl EngineInner {
         }
         let context = self.step_context(now, 0.0);
         let (capture, record, effects) =
-            EventCapture::birth(self.recorder.as_deref(), update.take()?, observed, context);
+            EventCapture::new_record(self.recorder.as_deref(), update.take()?, observed, context);
         let queued = record.wants_name().then(|| record.full_name().cloned()).flatten();
         if let Some(name) = &queued {
             self.names.join(name, cell.uid());

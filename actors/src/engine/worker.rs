@@ -156,7 +156,7 @@ impl Worker {
         let mut guard = self.cell.lock();
         let Slot::Live(live) = &mut *guard else { return Next::End };
         drop(live.end_call());
-        let was_steady = live.capture.turns();
+        let was_steady = live.capture.is_in_round();
         let error = match &outcome {
             Outcome::Failed { error, .. } if tracing::enabled!(tracing::Level::DEBUG) => Some(error.clone()),
             Outcome::Failed { .. }
@@ -176,7 +176,7 @@ impl Worker {
         };
         let worked = effects.worked.take();
         // A record that is synced again and again without a change publishes the same word.
-        if !(was_steady && live.capture.turns()) {
+        if !(was_steady && live.capture.is_in_round()) {
             self.cell.publish_same_pod(&guard);
         }
         clock.engine().apply(&self.cell, guard, effects);
@@ -211,7 +211,7 @@ impl Worker {
             observed = Some(engine.observed(self.cell.uid()));
         };
         let Slot::Live(live) = &mut *guard else { return Next::End };
-        let was_steady = live.capture.turns();
+        let was_steady = live.capture.is_in_round();
         if let Some(due) = live.record.due().filter(|_| live.record.is_idle()) {
             if due > clock.now() {
                 return Next::Wait(Some(due));
@@ -238,7 +238,7 @@ impl Worker {
         }
         let transition = unlogged_transition(&mut self.logged, &live.record);
         let worked = effects.worked.take();
-        if !(was_steady && live.capture.turns()) {
+        if !(was_steady && live.capture.is_in_round()) {
             self.cell.publish(&guard);
         }
         engine.apply(&self.cell, guard, effects);

@@ -1,5 +1,7 @@
 //! The words for where a pod stands and why: what queries, metrics and people see of a record.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::PodUid;
 use crate::ports::Blame;
 use crate::time::Time;
@@ -33,7 +35,7 @@ impl Lifecycle {
 }
 
 /// Why a pod moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
     /// The first update came.
     FirstUpdate,
@@ -122,7 +124,7 @@ pub(crate) struct History {
 
 impl History {
     /// One for each state, since none is entered twice.
-    const MOST: usize = 5;
+    pub(crate) const MOST: usize = 5;
 
     pub(crate) fn begin(at: Time, cause: Cause) -> Self {
         History { at: [at; History::MOST], causes: [cause; History::MOST], count: 1 }
@@ -155,7 +157,7 @@ impl History {
 }
 
 /// Which of the four hooks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Hook {
     /// `sync_pod`.
     Sync,

@@ -1,13 +1,14 @@
 //! Where a pod stands, and the questions that others may ask of it.
 
-use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::lifecycle::{Failure, History, Hook, Lifecycle, Transition};
-use super::update::{Config, Notifier, Target, UpdateKind};
+use super::update::{Config, Notifier, StatusEditor, Target, UpdateKind};
 use crate::ids::FullName;
 use crate::pod::PodObject;
-use crate::ports::{RunningPod, StatusFn};
+use crate::ports::RunningPod;
 use crate::time::{Grace, Time};
 
 /// What the engine knows of one UID.
@@ -87,17 +88,7 @@ pub(crate) struct Terminating {
     pub(crate) forced: bool,
     pub(crate) notifiers: Vec<Notifier>,
     /// Of all that were given, the last.
-    pub(crate) status_fn: Option<Editor>,
-}
-
-/// A [`StatusFn`] that can be printed.
-#[derive(Clone)]
-pub(crate) struct Editor(pub(crate) StatusFn);
-
-impl fmt::Debug for Editor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StatusFn")
-    }
+    pub(crate) status_fn: Option<StatusEditor>,
 }
 
 /// How far a stop has come, and what is known of the pod then.
@@ -140,7 +131,7 @@ pub(crate) struct Finished {
     pub(crate) flags: Flags,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Flags {
     /// A deletion timestamp, a runtime-only pod, or an orphan.
     pub(crate) deleted: bool,

@@ -218,7 +218,7 @@ pub fn step(record: &mut Record, event: Event, tick: StepContext) -> Effects {
 }
 
 pub(crate) use known::is_left_alone;
-pub use update::birth;
+pub use update::new_record;
 
 impl Record {
     fn moved(&mut self, at: Time, cause: Cause) {

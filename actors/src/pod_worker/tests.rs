@@ -5,7 +5,7 @@ mod model;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::step::{Effects, Event, HookCall, Outcome, StepContext, birth, step};
+use super::step::{Effects, Event, HookCall, Outcome, StepContext, new_record, step};
 use super::{KillOptions, Lifecycle, Update, UpdateKind};
 use crate::ports::{Blame, Observed, SyncKind, SyncRetry};
 use crate::testing::pod;
@@ -24,7 +24,7 @@ fn take(now: Time, record: &mut super::Record) -> Effects {
 #[test]
 fn merged_updates_are_measured_from_the_oldest() {
     let at = Time::from_secs;
-    let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
+    let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
     let _call = take(at(1), &mut record);
     for start in [Some(at(5)), Some(at(3)), Some(at(8)), None] {
         let update = Update::changed(pod("a").build());
@@ -44,7 +44,7 @@ fn a_mirror_is_remembered() {
     let at = Time::from_secs;
     let mirror = pod("a").uid("mirror").build();
     let create = Update::create(pod("a").static_pod().build()).with_mirror(Some(mirror.clone()));
-    let (mut record, _) = birth(create, Observed::Never, tick(at(1)));
+    let (mut record, _) = new_record(create, Observed::Never, tick(at(1)));
     let _effects = step(&mut record, Event::Update(Update::sync(pod("a").static_pod().build())), tick(at(2)));
     for now in [2, 100, 200] {
         let _effects = step(&mut record, Event::Due, tick(at(now)));
@@ -63,7 +63,7 @@ fn a_herd_is_tried_again_in_groups() {
     for place in 0..PODS {
         // They do not fail at quite the same time.
         let now = Time::from_secs(1_000) + Duration::from_micros(place);
-        let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(now));
+        let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, tick(now));
         let _call = take(now, &mut record);
         let failed =
             Event::Done(Outcome::Failed { error: "no".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing });
@@ -87,7 +87,7 @@ fn delays_are_bounded_by_the_resync_interval() {
         (SyncRetry::At(at(50)), 0),
         (SyncRetry::At(at(1_000)), 60),
     ] {
-        let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
+        let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
         let _call = take(at(2), &mut record);
         let failed = Outcome::Failed { error: "x".to_owned(), retry, blame: Blame::Nothing };
         let _effects = step(&mut record, Event::Done(failed), tick(at(100)));
@@ -99,7 +99,7 @@ fn delays_are_bounded_by_the_resync_interval() {
 #[test]
 fn a_life_has_five_moves() {
     let at = Time::from_secs;
-    let (mut record, _) = birth(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
+    let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
     let _call = take(at(2), &mut record);
     let kill = Update::kill(pod("a").build()).with_options(KillOptions { evict: true, ..KillOptions::default() });
     let _effects = step(&mut record, Event::Update(kill), tick(at(3)));

@@ -8,13 +8,15 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::ports::{RunningPod, StatusFn};
 use crate::time::{Grace, Time};
 
 /// Why a pod is updated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UpdateKind {
     /// The pod is new to its source.
     Create,
@@ -141,6 +143,23 @@ pub struct KillOptions {
 impl fmt::Debug for KillOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KillOptions").field("evict", &self.evict).field("grace", &self.grace).finish_non_exhaustive()
+    }
+}
+
+/// A [`StatusFn`] that has a `Debug` form.
+#[derive(Clone)]
+pub(crate) struct StatusEditor(pub(crate) StatusFn);
+
+impl StatusEditor {
+    /// An editor that leaves the status as it is. A replay has it in place of the recorded one.
+    pub(crate) fn without_edits() -> Self {
+        StatusEditor(Arc::new(|_| {}))
+    }
+}
+
+impl fmt::Debug for StatusEditor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StatusFn")
     }
 }
 

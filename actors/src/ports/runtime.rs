@@ -10,6 +10,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{ContainerId, ContainerName, FullName, PodUid, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::time::Time;
@@ -259,7 +261,7 @@ pub enum SandboxState {
 }
 
 /// The state of a container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ContainerState {
     /// Created and not started.
     Created,

@@ -1,5 +1,7 @@
 //! The last known state of a pod in the runtime, answered from memory.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::PodUid;
 
 /// Answers from memory. Never waits.
@@ -9,7 +11,7 @@ pub trait RuntimeView: Send + Sync + 'static {
 }
 
 /// The last known state of a pod in the runtime. "Stopped" and "not observed yet" are different answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Observed {
     /// The pod was not observed yet, or the observation failed.
     Never,

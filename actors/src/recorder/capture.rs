@@ -1,121 +1,110 @@
-//! What a cell keeps for the recorder, and the one way through which every step of a record goes.
+//! The event capture of a cell: every step of a record goes through it, and it decides what the recorder keeps of it.
 //!
-//! Three kinds of event are told apart before a step. One that cannot move the record leaves no trace. A plain one belongs
-//! to a round that a pod may turn in without end: the same object is looked at again, taken, and set up well, or in vain
-//! for the reason it was before. Its time and number alone are new, so it is counted here, without a lock or a frame; what
-//! the round led to is written before the next event of another kind. All others are written out.
+//! There are three kinds of event. An event that cannot change the record leaves no frame. A plain event belongs to a round
+//! that a pod may repeat without end: an update requests another sync of the same object, the worker takes it, and the setup
+//! succeeds, or fails with the same error as before. Only its time and number are new, so it is counted, without a lock or a
+//! frame. One frame with the counts is written before the next event of the third kind, and each of those has a frame.
 //!
-//! Whether a record turns in such a round is found out after each event that is written, and kept: plain events leave it
-//! so. With it the next event is judged by a glance at what it is, which costs less than what the engine saves by knowing,
-//! so it is known without a recorder too.
+//! Whether a record is in such a round is computed after each event that has a frame, and stored: a plain event does not
+//! change the answer. The engine uses the answer too, because it saves more than the recorder costs, so the capture exists
+//! without a recorder.
 
 mod digest;
 mod event;
 mod keyframe;
 mod object;
-mod quiet;
+mod rounds;
 
 use std::sync::Arc;
 
-use crate::codec::Put;
+use crate::codec::put;
 use crate::ids::PodUid;
 use crate::pod_worker::state::{Pending, Record, State};
-use crate::pod_worker::step::{Effects, Event, Outcome, StepContext, birth, is_left_alone, step};
+use crate::pod_worker::step::{Effects, Event, Outcome, StepContext, is_left_alone, new_record, step};
 use crate::pod_worker::update::{Config, Target, Update, UpdateKind};
 use crate::ports::Observed;
-use crate::recorder::{Recorder, Ring};
+use crate::recorder::{FrameKind, Recorder, Ring};
 
 pub(crate) use digest::Digest;
-pub(crate) use event::{EventKind, read as read_event, read_birth};
-pub(crate) use keyframe::read as read_keyframe;
-pub(crate) use quiet::Quiet;
+pub(crate) use event::{EventFrame, NewRecordFrame};
+pub(crate) use keyframe::Keyframe;
+pub(crate) use object::HeldConfigs;
+pub(crate) use rounds::{RoundCounts, RoundEnd};
 
-/// Kinds of frames that a capture writes.
-pub(crate) mod frame {
-    /// The delays that hold from here on.
-    pub(crate) const SETTINGS: u8 = 1;
-    /// A whole record.
-    pub(crate) const KEYFRAME: u8 = 2;
-    /// What plain events led to.
-    pub(crate) const QUIET: u8 = 3;
-    /// The first event of a record.
-    pub(crate) const BIRTH: u8 = 4;
-    /// Any later one.
-    pub(crate) const EVENT: u8 = 5;
-}
+/// A value of a recording, or what the recording should hold in its stead, as a noun phrase.
+pub(crate) type Decoded<T> = Result<T, &'static str>;
 
 /// The recorder's part of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EventCapture {
-    /// Stands for the UID in frames. Zero where nothing is recorded.
+    /// The number of the record in frames, in place of its UID; zero if nothing is recorded.
     id: u32,
-    /// The last segment in which the record is known.
+    /// The last segment that has a frame of the record.
     segment: u32,
-    /// Twice the plain updates since the last frame; the lowest bit is set once another plain event came.
+    /// Twice the number of plain updates since the last frame; the lowest bit is set by any other plain event.
     updates: u32,
-    /// Setups since then: those that went well, or those that failed as the one before, as the round has it.
+    /// The number of plain setup results since the last frame.
     syncs: u32,
     round: Round,
 }
 
-/// In which round a record turns: the pod is set up or being set up, and nothing but another look at what it acts on is
-/// pending.
+/// In which round a record is. In a round, the pod is set up or being set up, and no update is pending but a plain one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Round {
     /// In none.
     #[default]
     None,
-    /// It does well.
-    Well,
-    /// Its setup fails.
+    /// The last setup succeeded.
+    Healthy,
+    /// The last setup failed.
     Failing,
 }
 
-/// What becomes of an event.
+/// What an event leaves in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
-    /// It moves nothing.
+    /// Nothing: it does not change the record.
     Nothing,
-    /// It is counted.
+    /// A count.
     Counted,
-    /// It is written.
+    /// A frame.
     Written,
 }
 
 impl EventCapture {
-    /// The first update of a UID makes its record.
-    pub(crate) fn birth(
+    /// Makes the record of a UID from its first update.
+    pub(crate) fn new_record(
         recorder: Option<&Recorder>,
         update: Update,
         observed: Observed,
-        tick: StepContext,
+        context: StepContext,
     ) -> (Self, Record, Effects) {
         let Some(recorder) = recorder else {
-            let (record, effects) = birth(update, observed, tick);
+            let (record, effects) = new_record(update, observed, context);
             return (EventCapture::default(), record, effects);
         };
         let mut capture = EventCapture { id: recorder.next_id(), ..EventCapture::default() };
-        let mut ring = recorder.ring(capture.id, &tick);
+        let mut ring = recorder.ring(capture.id, &context);
         capture.segment = ring.segment();
-        let frame = ring.begin(frame::BIRTH, tick.now);
-        frame.bytes.number(capture.id.into());
-        event::put_birth(frame.bytes, &update, observed, &tick);
-        let (record, effects) = birth(update, observed, tick);
+        let frame = ring.begin(FrameKind::NewRecord, context.now);
+        put(frame.bytes, &capture.id);
+        NewRecordFrame::put(frame.bytes, &update, observed, &context);
+        let (record, effects) = new_record(update, observed, context);
         Digest::after(&record, &effects).put(frame.bytes);
         frame.end();
         (capture, record, effects)
     }
 
-    /// Whether the record turns in a round. As long as it does, it shows the same to whoever asks.
-    pub(crate) fn turns(&self) -> bool {
+    /// Whether the record is in a round. As long as it is, its published state does not change.
+    pub(crate) fn is_in_round(&self) -> bool {
         self.round != Round::None
     }
 
-    /// Whether an update belongs to such a round: another look at what is acted on already. Nothing that comes of it depends
-    /// on when it came.
+    /// Whether an update belongs to the round of the record: it requests another sync of the object that the worker acts on.
+    /// Its effects do not depend on when it arrives.
     #[inline]
     pub(crate) fn is_plain(&self, record: &Record, update: &Update) -> bool {
-        self.turns()
+        self.is_in_round()
             && update.kind == UpdateKind::Sync
             && update.options.is_none()
             && update.start_time.is_none()
@@ -124,9 +113,9 @@ impl EventCapture {
 
     /// Steps a record by a [plain](Self::is_plain) update.
     #[inline]
-    pub(crate) fn look_again(&mut self, record: &mut Record, update: Update, tick: StepContext) -> Effects {
+    pub(crate) fn requeue(&mut self, record: &mut Record, update: Update, context: StepContext) -> Effects {
         self.updates = self.updates.saturating_add(2);
-        step(record, Event::Update(update), tick)
+        step(record, Event::Update(update), context)
     }
 
     /// Steps a record.
@@ -137,14 +126,14 @@ impl EventCapture {
         uid: &PodUid,
         record: &mut Record,
         event: Event,
-        tick: StepContext,
+        context: StepContext,
     ) -> Effects {
-        debug_assert_eq!(self.round, round(record), "a step went by another way");
-        match self.trace(record, &event, &tick) {
+        debug_assert_eq!(self.round, round(record), "a step did not go through the capture");
+        match self.trace(record, &event, &context) {
             Trace::Nothing => {
-                let stood = cfg!(debug_assertions).then(|| Digest::of(record));
-                let effects = step(record, event, tick);
-                debug_assert!(stood.is_none_or(|stood| stood == Digest::of(record)), "an untold event moved a record");
+                let before = cfg!(debug_assertions).then(|| Digest::of(record));
+                let effects = step(record, event, context);
+                debug_assert!(before.is_none_or(|before| before == Digest::of(record)), "an event was not recorded");
                 effects
             }
             Trace::Counted => {
@@ -153,12 +142,12 @@ impl EventCapture {
                     Event::Done(_) => self.syncs = self.syncs.saturating_add(1),
                     Event::Take { .. } | Event::Due | Event::Known { .. } => self.updates |= 1,
                 }
-                step(record, event, tick)
+                step(record, event, context)
             }
             Trace::Written => {
                 let effects = match recorder {
-                    Some(recorder) => self.write(recorder, uid, record, event, tick),
-                    None => step(record, event, tick),
+                    Some(recorder) => self.write(recorder, uid, record, event, context),
+                    None => step(record, event, context),
                 };
                 self.round = round(record);
                 effects
@@ -167,22 +156,22 @@ impl EventCapture {
     }
 
     #[inline]
-    fn trace(&self, record: &Record, event: &Event, tick: &StepContext) -> Trace {
+    fn trace(&self, record: &Record, event: &Event, context: &StepContext) -> Trace {
         let counted_if = |is_plain: bool| if is_plain { Trace::Counted } else { Trace::Written };
         match event {
             Event::Update(update) => counted_if(self.is_plain(record, update)),
             Event::Take { .. } if record.running.is_some() || record.pending.is_none() => Trace::Nothing,
-            Event::Take { .. } => counted_if(self.turns()),
+            Event::Take { .. } => counted_if(self.is_in_round()),
             Event::Done(_) if record.running.is_none() => Trace::Nothing,
             Event::Done(outcome) => counted_if(match (self.round, outcome) {
-                (Round::Well, Outcome::Continues { check_at: None }) => true,
+                (Round::Healthy, Outcome::Continues { check_at: None }) => true,
                 (Round::Failing, Outcome::Failed { error, .. }) => {
                     record.failure.as_ref().is_some_and(|last| last.error == *error)
                 }
-                (Round::None | Round::Well | Round::Failing, _) => false,
+                (Round::None | Round::Healthy | Round::Failing, _) => false,
             }),
-            Event::Due if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) => Trace::Nothing,
-            Event::Due => counted_if(self.turns() && record.pending.is_none()),
+            Event::Due if record.running.is_some() || record.due.is_none_or(|due| due > context.now) => Trace::Nothing,
+            Event::Due => counted_if(self.is_in_round() && record.pending.is_none()),
             Event::Known { desired } if is_left_alone(record, *desired) => Trace::Nothing,
             Event::Known { .. } => Trace::Written,
         }
@@ -195,42 +184,43 @@ impl EventCapture {
         uid: &PodUid,
         record: &mut Record,
         event: Event,
-        tick: StepContext,
+        context: StepContext,
     ) -> Effects {
-        let mut ring = recorder.ring(self.id, &tick);
-        self.catch_up(&mut ring, uid, record, &tick);
-        let frame = ring.begin(frame::EVENT, tick.now);
-        frame.bytes.number(self.id.into());
-        event::put(frame.bytes, record, &event, &tick);
-        let effects = step(record, event, tick);
+        let mut ring = recorder.ring(self.id, &context);
+        self.catch_up(&mut ring, uid, record, &context);
+        let frame = ring.begin(FrameKind::Event, context.now);
+        put(frame.bytes, &self.id);
+        EventFrame::put(frame.bytes, &event, HeldConfigs::of(record), &context);
+        let effects = step(record, event, context);
         Digest::after(record, &effects).put(frame.bytes);
         frame.end();
         effects
     }
 
-    /// Writes what was only counted, if anything, and where a record stands of which no frame is left.
-    pub(crate) fn settle(&mut self, recorder: &Recorder, uid: &PodUid, record: &Record, tick: &StepContext) {
-        let mut ring = recorder.ring(self.id, tick);
-        if self.updates | self.syncs != 0 || self.segment < ring.oldest() {
-            self.catch_up(&mut ring, uid, record, tick);
+    /// Writes the counts, if there are any, and a keyframe if no frame of the record is left.
+    pub(crate) fn flush(&mut self, recorder: &Recorder, uid: &PodUid, record: &Record, context: &StepContext) {
+        let mut ring = recorder.ring(self.id, context);
+        if self.has_rounds() || self.segment < ring.oldest() {
+            self.catch_up(&mut ring, uid, record, context);
         }
     }
 
-    /// Makes the next frame readable: the record is known in the segment, and stands as it does.
-    fn catch_up(&mut self, ring: &mut Ring, uid: &PodUid, record: &Record, tick: &StepContext) {
+    fn has_rounds(&self) -> bool {
+        self.updates | self.syncs != 0
+    }
+
+    /// Makes the next frame readable: the segment has a frame with the present state of the record.
+    fn catch_up(&mut self, ring: &mut Ring, uid: &PodUid, record: &Record, context: &StepContext) {
         let segment = ring.segment();
-        let quiet = Quiet { updates: self.updates >> 1, syncs: self.syncs };
+        let counts = RoundCounts { updates: self.updates >> 1, syncs: self.syncs };
         if self.segment != segment {
-            ring.frame(frame::KEYFRAME, tick.now, |bytes| {
-                bytes.number(self.id.into());
-                quiet.put_counts(bytes);
-                bytes.flag(self.updates | self.syncs != 0);
-                keyframe::put(bytes, uid, record, tick.now);
+            ring.frame(FrameKind::Keyframe, context.now, |bytes| {
+                put(bytes, &self.id);
+                put(bytes, &Keyframe::new(counts, self.has_rounds(), uid, record, context.now));
             });
-        } else if self.updates | self.syncs != 0 {
-            ring.frame(frame::QUIET, tick.now, |bytes| {
-                bytes.number(self.id.into());
-                quiet.put(bytes, record, tick.now);
+        } else if self.has_rounds() {
+            ring.frame(FrameKind::Rounds, context.now, |bytes| {
+                put(bytes, &(self.id, counts, RoundEnd::of(record, context.now)));
                 Digest::of(record).put(bytes);
             });
         }
@@ -238,8 +228,8 @@ impl EventCapture {
     }
 }
 
-/// In which round a record turns. What is set up is not being deleted, and has no terminal phase: that would have stopped it
-/// when it came.
+/// In which round a record is. A pod in a round is not being deleted and has no terminal phase, because the update with
+/// either would have stopped it.
 fn round(record: &Record) -> Round {
     let State::Sync(started) = &record.state else { return Round::None };
     let is_plain = |pending: &Pending| {
@@ -247,7 +237,7 @@ fn round(record: &Record) -> Round {
     };
     match (record.pending.as_ref().is_none_or(is_plain), &record.failure) {
         (false, _) => Round::None,
-        (true, None) => Round::Well,
+        (true, None) => Round::Healthy,
         (true, Some(_)) => Round::Failing,
     }
 }
@@ -255,7 +245,7 @@ fn round(record: &Record) -> Round {
 fn is_same(target: &Target, config: &Config) -> bool {
     let Target::Config(other) = target else { return false };
     let same_mirror = match (&other.mirror, &config.mirror) {
-        (None, _) => true, // The known one is remembered.
+        (None, _) => true, // The record keeps the mirror it has.
         (Some(mirror), Some(known)) => Arc::ptr_eq(mirror, known),
         (Some(_), None) => false,
     };

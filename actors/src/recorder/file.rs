@@ -1,64 +1,66 @@
-//! The bytes of a file, and what they hold.
+//! The file of a recording: a header and the segments of all rings, each with a checksum.
 
+use serde::{Deserialize, Serialize};
+
+use super::FrameKind;
+use super::ring::{LENGTH, Saved};
+use crate::codec::{Reader, Text, Unreadable, put};
 use crate::text::plain;
 use crate::time::Time;
 
-use super::ring::{LENGTH, Saved};
-use crate::codec::{Put, Reader, Unreadable};
-
 /// The version of the format that this build writes and reads.
-pub const FORMAT: u16 = 2;
+pub const FORMAT: u16 = 3;
 
 const MAGIC: &[u8; 8] = b"podrec\r\n";
 const END: u16 = u16::MAX;
 
-/// A file cannot be replayed.
+/// Why a file cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// It is something else.
+    /// The file is not a recording.
     #[error("byte 0: not a recording: get one from a running agent, at /recording of its admin address")]
     Foreign,
-    /// Another build's.
+    /// Another build wrote the recording in another format.
     #[error(
         "byte 8: the recording has format {found}, which {build} wrote; this build reads format {FORMAT}: replay it with \
          that build"
     )]
     Format {
-        /// Its format.
+        /// The format of the recording.
         found: u16,
-        /// Who wrote it, as far as can be read.
+        /// The build that wrote it, or "another build" if its name cannot be read.
         build: String,
     },
-    /// It ends too early.
+    /// The file ends too early.
     #[error("byte {offset}: the recording ends where {what} should be: it was cut off; copy it again")]
     CutOff {
-        /// Where, in bytes from the start.
+        /// The position, in bytes from the start.
         offset: usize,
-        /// What should be there.
+        /// The missing or expected part, as a noun phrase.
         what: &'static str,
     },
-    /// It goes on behind its end.
+    /// Bytes follow the end of the recording.
     #[error("byte {offset}: the recording ends here and {more} bytes follow: something was added; copy it again")]
     Trailing {
-        /// Where its end is, in bytes from the start.
+        /// The end of the recording, in bytes from the start.
         offset: usize,
-        /// How many bytes follow.
+        /// The number of bytes that follow.
         more: usize,
     },
     /// A checksum does not match.
     #[error("byte {offset}: the checksum of {what} does not match: the file was changed; copy it again")]
     Checksum {
-        /// Where what was changed begins.
+        /// Where the changed part begins, in bytes from the start.
         offset: usize,
-        /// What was changed.
+        /// The changed part.
         what: &'static str,
     },
-    /// What is there makes no sense.
+    /// A part has another content than this version writes.
     #[error("byte {offset}: expected {what}: the file was not written by this version; get a new one from the agent")]
     Damaged {
-        /// Where, in bytes from the start.
+        /// The position, in bytes from the start.
         offset: usize,
-        /// What should be there.
+        /// The missing or expected part, as a noun phrase.
         what: &'static str,
     },
 }
@@ -69,45 +71,58 @@ impl From<Unreadable> for ReadError {
     }
 }
 
+/// The content of the header. Another format keeps `build` in front, so that an error can name the build.
+#[derive(Serialize, Deserialize)]
+struct Header<'a> {
+    #[serde(borrow)]
+    build: Text<'a>,
+    /// Nanoseconds since the Unix epoch.
+    saved_at: u64,
+    dropped: u64,
+}
+
 pub(crate) fn write(now: Time, rings: &[Saved]) -> Vec<u8> {
     let mut header = Vec::new();
-    header.text(concat!("podwright ", env!("CARGO_PKG_VERSION")));
-    header.number(now.as_nanos());
-    header.number(rings.iter().map(|ring| ring.dropped).sum());
+    let content = Header {
+        build: Text::new(concat!("podwright ", env!("CARGO_PKG_VERSION"))),
+        saved_at: now.as_nanos(),
+        dropped: rings.iter().map(|ring| ring.dropped).sum(),
+    };
+    put(&mut header, &content);
 
     let content: usize = rings.iter().flat_map(|ring| &ring.segments).map(|segment| segment.bytes.len() + 10).sum();
     let mut file = Vec::with_capacity(content + header.len() + 32);
-    file.raw(MAGIC);
-    file.raw(&FORMAT.to_le_bytes());
-    file.raw(&(header.len() as u32).to_le_bytes());
-    file.raw(&crc32fast::hash(&header).to_le_bytes());
-    file.raw(&header);
+    file.extend_from_slice(MAGIC);
+    file.extend_from_slice(&FORMAT.to_le_bytes());
+    file.extend_from_slice(&(header.len() as u32).to_le_bytes());
+    file.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
+    file.extend_from_slice(&header);
     let mut count = 0u32;
     for (ring, saved) in rings.iter().enumerate() {
         for segment in &saved.segments {
             count += 1;
-            file.raw(&(ring as u16).to_le_bytes());
-            file.raw(&(segment.bytes.len() as u32).to_le_bytes());
-            file.raw(&crc32fast::hash(&segment.bytes).to_le_bytes());
-            file.raw(&segment.bytes);
+            file.extend_from_slice(&(ring as u16).to_le_bytes());
+            file.extend_from_slice(&(segment.bytes.len() as u32).to_le_bytes());
+            file.extend_from_slice(&crc32fast::hash(&segment.bytes).to_le_bytes());
+            file.extend_from_slice(&segment.bytes);
         }
     }
-    file.raw(&END.to_le_bytes());
-    file.raw(&count.to_le_bytes());
+    file.extend_from_slice(&END.to_le_bytes());
+    file.extend_from_slice(&count.to_le_bytes());
     file
 }
 
-/// A file whose checksums match.
+/// The content of a file whose checksums match.
 #[derive(Debug)]
 pub(crate) struct File<'a> {
     pub(crate) build: String,
     pub(crate) saved_at: Time,
     pub(crate) dropped: u64,
-    /// By ring, oldest segment first.
+    /// The segments of each ring, oldest first.
     pub(crate) rings: Vec<Vec<Reader<'a>>>,
 }
 
-/// Finds the segments and checks what can be checked without reading them.
+/// Finds the segments and verifies their checksums.
 pub(crate) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
     let mut reader = Reader::new(bytes, 0);
     if reader.raw(MAGIC.len(), "").is_ok_and(|magic| magic != MAGIC) || bytes.len() < MAGIC.len() {
@@ -122,15 +137,14 @@ pub(crate) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
         }
         Err(error) => return Err(error),
     };
-    let build = header.text("the version of the build").map(str::to_owned);
     if format != FORMAT {
-        // Whatever wrote it: this is read on a terminal.
-        let build = build.map_or_else(|_| "another build".to_owned(), |build| plain(&build, 100).into_owned());
+        // The text may come from anywhere and is printed on a terminal.
+        let build = header.take::<Text<'_>>("the version of the build");
+        let build = build.map_or_else(|_| "another build".to_owned(), |build| plain(build.as_str(), 100).into_owned());
         return Err(ReadError::Format { found: format, build });
     }
-    let build = build?;
-    let saved_at = Time::from_nanos(header.number("the time of saving")?);
-    let dropped = header.number("how many frames were dropped")?;
+    let Header { build, saved_at, dropped } = header.take("the build, the time of saving and a count of frames")?;
+    let (build, saved_at) = (build.as_str().to_owned(), Time::from_nanos(saved_at));
 
     let mut rings: Vec<Vec<Reader<'_>>> = Vec::new();
     let mut count = 0;
@@ -139,9 +153,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
         if ring == END {
             break;
         }
-        let place = usize::from(ring);
-        // The rings of pods and the one of notes: no recorder writes more.
-        if place > super::RINGS {
+        let ring = usize::from(ring);
+        // A recorder has the rings of pods and the ring of notes.
+        if ring > super::RINGS {
             return Err(ReadError::Damaged { offset: reader.offset(), what: "a segment of a known ring" });
         }
         let length = u32::from_le_bytes(cut_off(reader.array("the length of a segment"))?);
@@ -151,15 +165,15 @@ pub(crate) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
         if crc32fast::hash(content) != sum {
             return Err(ReadError::Checksum { offset, what: "a segment" });
         }
-        if rings.len() <= place {
-            rings.resize_with(place + 1, Vec::new);
+        if rings.len() <= ring {
+            rings.resize_with(ring + 1, Vec::new);
         }
-        rings[place].push(Reader::new(content, offset));
+        rings[ring].push(Reader::new(content, offset));
         count += 1;
     }
-    let said = u32::from_le_bytes(cut_off(reader.array("the number of segments"))?);
-    if said != count {
-        return Err(ReadError::Damaged { offset: reader.offset(), what: "as many segments as there were" });
+    let expected = u32::from_le_bytes(cut_off(reader.array("the number of segments"))?);
+    if expected != count {
+        return Err(ReadError::Damaged { offset: reader.offset(), what: "the number of segments before it" });
     }
     if !reader.is_empty() {
         let offset = reader.offset();
@@ -168,7 +182,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<File<'_>, ReadError> {
     Ok(File { build, saved_at, dropped, rings })
 }
 
-/// The header, unless its checksum does not match; an error if it is not there.
+/// The header. The outer error is for a header that is not there, the inner one for a header whose checksum does not match.
 fn header<'a>(reader: &mut Reader<'a>, format: u16) -> Result<Result<Reader<'a>, ReadError>, ReadError> {
     let foreign = |error: ReadError| match format {
         FORMAT => error,
@@ -184,16 +198,18 @@ fn header<'a>(reader: &mut Reader<'a>, format: u16) -> Result<Result<Reader<'a>,
     Ok(Ok(Reader::new(content, offset)))
 }
 
-/// Outside of a checked part the only way not to find something is that the file is too short.
+/// Outside of a part with a checksum, a value can be missing only because the file is too short.
 fn cut_off<T>(read: Result<T, Unreadable>) -> Result<T, ReadError> {
     read.map_err(|Unreadable { offset, what }| ReadError::CutOff { offset, what })
 }
 
-/// The next frame of a segment: its kind and what follows.
-pub(crate) fn frame<'a>(segment: &mut Reader<'a>) -> Result<(u8, Reader<'a>), ReadError> {
+/// The next frame of a segment: its kind and its content.
+pub(crate) fn frame<'a>(segment: &mut Reader<'a>) -> Result<(FrameKind, Reader<'a>), ReadError> {
     let mut length = [0; 8];
     length[..LENGTH].copy_from_slice(segment.raw(LENGTH, "the length of a frame")?);
     let length = u64::from_le_bytes(length) as usize;
     let mut frame = segment.part(length, "a whole frame")?;
-    Ok((frame.byte("the kind of a frame")?, frame))
+    let [kind] = frame.array("the kind of a frame")?;
+    let Some(kind) = FrameKind::from_byte(kind) else { return frame.missing("a frame of this version")? };
+    Ok((kind, frame))
 }

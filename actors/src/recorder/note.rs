@@ -1,168 +1,92 @@
-//! What is kept beside the events of pod workers: what led to them, and the plans.
+//! Notes: the events outside of pod workers that a recording keeps, because they lead to events of pod workers.
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::codec;
 use crate::ids::{FullName, PodUid};
 use crate::probes::{ProbeKind, ProbeResult};
 
-use crate::codec::{Put, Read, Reader, coded};
-
-/// Kinds of frames of notes.
-const AGENT_STARTED: u8 = 32;
-const AGENT_STOPS: u8 = 33;
-const PASS: u8 = 34;
-const SOURCE: u8 = 35;
-const PROBE: u8 = 36;
-/// A plan and what it was made from.
-pub(crate) const PLAN: u8 = 40;
-
-coded!(SourceChange: Added, Updated, Deleted, Reconciled, Removed);
-coded!(ProbeKind: Startup, Liveness, Readiness);
-coded!(ProbeResult: Unknown, Success, Failure);
-
-/// Something that happened beside the pods' workers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An event of the agent, of housekeeping, of a source or of a probe.
+// A recording has the index of the variant: another order of variants is another format.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
-    /// The agent began.
+    /// The agent started.
     AgentStarted {
-        /// Its version.
+        /// The version of the agent.
+        #[serde(with = "codec::text")]
         build: String,
         /// The node's name.
+        #[serde(with = "codec::text")]
         node: String,
     },
-    /// The agent was asked to end.
+    /// The agent was asked to stop.
     AgentStops {
-        /// By what.
+        /// The cause, such as a signal.
+        #[serde(with = "codec::text")]
         why: String,
     },
-    /// A housekeeping pass ended early, or is the first that did not after one that did.
+    /// A housekeeping pass failed, or is the first that succeeded after a failed one.
     Pass {
-        /// How many pods the sources want.
+        /// The number of desired pods.
         desired: u32,
-        /// How many have a record.
+        /// The number of pods with a record.
         known: u32,
-        /// How many the runtime listed.
+        /// The number of pods that the runtime listed.
         listed: u32,
-        /// How long it took.
+        /// The duration of the pass.
         took: Duration,
-        /// Why it ended early, if it did.
+        /// The error that ended the pass early.
+        #[serde(with = "codec::some_text")]
         error: Option<String>,
     },
-    /// A source said something new of a pod.
+    /// A source reported a change of a pod.
     Source {
-        /// The pod.
+        /// The pod's UID.
+        #[serde(with = "codec::uid")]
         uid: PodUid,
-        /// Its name.
+        /// The pod's full name.
+        #[serde(with = "codec::full_name")]
         pod: FullName,
         /// `file`, `http` or `api`.
+        #[serde(with = "codec::text")]
         source: String,
-        /// What.
+        /// The change.
         change: SourceChange,
     },
-    /// A probe changed its mind.
+    /// The result of a probe changed.
     Probe {
-        /// The pod.
+        /// The pod's UID.
+        #[serde(with = "codec::uid")]
         uid: PodUid,
-        /// The container.
+        /// The container's name.
+        #[serde(with = "codec::text")]
         container: String,
-        /// Which probe.
+        /// The kind of the probe.
         kind: ProbeKind,
-        /// What it says now.
+        /// The new result.
         result: ProbeResult,
     },
 }
 
-/// What a source said of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A change of a pod in its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceChange {
-    /// It is new.
+    /// The pod is new.
     Added,
-    /// Its object changed.
+    /// The spec or the metadata changed.
     Updated,
-    /// It is being deleted.
+    /// The pod has a deletion timestamp now.
     Deleted,
-    /// Its status changed.
+    /// Only the status changed.
     Reconciled,
-    /// It is no longer wanted.
+    /// The source no longer has the pod.
     Removed,
 }
 
 impl Note {
-    /// The kind of its frame.
-    pub(crate) fn kind(&self) -> u8 {
-        match self {
-            Note::AgentStarted { .. } => AGENT_STARTED,
-            Note::AgentStops { .. } => AGENT_STOPS,
-            Note::Pass { .. } => PASS,
-            Note::Source { .. } => SOURCE,
-            Note::Probe { .. } => PROBE,
-        }
-    }
-
-    pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
-        match self {
-            Note::AgentStarted { build, node } => {
-                bytes.text(build);
-                bytes.text(node);
-            }
-            Note::AgentStops { why } => bytes.text(why),
-            Note::Pass { desired, known, listed, took, error } => {
-                [desired, known, listed].into_iter().for_each(|count| bytes.number((*count).into()));
-                bytes.duration(*took);
-                bytes.flag(error.is_some());
-                error.iter().for_each(|error| bytes.text(error));
-            }
-            Note::Source { uid, pod, source, change } => {
-                bytes.uid(uid);
-                bytes.full_name(pod);
-                bytes.text(source);
-                bytes.coded(*change);
-            }
-            Note::Probe { uid, container, kind, result } => {
-                bytes.uid(uid);
-                bytes.text(container);
-                bytes.coded(*kind);
-                bytes.coded(*result);
-            }
-        }
-    }
-
-    /// Reads a note; `None` if the kind is not one of a note.
-    pub(crate) fn read(kind: u8, reader: &mut Reader<'_>) -> Read<Option<Self>> {
-        let owned = |text: &str| text.to_owned();
-        Ok(Some(match kind {
-            AGENT_STARTED => Note::AgentStarted {
-                build: reader.text("a version").map(owned)?,
-                node: reader.text("a node's name").map(owned)?,
-            },
-            AGENT_STOPS => Note::AgentStops { why: reader.text("why the agent stops").map(owned)? },
-            PASS => Note::Pass {
-                desired: reader.small("a count of desired pods")?,
-                known: reader.small("a count of known pods")?,
-                listed: reader.small("a count of listed pods")?,
-                took: reader.duration("how long a pass took")?,
-                error: match reader.flag("whether a pass ended early")? {
-                    true => Some(reader.text("an error").map(owned)?),
-                    false => None,
-                },
-            },
-            SOURCE => Note::Source {
-                uid: reader.uid("a UID")?,
-                pod: reader.full_name("a name")?,
-                source: reader.text("a source").map(owned)?,
-                change: reader.coded("what a source said")?,
-            },
-            PROBE => Note::Probe {
-                uid: reader.uid("a UID")?,
-                container: reader.text("a container's name").map(owned)?,
-                kind: reader.coded("the kind of a probe")?,
-                result: reader.coded("the result of a probe")?,
-            },
-            _ => return Ok(None),
-        }))
-    }
-
-    /// The pod it is about, if it is about one.
+    /// The pod that the note is about, if it is about one.
     pub(crate) fn uid(&self) -> Option<&PodUid> {
         match self {
             Note::Source { uid, .. } | Note::Probe { uid, .. } => Some(uid),
@@ -170,13 +94,13 @@ impl Note {
         }
     }
 
-    /// For people.
+    /// A phrase for people.
     pub(crate) fn describe(&self) -> String {
         match self {
-            Note::AgentStarted { build, node } => format!("agent {build} starts on {node}"),
-            Note::AgentStops { why } => format!("agent is asked to stop: {why}"),
+            Note::AgentStarted { build, node } => format!("agent {build} started on {node}"),
+            Note::AgentStops { why } => format!("agent was asked to stop: {why}"),
             Note::Pass { desired, known, listed, took, error } => {
-                let ended = error.as_ref().map_or(String::new(), |error| format!(", ended early: {error}"));
+                let ended = error.as_ref().map_or(String::new(), |error| format!(", failed: {error}"));
                 format!(
                     "housekeeping: {desired} desired, {known} known, {listed} in the runtime, took {} ms{ended}",
                     took.as_millis()
@@ -184,18 +108,18 @@ impl Note {
             }
             Note::Source { source, change, .. } => {
                 let change = match change {
-                    SourceChange::Added => "is new",
-                    SourceChange::Updated => "changed",
-                    SourceChange::Deleted => "is being deleted",
-                    SourceChange::Reconciled => "has another status",
-                    SourceChange::Removed => "is no longer wanted",
+                    SourceChange::Added => "pod added",
+                    SourceChange::Updated => "pod changed",
+                    SourceChange::Deleted => "pod has a deletion timestamp",
+                    SourceChange::Reconciled => "pod has another status",
+                    SourceChange::Removed => "pod removed",
                 };
-                format!("source {source}: the pod {change}")
+                format!("source {source}: {change}")
             }
             Note::Probe { container, kind, result, .. } => {
                 let result = match result {
-                    ProbeResult::Unknown => "is open again",
-                    ProbeResult::Success => "passes",
+                    ProbeResult::Unknown => "has no result",
+                    ProbeResult::Success => "succeeds",
                     ProbeResult::Failure => "fails",
                 };
                 format!("{} probe of {container} {result}", kind.to_string().to_lowercase())

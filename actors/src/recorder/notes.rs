@@ -1,4 +1,4 @@
-//! The ring of what is told beside the pods' events.
+//! The ring of notes and plans.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,16 +7,17 @@ use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::time::Time;
 
-use super::note::{Note, PLAN};
-use super::planned::{Body, Kept, Missing, Planned};
+use super::FrameKind;
+use super::note::Note;
+use super::planned::{EncodedPlan, LastPlan, PlanResult, WrittenPlan};
 use super::ring::{Ring, Saved};
-use crate::codec::Put;
+use crate::codec::{Uid, put};
 
-/// The ring, and which plans it has.
+/// The ring, and the last plan of each pod.
 #[derive(Debug)]
 pub(super) struct Notes {
     ring: Ring,
-    plans: HashMap<PodUid, Planned>,
+    plans: HashMap<PodUid, LastPlan>,
 }
 
 impl Notes {
@@ -25,42 +26,47 @@ impl Notes {
     }
 
     pub(super) fn put(&mut self, at: Time, note: &Note) {
-        self.ring.turn();
-        self.ring.frame(note.kind(), at, |bytes| note.put(bytes));
+        self.ring.rotate();
+        self.ring.frame(FrameKind::Note, at, |bytes| put(bytes, note));
     }
 
-    /// Keeps a plan, unless it is the one that was kept last. Where the object has to be written too and is not given, nothing
-    /// is kept, and it is asked for: to make it takes too long under a lock.
-    pub(super) fn planned(&mut self, at: Time, pod: &Arc<PodObject>, body: &Body, json: Option<&str>) -> Missing {
-        let last = self.plans.get(pod.uid());
-        let kept = match last.filter(|last| std::ptr::eq(last.object.as_ptr(), Arc::as_ptr(pod))) {
-            Some(Planned { kept: None, .. }) => return Missing::Nothing,
-            Some(Planned { kept, .. }) => *kept,
+    /// Keeps a plan, unless it is the same as the last one of the pod. If the frame needs the object and `json` is not given,
+    /// nothing is kept and [`PlanResult::NeedsObject`] is returned: encoding the object under the lock would take too long.
+    pub(super) fn put_plan(
+        &mut self,
+        at: Time,
+        pod: &Arc<PodObject>,
+        plan: &EncodedPlan,
+        json: Option<&str>,
+    ) -> PlanResult {
+        let last = self.plans.get(pod.uid()).filter(|last| std::ptr::eq(last.object.as_ptr(), Arc::as_ptr(pod)));
+        let written = match last {
+            Some(LastPlan { written: None, .. }) => return PlanResult::Done,
+            Some(LastPlan { written, .. }) => *written,
             None => None,
         };
-        let hash = body.hash;
-        if kept.is_some_and(|kept| kept.hash == hash) {
-            return Missing::Nothing;
+        let hash = plan.hash;
+        if written.is_some_and(|written| written.hash == hash) {
+            return PlanResult::Done;
         }
-        self.ring.turn();
+        self.ring.rotate();
         let segment = self.ring.segment();
-        let known = kept.is_some_and(|kept| kept.segment == segment);
-        let json = match (known, json) {
-            (true, _) => "",
-            (false, Some(json)) => json,
-            (false, None) => return Missing::Object,
+        let has_object = written.is_some_and(|written| written.segment == segment);
+        let json = match (has_object, json) {
+            (true, _) => None,
+            (false, Some(json)) => Some(json),
+            (false, None) => return PlanResult::NeedsObject,
         };
-        let fits = json.len() <= self.ring.most();
+        let fits = json.is_none_or(|json| json.len() <= self.ring.largest_object());
         if fits {
-            self.ring.frame(PLAN, at, |bytes| {
-                bytes.uid(pod.uid());
-                bytes.long_text(json);
-                bytes.raw(&body.bytes);
+            self.ring.frame(FrameKind::Plan, at, |bytes| {
+                put(bytes, &(Uid::from(pod.uid()), json));
+                bytes.extend_from_slice(&plan.bytes);
             });
         }
-        let kept = fits.then_some(Kept { segment, hash });
-        self.plans.insert(pod.uid().clone(), Planned { object: Arc::downgrade(pod), kept });
-        Missing::Nothing
+        let written = fits.then_some(WrittenPlan { segment, hash });
+        self.plans.insert(pod.uid().clone(), LastPlan { object: Arc::downgrade(pod), written });
+        PlanResult::Done
     }
 
     pub(super) fn retain(&mut self, keep: impl Fn(&PodUid) -> bool) {

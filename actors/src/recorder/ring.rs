@@ -1,40 +1,40 @@
-//! The bounded memory of a recorder: rings of segments. A segment can be read without any that came before it, so that the
-//! oldest may be dropped at any time.
+//! The bounded memory of a recorder: rings of segments. A segment can be read without the segments before it, so the oldest
+//! one may be dropped at any time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::FrameKind;
+use crate::codec::{Delta, put};
 use crate::time::Time;
 
-use crate::codec::Put;
-
-/// In so many parts a ring is dropped.
+/// How many segments a full ring has.
 const SEGMENTS: usize = 8;
-/// A segment has so much room beyond its share, in bytes, that its buffer seldom grows.
+/// The room in bytes that a segment has beyond its share, so that its buffer seldom grows.
 const SPARE: usize = 4 * 1024;
-/// The length of a frame stands before it in so many bytes.
+/// The number of bytes that hold the length of a frame.
 pub(crate) const LENGTH: usize = 3;
 
-/// Frames of one ring, oldest first.
+/// The frames of one ring, oldest first.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    /// How many bytes all segments may have; the frame that fills the last one may exceed it.
+    /// The most bytes of all segments. The frame that fills the last one may exceed it.
     size: usize,
     sealed: VecDeque<Arc<Segment>>,
     sealed_bytes: usize,
     open: Segment,
-    /// Frames that were dropped.
+    /// How many frames were dropped.
     dropped: u64,
 }
 
 /// A run of frames.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segment {
-    /// Counts up from one.
+    /// The first segment has number one.
     pub(crate) number: u32,
     pub(crate) frames: u32,
     pub(crate) bytes: Vec<u8>,
-    /// The time of the last frame, which the next one's is told from.
+    /// The time of the last frame. The next frame has the difference to it.
     last: Time,
 }
 
@@ -54,9 +54,8 @@ impl Ring {
         self.sealed.front().map_or(self.open.number, |segment| segment.number)
     }
 
-    /// Begins another segment if the present one is full; answers with whether the one that the next frame goes into has
-    /// none yet.
-    pub(crate) fn turn(&mut self) -> bool {
+    /// Begins another segment if the present one is full. Returns whether the segment that the next frame goes into is empty.
+    pub(crate) fn rotate(&mut self) -> bool {
         let share = self.share();
         if self.open.bytes.len() >= share {
             let mut spare = None;
@@ -65,17 +64,17 @@ impl Ring {
             {
                 self.sealed_bytes -= oldest.bytes.len();
                 self.dropped += u64::from(oldest.frames);
-                // The buffer is used again, unless somebody is saving it at this moment.
+                // The buffer is used again, unless the segment is just being saved.
                 if let Ok(segment) = Arc::try_unwrap(oldest) {
                     spare = Some(segment.bytes);
                 }
             }
-            // All of its room at once: it is not in memory before it is written to, and growing would copy it.
+            // The whole capacity at once: pages take no memory before they are written to, and growing would copy them.
             let mut bytes = spare.unwrap_or_else(|| Vec::with_capacity(share + SPARE));
             bytes.clear();
             let next = Segment { number: self.open.number.wrapping_add(1).max(1), bytes, ..Segment::default() };
             let mut full = std::mem::replace(&mut self.open, next);
-            // A buffer that did grow has up to twice of what is in it, which no limit would count.
+            // A buffer that grew may have twice the room of its content, which no limit would count.
             full.bytes.shrink_to(share + SPARE);
             self.sealed_bytes += full.bytes.len();
             self.sealed.push_back(Arc::new(full));
@@ -83,35 +82,35 @@ impl Ring {
         self.open.frames == 0
     }
 
-    /// Begins a frame. What it says is appended behind kind and time.
+    /// Begins a frame. The caller appends its content after kind and time.
     #[inline]
-    pub(crate) fn begin(&mut self, kind: u8, at: Time) -> Frame<'_> {
+    pub(crate) fn begin(&mut self, kind: FrameKind, at: Time) -> Frame<'_> {
         let Segment { bytes, last, frames, .. } = &mut self.open;
         let start = bytes.len();
-        bytes.raw(&[0, 0, 0, kind]);
-        bytes.time(*last, at);
+        bytes.extend_from_slice(&[0, 0, 0, kind as u8]);
+        put(bytes, &Delta::new(*last, at));
         Frame { bytes, start, at, last, frames }
     }
 
-    /// Appends one frame. `write` is given the buffer behind kind and time.
-    pub(crate) fn frame(&mut self, kind: u8, at: Time, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Appends one frame. `write` appends its content after kind and time.
+    pub(crate) fn frame(&mut self, kind: FrameKind, at: Time, write: impl FnOnce(&mut Vec<u8>)) {
         let frame = self.begin(kind, at);
         write(frame.bytes);
         frame.end();
     }
 
-    /// How many bytes an object may have that is written in one frame: it must not take the place of all else, and the
-    /// length of its frame must be told in [`LENGTH`] bytes.
-    pub(crate) fn most(&self) -> usize {
+    /// The most bytes of an object in a frame: it must not fill more than a segment, and the length of its frame must fit in
+    /// [`LENGTH`] bytes.
+    pub(crate) fn largest_object(&self) -> usize {
         self.share().min(1 << (8 * LENGTH - 1))
     }
 
-    /// How many bytes a segment has before the next one begins.
+    /// The number of bytes after which the next segment begins.
     fn share(&self) -> usize {
         self.size / SEGMENTS
     }
 
-    /// What is kept now: the sealed segments are shared, the open one is copied.
+    /// The present content. The sealed segments are shared, the open one is copied.
     pub(crate) fn saved(&self) -> Saved {
         let open = (self.open.frames > 0).then(|| Arc::new(self.open.clone()));
         Saved { segments: self.sealed.iter().cloned().chain(open).collect(), dropped: self.dropped }
@@ -123,7 +122,7 @@ impl Ring {
     }
 }
 
-/// A frame that is being written. Unless it is [ended](Frame::end), as when a panic goes through, nothing of it stays.
+/// A frame that is being written. If it is dropped before [`end`](Frame::end), as by a panic, nothing of it stays.
 #[must_use]
 pub(crate) struct Frame<'a> {
     pub(crate) bytes: &'a mut Vec<u8>,
@@ -134,13 +133,13 @@ pub(crate) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// All of it is there.
+    /// Completes the frame.
     #[inline]
     pub(crate) fn end(mut self) {
         let Frame { bytes, start, at, last, frames } = &mut self;
         let length = (bytes.len() - *start - LENGTH).to_le_bytes();
-        if let Some(place) = bytes.get_mut(*start..*start + LENGTH) {
-            place.copy_from_slice(&length[..LENGTH]);
+        if let Some(placeholder) = bytes.get_mut(*start..*start + LENGTH) {
+            placeholder.copy_from_slice(&length[..LENGTH]);
         }
         **last = *at;
         **frames += 1;
@@ -155,7 +154,7 @@ impl Drop for Frame<'_> {
     }
 }
 
-/// A ring as it stood at one instant.
+/// The content of a ring at one time.
 #[derive(Debug)]
 pub(crate) struct Saved {
     pub(crate) segments: Vec<Arc<Segment>>,

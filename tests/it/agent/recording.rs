@@ -42,14 +42,14 @@ async fn replay_of_a_recording_shows_a_container_crash() {
     let (code, told, _) = replay(&file, &["--pod", "default/crash-n1"]).await;
     assert_eq!(code, Some(0), "{told}");
     let expected = [
-        "source file: the pod is new",
+        "source file: pod added",
         "create (static); waiting",
         "calls sync_pod; waiting -> sync; waits for the end of sync_pod",
-        "plan: make the first sandbox; start container main",
+        "plan: create the first sandbox; start container main",
         "plan: start container main, attempt 2, because it exited with 3",
         "plan: start container main, attempt 3, because it exited with 3",
         "sync_pod failed: CrashLoopBackOff: waiting 10 s before container main is started again",
-        "waits for another try of sync_pod at",
+        "waits for a retry of sync_pod at",
     ];
     let mut rest = told.as_str();
     for line in expected {

@@ -3,10 +3,8 @@
 use super::{Effects, NameMove, StepContext};
 use crate::pod::PodObject;
 use crate::pod_worker::lifecycle::{Cause, History};
-use crate::pod_worker::state::{
-    Editor, Finished, Flags, Pending, Record, State, Stop, Terminated, Terminating, Waiting,
-};
-use crate::pod_worker::update::{Config, KillOptions, Target, Update, UpdateKind};
+use crate::pod_worker::state::{Finished, Flags, Pending, Record, State, Stop, Terminated, Terminating, Waiting};
+use crate::pod_worker::update::{Config, KillOptions, StatusEditor, Target, Update, UpdateKind};
 use crate::ports::Observed;
 use crate::time::{Grace, Time};
 
@@ -14,7 +12,7 @@ use crate::time::{Grace, Time};
 ///
 /// A pod that is first seen in a terminal phase and of which nothing runs is born terminated: only cleanup is left, and
 /// it stays out of admission (U3b). That needs an observation; "not looked yet" is not "nothing runs" (W14).
-pub fn birth(update: Update, observed: Observed, tick: StepContext) -> (Record, Effects) {
+pub fn new_record(update: Update, observed: Observed, tick: StepContext) -> (Record, Effects) {
     let ended = match &update.target {
         Target::Config(config) => config.pod.phase().is_terminal() && observed == Observed::Stopped,
         Target::Runtime(_) => false,
@@ -204,7 +202,7 @@ fn stop_sooner(t: &mut Terminating, target: &Target, options: Option<Box<KillOpt
     let options = options.map(|boxed| *boxed).unwrap_or_default();
     t.notifiers.extend(options.completed);
     if let Some(status_fn) = options.status_fn {
-        t.status_fn = Some(Editor(status_fn));
+        t.status_fn = Some(StatusEditor(status_fn));
     }
     let pod = match target {
         Target::Config(config) => Some(&*config.pod),

@@ -3,7 +3,7 @@
 //! The checker (stateright) walks all orders of what may happen around one or two pods: what sources want, requests to
 //! stop, hooks that do their work, fail or are cancelled, passes of housekeeping with other things between their steps,
 //! due times, and, in bounded number, crashes of the agent, lost workers, failed looks, wrong lists, and containers that
-//! come from nowhere. Decisions are made by the functions that ship: `birth` and `step`, the name queue, the pass's plan
+//! come from nowhere. Decisions are made by the functions that ship: `new_record` and `step`, the name queue, the pass's plan
 //! and `is_active`. What performs them (the engine's `settle`, the worker's loop, the pass) is done by hand in [`moves`].
 //!
 //! A record is taken out of its state before a step and put back as data after it; [`frozen`] says what is cut away. Time

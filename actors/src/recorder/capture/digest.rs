@@ -1,20 +1,20 @@
-//! What a record stands for in a few bytes: enough to see that a replay came to the same state.
+//! The digest of a record: a few bytes that show whether a replay reached the same state.
 
 use std::fmt;
 
 use super::object::version;
-use crate::codec::{Coded, Put, Read, Reader};
+use crate::codec::{Read, Reader, put};
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
 use crate::pod_worker::state::{Flags, Record, State, Stop, Waiting};
 use crate::pod_worker::step::Effects;
 use crate::pod_worker::update::{Config, Target, UpdateKind};
 use crate::time::Time;
 
-/// So many waiters of a pod are told apart, and as many a keyframe tells of: a replay makes one for each, in memory that the
-/// file does not have.
+/// The most waiters of a pod that a digest and a keyframe count. A replay makes a notifier for each, so a larger number would
+/// let a small file take much memory.
 pub(crate) const MOST_WAITERS: usize = 16;
 
-/// Names of the single bits, in order; the lowest three bits are the lifecycle.
+/// The names of the single bits, in order. They follow the three lowest bits, which are the lifecycle.
 const BITS: [&str; 14] = [
     "deleted",
     "evicted",
@@ -22,12 +22,12 @@ const BITS: [&str; 14] = [
     "working",
     "blocked",
     "failing",
-    "grace forced",
-    "terminate hook noticed",
-    "runtime seen",
+    "grace requested",
+    "stop begun",
+    "seen in the runtime",
     "started",
     "runtime only",
-    "pending of the runtime",
+    "runtime only pending",
     "spec known",
     "due",
 ];
@@ -35,30 +35,30 @@ const WORKING: u32 = 1 << 6;
 const BLOCKED: u32 = 1 << 7;
 const FAILING: u32 = 1 << 8;
 const FORCED: u32 = 1 << 9;
-const NOTICED: u32 = 1 << 10;
+const BEGUN: u32 = 1 << 10;
 const SEEN: u32 = 1 << 11;
 const STARTED: u32 = 1 << 12;
 const RUNTIME_ONLY: u32 = 1 << 13;
 const PENDING_RUNTIME: u32 = 1 << 14;
 const CONFIG: u32 = 1 << 15;
 const DUE: u32 = 1 << 16;
-/// Behind [`BITS`]: the kind of what is pending, the hook that runs, three bits each.
+/// After [`BITS`] come the kind of the pending update and the running hook, three bits each.
 const PENDING: usize = 3 + BITS.len();
 const RUNNING: usize = PENDING + 3;
 
-/// A record's state, in short. Since when an update is pending is left out: plain updates are counted without their times,
-/// and no decision depends on it.
+/// A record's state, in short. The time since which an update is pending is left out: plain updates are counted without
+/// their times, and no decision depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest {
     bits: u32,
-    /// Over the times and counts, the objects, and what a step asks for.
+    /// A hash over the times and counts, the objects, and the effects of a step.
     check: u32,
-    /// Zero where none is decided.
+    /// The grace period in seconds; zero if none is decided.
     grace: u32,
 }
 
 impl Digest {
-    /// Of a record and of what a step asks for.
+    /// The digest of a record and of the effects of the step that led to it.
     pub(crate) fn after(record: &Record, effects: &Effects) -> Self {
         let Effects { wake, cancel, started, end, forget, call, .. } = effects;
         let call = call.as_ref().map_or(0, |call| hook(call.hook()));
@@ -67,7 +67,7 @@ impl Digest {
         Digest::beginning(Check(flags.into()), record)
     }
 
-    /// Of a record alone.
+    /// The digest of a record alone.
     pub(crate) fn of(record: &Record) -> Self {
         Digest::beginning(Check(0), record)
     }
@@ -87,7 +87,7 @@ impl Digest {
                 bits |= match &t.stop {
                     Stop::Unstarted { observed_runtime } => bit(SEEN, *observed_runtime),
                     Stop::Requested { .. } => CONFIG | STARTED,
-                    Stop::Begun { .. } => CONFIG | STARTED | NOTICED,
+                    Stop::Begun { .. } => CONFIG | STARTED | BEGUN,
                     Stop::Runtime { .. } => RUNTIME_ONLY,
                 };
                 let notifiers = t.notifiers.len().min(MOST_WAITERS) as u64;
@@ -127,22 +127,20 @@ impl Digest {
         Digest { bits, check: check.folded(), grace }
     }
 
+    /// Eight bytes and the grace. Both words have high bits set, so that numbers of a fixed length are shorter and faster
+    /// than those of the codec.
     pub(crate) fn put(self, bytes: &mut Vec<u8>) {
-        // At once: this is done for every event.
-        bytes.raw(&(u64::from(self.bits) | u64::from(self.check) << 32).to_le_bytes());
+        bytes.extend_from_slice(&(u64::from(self.bits) | u64::from(self.check) << 32).to_le_bytes());
         if self.has_grace() {
-            bytes.number(self.grace.into());
+            put(bytes, &self.grace);
         }
     }
 
     pub(crate) fn read(reader: &mut Reader<'_>) -> Read<Self> {
         let bits = u32::from_le_bytes(reader.array("a state")?);
-        let check = u32::from_le_bytes(reader.array("a check of times")?);
+        let check = u32::from_le_bytes(reader.array("the check of a state")?);
         let digest = Digest { bits, check, grace: 0 };
-        Ok(match digest.has_grace() {
-            true => Digest { grace: reader.small("a grace")?, ..digest },
-            false => digest,
-        })
+        Ok(if digest.has_grace() { Digest { grace: reader.take("a grace period")?, ..digest } } else { digest })
     }
 
     fn has_grace(self) -> bool {
@@ -159,7 +157,7 @@ fn flags(flags: Flags) -> u32 {
     u32::from(deleted) << 3 | u32::from(evicted) << 4 | u32::from(restart_requested) << 5
 }
 
-/// For people, all but the times.
+/// For people: everything except the times.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lifecycles =
@@ -189,7 +187,7 @@ impl fmt::Display for Digest {
     }
 }
 
-pub(crate) fn kind(kind: UpdateKind) -> u32 {
+fn kind(kind: UpdateKind) -> u32 {
     match kind {
         UpdateKind::Create => 1,
         UpdateKind::Update => 2,
@@ -198,7 +196,7 @@ pub(crate) fn kind(kind: UpdateKind) -> u32 {
     }
 }
 
-pub(crate) fn hook(hook: Hook) -> u32 {
+fn hook(hook: Hook) -> u32 {
     match hook {
         Hook::Sync => 1,
         Hook::Terminating => 2,
@@ -207,7 +205,7 @@ pub(crate) fn hook(hook: Hook) -> u32 {
     }
 }
 
-/// One multiplication for each value (the constant is that of splitmix64's first round).
+/// A hash with one multiplication for each value. The constant is that of splitmix64's first round.
 struct Check(u64);
 
 impl Check {
@@ -221,13 +219,13 @@ impl Check {
         self.add(time.map_or(u64::MAX, Time::as_nanos));
     }
 
-    /// What a step reads of an object, and which of its versions it is. Its mirror is left out: what only asks for another look
-    /// may name none, and is counted without its own.
+    /// The facts that a step reads of an object, and its version. The mirror is left out: a plain update may have none, and is
+    /// counted without it.
     #[inline]
     fn config(&mut self, config: &Config) {
         let pod = &config.pod;
         let flags = [pod.is_static(), pod.is_mirror(), pod.is_deleting()];
-        self.add(flags.into_iter().fold(u64::from(pod.phase().code()), |all, flag| all << 1 | u64::from(flag)));
+        self.add(flags.into_iter().fold(pod.phase() as u64, |all, flag| all << 1 | u64::from(flag)));
         for grace in [pod.deletion_grace(), pod.spec_grace()] {
             self.add(grace.map_or(u64::MAX, |grace| grace as u64));
         }

@@ -14,10 +14,10 @@ use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::lifecycle::{Cause, Failure, History, Hook, Lifecycle};
 use crate::pod_worker::state::{
-    Editor, Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting,
+    Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting,
 };
 use crate::pod_worker::step::StepContext;
-use crate::pod_worker::update::{Completed, Config, Notifier, Target, UpdateKind};
+use crate::pod_worker::update::{Completed, Config, Notifier, StatusEditor, Target, UpdateKind};
 use crate::ports::{Blame, RunningPod, StatusFn};
 use crate::testing::pod;
 use crate::time::{Grace, Time};
@@ -316,7 +316,7 @@ impl Frozen {
                 grace: Grace::from_seconds(stopping.grace.into()),
                 forced: stopping.forced,
                 notifiers: stopping.waiters.iter().map(|number| waiters.add(*number)).collect(),
-                status_fn: stopping.status_fn.map(|number| Editor(objects.editor(number).clone())),
+                status_fn: stopping.status_fn.map(|number| StatusEditor(objects.editor(number).clone())),
             })),
             Stage::Terminated { config, flags } => State::Terminated(Box::new(Terminated {
                 config: config.map(|form| objects.config(uid, form)),

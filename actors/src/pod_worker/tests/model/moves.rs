@@ -8,7 +8,7 @@ use super::world::{Action, Call, End, Entry, Faults, Kill, Life, List, Pass, Pod
 use crate::pod_worker::lifecycle::Hook;
 use crate::pod_worker::state::Record;
 use crate::pod_worker::static_names::StaticNameQueue;
-use crate::pod_worker::step::{Effects, Event, HookCall, NameMove, Outcome, birth, step};
+use crate::pod_worker::step::{Effects, Event, HookCall, NameMove, Outcome, new_record, step};
 use crate::pod_worker::update::{KillOptions, Update, UpdateKind};
 use crate::ports::{Blame, Observed, SyncRetry};
 use crate::time::Grace;
@@ -226,7 +226,7 @@ impl Machine {
         if self.mutates(Mutation::TakesUnseenForStopped) && observed == Observed::Never {
             observed = Observed::Stopped;
         }
-        let (record, effects) = birth(self.asked(uid, said.clone(), &mut waiters), observed, tick(false));
+        let (record, effects) = new_record(self.asked(uid, said.clone(), &mut waiters), observed, tick(false));
         pod.rung = true; // A new worker looks at once.
         if record.wants_name() {
             pod.queued = true;

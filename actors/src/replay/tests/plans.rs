@@ -1,4 +1,4 @@
-//! Plans are made again from what was written of their inputs.
+//! Plans are made again from their recorded inputs.
 
 use crate::containers::{Plan, plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
@@ -40,7 +40,7 @@ fn exited(code: i32) -> PodRuntimeStatus {
 }
 
 #[test]
-fn a_plan_is_made_again_and_tells_why() {
+fn a_plan_is_made_again_with_its_reason() {
     let recorder = Recorder::new(Recorder::SMALLEST);
     let object = pod("a").build();
     let said = ContainerProbes { liveness: Some(ProbeResult::Failure), ..ContainerProbes::default() };
@@ -54,14 +54,14 @@ fn a_plan_is_made_again_and_tells_why() {
     assert_eq!(run.difference, None);
     let told: Vec<_> = run.timeline.iter().map(|line| line.event.as_str()).collect();
     let expected = [
-        "plan: make the first sandbox; start container main",
+        "plan: create the first sandbox; start container main",
         "plan: start container main, attempt 2, because it exited with 3",
     ];
     assert_eq!(told, expected, "the second is the first once more");
 }
 
 #[test]
-fn a_plan_that_is_another_one_now_is_told() {
+fn a_replay_reports_a_plan_that_differs() {
     let recorder = Recorder::new(Recorder::SMALLEST);
     let object = pod("a").build();
     let seen = exited(3);
@@ -71,9 +71,8 @@ fn a_plan_that_is_another_one_now_is_told() {
     assert_eq!(found.got, "keep sandbox=s kill=[] ephemeral=[] init=[] regular=[0]");
 }
 
-// Whatever was dropped, a plan that is kept has its pod.
 #[test]
-fn plans_outlive_their_elders() {
+fn a_kept_plan_has_its_pod_after_older_segments_are_dropped() {
     let recorder = Recorder::new(Recorder::SMALLEST);
     let object = pod("a").build();
     for code in 0..2_000 {

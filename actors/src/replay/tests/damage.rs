@@ -1,21 +1,24 @@
-//! Files that are not what they should be.
+//! Files that are damaged, cut off, or forged.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::codec::Put;
+use crate::codec::put;
 use crate::ids::PodUid;
-use crate::recorder::capture::frame;
-use crate::recorder::{Note, ReadError, Recorder, Ring, SourceChange};
+use crate::pod_worker::lifecycle::{Cause, History};
+use crate::pod_worker::state::{Flags, Record, State, Stop, Terminating};
+use crate::pod_worker::update::Notifier;
+use crate::recorder::capture::{Keyframe, RoundCounts};
+use crate::recorder::{FrameKind, Note, ReadError, Recorder, Ring, SourceChange};
 use crate::replay::{Pick, replay};
 use crate::testing::pod;
-use crate::time::Time;
+use crate::time::{Grace, Time};
 
 const NOW: Time = Time::from_secs(1_000);
 
-/// A recording with every kind of frame, and where its parts begin.
+/// A recording with every kind of frame.
 fn file() -> Vec<u8> {
     use crate::containers::plan;
     use crate::pod_worker::step::{Event, Outcome, StepContext};
@@ -33,7 +36,7 @@ fn file() -> Vec<u8> {
         StepContext { now, jitter: 0.25, resync: Duration::from_secs(60), error_backoff: Duration::from_secs(10) }
     };
     let (mut capture, mut record, _effects) =
-        EventCapture::birth(Some(&recorder), Update::create(object.clone()), Observed::Never, tick());
+        EventCapture::new_record(Some(&recorder), Update::create(object.clone()), Observed::Never, tick());
     let take = || Event::Take { may_start: true, observed: Observed::Running };
     let well = || Event::Done(Outcome::Continues { check_at: None });
     let failed = Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing };
@@ -55,46 +58,88 @@ fn file() -> Vec<u8> {
     recorder.save(now)
 }
 
-/// A file of one ring with what `write` puts into it; its checksums match.
+/// A file of one ring with the frames of `write`. Its checksums match.
 fn forged(write: impl FnOnce(&mut Ring)) -> Vec<u8> {
     let mut ring = Ring::new(1 << 20);
-    ring.frame(frame::SETTINGS, NOW, |bytes| {
-        bytes.duration(Duration::from_secs(60));
-        bytes.duration(Duration::from_secs(10));
-    });
+    ring.frame(FrameKind::Settings, NOW, |bytes| put(bytes, &(Duration::from_secs(60), Duration::from_secs(10))));
     write(&mut ring);
     crate::recorder::file::write(NOW, &[ring.saved()])
 }
 
-/// A keyframe of the record with this number: the pod stops, and so many wait for its end.
-fn stopping(ring: &mut Ring, id: u64, waiters: u64) {
-    ring.frame(frame::KEYFRAME, NOW, |bytes| {
-        [id, 0, 0, 0].into_iter().for_each(|number| bytes.number(number));
-        bytes.uid(&PodUid::new("a"));
-        // Not started, without flags or a grace.
-        [2, 0, 0, 0, 0, 0].into_iter().for_each(|byte| bytes.byte(byte));
-        bytes.number(waiters);
-        // No edit of the status, nothing pending, no hook that runs, no due time, no failure; one move.
-        [0, 0, 0, 0, 0, 1, 0, 0].into_iter().for_each(|byte| bytes.byte(byte));
+/// A keyframe of a record with this number that is terminating and has so many waiters.
+fn stopping(ring: &mut Ring, id: u32, waiters: u8) {
+    let terminating = Terminating {
+        stop: Stop::Unstarted { observed_runtime: false },
+        flags: Flags::default(),
+        grace: Grace::MIN,
+        forced: false,
+        notifiers: vec![Notifier::new().0],
+        status_fn: None,
+    };
+    let record = Record {
+        state: State::Terminating(Box::new(terminating)),
+        pending: None,
+        running: None,
+        due: None,
+        failure: None,
+        history: History::begin(NOW, Cause::FirstUpdate),
+    };
+    let uid = PodUid::new("a");
+    let frame = |record: &Record| {
+        let mut bytes = Vec::new();
+        put(&mut bytes, &Keyframe::new(RoundCounts::default(), false, &uid, record, NOW));
+        bytes
+    };
+    let (one, none) = (frame(&record), {
+        let mut record = record;
+        if let State::Terminating(t) = &mut record.state {
+            t.notifiers.clear();
+        }
+        frame(&record)
+    });
+    // The number of waiters is the only byte in which the two differ.
+    let mut bytes = one.clone();
+    let at = one.iter().zip(&none).position(|(one, none)| one != none).unwrap();
+    assert_eq!((bytes[at], one.len()), (1, none.len()));
+    bytes[at] = waiters;
+    ring.frame(FrameKind::Keyframe, NOW, |frame| {
+        put(frame, &id);
+        frame.extend_from_slice(&bytes);
     });
 }
 
-// Each of them would be made by a replay, thousands for a few bytes.
+// A replay makes a notifier for each waiter, thousands for a few bytes.
 #[test]
-fn more_waiters_than_are_ever_told_of_are_refused() {
+fn more_waiters_than_a_keyframe_has_are_refused() {
     let run = replay(&forged(|ring| stopping(ring, 1, 16)), &Pick::Nobody).unwrap();
     assert_eq!((run.difference, run.pods), (None, 1));
     let error = replay(&forged(|ring| stopping(ring, 1, 17)), &Pick::Nobody).unwrap_err();
-    assert!(matches!(error, ReadError::Damaged { what: "a believable number of waiters", .. }), "{error}");
+    assert!(matches!(error, ReadError::Damaged { what: "at most 16 waiters", .. }), "{error}");
 }
 
-// A text is kept and told with each event that repeats it.
+/// A frame of a note that the agent stops.
+fn agent_stops(ring: &mut Ring, why: &str) {
+    ring.frame(FrameKind::Note, NOW, |bytes| put(bytes, &(1u32, why)));
+}
+
+// A replay keeps a text and prints it with each event that has it.
 #[test]
-fn a_text_that_is_longer_than_any_that_is_written_is_refused() {
-    let stops = |length| forged(|ring| ring.frame(33, NOW, |bytes| bytes.long_text(&"x".repeat(length))));
+fn a_text_longer_than_any_that_is_written_is_refused() {
+    let stops = |length| forged(|ring| agent_stops(ring, &"x".repeat(length)));
     assert!(replay(&stops(1024), &Pick::Nobody).is_ok());
     let error = replay(&stops(1025), &Pick::Nobody).unwrap_err();
-    assert!(matches!(error, ReadError::Damaged { what: "why the agent stops", .. }), "{error}");
+    assert!(matches!(error, ReadError::Damaged { what: "a note", .. }), "{error}");
+}
+
+// Each count is larger than the rest of the file.
+#[test]
+fn a_count_of_more_elements_than_bytes_is_refused() {
+    let error = replay(
+        &forged(|ring| ring.frame(FrameKind::Plan, NOW, |bytes| put(bytes, &(2u8, "a", None::<&str>, u64::MAX)))),
+        &Pick::Nobody,
+    );
+    let error = error.unwrap_err();
+    assert!(matches!(error, ReadError::Damaged { what: "the status of a pod in the runtime", .. }), "{error}");
 }
 
 #[test]
@@ -103,7 +148,7 @@ fn a_ring_beyond_those_of_a_recorder_is_refused() {
         let rings: Vec<_> = (0..rings)
             .map(|_| {
                 let mut ring = Ring::new(1 << 20);
-                ring.frame(33, NOW, |bytes| bytes.text("done"));
+                agent_stops(&mut ring, "done");
                 ring.saved()
             })
             .collect();
@@ -114,13 +159,13 @@ fn a_ring_beyond_those_of_a_recorder_is_refused() {
     assert!(matches!(error, ReadError::Damaged { what: "a segment of a known ring", .. }), "{error}");
 }
 
-// What was kept before and after it can be replayed all the same.
+// The frames before and after it can be replayed.
 #[test]
-fn a_frame_that_a_panic_interrupts_leaves_nothing() {
+fn a_frame_that_a_panic_interrupts_leaves_no_bytes() {
     let file = forged(|ring| {
         let broken = catch_unwind(AssertUnwindSafe(|| {
-            ring.frame(33, NOW + Duration::from_secs(9), |bytes| {
-                bytes.text("half of it");
+            ring.frame(FrameKind::Note, NOW + Duration::from_secs(9), |bytes| {
+                put(bytes, "half of it");
                 panic!("as a core that fails");
             });
         }));
@@ -131,7 +176,7 @@ fn a_frame_that_a_panic_interrupts_leaves_nothing() {
     assert_eq!((run.pods, run.span), (1, (NOW, NOW)));
 }
 
-/// Makes all checksums match again, as far as the parts can be found.
+/// Makes the checksums of all parts match that can be found.
 fn sealed(mut file: Vec<u8>) -> Vec<u8> {
     let word = |file: &[u8], at: usize| Some(u32::from_le_bytes(file.get(at..at + 4)?.try_into().ok()?) as usize);
     let mut at = 10;
@@ -169,7 +214,7 @@ fn a_file_that_is_cut_off_says_where() {
 }
 
 #[test]
-fn what_follows_the_end_is_refused() {
+fn bytes_after_the_end_are_refused() {
     let (file, length) = (file(), file().len());
     let error = replay(&[&file[..], &file].concat(), &Pick::Nobody).unwrap_err();
     assert_eq!(error, ReadError::Trailing { offset: length, more: length });
@@ -187,11 +232,11 @@ fn a_changed_byte_is_found() {
 }
 
 #[test]
-fn another_format_and_another_kind_of_file_are_told() {
+fn another_format_and_another_kind_of_file_are_refused() {
     let mut newer = file();
-    newer[8] = 3;
+    newer[8] = 4;
     let error = replay(&newer, &Pick::Nobody).unwrap_err().to_string();
-    assert!(error.contains("has format 3, which podwright 0.1.0 wrote; this build reads format 2"), "{error}");
+    assert!(error.contains("has format 4, which podwright 0.1.0 wrote; this build reads format 3"), "{error}");
     for foreign in [&b""[..], b"{\"kind\":\"Pod\"}", &[0; 100]] {
         assert_eq!(replay(foreign, &Pick::Nobody).unwrap_err(), ReadError::Foreign);
     }
@@ -200,7 +245,7 @@ fn another_format_and_another_kind_of_file_are_told() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // With right checksums the damage reaches the frames: it is refused or makes a difference, and never panics.
+    // The checksums match, so the damage reaches the frames. It is refused or makes a difference, and never panics.
     #[test]
     fn no_bytes_make_a_replay_panic(changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6)) {
         let mut file = file();

@@ -176,7 +176,7 @@ impl World {
         }
         let tick = StepContext { jitter: 0.0, ..self.tick(place) };
         let observed = if place == 4 { Observed::Stopped } else { Observed::Never };
-        let (capture, record, _effects) = EventCapture::birth(Some(&self.recorder), update, observed, tick);
+        let (capture, record, _effects) = EventCapture::new_record(Some(&self.recorder), update, observed, tick);
         self.pods[place].record = Some((capture, record));
     }
 
@@ -195,7 +195,7 @@ impl World {
             let tick = self.tick(place);
             let life = &mut self.pods[place];
             if let Some((capture, record)) = &mut life.record {
-                capture.settle(&self.recorder, &life.uid, record, &tick);
+                capture.flush(&self.recorder, &life.uid, record, &tick);
             }
         }
         self.recorder.save(Time::from_nanos(self.now))
@@ -250,7 +250,7 @@ proptest! {
 }
 
 #[test]
-fn the_oldest_goes_and_the_rest_can_be_replayed() {
+fn the_rest_can_be_replayed_after_the_oldest_segment_is_dropped() {
     let size = 64 * 1024;
     let mut world = World::new(size, 2);
     let healthy = Op::Take { may_start: true, observed: Observed::Never };
@@ -262,7 +262,7 @@ fn the_oldest_goes_and_the_rest_can_be_replayed() {
         }
         if life % 500 == 499 {
             let run = world.check();
-            let kept: usize = world.recorder.pods.iter().map(|ring| ring.lock().ring.kept()).sum();
+            let kept = world.recorder.kept();
             // A ring is divided in eight, and a segment may be full to the brim and one frame more.
             assert!(kept <= size * 3 / 4 + 2 * 4096, "{kept}");
             assert!(life < 2_000 || run.dropped > 1_000, "{run:?}");
@@ -272,7 +272,7 @@ fn the_oldest_goes_and_the_rest_can_be_replayed() {
 
 // A healthy pod costs one frame, however often it is looked at.
 #[test]
-fn plain_rounds_are_told_in_one_line() {
+fn plain_rounds_take_one_frame() {
     let mut world = World::new(64 * 1024, 1);
     let healthy = Op::Take { may_start: true, observed: Observed::Never };
     world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
@@ -289,14 +289,17 @@ fn plain_rounds_are_told_in_one_line() {
     let run = replay(&file, &Pick::Named(FullName::new("test", "p0"))).unwrap();
     assert_eq!(run.difference, None);
     let last = run.timeline.last().unwrap();
-    assert_eq!(last.event, "looked at again, asked to 1000 times; 1000 times all was well");
+    assert_eq!(last.event, "resync, requested 1000 times: succeeded 1000 times");
     assert_eq!((last.before, last.after), (Some(Lifecycle::Sync), Some(Lifecycle::Sync)));
-    assert!(last.waits.as_ref().unwrap().starts_with("the next look, at the latest at 2023-11-14T22:14:"), "{last:?}");
+    assert!(
+        last.waits.as_ref().unwrap().starts_with("the next resync, at the latest at 2023-11-14T22:14:"),
+        "{last:?}"
+    );
 }
 
 // Nor does a failing one flood the memory.
 #[test]
-fn retries_that_fail_as_before_are_told_in_one_line() {
+fn retries_that_fail_as_before_take_one_frame() {
     let mut world = World::new(64 * 1024, 1);
     let take = Op::Take { may_start: true, observed: Observed::Never };
     world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
@@ -314,13 +317,13 @@ fn retries_that_fail_as_before_are_told_in_one_line() {
     let run = replay(&file, &Pick::Named(FullName::new("test", "p0"))).unwrap();
     assert_eq!(run.difference, None);
     let last = run.timeline.last().unwrap();
-    assert!(last.event.starts_with("looked at again; 70000 times it failed as before: üü"), "{last:?}");
-    assert!(last.waits.as_ref().unwrap().ends_with("failed so far: 70001"), "{last:?}");
+    assert!(last.event.starts_with("resync: failed 70000 times as before: üü"), "{last:?}");
+    assert!(last.waits.as_ref().unwrap().ends_with("failures so far: 70001"), "{last:?}");
 }
 
 // As of a pod that cannot be stopped, because the runtime does not answer.
 #[test]
-fn an_orphan_that_is_stopping_is_not_told_of_again() {
+fn an_orphan_that_is_stopping_is_not_recorded_again() {
     let mut world = World::new(64 * 1024, 1);
     let take = Op::Take { may_start: true, observed: Observed::Never };
     world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
@@ -351,7 +354,7 @@ fn an_orphan_that_is_stopping_is_not_told_of_again() {
 
 // A core that decides otherwise is found out at the first event that shows it.
 #[test]
-fn the_first_difference_is_told() {
+fn a_replay_reports_the_first_difference() {
     let mut world = World::new(64 * 1024, 1);
     world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
     // The record is changed behind the recorder's back.
@@ -374,7 +377,7 @@ fn the_first_difference_is_told() {
 
 // The two versions say the same in all that a step reads, so that nothing else would tell them apart.
 #[test]
-fn a_core_that_keeps_the_older_of_two_updates_is_found_out() {
+fn a_core_that_keeps_the_older_update_makes_a_difference() {
     let mut world = World::new(64 * 1024, 1);
     let version = |world: &World, version: &str| {
         let mut pod = world.pods[0].object.pod().clone();
@@ -394,5 +397,5 @@ fn a_core_that_keeps_the_older_of_two_updates_is_found_out() {
     let _effects = crate::pod_worker::step::step(record, Event::Update(update), tick);
     world.apply(0, &Op::Done(4));
     let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
-    assert!(found.event.starts_with("sync_pod went well"), "{found:?}");
+    assert!(found.event.starts_with("sync_pod succeeded"), "{found:?}");
 }
