@@ -171,7 +171,7 @@ impl Engine {
         inner.cells.for_each(|cell| {
             let desired = desired.contains(cell.uid());
             let published = cell.published_with_time().filter(|_| desired);
-            match published.and_then(|(published, since)| Known::of_wanted(published, since)) {
+            match published.and_then(|(published, since)| Known::of_desired(published, since)) {
                 Some(answer) => known.push(known_pod(cell.uid(), answer)),
                 None => others.push((cell.clone(), desired)),
             }

@@ -1,4 +1,4 @@
-//! The pod worker: the one actor that owns one pod UID's lifecycle on this node.
+//! The pure core of the pod worker: the state of one pod UID on this node, and the step from one state to the next.
 //!
 //! ```text
 //!            update               take                    kill, delete,          terminate          cleanup
@@ -11,17 +11,16 @@
 //!      |                                                                        | runtime-only |             (none)
 //!      |                                                                        +--> (none)    |
 //!      +---------------------------------------------------------------------------------------+
-//!         first seen in a terminal phase, nothing running
+//!         first update with a terminal phase, nothing running
 //! ```
 //!
-//! [`Record`] holds the state of one pod, [`step`](step::step) moves it, the [`Engine`](crate::engine::Engine) keeps the
-//! records and lets anyone ask them, and the actor performs what a step asks for: it calls the hooks of the
-//! [`PodSyncer`](crate::ports::PodSyncer), one after another, and feeds their outcomes back. The actors of one thread get
-//! their turns from its scheduler. A burst of updates costs one turn and keeps the newest. What an actor knows is in its record,
-//! so an actor that is lost is replaced from it.
+//! A [`Record`] is the state of one pod. [`step`](step::step) changes it and returns the effects that have to happen outside.
+//! The engine owns the records, answers queries from them, and applies the effects: its workers call the hooks of the
+//! [`PodSyncer`](crate::ports::PodSyncer), one call per pod at a time, and pass each outcome to `step`. Several updates that
+//! arrive during a hook call are merged into one, and the newest one wins. A worker has no state outside of its record, so the
+//! engine can replace a lost worker.
 //!
-//! Nothing here stores an opinion of another component: whether containers of a UID may be started is known by its
-//! record alone, and everyone else asks by UID.
+//! Only the record decides whether containers of a UID may be started. Other components query it by UID and keep no copy.
 
 pub(crate) mod lifecycle;
 pub(crate) mod published;

@@ -1,4 +1,4 @@
-//! The words for where a pod stands and why: what queries, metrics and people see of a record.
+//! The lifecycle of a pod, its transitions and their causes, as queries, metrics and the admin page have them.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,23 +6,23 @@ use crate::ids::PodUid;
 use crate::ports::Blame;
 use crate::time::Time;
 
-/// The lifecycle as metrics and queries see it.
+/// The stage of a pod in its life. A pod goes through the stages in this order, and may skip some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lifecycle {
     /// Not yet allowed to start.
     Waiting,
     /// Expected to run.
     Sync,
-    /// No container may start.
+    /// To be stopped: no container may start.
     Terminating,
-    /// None runs.
+    /// No container runs.
     Terminated,
     /// Cleaned up.
     Finished,
 }
 
 impl Lifecycle {
-    /// In lower case, as the `lifecycle` label and `explain` say it.
+    /// The name in lower case, as in the `lifecycle` label of metrics and in `explain`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Lifecycle::Waiting => "waiting",
@@ -34,39 +34,40 @@ impl Lifecycle {
     }
 }
 
-/// Why a pod moved.
+/// The cause of a transition.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
-    /// The first update came.
+    /// The first update arrived.
     FirstUpdate,
-    /// First seen in a terminal phase with nothing running: only cleanup is left.
+    /// The first update had a terminal phase and nothing ran: only cleanup is left.
     SeenEnded,
     /// The worker was allowed to start it.
     Started,
-    /// A deletion timestamp came.
+    /// The pod has a deletion timestamp.
     Deleted,
-    /// Its phase is terminal in the source.
+    /// The pod has a terminal phase in its source.
     TerminalPhase,
-    /// Somebody asked for a stop.
+    /// A caller requested a stop.
     Killed,
-    /// Somebody asked for a stop for want of resources.
+    /// A caller requested a stop because the node lacks resources.
     Evicted,
-    /// Only the runtime knows it.
+    /// The pod is in the runtime only.
     RuntimeOnly,
-    /// No source wants it any more.
+    /// The pod is no longer desired.
     Orphaned,
-    /// Its containers ended by themselves.
+    /// All containers ended by themselves.
     Completed,
     /// The terminate hook succeeded.
     ContainersStopped,
     /// The cleanup hook succeeded.
     CleanedUp,
-    /// A stop came before it was allowed to start.
+    /// A stop was requested before the pod was allowed to start.
     NeverStarted,
 }
 
 impl Cause {
-    /// Where a move for this cause ends.
+    /// The stage that a transition for this cause leads to.
     pub const fn leads_to(self) -> Lifecycle {
         match self {
             Cause::FirstUpdate => Lifecycle::Waiting,
@@ -103,18 +104,18 @@ impl Cause {
     }
 }
 
-/// One move of a pod.
+/// A change of a pod's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// When.
+    /// The time of the transition.
     pub at: Time,
-    /// Where to.
+    /// The new stage.
     pub to: Lifecycle,
-    /// Why.
+    /// The cause.
     pub cause: Cause,
 }
 
-/// The moves of one life, oldest first, in place: a record makes no allocation for them.
+/// The transitions of a record, oldest first. They are stored in place, without an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct History {
     at: [Time; History::MOST],
@@ -123,7 +124,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// One for each state, since none is entered twice.
+    /// One for each stage, because no stage is entered twice.
     pub(crate) const MOST: usize = 5;
 
     pub(crate) fn begin(at: Time, cause: Cause) -> Self {
@@ -131,32 +132,33 @@ impl History {
     }
 
     pub(crate) fn push(&mut self, at: Time, cause: Cause) {
-        let place = usize::from(self.count);
-        if let (Some(time), Some(why)) = (self.at.get_mut(place), self.causes.get_mut(place)) {
+        let next = usize::from(self.count);
+        if let (Some(time), Some(slot)) = (self.at.get_mut(next), self.causes.get_mut(next)) {
             *time = at;
-            *why = cause;
+            *slot = cause;
             self.count += 1;
         }
     }
 
-    /// When the first move was made: every record begins with one.
+    /// The time of the first transition. Every record begins with one.
     pub(crate) fn start(&self) -> Time {
         self.at[0]
     }
 
-    /// When the last move was made.
+    /// The time of the last transition.
     pub(crate) fn end(&self) -> Time {
         let last = usize::from(self.count).saturating_sub(1);
         self.at.get(last).copied().unwrap_or(self.at[0])
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Transition> {
-        let moves = self.at.iter().zip(&self.causes).take(usize::from(self.count));
-        moves.map(|(at, cause)| Transition { at: *at, to: cause.leads_to(), cause: *cause })
+        let transitions = self.at.iter().zip(&self.causes).take(usize::from(self.count));
+        transitions.map(|(at, cause)| Transition { at: *at, to: cause.leads_to(), cause: *cause })
     }
 }
 
-/// Which of the four hooks.
+/// One of the four hooks of a [`PodSyncer`](crate::ports::PodSyncer).
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Hook {
     /// `sync_pod`.
@@ -170,7 +172,7 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// The name of its method.
+    /// The name of the method.
     pub const fn as_str(self) -> &'static str {
         match self {
             Hook::Sync => "sync_pod",
@@ -181,34 +183,35 @@ impl Hook {
     }
 }
 
-/// The hook fails; it is being tried again.
+/// A hook that failed and is retried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which hook.
+    /// The hook.
     pub hook: Hook,
-    /// What it said last.
+    /// The error of the last call.
     pub error: String,
-    /// What more is known of that. A recording does not hold it: nothing is decided by it.
+    /// The object that caused the error. A recording lacks it, because no decision depends on it.
     pub blame: Blame,
-    /// How often in a row.
+    /// The number of failed calls in a row.
     pub count: u32,
-    /// When it failed first in this row.
+    /// The time of the first of these failures.
     pub since: Time,
 }
 
 /// One record in the answer of `sync_known_pods`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownPod {
-    /// The UID.
+    /// The pod's UID.
     pub uid: PodUid,
-    /// Where it stands; never [`Lifecycle::Waiting`], which counts as sync.
+    /// The pod's stage. It is never [`Lifecycle::Waiting`], which counts as sync, nor [`Lifecycle::Finished`], which counts as
+    /// terminated.
     pub lifecycle: Lifecycle,
-    /// Whether no source wants it any more.
+    /// Whether the pod is no longer desired.
     pub orphan: bool,
     /// Whether a spec is known.
     pub has_config: bool,
-    /// Whether it is a static pod.
+    /// Whether the pod is static.
     pub is_static: bool,
-    /// Since when it stands there.
+    /// The time of the last transition.
     pub since: Time,
 }

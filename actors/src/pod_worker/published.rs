@@ -1,13 +1,13 @@
-//! What a record shows to whoever asks without its lock, as one word.
+//! The published state of a record: one byte that queries read without the lock of its cell.
 
 use super::lifecycle::Lifecycle;
 use super::state::Record;
 
-/// What the questions of others need of a record, at one instant. All zeros is no record.
+/// The facts of a record that queries need, at one time. Zero stands for no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Published(u8);
 
-/// In the lowest three bits: one more than the lifecycle.
+/// The lowest three bits: one more than the lifecycle.
 const LIFECYCLE: u8 = 7;
 const CONTAINERS_TERMINATING: u8 = 1 << 3;
 const CONTENT_REMOVABLE: u8 = 1 << 4;
@@ -19,7 +19,7 @@ impl Published {
     /// No record.
     pub(crate) const NONE: Published = Published(0);
 
-    /// Of a record.
+    /// The published state of a record.
     pub(crate) fn of(record: &Record) -> Self {
         let mut word = 0;
         if record.has_config() {
@@ -31,8 +31,8 @@ impl Published {
         Published(word).and_then(record)
     }
 
-    /// Of the same record after a move that has the pod it had: that one is not looked at again, because it is far away in
-    /// memory.
+    /// The published state of the same record after a step that kept its pod. The facts of the pod are taken from `self`,
+    /// because reading the object again would be a cache miss.
     pub(crate) fn and_then(self, record: &Record) -> Self {
         let lifecycle = match record.lifecycle() {
             Lifecycle::Waiting => 1,
@@ -51,17 +51,17 @@ impl Published {
         )
     }
 
-    /// As it is stored.
+    /// The byte that is stored.
     pub(crate) const fn to_word(self) -> u8 {
         self.0
     }
 
-    /// From how it was stored.
+    /// The state from a stored byte.
     pub(crate) const fn from_word(word: u8) -> Self {
         Published(word)
     }
 
-    /// Where the pod stands; `None` if there is no record.
+    /// The pod's lifecycle; `None` if there is no record.
     pub(crate) fn lifecycle(self) -> Option<Lifecycle> {
         match self.0 & LIFECYCLE {
             1 => Some(Lifecycle::Waiting),
@@ -73,7 +73,7 @@ impl Published {
         }
     }
 
-    /// A number below eight for where the pod stands.
+    /// The lifecycle as a number below eight; zero if there is no record.
     pub(crate) fn stage(self) -> u64 {
         u64::from(self.0 & LIFECYCLE)
     }

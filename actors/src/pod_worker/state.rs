@@ -1,4 +1,4 @@
-//! Where a pod stands, and the questions that others may ask of it.
+//! The record of one pod, and the queries on it.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use crate::pod::PodObject;
 use crate::ports::RunningPod;
 use crate::time::{Grace, Time};
 
-/// What the engine knows of one UID.
+/// The state of one pod UID.
 #[derive(Debug)]
 pub struct Record {
     pub(crate) state: State,
-    /// The newest update that was not taken yet. Replaced whole by the next one.
+    /// The newest update that the worker has not taken. The next update replaces it.
     pub(crate) pending: Option<Pending>,
-    /// The hook that runs now.
+    /// The running hook call.
     pub(crate) running: Option<RunningHook>,
-    /// When to act although nobody asks.
+    /// When the worker acts without an update: a resync, a retry, or another try to start.
     pub(crate) due: Option<Time>,
-    /// What the last hook call failed with; gone after a success.
+    /// The failure of the last hook call; `None` after a success.
     pub(crate) failure: Option<Box<Failure>>,
     pub(crate) history: History,
 }
 
-/// Where a pod stands on this node; each variant carries only what is true in it. It only moves forward.
+/// The stage of a pod on this node. Each variant has only the data that is valid in it. A pod never goes back to an earlier one.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Not yet allowed to start.
     Waiting(Waiting),
     /// Expected to run.
     Sync(Started),
-    /// Must stop: from here no container can be started.
+    /// To be stopped: from now on no container can be started.
     Terminating(Box<Terminating>),
-    /// No container runs or can run; to be cleaned up.
+    /// No container runs or can be started; to be cleaned up.
     Terminated(Box<Terminated>),
-    /// Cleaned up, or ended without ever starting. Kept until `sync_known_pods` drops it.
+    /// Cleaned up, or stopped before its start. Kept until `sync_known_pods` drops the record.
     Finished(Finished),
 }
 
@@ -84,19 +84,20 @@ pub(crate) struct Terminating {
     pub(crate) stop: Stop,
     pub(crate) flags: Flags,
     pub(crate) grace: Grace,
-    /// Whether somebody asked for that grace.
+    /// Whether an update requested the stop with this grace period. It is false for an orphan and for a pod that ended by itself.
     pub(crate) forced: bool,
+    /// The callers that wait until no container can run.
     pub(crate) notifiers: Vec<Notifier>,
-    /// Of all that were given, the last.
+    /// The editor of the last update that had one.
     pub(crate) status_fn: Option<StatusEditor>,
 }
 
-/// How far a stop has come, and what is known of the pod then.
+/// The progress of a stop, with the data that the worker stops the pod with.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Requested before the worker took its first update; nothing was started by this worker.
+    /// The stop was requested before the worker took the first update. The worker started nothing.
     Unstarted {
-        /// A runtime-only kill came for the UID: there may be containers of an earlier run.
+        /// A runtime-only kill arrived for the UID, so containers of an earlier agent may run.
         observed_runtime: bool,
     },
     /// A stop was requested for a pod that was allowed to start. A setup call may still be under way.
@@ -119,7 +120,7 @@ impl Stop {
 
 #[derive(Debug)]
 pub(crate) struct Terminated {
-    /// `None` until the worker took the first update of a pod that was born terminated.
+    /// `None` until the worker takes the first update of a pod that had ended before it.
     pub(crate) config: Option<Config>,
     pub(crate) flags: Flags,
 }
@@ -133,21 +134,21 @@ pub(crate) struct Finished {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Flags {
-    /// A deletion timestamp, a runtime-only pod, or an orphan.
+    /// The pod has a deletion timestamp, is in the runtime only, or is an orphan.
     pub(crate) deleted: bool,
-    /// Stopped for want of resources.
+    /// The pod was stopped because the node lacks resources.
     pub(crate) evicted: bool,
-    /// The pod was created again before this one ended.
+    /// The pod was created again before this record ended.
     pub(crate) restart_requested: bool,
 }
 
-/// An update that waits to be taken.
+/// An update that the worker has not taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) kind: UpdateKind,
     pub(crate) target: Target,
     pub(crate) start_time: Option<Time>,
-    /// When the first of the updates that were not taken yet was accepted.
+    /// When the first of the updates that were merged into this one arrived.
     pub(crate) since: Time,
 }
 
@@ -156,13 +157,13 @@ pub(crate) struct Pending {
 pub(crate) struct RunningHook {
     pub(crate) hook: Hook,
     pub(crate) since: Time,
-    /// Kind and start time of the update behind it, for the duration metric.
+    /// The kind and the start time of the update that led to the call, for the duration metric.
     pub(crate) kind: UpdateKind,
     pub(crate) start_time: Option<Time>,
 }
 
 impl Record {
-    /// Where it stands.
+    /// The pod's stage.
     pub fn lifecycle(&self) -> Lifecycle {
         match &self.state {
             State::Waiting(_) => Lifecycle::Waiting,
@@ -191,8 +192,7 @@ impl Record {
         }
     }
 
-    /// The spec that the worker acts on. Visible only for pods that were allowed to start, or are stopped as if they
-    /// had been.
+    /// The spec that the worker acts on. A pod has one once it was allowed to start, or is stopped as if it had been.
     pub(crate) fn active(&self) -> Option<&Config> {
         match &self.state {
             State::Sync(started) => Some(&started.config),
@@ -202,7 +202,7 @@ impl Record {
         }
     }
 
-    /// What the worker acts on, as something it can be asked to act on again.
+    /// The target of an update that makes the worker act again on what it acts on.
     pub(crate) fn active_target(&self) -> Option<Target> {
         match &self.state {
             State::Terminating(t) => match &t.stop {
@@ -222,37 +222,37 @@ impl Record {
         }
     }
 
-    /// The pod as it is known, by what the worker acts on or else by what waits to be taken.
+    /// The spec that the worker acts on, or else the spec of the pending update.
     pub(crate) fn config(&self) -> Option<&Config> {
         self.active().or_else(|| self.pending_config())
     }
 
-    /// Whether a spec is, or was, known of it.
+    /// Whether a spec of the pod is, or was, known.
     pub(crate) fn has_config(&self) -> bool {
         self.is_finished() || self.config().is_some()
     }
 
-    /// The spec that the worker acts on.
+    /// The object that the worker acts on.
     pub fn active_pod(&self) -> Option<&Arc<PodObject>> {
         self.active().map(|config| &config.pod)
     }
 
-    /// Whether an update waits to be taken or is being worked on. A static pod that waits for its name does not work.
+    /// Whether an update is pending or a hook runs. A static pod that waits for its full name is not working.
     pub fn is_working(&self) -> bool {
         self.running.is_some() || (self.pending.is_some() && !self.is_blocked())
     }
 
-    /// Whether an update waits to be taken.
+    /// Whether an update is pending.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Whether nothing is pending and no hook runs.
+    /// Whether no update is pending and no hook runs.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_none() && self.running.is_none()
     }
 
-    /// Whether it was told to wait for its full name.
+    /// Whether the pod waits for its full name.
     pub(crate) fn is_blocked(&self) -> bool {
         matches!(&self.state, State::Waiting(Waiting::Blocked { .. }))
     }
@@ -262,18 +262,18 @@ impl Record {
         self.lifecycle() >= Lifecycle::Terminating
     }
 
-    /// Whether the terminate hook succeeded, or the pod ended unstarted.
+    /// Whether the terminate hook succeeded, or the pod ended before its start.
     pub fn is_terminated(&self) -> bool {
         self.lifecycle() >= Lifecycle::Terminated
     }
 
-    /// Whether it is cleaned up.
+    /// Whether the pod is cleaned up, or ended before its start.
     pub fn is_finished(&self) -> bool {
         self.lifecycle() == Lifecycle::Finished
     }
 
-    /// Whether the worker has begun to stop it, so that setup loops must not add to it. Upstream answers no for a pod
-    /// that ended without starting; this answers yes (W32).
+    /// Whether the worker has begun to stop the pod, so that setup must not start more containers. Upstream answers no for a
+    /// pod that ended before its start; this answers yes, because nothing of such a pod may be started either (POD-W32).
     pub fn should_containers_be_terminating(&self) -> bool {
         match &self.state {
             State::Waiting(_) | State::Sync(_) => false,
@@ -285,33 +285,33 @@ impl Record {
         }
     }
 
-    /// Whether what the pod left on disk may be reclaimed.
+    /// Whether the pod's directories and volumes may be removed.
     pub fn should_content_be_removed(&self) -> bool {
         let flags = self.flags();
         flags.evicted || (flags.deleted && self.is_terminated())
     }
 
-    /// When the first update came.
+    /// When the first update arrived.
     pub fn synced_at(&self) -> Time {
         self.history.start()
     }
 
-    /// The method that runs now.
+    /// The name of the running hook.
     pub(crate) fn running_hook(&self) -> Option<&'static str> {
         self.running.map(|running| running.hook.as_str())
     }
 
-    /// When to act although nobody asks.
+    /// When the worker acts without an update.
     pub(crate) fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// What its hooks fail with, if they do.
+    /// The failure of the last hook call.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_deref()
     }
 
-    /// The decided grace of a pod that stops.
+    /// The grace period of a pod that is terminating.
     pub fn grace(&self) -> Option<Grace> {
         match &self.state {
             State::Terminating(t) => Some(t.grace),
@@ -319,7 +319,7 @@ impl Record {
         }
     }
 
-    /// Whether it is a static pod.
+    /// Whether the pod is static.
     pub fn is_static(&self) -> bool {
         match (&self.state, self.config()) {
             (State::Finished(finished), _) => finished.is_static,
@@ -328,17 +328,17 @@ impl Record {
         }
     }
 
-    /// The last moves, oldest first.
+    /// The transitions, oldest first.
     pub fn transitions(&self) -> impl DoubleEndedIterator<Item = Transition> {
         self.history.iter()
     }
 
-    /// When it came to where it stands.
+    /// The time of the last transition.
     pub fn last_move(&self) -> Time {
         self.history.end()
     }
 
-    /// The name and namespace.
+    /// The pod's full name.
     pub fn full_name(&self) -> Option<&FullName> {
         if let Some(config) = self.config() {
             return Some(config.pod.full_name());

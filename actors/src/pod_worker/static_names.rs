@@ -1,13 +1,14 @@
-//! Which static pod of a full name may start: at most one runs at a time, the others wait in order of arrival.
+//! The queue of the static pods of one full name. At most one of them is started at a time; the others wait in order of
+//! arrival.
 //!
-//! A pod joins when its record is made and leaves when its stop is requested before its start, when it finishes, or when
-//! its record goes. So whoever waits here may start once it is first: nothing stale is left in the queue.
+//! A pod joins the queue when its record is made. It leaves when its stop is requested before its start, when it finishes, or
+//! when its record is dropped. So every pod in the queue may start once it is first.
 
 use std::collections::VecDeque;
 
 use crate::ids::PodUid;
 
-/// The pods of one full name.
+/// The static pods of one full name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StaticNameQueue {
     started: Option<PodUid>,
@@ -15,12 +16,13 @@ pub struct StaticNameQueue {
 }
 
 impl StaticNameQueue {
-    /// Puts a pod at the end.
+    /// Adds a pod at the end.
     pub fn join(&mut self, uid: &PodUid) {
         self.waiting.push_back(uid.clone());
     }
 
-    /// Asks whether a pod may start; if so, the name is its own until it leaves.
+    /// Gives the name to a pod if the name is free and the pod is first. Returns whether the pod has the name. It has the name
+    /// until it leaves.
     pub fn claim(&mut self, uid: &PodUid) -> bool {
         match &self.started {
             Some(started) => started == uid,
@@ -32,12 +34,12 @@ impl StaticNameQueue {
         }
     }
 
-    /// Whether a pod may start, or did.
+    /// Whether a pod has the name, or may claim it.
     pub fn is_turn(&self, uid: &PodUid) -> bool {
         self.started.as_ref().or(self.waiting.front()) == Some(uid)
     }
 
-    /// Takes a pod out; answers with who should be woken, if the name is free for it now.
+    /// Removes a pod. Returns the pod that may claim the name now, which has to be woken.
     #[must_use]
     pub fn leave(&mut self, uid: &PodUid) -> Option<PodUid> {
         if self.started.as_ref() == Some(uid) {
@@ -50,17 +52,17 @@ impl StaticNameQueue {
         }
     }
 
-    /// Who has the name.
+    /// The pod that has the name.
     pub fn started(&self) -> Option<&PodUid> {
         self.started.as_ref()
     }
 
-    /// Who waits for it, first in line first.
+    /// The pods that wait for the name, in order.
     pub fn waiting(&self) -> impl Iterator<Item = &PodUid> {
         self.waiting.iter()
     }
 
-    /// Whether nobody has it or wants it.
+    /// Whether no pod has the name or waits for it.
     pub fn is_empty(&self) -> bool {
         self.started.is_none() && self.waiting.is_empty()
     }

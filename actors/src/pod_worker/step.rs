@@ -1,7 +1,7 @@
-//! The moves of one pod. Total and pure: no I/O, no clock, no lock, no panic.
+//! The step function of a pod worker. It is total and pure: no I/O, no clock, no lock, no panic.
 //!
-//! The record is changed in place rather than passed through, because it is behind its cell's lock and moving it in and
-//! out would cost more than the step itself. Everything that has to happen outside is in the [`Effects`].
+//! The record is changed in place. It is behind the lock of its cell, and to move it out and in would cost more than the step.
+//! Everything that has to happen outside is in the [`Effects`].
 
 mod done;
 mod known;
@@ -18,81 +18,81 @@ use crate::pod::PodObject;
 use crate::ports::{Blame, Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
 use crate::time::Time;
 
-/// Delay after an error that says nothing better (upstream `backOffPeriod`).
+/// The delay after an error without a delay of its own (upstream `backOffPeriod`).
 pub const ERROR_BACKOFF: Duration = Duration::from_secs(10);
-/// Delay while the network is not ready (upstream `backOffOnTransientErrorPeriod`).
+/// The delay while the network is not ready (upstream `backOffOnTransientErrorPeriod`).
 pub const NETWORK_BACKOFF: Duration = Duration::from_secs(1);
 
-/// About a millisecond, which is how finely timers tell the time.
+/// About a millisecond, in nanoseconds: the resolution of timers.
 const FINEST_GRID: u64 = 1 << 20;
 
-/// What may happen to a record.
+/// An event of a record.
 #[derive(Debug)]
 pub enum Event {
-    /// Somebody asks something of the pod.
+    /// An update of the pod arrived.
     Update(Update),
-    /// The worker is free to take what is pending.
+    /// The worker takes the pending update.
     Take {
-        /// Whether a static pod's full name is free for it; always true for others.
+        /// Whether a static pod has its full name; always true for other pods.
         may_start: bool,
-        /// What was last seen of the pod. Asked only where [`Record::wants_observation`] says so.
+        /// The last observation of the pod in the runtime. It is read only if [`Record::wants_observation`] is true.
         observed: Observed,
     },
-    /// The hook call ended.
+    /// The hook call returned.
     Done(Outcome),
-    /// Its time has come.
+    /// The due time of the record is reached.
     Due,
-    /// Housekeeping asks whether the pod is still wanted.
+    /// Housekeeping compares the record with the desired pods.
     Known {
-        /// Whether a source wants it.
+        /// Whether the pod is desired.
         desired: bool,
     },
 }
 
-/// How a hook call ended.
+/// The result of a hook call.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Setup: the pod runs, or will.
+    /// Setup: the pod runs, or will run.
     Continues {
-        /// When to look again at the latest.
+        /// When to sync again at the latest.
         check_at: Option<Time>,
     },
     /// Setup: the pod ended by itself.
     Ended,
-    /// A terminate hook or cleanup did its work.
+    /// A terminate hook or the cleanup hook succeeded.
     Succeeded,
-    /// It ended early because it was asked to.
+    /// The call returned early because it was cancelled.
     Cancelled,
-    /// It failed or panicked.
+    /// The call failed or panicked.
     Failed {
-        /// What it said.
+        /// The error text.
         error: String,
-        /// When to try again.
+        /// When to retry.
         retry: SyncRetry,
-        /// What more is known of it.
+        /// The object that caused the error.
         blame: Blame,
     },
 }
 
-/// What moves with every event: the time, one roll of the dice, and the settings.
+/// The context of a step: the time, the jitter, and the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct StepContext {
-    /// Now.
+    /// The time of the step.
     pub now: Time,
-    /// What a delay is multiplied with, less one: 0 to 0.5, so that pods do not act in step.
+    /// The part of a delay that is added to it, 0 to 0.5, so that pods do not act at the same time.
     pub jitter: f64,
-    /// Delay after a success.
+    /// The delay after a success.
     pub resync: Duration,
-    /// Delay after an error that says nothing better.
+    /// The delay after an error without a delay of its own.
     pub error_backoff: Duration,
 }
 
 impl StepContext {
-    /// When a delay is over, stretched by the jitter.
+    /// The end of a delay with jitter.
     ///
-    /// The jitter is rounded to a time that many pods have in common: a multiple of at most a 64th of the delay, or of 1 ms.
-    /// So pods that failed together are tried again in thirty to sixty groups, and never before their delay is over, and pods
-    /// whose times are close wake their thread once, which costs more than their turns.
+    /// The end is rounded to a multiple of at most a 64th of the delay, or of 1 ms, and is never earlier than the delay without
+    /// jitter. So pods that failed together are retried in thirty to sixty groups, and each group wakes its thread once. A wake
+    /// costs more than the turns of the workers.
     fn after(&self, delay: Duration) -> Time {
         let earliest = self.now + delay;
         let spread = Duration::from_nanos((delay.as_nanos() as f64 * self.jitter) as u64);
@@ -103,28 +103,25 @@ impl StepContext {
         // A power of two, so that the times of a longer delay are among those of a shorter one.
         let grid = 1 << grid.ilog2();
         let common = Time::from_nanos((earliest + spread).as_nanos() & !(grid - 1));
-        match common < earliest {
-            true => (common + Duration::from_nanos(grid)).min(earliest + delay / 2),
-            false => common,
-        }
+        if common < earliest { (common + Duration::from_nanos(grid)).min(earliest + delay / 2) } else { common }
     }
 }
 
-/// What has to happen outside after a step. The default is nothing.
+/// The effects that have to happen outside after a step. The default is none.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Effects {
-    /// The worker has something to do. Not said where it looks by itself: after a call, and after its due time.
+    /// The worker has to be woken. It is not set after a hook call or a due time, because the worker continues by itself then.
     pub wake: bool,
     /// The running hook call should end early.
     pub cancel: bool,
-    /// These waiters are to be told that nothing can run.
+    /// The waiters to notify that no container can run.
     pub completed: Vec<Notifier>,
-    /// What becomes of the pod's place in the queue of its full name.
+    /// The change of the queue of the pod's full name.
     pub name: NameMove,
-    /// This hook is to be called.
+    /// The hook to call.
     pub call: Option<HookCall>,
-    /// A hook call ended that this measures.
+    /// The work that a hook call ended, for the duration metric.
     pub worked: Option<Worked>,
     /// The pod was allowed to start.
     pub started: bool,
@@ -132,29 +129,29 @@ pub struct Effects {
     pub end: bool,
     /// The record is dropped.
     pub forget: bool,
-    /// For [`Event::Known`]: what to answer, unless the record is gone.
+    /// The answer to [`Event::Known`]; `None` if the record is dropped.
     pub known: Option<Known>,
 }
 
 impl Effects {
-    /// Whether nothing has to happen, but perhaps that the worker is woken, a hook is called, or something is measured.
+    /// Whether there is no effect, except perhaps a wake, a hook call, or a measurement.
     pub(crate) fn is_only_wake(&self) -> bool {
         let Effects { cancel, completed, name, started, end, forget, .. } = self;
         completed.is_empty() && *name == NameMove::Keep && !(*cancel || *started || *end || *forget)
     }
 }
 
-/// What becomes of a static pod's place in the queue of its full name.
+/// The change of the queue of a static pod's full name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameMove {
-    /// Nothing.
+    /// None.
     #[default]
     Keep,
-    /// It gives up its place, or the name; whoever is next is woken.
+    /// The pod leaves the queue or gives up the name, and the next pod is woken.
     Leave,
 }
 
-/// Answer to [`Event::Known`], less the UID.
+/// The answer to [`Event::Known`], without the UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     /// See [`KnownPod`](super::KnownPod).
@@ -169,12 +166,12 @@ pub struct Known {
     pub since: Time,
 }
 
-/// A finished piece of work, for `kubelet_pod_worker_duration_seconds`.
+/// The work that a hook call ended, for `kubelet_pod_worker_duration_seconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Worked {
-    /// The kind of the update behind it; `None` for work that completed the pod (`terminated`).
+    /// The kind of the update that led to the work; `None` for the work that completed the pod (`terminated`).
     pub kind: Option<UpdateKind>,
-    /// When the change behind it began to be handled.
+    /// When the agent began to handle the change that led to the work.
     pub start_time: Time,
 }
 
@@ -192,7 +189,7 @@ pub enum HookCall {
 }
 
 impl HookCall {
-    /// Which hook.
+    /// The hook.
     pub(crate) fn hook(&self) -> Hook {
         match self {
             HookCall::Sync(_) => Hook::Sync,
@@ -203,9 +200,9 @@ impl HookCall {
     }
 }
 
-/// One move. See the module.
-// Where it is called the event is known, so the choice is made there; each kind of move stays a function of its own, because
-// all of them in one would have the small ones pay for the stack and the registers of the large ones.
+/// Changes a record by one event and returns the effects. See the module.
+// Inlined, because most callers know the kind of the event. Each kind stays a function of its own: in one large function, the
+// small steps would pay for the stack and the registers of the large ones.
 #[inline]
 pub fn step(record: &mut Record, event: Event, tick: StepContext) -> Effects {
     match event {
@@ -228,7 +225,7 @@ impl Record {
 
     fn begin(&mut self, hook: Hook, kind: UpdateKind, start_time: Option<Time>, now: Time) {
         self.due = None;
-        // What another hook failed with is over, now that this one is called.
+        // The failure of another hook ends when this hook is called.
         if self.failure.as_ref().is_some_and(|failure| failure.hook != hook) {
             self.failure = None;
         }
@@ -237,7 +234,7 @@ impl Record {
 }
 
 impl From<UpdateKind> for SyncKind {
-    /// A kill that reaches setup cannot happen; it would be a re-check.
+    /// A kill never reaches setup; it would be a resync.
     fn from(kind: UpdateKind) -> Self {
         match kind {
             UpdateKind::Create => SyncKind::Create,

@@ -1,4 +1,4 @@
-//! Tables of single moves. The laws of all lives are checked by the [`model`].
+//! Tables of single steps. The [`model`] checks the invariants in all orders of events.
 
 mod model;
 
@@ -20,7 +20,7 @@ fn take(now: Time, record: &mut super::Record) -> Effects {
     step(record, Event::Take { may_start: true, observed: Observed::Never }, tick(now))
 }
 
-// S18, W18: the time is measured from the oldest of the changes that were merged.
+// POD-W18
 #[test]
 fn merged_updates_are_measured_from_the_oldest() {
     let at = Time::from_secs;
@@ -38,9 +38,8 @@ fn merged_updates_are_measured_from_the_oldest() {
     assert_eq!((worked.kind, worked.start_time), (Some(UpdateKind::Update), at(3)));
 }
 
-// A mirror is remembered when later updates lack it, and by replays.
 #[test]
-fn a_mirror_is_remembered() {
+fn a_mirror_pod_is_kept_by_updates_without_one() {
     let at = Time::from_secs;
     let mirror = pod("a").uid("mirror").build();
     let create = Update::create(pod("a").static_pod().build()).with_mirror(Some(mirror.clone()));
@@ -55,19 +54,19 @@ fn a_mirror_is_remembered() {
     }
 }
 
-// S23: a delay is stretched by up to a half, and herds are spread without waking their thread for each pod.
+// Jitter adds up to half of the delay, and its rounding wakes the thread once for each group.
 #[test]
-fn a_herd_is_tried_again_in_groups() {
+fn pods_that_fail_together_are_retried_in_groups() {
     const PODS: u64 = 1_000;
     let mut groups = std::collections::BTreeSet::new();
-    for place in 0..PODS {
-        // They do not fail at quite the same time.
-        let now = Time::from_secs(1_000) + Duration::from_micros(place);
+    for index in 0..PODS {
+        // The pods fail at slightly different times.
+        let now = Time::from_secs(1_000) + Duration::from_micros(index);
         let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, tick(now));
         let _call = take(now, &mut record);
         let failed =
             Event::Done(Outcome::Failed { error: "no".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing });
-        let jitter = place as f64 / PODS as f64 / 2.0;
+        let jitter = index as f64 / PODS as f64 / 2.0;
         let _effects = step(&mut record, failed, StepContext { jitter, ..tick(now) });
         let due = record.due().unwrap();
         assert!((10.0..=15.0).contains(&due.since(now).as_secs_f64()), "{jitter}: {due}");
@@ -76,7 +75,6 @@ fn a_herd_is_tried_again_in_groups() {
     assert!((30..=40).contains(&groups.len()), "{} groups", groups.len());
 }
 
-// S23: delays without jitter.
 #[test]
 fn delays_are_bounded_by_the_resync_interval() {
     let at = Time::from_secs;
@@ -95,9 +93,8 @@ fn delays_are_bounded_by_the_resync_interval() {
     }
 }
 
-// The history of a life has each of its moves once, in order.
 #[test]
-fn a_life_has_five_moves() {
+fn a_record_has_each_of_its_transitions_once() {
     let at = Time::from_secs;
     let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, tick(at(1)));
     let _call = take(at(2), &mut record);
@@ -108,7 +105,7 @@ fn a_life_has_five_moves() {
         let _call = take(at(now), &mut record);
         let _effects = step(&mut record, Event::Done(Outcome::Succeeded), tick(at(now)));
     }
-    let moves: Vec<_> = record.transitions().map(|t| (t.at, t.to, t.cause.as_str())).collect();
+    let transitions: Vec<_> = record.transitions().map(|t| (t.at, t.to, t.cause.as_str())).collect();
     let expected = [
         (at(1), Lifecycle::Waiting, "first update"),
         (at(2), Lifecycle::Sync, "allowed to start"),
@@ -116,5 +113,5 @@ fn a_life_has_five_moves() {
         (at(5), Lifecycle::Terminated, "containers stopped"),
         (at(6), Lifecycle::Finished, "cleaned up"),
     ];
-    assert_eq!(moves, expected);
+    assert_eq!(transitions, expected);
 }

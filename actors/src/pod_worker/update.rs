@@ -1,4 +1,4 @@
-//! What others ask of a pod worker.
+//! Updates: the requests to a pod worker.
 
 use std::fmt;
 use std::future::Future;
@@ -15,21 +15,21 @@ use crate::pod::PodObject;
 use crate::ports::{RunningPod, StatusFn};
 use crate::time::{Grace, Time};
 
-/// Why a pod is updated.
+/// The reason of an update.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UpdateKind {
     /// The pod is new to its source.
     Create,
-    /// Its source changed it.
+    /// The pod changed in its source.
     Update,
-    /// A re-check.
+    /// The pod is to be synced again without a change.
     Sync,
-    /// It must have no running containers.
+    /// The pod must have no running containers.
     Kill,
 }
 
-/// One update of one pod. A kill without a spec can only be made by [`Update::kill_runtime`], and nothing else can be
-/// made without a spec.
+/// An update of one pod. Only [`Update::kill_runtime`] makes an update without a spec.
 #[derive(Debug)]
 pub struct Update {
     pub(crate) kind: UpdateKind,
@@ -38,16 +38,16 @@ pub struct Update {
     pub(crate) options: Option<Box<KillOptions>>,
 }
 
-/// Whom an update is about.
+/// The pod of an update.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    /// A pod of which the spec is known.
+    /// A pod with a spec.
     Config(Config),
-    /// A pod that only the runtime knows.
+    /// A runtime-only pod.
     Runtime(Arc<RunningPod>),
 }
 
-/// A spec, and its mirror if it is a static pod that has one.
+/// A pod with its mirror pod. Only a static pod has one.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) pod: Arc<PodObject>,
@@ -64,12 +64,12 @@ impl Update {
         Update::config(UpdateKind::Create, pod)
     }
 
-    /// The pod's source changed it.
+    /// The pod changed in its source.
     pub fn changed(pod: Arc<PodObject>) -> Self {
         Update::config(UpdateKind::Update, pod)
     }
 
-    /// The pod should be looked at again.
+    /// The pod is to be synced again without a change.
     pub fn sync(pod: Arc<PodObject>) -> Self {
         Update::config(UpdateKind::Sync, pod)
     }
@@ -79,12 +79,12 @@ impl Update {
         Update::config(UpdateKind::Kill, pod)
     }
 
-    /// A pod that only the runtime knows must have no running containers.
+    /// A runtime-only pod must have no running containers.
     pub fn kill_runtime(running: RunningPod) -> Self {
         Update { kind: UpdateKind::Kill, target: Target::Runtime(Arc::new(running)), start_time: None, options: None }
     }
 
-    /// The API copy of a static pod. Remembered when later updates lack it.
+    /// Adds the mirror pod of a static pod. The record keeps it if later updates have none.
     #[must_use]
     pub fn with_mirror(mut self, mirror: Option<Arc<PodObject>>) -> Self {
         if let Target::Config(config) = &mut self.target {
@@ -93,22 +93,22 @@ impl Update {
         self
     }
 
-    /// When the change behind this update began to be handled; feeds `kubelet_pod_worker_duration_seconds` only.
+    /// Adds the time at which the agent began to handle the change. Only `kubelet_pod_worker_duration_seconds` uses it.
     #[must_use]
     pub fn with_start_time(mut self, start_time: Time) -> Self {
         self.start_time = Some(start_time);
         self
     }
 
-    /// How to stop the pod. On an update that asks for no stop, only the notifier means something: it completes at once
-    /// unless the pod is already stopping.
+    /// Adds the options of a stop. On an update that requests no stop, only the notifier has an effect: it completes at once
+    /// unless the pod is stopping already.
     #[must_use]
     pub fn with_options(mut self, options: KillOptions) -> Self {
         self.options = Some(Box::new(options));
         self
     }
 
-    /// Which pod this is about.
+    /// The pod's UID.
     pub fn uid(&self) -> &PodUid {
         match &self.target {
             Target::Config(config) => config.pod.uid(),
@@ -121,22 +121,22 @@ impl Update {
         matches!(&self.target, Target::Config(config) if config.pod.phase().is_terminal())
     }
 
-    /// Why.
+    /// The reason of the update.
     pub fn kind(&self) -> UpdateKind {
         self.kind
     }
 }
 
-/// How to stop a pod.
+/// The options of a stop.
 #[derive(Default)]
 pub struct KillOptions {
     /// Completed as soon as no container of the pod can run.
     pub completed: Option<Notifier>,
-    /// The pod is stopped for want of resources: its content may be reclaimed early.
+    /// The pod is stopped because the node lacks resources. Its directories may be removed before it is deleted.
     pub evict: bool,
-    /// Edits the pod's status; of several, the last one is used.
+    /// Edits the pod's status. If several updates have one, the last one is used.
     pub status_fn: Option<StatusFn>,
-    /// Grace to use; an already shorter one stays.
+    /// The grace period. A shorter one that was decided before stays.
     pub grace: Option<Grace>,
 }
 
@@ -163,20 +163,20 @@ impl fmt::Debug for StatusEditor {
     }
 }
 
-/// Tells one waiter that no container of a pod can run any more.
+/// Notifies one waiter that no container of a pod can run any more.
 #[derive(Debug)]
 pub struct Notifier(oneshot::Sender<()>);
 
 impl Notifier {
-    /// A notifier and the future it completes.
+    /// A notifier and the future that it completes.
     pub fn new() -> (Notifier, Completed) {
         let (sender, receiver) = oneshot::channel();
         (Notifier(sender), Completed(receiver))
     }
 
-    /// Tells the waiter; one that went away is no matter.
+    /// Notifies the waiter. Nothing happens if the waiter was dropped.
     pub fn complete(self) {
-        let _gone = self.0.send(());
+        let _dropped = self.0.send(());
     }
 }
 
@@ -190,6 +190,6 @@ impl Future for Completed {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
-        Pin::new(&mut self.0).poll(cx).map(|told| told.is_ok())
+        Pin::new(&mut self.0).poll(cx).map(|notified| notified.is_ok())
     }
 }

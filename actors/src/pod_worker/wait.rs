@@ -1,50 +1,50 @@
-//! What a pod waits for, as a value.
+//! The wait of a pod: what its worker waits for, since when, and until when at the latest.
 
 use super::lifecycle::Hook;
 use super::state::{Record, State};
 use crate::ids::PodUid;
 use crate::time::Time;
 
-/// One thing that a pod waits for.
+/// The wait of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What.
+    /// The event that ends the wait.
     pub what: WaitFor,
-    /// Since when.
+    /// When the wait began.
     pub since: Time,
-    /// How often it was tried in a row.
+    /// The number of calls in a row, the running one included; zero if no hook was called.
     pub tries: u32,
-    /// When it is tried next, if by time.
+    /// When the worker acts at the latest; `None` if it waits for an event only.
     pub next: Option<Time>,
 }
 
 /// What a pod worker waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitFor {
-    /// An update was accepted and the worker has not taken it yet.
+    /// The worker has not taken the pending update.
     Worker,
-    /// A static pod waits until the one that has its full name is finished.
+    /// A static pod waits until the pod that has its full name is finished.
     FullName {
-        /// Who has the name.
+        /// The pod that has the name.
         held_by: Option<PodUid>,
     },
-    /// A hook call is under way.
+    /// A hook call is running.
     HookCall(Hook),
-    /// A hook failed and waits out its backoff.
+    /// A hook failed and is called again after its backoff.
     Retry {
-        /// Which.
+        /// The hook.
         hook: Hook,
-        /// What it said.
+        /// Its error.
         error: String,
     },
-    /// All is well; the next re-check is by time.
+    /// The pod is healthy; the next sync is by time.
     Resync,
-    /// It is over; housekeeping drops the record once no source wants the pod.
+    /// The pod has finished; housekeeping drops the record once the pod is no longer desired.
     Removal,
 }
 
 impl WaitFor {
-    /// What would end the wait, for people.
+    /// The event that ends the wait, as a phrase for people.
     pub const fn released_by(&self) -> &'static str {
         match self {
             WaitFor::Worker => "the worker's next turn",
@@ -58,7 +58,7 @@ impl WaitFor {
 }
 
 impl Record {
-    /// What it waits for now. Who has the full name is left for the owner of the names to fill in.
+    /// What the pod waits for now. The engine fills in the pod that has the full name, because it owns the names.
     pub fn wait(&self) -> Wait {
         let last_move = self.last_move();
         if let Some(running) = self.running {

@@ -1,8 +1,8 @@
-//! A hook call ended, or the pod's time has come.
+//! The steps after a hook call returned and when the due time is reached.
 
 use std::time::Duration;
 
-use super::known::replay;
+use super::known::requeue;
 use super::update::{effective_grace, finish};
 use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Failure, Hook};
@@ -23,7 +23,7 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: StepContext) -> 
             record.due = Some(tick.after(delay(retry, tick)));
             failed(record, hook, error, blame, tick.now);
         }
-        // Expected, and no failure: what it was cancelled for is pending.
+        // A cancelled call is no failure: the update that cancelled it is pending.
         (Outcome::Cancelled, _) => record.due = Some(tick.after(tick.error_backoff)),
         (Outcome::Continues { check_at }, _) => {
             record.failure = None;
@@ -52,7 +52,7 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: StepContext) -> 
             effects.end = true;
             worked = None;
         }
-        // Setup has outcomes of its own; a bare success means that nothing is left to do for now.
+        // Setup has outcomes of its own. A plain success means that nothing is left to do for now.
         (Outcome::Succeeded, Hook::Sync) => {
             record.failure = None;
             record.due = Some(tick.after(tick.resync));
@@ -74,7 +74,7 @@ fn delay(retry: SyncRetry, tick: StepContext) -> Duration {
     }
 }
 
-/// A failed hook never moves the pod; it is called again after a delay, or at once if something newer is pending.
+/// A failed hook never changes the pod's stage. It is called again after a delay, or at once if an update is pending.
 fn failed(record: &mut Record, hook: Hook, error: String, blame: Blame, now: Time) {
     match &mut record.failure {
         Some(failure) if failure.hook == hook => {
@@ -85,11 +85,11 @@ fn failed(record: &mut Record, hook: Hook, error: String, blame: Blame, now: Tim
     }
 }
 
-/// The pod ended by itself: what is left of it is stopped. If somebody asked for a stop meanwhile, that one counts.
+/// The pod ended by itself, and the rest of it is stopped. A stop that was requested during the call takes precedence.
 fn ended(record: &mut Record, now: Time) {
     match &mut record.state {
         State::Sync(started) => {
-            // The grace is decided on this path too, so that a later, shorter one is seen as shorter (W6).
+            // The grace period is decided here too, so that a later, shorter one is recognised as shorter (POD-W6).
             let grace = effective_grace(None, Some(&started.config.pod), None);
             let config = started.config.clone();
             record.state = State::Terminating(Box::new(Terminating {
@@ -111,7 +111,7 @@ fn ended(record: &mut Record, now: Time) {
     }
 }
 
-/// No container runs, and none can.
+/// No container runs, and none can be started.
 fn stopped(record: &mut Record, now: Time) {
     if let State::Terminating(t) = &record.state {
         let terminated = Terminated { config: t.stop.config().cloned(), flags: t.flags };
@@ -127,13 +127,13 @@ fn notifiers(record: &mut Record) -> Vec<crate::pod_worker::update::Notifier> {
     }
 }
 
-/// The worker acts again now, whenever it was due.
+/// Makes the worker act again now, whatever its due time was.
 fn again(record: &mut Record, now: Time) {
     record.due = None;
-    replay(record, now);
+    requeue(record, now);
 }
 
-/// The due time passed: a re-check, a retry, or another try for the full name.
+/// The due time is reached: a resync, a retry, or another try for the full name.
 #[inline(never)]
 pub(super) fn due(record: &mut Record, tick: StepContext) -> Effects {
     if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) {

@@ -1,4 +1,4 @@
-//! Housekeeping asks whether the pod is still wanted (rules of `sync_known_pods`).
+//! The step of a housekeeping pass that compares the record with the desired pods (`sync_known_pods`).
 
 use super::update::{effective_grace, terminate};
 use super::{Effects, Known, NameMove, StepContext};
@@ -11,7 +11,7 @@ use crate::time::Time;
 #[inline(never)]
 pub(super) fn known(record: &mut Record, desired: bool, tick: StepContext) -> Effects {
     if desired {
-        return match Known::of_wanted(Published::of(record), record.last_move()) {
+        return match Known::of_desired(Published::of(record), record.last_move()) {
             Some(known) => Effects { known: Some(known), ..Effects::default() },
             None => forget(record),
         };
@@ -25,25 +25,25 @@ pub(super) fn known(record: &mut Record, desired: bool, tick: StepContext) -> Ef
     let mut effects = Effects::default();
     if let Some(flags) = record.flags_mut() {
         flags.deleted = true;
-        // A call under way retries by itself, and a retry that waits out its backoff is left to its own time (W33).
+        // A running call is retried by itself, and a retry keeps its backoff (POD-W33).
         if record.running.is_none() && record.failure.is_none() {
-            replay(record, tick.now);
+            requeue(record, tick.now);
         }
     } else {
         let grace = effective_grace(None, record.active_pod().map(|pod| &**pod), None);
         let flags = Flags { deleted: true, ..Flags::default() };
         terminate(record, flags, grace, Cause::Orphaned, tick.now, &mut effects);
-        // A setup under way works for nobody (W4).
+        // The running setup call works for a pod that is no longer desired (POD-W4).
         effects.cancel = record.running.is_some();
-        replay(record, tick.now);
+        requeue(record, tick.now);
     }
     effects.wake = record.pending.is_some();
     effects.known = Some(answer(record.lifecycle(), Published::of(record), record.last_move(), true));
     effects
 }
 
-/// Whether the question leaves the record as it is; who asks is answered all the same. A pod that is stopping already is
-/// left to its hook call, its retry, or its worker's turn.
+/// Whether [`Event::Known`](super::Event::Known) leaves the record as it is. It has an answer all the same. A pod that is
+/// stopping already is left to its hook call, its retry, or its worker's turn.
 pub(crate) fn is_left_alone(record: &Record, desired: bool) -> bool {
     if desired {
         return !(record.is_finished() && record.flags().restart_requested);
@@ -53,7 +53,7 @@ pub(crate) fn is_left_alone(record: &Record, desired: bool) -> bool {
     stops && acts && record.flags().deleted && !never_ran(record)
 }
 
-/// Not started, and the runtime never spoke of it: nothing is to be stopped or cleaned up.
+/// Whether the pod was not started and was never seen in the runtime, so that nothing is to be stopped or cleaned up.
 fn never_ran(record: &Record) -> bool {
     match &record.state {
         State::Waiting(_) => true,
@@ -61,7 +61,7 @@ fn never_ran(record: &Record) -> bool {
             matches!(&t.stop, Stop::Unstarted { observed_runtime: false })
                 && record.pending.as_ref().is_none_or(|p| matches!(p.target, Target::Config(_)))
         }
-        // Born terminated, and the worker did not look yet.
+        // The pod had ended before its first update, which the worker has not taken.
         State::Terminated(t) => t.config.is_none(),
         State::Sync(_) | State::Finished(_) => false,
     }
@@ -75,8 +75,8 @@ fn forget(record: &mut Record) -> Effects {
     Effects { completed, name: NameMove::Leave, end: true, forget: true, ..Effects::default() }
 }
 
-/// Lets the worker act again on what it has, unless something newer is pending.
-pub(super) fn replay(record: &mut Record, now: Time) {
+/// Requests another sync of the target that the worker acts on, unless an update is pending.
+pub(super) fn requeue(record: &mut Record, now: Time) {
     if record.pending.is_none()
         && let Some(target) = record.active_target()
     {
@@ -85,21 +85,20 @@ pub(super) fn replay(record: &mut Record, now: Time) {
 }
 
 impl Known {
-    /// The answer for a pod that a source wants and of which nothing more is to be done; `None` if its record has to take
-    /// the event.
-    pub(crate) fn of_wanted(shown: Published, since: Time) -> Option<Known> {
-        match shown.lifecycle()? {
-            Lifecycle::Finished if shown.restart_requested() => None,
-            lifecycle => Some(answer(lifecycle, shown, since, false)),
+    /// The answer for a desired pod whose record stays as it is; `None` if the record has to take the event.
+    pub(crate) fn of_desired(published: Published, since: Time) -> Option<Known> {
+        match published.lifecycle()? {
+            Lifecycle::Finished if published.restart_requested() => None,
+            lifecycle => Some(answer(lifecycle, published, since, false)),
         }
     }
 }
 
-fn answer(lifecycle: Lifecycle, shown: Published, since: Time, orphan: bool) -> Known {
+fn answer(lifecycle: Lifecycle, published: Published, since: Time, orphan: bool) -> Known {
     let lifecycle = match lifecycle {
         Lifecycle::Waiting | Lifecycle::Sync => Lifecycle::Sync,
         Lifecycle::Terminating => Lifecycle::Terminating,
         Lifecycle::Terminated | Lifecycle::Finished => Lifecycle::Terminated,
     };
-    Known { lifecycle, orphan, has_config: shown.has_config(), is_static: shown.is_static(), since }
+    Known { lifecycle, orphan, has_config: published.has_config(), is_static: published.is_static(), since }
 }

@@ -1,5 +1,5 @@
-//! The worker takes what is pending: it decides the start, merges the update into what it acts on, and names the hook, all
-//! in one step.
+//! The step in which the worker takes the pending update: it decides whether the pod may start, replaces the spec that the
+//! worker acts on, and selects the hook.
 
 use super::update::{finish, keep_mirror};
 use super::{ERROR_BACKOFF, Effects, HookCall, StepContext, Worked};
@@ -9,14 +9,14 @@ use crate::pod_worker::update::{Config, Target};
 use crate::ports::{Observed, SyncPod, TerminatingPod};
 
 impl Record {
-    /// Whether a take must be told what the runtime shows: a static pod whose stop came before its start may have
-    /// containers of an earlier run (W32).
+    /// Whether [`Event::Take`](super::Event::Take) needs the last observation of the pod. A static pod that is stopped before its
+    /// start may have containers of an earlier agent (POD-W32).
     pub fn wants_observation(&self) -> bool {
         matches!(&self.state, State::Terminating(t) if matches!(t.stop, Stop::Unstarted { .. }))
             && self.pending_config().is_some_and(|config| config.pod.is_static())
     }
 
-    /// Whether a take must be told whether the full name is free: a static pod that was not started yet.
+    /// Whether [`Event::Take`](super::Event::Take) needs to know who has the full name: for a static pod that was not started.
     pub fn wants_name(&self) -> bool {
         matches!(self.state, State::Waiting(_)) && self.pending_config().is_some_and(|config| config.pod.is_static())
     }
@@ -85,8 +85,8 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
             t.config = Some(config);
             (Hook::Terminated, call)
         }
-        // A runtime-only update requests the stop it is part of, so it is never taken before one was requested; and
-        // nothing is pending once a pod is finished.
+        // A runtime-only update requests a stop, so it is pending only for a pod that is terminating. A finished pod has no
+        // pending update.
         (State::Waiting(_) | State::Sync(_) | State::Terminated(_), Target::Runtime(_)) | (State::Finished(_), _) => {
             return effects;
         }

@@ -1,4 +1,4 @@
-//! An update comes (rules U1 to U16).
+//! The step after an update arrived (POD-U1 to POD-U16).
 
 use super::{Effects, NameMove, StepContext};
 use crate::pod::PodObject;
@@ -8,10 +8,10 @@ use crate::pod_worker::update::{Config, KillOptions, StatusEditor, Target, Updat
 use crate::ports::Observed;
 use crate::time::{Grace, Time};
 
-/// The first update of a UID makes its record.
+/// Makes the record of a UID from its first update.
 ///
-/// A pod that is first seen in a terminal phase and of which nothing runs is born terminated: only cleanup is left, and
-/// it stays out of admission (U3b). That needs an observation; "not looked yet" is not "nothing runs" (W14).
+/// A pod with a terminal phase of which nothing runs begins as terminated: only cleanup is left, and admission does not count
+/// it (POD-U3b). This needs an observation, because a pod that was not observed yet may run (POD-W14).
 pub fn new_record(update: Update, observed: Observed, tick: StepContext) -> (Record, Effects) {
     let ended = match &update.target {
         Target::Config(config) => config.pod.phase().is_terminal() && observed == Observed::Stopped,
@@ -35,8 +35,8 @@ pub fn new_record(update: Update, observed: Observed, tick: StepContext) -> (Rec
 }
 
 impl Record {
-    /// Whether an update requests the stop of a pod that was not asked to stop. No other update of a known pod moves it, or
-    /// depends on when it comes.
+    /// Whether an update requests the stop of a pod that is not stopping. No other update changes the stage of a pod with a
+    /// record, or depends on the time.
     pub(crate) fn is_moved_by(&self, update: &Update) -> bool {
         !self.is_termination_requested()
             && (update.kind == UpdateKind::Kill
@@ -50,15 +50,16 @@ impl Record {
 #[inline(never)]
 pub(super) fn update(record: &mut Record, update: Update, tick: StepContext) -> Effects {
     if record.is_termination_requested() && update.kind == UpdateKind::Create {
-        return restart_later(record, update); // U5
+        return restart_later(record, update);
     }
     if record.is_finished() {
-        return drop_update(update); // U6, W2
+        return drop_update(update);
     }
     accept(record, update, tick)
 }
 
-/// The same UID came back before this life ended: housekeeping starts it again once this one is over.
+/// The pod is created again with the same UID before its record ended. Housekeeping drops the finished record, and the pod
+/// starts anew (POD-U5).
 fn restart_later(record: &mut Record, update: Update) -> Effects {
     if let Some(flags) = record.flags_mut() {
         flags.restart_requested = true;
@@ -72,7 +73,7 @@ fn restart_later(record: &mut Record, update: Update) -> Effects {
     }
 }
 
-/// Nothing can run; who waits for that need not wait.
+/// Drops an update of a pod of which no container can run. A caller that waits for that is notified at once (POD-U6, POD-W2).
 fn drop_update(update: Update) -> Effects {
     Effects { completed: update.options.and_then(|o| o.completed).into_iter().collect(), ..Effects::default() }
 }
@@ -81,12 +82,13 @@ fn accept(record: &mut Record, update: Update, tick: StepContext) -> Effects {
     let Update { kind, target, start_time, options } = update;
     let runtime_only = matches!(target, Target::Runtime(_));
     if runtime_only && matches!(record.state, State::Terminated(_)) {
-        // U10: housekeeping saw stale data; if not, it comes back once the record is gone.
+        // Housekeeping may have had an old list. If containers do run, it repeats the kill after the record is dropped (POD-U10).
         return drop_update(Update { kind, target, start_time, options });
     }
     let target = match target {
         Target::Runtime(running) => match record.pending_config().or_else(|| record.active()) {
-            Some(config) => Target::Config(config.clone()), // U4: a spec, wherever one is known, beats the runtime's word.
+            // A known spec takes precedence over the runtime's view of the pod (POD-U4).
+            Some(config) => Target::Config(config.clone()),
             None => Target::Runtime(running),
         },
         config @ Target::Config(_) => config,
@@ -102,31 +104,31 @@ fn accept(record: &mut Record, update: Update, tick: StepContext) -> Effects {
             if let (Stop::Unstarted { observed_runtime }, true) = (&mut t.stop, runtime_only) {
                 *observed_runtime = true;
             }
-            shortened = stop_sooner(t, &target, options, requested); // U11
+            shortened = stop_sooner(t, &target, options, requested);
         }
         State::Waiting(waiting) => {
             waiting.unblock();
-            effects.completed.extend(completed(options)); // U12
+            effects.completed.extend(completed(options)); // No stop was requested, so nothing is left to wait for (POD-U12).
         }
         State::Sync(_) | State::Terminated(_) | State::Finished(_) => {
-            effects.completed.extend(completed(options)); // U10, U12
+            effects.completed.extend(completed(options));
         }
     }
 
     let start_time = match (record.pending.as_ref().and_then(|p| p.start_time), start_time) {
-        (Some(a), Some(b)) => Some(a.min(b)), // U14
+        (Some(a), Some(b)) => Some(a.min(b)), // Merged updates are measured from the oldest (POD-U14).
         (a, b) => a.or(b),
     };
     let target = keep_mirror(record.pending_config(), target);
     let since = record.pending.as_ref().map_or(tick.now, |pending| pending.since);
-    record.pending = Some(Pending { kind, target, start_time, since }); // U15
+    record.pending = Some(Pending { kind, target, start_time, since });
     effects.wake = true;
-    effects.cancel = record.running.is_some() && (requested || shortened); // U16
+    effects.cancel = record.running.is_some() && (requested || shortened);
     effects
 }
 
-/// Rule U9, and the flags that may be added to a stop that was requested before (W7). True if this update is the one
-/// that requests the stop.
+/// Requests the stop of a pod if the update requires one (POD-U9). A pod that is stopping gets the flags that the update adds
+/// (POD-W7). Returns whether this update is the first to request the stop.
 fn request(
     record: &mut Record,
     kind: UpdateKind,
@@ -161,12 +163,12 @@ fn request(
         return false;
     };
     let flags = Flags { deleted, evicted, restart_requested: false };
-    // The grace is decided right after, from this same update; until then the longest stands in.
+    // The caller decides the grace period from this update. Until then the longest one stands in.
     terminate(record, flags, Grace::from_seconds(i64::MAX), cause, now, effects);
     true
 }
 
-/// Moves a record that was not asked to stop to terminating.
+/// Makes a record terminating, if no stop was requested before.
 pub(super) fn terminate(
     record: &mut Record,
     flags: Flags,
@@ -178,7 +180,7 @@ pub(super) fn terminate(
     let stop = match &record.state {
         State::Sync(started) => Stop::Requested { config: started.config.clone() },
         State::Waiting(_) => {
-            // It can never start now, so it must not stand in the way of the next one of its name.
+            // The pod can never start now, so it must not block the next pod of its full name.
             effects.name = NameMove::Leave;
             Stop::Unstarted { observed_runtime: false }
         }
@@ -197,7 +199,7 @@ pub(super) fn terminate(
     record.moved(now, cause);
 }
 
-/// Takes the options of a stop in (U11). True if an already decided grace became shorter.
+/// Applies the options of a stop (POD-U11). Returns whether a decided grace period became shorter.
 fn stop_sooner(t: &mut Terminating, target: &Target, options: Option<Box<KillOptions>>, requested: bool) -> bool {
     let options = options.map(|boxed| *boxed).unwrap_or_default();
     t.notifiers.extend(options.completed);
@@ -216,8 +218,8 @@ fn stop_sooner(t: &mut Terminating, target: &Target, options: Option<Box<KillOpt
     shortened
 }
 
-/// The shortest of what was decided, what the deletion says and what the caller says; the spec's where none of them says
-/// anything. An explicit zero is one second and never grows again (W5).
+/// The shortest of the decided grace period, the one of the deletion, and the one of the caller. If there is none of them, the
+/// grace period of the spec. An explicit zero becomes one second and never grows again (POD-W5).
 pub(super) fn effective_grace(stored: Option<Grace>, pod: Option<&PodObject>, override_: Option<Grace>) -> Grace {
     let deletion = pod.and_then(PodObject::deletion_grace).map(Grace::from_seconds);
     stored
@@ -228,7 +230,7 @@ pub(super) fn effective_grace(stored: Option<Grace>, pod: Option<&PodObject>, ov
         .unwrap_or_else(|| pod.map_or(Grace::MIN, PodObject::spec_grace_or_min))
 }
 
-/// A mirror once known is remembered when a later update lacks it.
+/// Keeps the known mirror pod if an update has none.
 pub(super) fn keep_mirror(known: Option<&Config>, target: Target) -> Target {
     match target {
         Target::Config(Config { pod, mirror: None }) => {
@@ -239,7 +241,7 @@ pub(super) fn keep_mirror(known: Option<&Config>, target: Target) -> Target {
     }
 }
 
-/// The record of a pod that is over.
+/// Makes a record finished.
 pub(super) fn finish(record: &mut Record, cause: Cause, now: Time) {
     let Some(config) = record.config() else { return };
     let finished = Finished {

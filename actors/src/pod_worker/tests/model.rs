@@ -1,53 +1,53 @@
-//! The laws of the core, checked in every state that small worlds can come to.
+//! Invariants of the core, checked by stateright in every state that small worlds can reach.
 //!
-//! The checker (stateright) walks all orders of what may happen around one or two pods: what sources want, requests to
-//! stop, hooks that do their work, fail or are cancelled, passes of housekeeping with other things between their steps,
-//! due times, and, in bounded number, crashes of the agent, lost workers, failed looks, wrong lists, and containers that
-//! come from nowhere. Decisions are made by the functions that ship: `new_record` and `step`, the name queue, the pass's plan
-//! and `is_active`. What performs them (the engine's `settle`, the worker's loop, the pass) is done by hand in [`moves`].
+//! The checker walks all orders of the events around one or two pods: changes of sources, requests to stop, hook calls that
+//! succeed, fail or are cancelled, housekeeping passes with other events between their steps, and due times. A bounded number
+//! of faults is added: crashes of the agent, lost workers, failed observations, wrong lists, and zombie containers. The
+//! functions that decide are the real ones: `new_record` and `step`, the queue of a full name, the plan of the pass, and
+//! `is_active`. What applies their results (the engine, the worker's loop, the pass) is modelled in [`moves`].
 //!
-//! A record is taken out of its state before a step and put back as data after it; [`frozen`] says what is cut away. Time
-//! is that a due time may come at any moment or never, so that no order is left out and the worlds are finite; how
-//! long delays are is for the tables beside this model. Hooks and containers are a few facts: a setup under way may start
-//! the containers at any moment until it returns, even after its cancellation; a terminate hook succeeds only once
-//! they have ended; cleanup does not succeed while something runs. A hook that panics is a hook that fails, as the worker
-//! tells it. Nothing is dispatched before the observer looked, successfully or not; this is what the dispatcher waits for.
-//! A step and its effects are one action, because they are one under the record's lock, and because a crash after the step
-//! leaves what a crash before the effects leaves: what runs, and what is on disk.
+//! Before a step a record is made from plain data, and afterwards it becomes plain data again; [`frozen`] lists what is left
+//! out. There is no time: a due time may be reached at any point or never. So no order is left out and the worlds are finite;
+//! the lengths of delays are tested by the tables beside this model. Hooks and containers are a few facts. A setup call may
+//! start the containers at any point until it returns, even after it was cancelled. A terminate hook succeeds only after the
+//! containers have ended. Cleanup does not succeed while a container runs. A hook that panics counts as a hook that fails.
+//! Nothing is dispatched before the observer observed the pod, successfully or not, because the dispatcher waits for that. A
+//! step and its effects are one action: both happen under the record's lock, and a crash between them leaves the same
+//! containers and files as a crash before the step.
 //!
-//! An end is noted by a hook, then it is on disk, then it is told, and an agent that comes up reads what is on disk:
-//! see [`ends`]. Outside is a disk that takes nothing for so long that an end is told all the same. The real setup
-//! starts nothing in a pod of which it kept the end; here one that noted an end does nothing more and does not fail.
+//! The end of a pod is noted by a hook, then written to disk, then reported; a new agent reads what is on disk (see [`ends`]).
+//! A disk that refuses writes for so long that the end is reported anyway is outside of the model. The real setup starts
+//! nothing in a pod whose end is kept; the modelled setup does nothing more after it noted an end.
 //!
-//! One gap is known and excused in the laws: a static pod that is stopped before its start is taken as never started if
-//! no look at it succeeded, and an embedder without a view of the runtime depends on that. What runs of it then is a stray,
-//! and rest is reached because the pass stops strays.
+//! One gap is known and excused: a static pod that is stopped before its start counts as never started if no observation of it
+//! succeeded, because an embedder without a view of the runtime depends on that. A container that runs in it then is a zombie,
+//! and the world comes to rest because the pass stops zombies.
 //!
 //! `PODWRIGHT_MODEL_DEPTH=1` adds larger worlds.
 //!
-//! Of the upstream weaknesses W1 to W37, these are outside, because the core has no word in them:
+//! Of the upstream weaknesses POD-W1 to POD-W37, these are outside of the model, because the core does not decide them:
 //!
 //! | weakness | tested in |
 //! |---|---|
-//! | W1 beyond "the spec is shown": admission counts it | `engine/tests/queries.rs`, `tests/it/node/admission.rs` |
-//! | W3 beyond the cancellation: it reaches pulls and stops | `containers/perform/tests` |
-//! | W15, W16, W24: status | `status/tests/cache.rs`, `tests/it/node/start_metrics.rs` |
-//! | W17: gauges | `tests/it/node/observation.rs` |
-//! | W18, and times from updates | `pod_worker/tests.rs`, `tests/it/node/start_metrics.rs` |
-//! | W19, W22, W23, W34: containers | `containers/perform/tests`, `containers/plan/tests`, `containers/backoff/tests.rs` |
-//! | W27: sources | `tests/it/sources.rs`, `tests/it/node/static_pods.rs`, `tests/it/agent/bad_input.rs` |
-//! | W30: no waits in dispatch and pass | `tests/it/node/stops.rs` |
-//! | W36: waits for a stop | `engine/tests/stops.rs` |
-//! | W10: volumes that do not come down | `tests/it/node/orphans.rs`, `tests/it/node/shutdown.rs` |
-//! | W11: an end is seen at once and not lost | `tests/it/node/crashes.rs`, `status/tests/containers.rs` |
-//! | W25, W26: events, relists and slow reads | `tests/it/node/observation.rs`, `observer/board/tests.rs` |
-//! | W20, W21 | none: they wait for claims, which no hook releases yet |
-//! | W28: a static pod ends, and stays so | `tests/it/node/static_pods.rs`, `tests/it/node/journal.rs` |
-//! | W28: which ends of a static pod, evicted or other, count for good | `journal/tests.rs` |
-//! | W28 in a mirror, W29 | none: they wait for statuses to be written to an API server |
+//! | POD-W1 beyond "the spec is published": admission counts it | `engine/tests/queries.rs`, `tests/it/node/admission.rs` |
+//! | POD-W3 beyond the cancellation: it reaches pulls and stops | `containers/perform/tests` |
+//! | POD-W15, POD-W16, POD-W24: status | `status/tests/cache.rs`, `tests/it/node/start_metrics.rs` |
+//! | POD-W17: gauges | `tests/it/node/observation.rs` |
+//! | POD-W18, and times from updates | `pod_worker/tests.rs`, `tests/it/node/start_metrics.rs` |
+//! | POD-W19, POD-W22, POD-W23, POD-W34: containers | `containers/perform/tests`, `containers/plan/tests`, `containers/backoff/tests.rs` |
+//! | POD-W27: sources | `tests/it/sources.rs`, `tests/it/node/static_pods.rs`, `tests/it/agent/bad_input.rs` |
+//! | POD-W30: no waits in dispatch and pass | `tests/it/node/stops.rs` |
+//! | POD-W36: waits for a stop | `engine/tests/stops.rs` |
+//! | POD-W10: volumes that cannot be unmounted | `tests/it/node/orphans.rs`, `tests/it/node/shutdown.rs` |
+//! | POD-W11: an end is observed at once and not lost | `tests/it/node/crashes.rs`, `status/tests/containers.rs` |
+//! | POD-W25, POD-W26: events, relists and slow reads | `tests/it/node/observation.rs`, `observer/board/tests.rs` |
+//! | POD-W20, POD-W21 | none, until a hook releases claims |
+//! | POD-W28: a static pod that ended stays ended | `tests/it/node/static_pods.rs`, `tests/it/node/journal.rs` |
+//! | POD-W28: which ends of a static pod are final | `journal/tests.rs` |
+//! | POD-W28 in a mirror, POD-W29 | none, until statuses are written to an API server |
 //!
-//! The others are laws here, and those of W2, W4 to W9, W13, W14, W31 to W33 and W35 are also tried on the whole engine
-//! or node, in tests that bear their names.
+//! The others are laws of this model. Those of POD-W2, POD-W4 to POD-W9, POD-W13, POD-W14, POD-W31 to POD-W33 and POD-W35 are also tested on the whole engine
+//! or node.
 
 mod ends;
 mod frozen;
@@ -73,7 +73,7 @@ use moves::Machine;
 use mutation::Mutation;
 use rest::Resting;
 use scenarios::{Also, DEEP, QUICK, Scenario};
-use world::{Action, Call, End, Entry, Pass, Pod, Real, Uid, World};
+use world::{Action, Call, End, EndEntry, Pass, Pod, Real, Uid, World};
 
 /// A scenario under the checker.
 struct Lives {
@@ -96,7 +96,7 @@ impl Lives {
     fn config_actions(&self, world: &World, uid: Uid, actions: &mut Vec<Action>) {
         let pod = world.pod(uid);
         let Some(config) = pod.config else {
-            if pod.looked && (!self.may(Also::Edit) || may_be_edited(world, uid)) {
+            if pod.observed_once && (!self.may(Also::Edit) || may_be_edited(world, uid)) {
                 actions.extend(self.scenario.adds.iter().map(|form| Action::Add(uid, *form)));
             }
             return;
@@ -105,16 +105,20 @@ impl Lives {
             actions.push(Action::Remove(uid));
         }
         if !pod.delivered {
-            if pod.looked {
+            if pod.observed_once {
                 actions.push(Action::Deliver(uid));
             }
-            if pod.looked && pod.view != Observed::Running && pod.entry == Entry::Nothing && self.may(Also::Rejection) {
+            if pod.observed_once
+                && pod.view != Observed::Running
+                && pod.entry == EndEntry::Nothing
+                && self.may(Also::Rejection)
+            {
                 actions.push(Action::Reject(uid));
             }
             return;
         }
         let changes = self.scenario.changes.iter();
-        // A deletion is never taken back, nor is the end of a pod.
+        // Neither a deletion nor the end of a pod is taken back.
         let may = |to: &&Form| {
             **to != config
                 && (to.is_deleting() || !config.is_deleting())
@@ -127,7 +131,7 @@ impl Lives {
     fn pod_actions(&self, world: &World, uid: Uid, actions: &mut Vec<Action>) {
         let pod = world.pod(uid);
         if pod.delivered && !pod.rejected {
-            // One who waits is enough, and two make many more states.
+            // One waiter is enough; two make many more states.
             if pod.waiting.is_empty() {
                 actions.extend(self.scenario.kills.iter().map(|kill| Action::Kill(uid, *kill)));
             }
@@ -139,7 +143,7 @@ impl Lives {
             actions.push(Action::KillRuntime(uid));
         }
         if pod.is_idle() {
-            if pod.rung {
+            if pod.woken {
                 actions.push(Action::Take(uid));
             } else if pod.record.as_ref().is_some_and(|record| record.due) {
                 actions.push(Action::Due(uid));
@@ -151,31 +155,31 @@ impl Lives {
         if pod.is_running() && self.may(Also::Exit) {
             actions.push(Action::Exit(uid));
         }
-        if pod.view != pod.observe() || !pod.looked {
-            actions.push(Action::Look(uid));
+        if pod.view != pod.observe() || !pod.observed_once {
+            actions.push(Action::Observe(uid));
         }
-        if world.left.lies > 0 && (pod.view != Observed::Never || !pod.looked) {
-            actions.push(Action::MissLook(uid));
+        if world.left.lies > 0 && (pod.view != Observed::Never || !pod.observed_once) {
+            actions.push(Action::FailObservation(uid));
         }
-        let is_over = pod.record.as_ref().is_some_and(Frozen::is_over);
-        if world.left.zombies > 0 && is_over && !pod.is_running() {
-            actions.push(Action::Haunt(uid));
+        let has_ended = pod.record.as_ref().is_some_and(Frozen::has_ended);
+        if world.left.zombies > 0 && has_ended && !pod.is_running() {
+            actions.push(Action::StartZombie(uid));
         }
     }
 
     fn call_actions(&self, uid: Uid, pod: &Pod, call: Call, actions: &mut Vec<Action>) {
         let returns = |end| Action::Return(uid, end);
-        let has_last_word = self.has_last_word(pod, call);
-        if has_last_word {
+        let has_final_report = self.has_final_report(pod, call);
+        if has_final_report {
             actions.push(end_action(uid, pod));
-            if pod.entry == Entry::Noted && self.machine.mutates(Mutation::TellsBeforeItIsWritten) {
-                actions.push(Action::Tell(uid));
+            if pod.entry == EndEntry::Noted && self.machine.mutates(Mutation::ReportsBeforeItIsWritten) {
+                actions.push(Action::Report(uid));
             }
         }
         match (call.hook, pod.real) {
-            // It found the end of the pod, and does nothing but say so.
+            // The setup found that the pod ended, and only reports that.
             (Hook::Sync, _) if call.noted => {
-                if !has_last_word {
+                if !has_final_report {
                     actions.push(returns(End::Ended));
                 }
                 return;
@@ -183,15 +187,15 @@ impl Lives {
             (Hook::Sync, Real::Running) => actions.push(returns(End::Continues)),
             (Hook::Sync, Real::Nothing | Real::Exited) => {
                 actions.push(Action::Start(uid));
-                if pod.real == Real::Exited && self.may(Also::Exit) && !has_last_word {
+                if pod.real == Real::Exited && self.may(Also::Exit) && !has_final_report {
                     actions.push(returns(End::Ended));
                 }
             }
             (Hook::Terminating | Hook::TerminatingRuntime, Real::Running) => actions.push(Action::Stop(uid)),
-            // What runs keeps the pod's volumes in use, so that cleanup does not succeed.
+            // A running container uses the pod's volumes, so cleanup does not succeed.
             (Hook::Terminated, Real::Running) => {}
             (Hook::Terminating | Hook::TerminatingRuntime | Hook::Terminated, Real::Nothing | Real::Exited) => {
-                if !has_last_word {
+                if !has_final_report {
                     actions.push(returns(End::Succeeded));
                 }
             }
@@ -208,14 +212,14 @@ impl Lives {
         self.checker().spawn_bfs().join()
     }
 
-    /// The shortest way to a broken law; the checker keeps the last one that it finds.
+    /// The shortest path to a broken law. The checker keeps the last path that it finds.
     fn shortest(scenario: &Scenario, law: &'static str) -> Path<World, Action> {
         (2..)
             .find_map(|depth| {
                 let lives = Lives::of(*scenario, None);
                 lives.checker().target_max_depth(depth).spawn_bfs().join().discovery(law)
             })
-            .expect("it was found before")
+            .expect("the same law was found broken before")
     }
 }
 
@@ -260,8 +264,8 @@ impl Model for Lives {
                     }
                 }
                 Pass::Listed { .. } => actions.push(Action::Plan),
-                Pass::Ordered { .. } => actions.push(Action::Obey),
-                Pass::Settled { .. } => actions.push(Action::Tidy),
+                Pass::Ordered { .. } => actions.push(Action::Apply),
+                Pass::Applied { .. } => actions.push(Action::Tidy),
             }
         }
         if world.left.crashes > 0 {
@@ -278,7 +282,7 @@ impl Model for Lives {
     }
 }
 
-/// Whether a source may want a pod of an edited manifest.
+/// Whether the source may have a pod of an edited manifest.
 fn may_be_edited(world: &World, uid: Uid) -> bool {
     match uid {
         Uid::A => world.pods.iter().all(|pod| pod.config.is_none()),
@@ -286,19 +290,19 @@ fn may_be_edited(world: &World, uid: Uid) -> bool {
     }
 }
 
-/// The way to where a law is broken, one action in a line.
-fn told(path: Path<World, Action>) -> String {
+/// The path to a broken law, one action in a line.
+fn described(path: Path<World, Action>) -> String {
     path.into_actions()
         .iter()
         .enumerate()
-        .fold(String::new(), |told, (i, action)| format!("{told}\n  {:>2}. {action:?}", i + 1))
+        .fold(String::new(), |text, (i, action)| format!("{text}\n  {:>2}. {action:?}", i + 1))
 }
 
-/// What is wrong with a scenario.
+/// The broken law or the wrong state count of a scenario.
 fn check(scenario: &Scenario) -> Option<String> {
     let checker = Lives::of(*scenario, None).check();
     if let Some(law) = checker.discoveries().into_keys().min() {
-        let way = told(Lives::shortest(scenario, law));
+        let way = described(Lives::shortest(scenario, law));
         return Some(format!("{}: broken is\n  {law}\nby{way}", scenario.name));
     }
     let (found, pinned) = (checker.unique_state_count(), scenario.states);
@@ -306,20 +310,20 @@ fn check(scenario: &Scenario) -> Option<String> {
 }
 
 #[test]
-fn every_life_keeps_the_laws() {
+fn every_reachable_state_keeps_the_laws() {
     let deep = std::env::var_os("PODWRIGHT_MODEL_DEPTH").map_or(&[][..], |_| DEEP);
     let wrong: Vec<String> = QUICK.iter().chain(deep).filter_map(check).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn each_law_is_broken_by_a_mutation_and_by_no_other_than_those_listed() {
+fn each_law_is_broken_by_the_listed_mutations_only() {
     let mut unlike = String::new();
     for (mutation, scenario, laws) in Mutation::ALL {
         let broken = Lives::of(**scenario, Some(*mutation)).check().discoveries();
         let found: BTreeSet<&str> = broken.keys().copied().collect();
         if found != laws.iter().map(|law| law.name()).collect() {
-            let ways: String = broken.into_iter().map(|(law, path)| format!("\n  {law}{}", told(path))).collect();
+            let ways: String = broken.into_iter().map(|(law, path)| format!("\n  {law}{}", described(path))).collect();
             unlike += &format!("\n{mutation:?} in {:?} should break {laws:?}, and breaks{ways}", scenario.name);
         }
     }

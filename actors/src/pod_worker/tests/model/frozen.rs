@@ -1,8 +1,8 @@
-//! A record as plain data: all that decides its next moves, and nothing else.
+//! A record as plain data: only the facts that decide the next steps.
 //!
-//! Cut away are absolute times (a due time is there or not: it may come at any moment), the history, how often a hook
-//! failed and what it said, mirrors, kinds and start times of updates, and since when a pod waits. None of them decides a
-//! move; the tables beside this model look at them.
+//! These are left out: absolute times (there is a due time or there is none, and it may be reached at any point), the history,
+//! the number and the errors of failures, mirror pods, the kinds and start times of updates, and the times since which a pod
+//! waits. None of them decides a transition; the tables beside this model test them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::ports::{Blame, RunningPod, StatusFn};
 use crate::testing::pod;
 use crate::time::{Grace, Time};
 
-/// What the source says of a pod.
+/// A version of a pod in its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Form {
     Plain,
@@ -42,7 +42,7 @@ impl Form {
     const ALL: [Form; 6] =
         [Form::Plain, Form::Edited, Form::Deleting, Form::DeletingNow, Form::Failed, Form::FailedDeleting];
 
-    /// What the pod itself asks for, in seconds.
+    /// The grace period of the pod itself, in seconds.
     pub(super) fn own_grace(self) -> u32 {
         match self {
             Form::Plain | Form::Edited | Form::Failed => 30,
@@ -60,7 +60,7 @@ impl Form {
     }
 }
 
-/// The objects of all pods, made once, so that a form and its object are two names of one thing.
+/// The objects of all pods. They are made once, so a form stands for one object.
 pub(super) struct Objects {
     pods: Vec<[Arc<PodObject>; 6]>,
     uids: [PodUid; 2],
@@ -138,7 +138,7 @@ impl Objects {
 const NOW: Time = Time::from_secs(1_000);
 const LATER: Time = Time::from_secs(2_000);
 
-/// Every step happens now, except that due times have always come.
+/// Every step happens now, except that a due time has always been reached.
 pub(super) fn tick(is_due: bool) -> StepContext {
     StepContext {
         now: if is_due { LATER } else { NOW },
@@ -148,7 +148,7 @@ pub(super) fn tick(is_due: bool) -> StepContext {
     }
 }
 
-/// See the module.
+/// A record as plain data. See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Frozen {
     pub(super) stage: Stage,
@@ -222,17 +222,17 @@ impl Waiters {
         notifier
     }
 
-    /// Who was told since this was last asked.
-    pub(super) fn told(&mut self) -> Vec<u8> {
-        let mut told = Vec::new();
+    /// The waiters that were notified since the last call.
+    pub(super) fn notified(&mut self) -> Vec<u8> {
+        let mut notified = Vec::new();
         self.0.retain_mut(|(number, completed)| {
-            let is_told = completed.now_or_never() == Some(true);
-            if is_told {
-                told.push(*number);
+            let is_notified = completed.now_or_never() == Some(true);
+            if is_notified {
+                notified.push(*number);
             }
-            !is_told
+            !is_notified
         });
-        told
+        notified
     }
 }
 
@@ -247,7 +247,7 @@ impl Frozen {
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.lifecycle() >= Lifecycle::Terminated
     }
 
@@ -289,7 +289,7 @@ impl Frozen {
         }
     }
 
-    /// The spec that is acted on.
+    /// The spec that the worker acts on.
     pub(super) fn active(&self) -> Option<Form> {
         match &self.stage {
             Stage::Sync(form) => Some(*form),
@@ -343,7 +343,7 @@ impl Frozen {
         }
     }
 
-    /// The record as data. A notifier that is in it is known by the one who waits for it.
+    /// The record as data. A notifier becomes the number of its waiter.
     pub(super) fn of(record: Record, objects: &Objects, waiters: &mut Waiters) -> Self {
         let form = |config: &Config| objects.form(&config.pod);
         let stage = match record.state {
@@ -364,7 +364,7 @@ impl Frozen {
                     .into_iter()
                     .flat_map(|notifier| {
                         notifier.complete();
-                        waiters.told()
+                        waiters.notified()
                     })
                     .collect(),
                 status_fn: t.status_fn.map(|editor| objects.editor_number(&editor.0)),

@@ -1,10 +1,10 @@
-//! The world's steps. What the shell around the records does (the engine's `settle`, the worker's loop, the pass) is done
-//! here by hand; what is decided is decided by the real functions.
+//! The actions of the world. The shell around the records (the engine, the worker's loop, the pass) is modelled here. The real
+//! functions decide.
 
 use super::frozen::{Asked, Form, Frozen, Objects, Waiters, tick};
-use super::laws::{Law, Said, Seen};
+use super::laws::{Law, Request, Seen};
 use super::mutation::Mutation;
-use super::world::{Action, Call, End, Entry, Faults, Kill, Life, List, Pass, Pod, Real, Uid, World};
+use super::world::{Action, Call, End, EndEntry, Faults, Kill, Life, List, Pass, Pod, Real, Uid, World};
 use crate::pod_worker::lifecycle::Hook;
 use crate::pod_worker::state::Record;
 use crate::pod_worker::static_names::StaticNameQueue;
@@ -13,7 +13,7 @@ use crate::pod_worker::update::{KillOptions, Update, UpdateKind};
 use crate::ports::{Blame, Observed, SyncRetry};
 use crate::time::Grace;
 
-/// The machine with its surroundings: real steps, with a mutation applied to what they say.
+/// The machine with its surroundings: the real steps, with a mutation applied to their results.
 pub(super) struct Machine {
     pub(super) objects: Objects,
     pub(super) statics: bool,
@@ -22,12 +22,12 @@ pub(super) struct Machine {
     pub(super) mutation: Option<Mutation>,
 }
 
-/// What a step asked for, as data.
+/// The effects of a step as data.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Did {
+pub(super) struct StepEffects {
     pub(super) wake: bool,
     pub(super) cancel: bool,
-    pub(super) told: Vec<u8>,
+    pub(super) notified: Vec<u8>,
     pub(super) leave: bool,
     pub(super) called: Option<Called>,
     pub(super) end: bool,
@@ -71,7 +71,7 @@ impl Machine {
                 next = self.after(&next, list)?;
                 next = self.after(&next, Action::Plan)?;
                 while next.is_locked() {
-                    next = self.after(&next, Action::Obey)?;
+                    next = self.after(&next, Action::Apply)?;
                 }
                 next = self.after(&next, Action::Tidy)?;
             }
@@ -79,27 +79,27 @@ impl Machine {
                 let pod = next.pod_mut(uid);
                 (pod.config, pod.delivered) = (Some(form), true);
                 let form = pod.created(form);
-                self.update(&mut next, uid, Said::config(UpdateKind::Create, form));
+                self.update(&mut next, uid, Request::config(UpdateKind::Create, form));
             }
             Action::Change(uid, form) => {
                 next.pod_mut(uid).config = Some(form);
-                self.update(&mut next, uid, Said::config(UpdateKind::Update, form));
+                self.update(&mut next, uid, Request::config(UpdateKind::Update, form));
             }
             Action::Remove(uid) => {
                 let ready = next.ready;
                 let pod = next.pod_mut(uid);
                 let gone = pod.config.take();
-                let told = std::mem::take(&mut pod.delivered) && ready;
-                (pod.rejected, pod.told) = (false, false);
-                if let (Some(form), true) = (gone, told) {
-                    self.update(&mut next, uid, Said::config(UpdateKind::Kill, form));
+                let reported = std::mem::take(&mut pod.delivered) && ready;
+                (pod.rejected, pod.reported) = (false, false);
+                if let (Some(form), true) = (gone, reported) {
+                    self.update(&mut next, uid, Request::config(UpdateKind::Kill, form));
                 }
             }
             Action::Deliver(uid) => {
                 let pod = next.pod_mut(uid);
                 pod.delivered = true;
                 if let Some(form) = pod.config.map(|form| pod.created(form)) {
-                    self.update(&mut next, uid, Said::config(UpdateKind::Create, form));
+                    self.update(&mut next, uid, Request::config(UpdateKind::Create, form));
                 }
             }
             Action::Reject(uid) => {
@@ -109,55 +109,55 @@ impl Machine {
             Action::Ready => next.ready = true,
             Action::Recheck(uid) => {
                 let form = world.pod(uid).config?;
-                self.update(&mut next, uid, Said::config(UpdateKind::Sync, form));
+                self.update(&mut next, uid, Request::config(UpdateKind::Sync, form));
             }
             Action::Kill(uid, kill) => {
                 let waiter = (0..2).find(|number| !world.pod(uid).waiting.contains(number))?;
                 let form = world.pod(uid).config?;
-                let mut said = Said { waiter: Some(waiter), ..Said::config(UpdateKind::Kill, form) };
+                let mut request = Request { waiter: Some(waiter), ..Request::config(UpdateKind::Kill, form) };
                 match kill {
                     Kill::Plain => {}
-                    Kill::Evict => (said.evict, said.status_fn, said.grace) = (true, Some(waiter), Some(2)),
-                    Kill::Now => said.grace = Some(0),
+                    Kill::Evict => (request.evict, request.status_fn, request.grace) = (true, Some(waiter), Some(2)),
+                    Kill::Now => request.grace = Some(0),
                 }
                 next.pod_mut(uid).waiting.push(waiter);
                 next.pod_mut(uid).waiting.sort_unstable();
-                self.update(&mut next, uid, said);
+                self.update(&mut next, uid, request);
             }
-            Action::KillRuntime(uid) => self.update(&mut next, uid, Said::runtime()),
+            Action::KillRuntime(uid) => self.update(&mut next, uid, Request::runtime()),
             Action::Take(uid) => self.take(&mut next, uid),
             Action::Due(uid) => {
                 self.drive(&mut next, uid, Seen::Due, |_| Event::Due);
-                next.pod_mut(uid).rung = true;
+                next.pod_mut(uid).woken = true;
             }
             Action::Start(uid) => {
                 let pod = next.pod_mut(uid);
                 (pod.real, pod.directory) = (Real::Running, true);
-                if pod.told {
-                    next.broken.add(Law::W13Told);
+                if pod.reported {
+                    next.broken.add(Law::W13Reported);
                 }
             }
             Action::Note(uid) => {
                 let pod = next.pod_mut(uid);
-                pod.entry = Entry::Noted;
+                pod.entry = EndEntry::Noted;
                 pod.call = pod.call.map(|call| Call { noted: true, ..call });
             }
-            Action::Write(uid) => next.pod_mut(uid).entry = Entry::Written,
-            Action::Tell(uid) => next.pod_mut(uid).told = true,
+            Action::Write(uid) => next.pod_mut(uid).entry = EndEntry::Written,
+            Action::Report(uid) => next.pod_mut(uid).reported = true,
             Action::Stop(uid) | Action::Exit(uid) => next.pod_mut(uid).stop(),
             Action::Return(uid, end) => self.end_call(&mut next, uid, Some(end)),
             Action::Lose(uid) => {
                 next.left.losses -= 1;
                 self.end_call(&mut next, uid, None);
             }
-            Action::Look(uid) => {
+            Action::Observe(uid) => {
                 let pod = next.pod_mut(uid);
-                (pod.view, pod.looked) = (pod.observe(), true);
+                (pod.view, pod.observed_once) = (pod.observe(), true);
             }
-            Action::MissLook(uid) => {
+            Action::FailObservation(uid) => {
                 next.left.lies -= 1;
                 let pod = next.pod_mut(uid);
-                (pod.view, pod.looked) = (Observed::Never, true);
+                (pod.view, pod.observed_once) = (Observed::Never, true);
             }
             Action::Compare => {
                 for uid in world.uids().filter(|uid| world.pod(*uid).record.is_some()) {
@@ -178,15 +178,15 @@ impl Machine {
             }
             Action::Plan => {
                 let Pass::Listed { known, list } = world.pass else { return None };
-                // Just before, the journal forgets whom nobody wants or knows.
+                // Just before, the store of final statuses drops pods that are neither desired nor known.
                 let is_needed = |pod: &Pod| pod.desired().is_some() || pod.record.is_some();
-                next.pods.iter_mut().filter(|pod| !is_needed(pod)).for_each(|pod| pod.entry = Entry::Nothing);
+                next.pods.iter_mut().filter(|pod| !is_needed(pod)).for_each(|pod| pod.entry = EndEntry::Nothing);
                 let orders = self.plan(&next, known, list.listed);
                 next.pass = Pass::Ordered { list, orders };
             }
-            Action::Obey => self.obey(&mut next),
+            Action::Apply => self.apply_next(&mut next),
             Action::Tidy => self.tidy(&mut next),
-            Action::Haunt(uid) => {
+            Action::StartZombie(uid) => {
                 next.left.zombies -= 1;
                 let pod = next.pod_mut(uid);
                 (pod.real, pod.life.excused) = (Real::Running, true);
@@ -197,50 +197,50 @@ impl Machine {
                 next.ready = false;
                 for (new, old) in next.pods.iter_mut().zip(&world.pods) {
                     (new.config, new.rejected, new.real) = (old.config, old.rejected, old.real);
-                    (new.directory, new.view, new.looked) = (old.directory, Observed::Never, false);
-                    new.told = old.told;
-                    if old.entry == Entry::Written && !self.mutates(Mutation::ForgetsWhoEnded) {
-                        new.entry = Entry::Written;
+                    (new.directory, new.view, new.observed_once) = (old.directory, Observed::Never, false);
+                    new.reported = old.reported;
+                    if old.entry == EndEntry::Written && !self.mutates(Mutation::ForgetsWhoEnded) {
+                        new.entry = EndEntry::Written;
                     }
                 }
             }
         }
         if !self.lags {
-            next.pods.iter_mut().for_each(|pod| (pod.view, pod.looked) = (pod.observe(), true));
+            next.pods.iter_mut().for_each(|pod| (pod.view, pod.observed_once) = (pod.observe(), true));
         }
-        next.look_at_laws(self);
+        next.check_state(self);
         (next != *world).then_some(next)
     }
 
-    pub(super) fn update(&self, world: &mut World, uid: Uid, said: Said) {
+    pub(super) fn update(&self, world: &mut World, uid: Uid, request: Request) {
         if world.pod(uid).record.is_some() {
-            let update = said.clone();
-            self.drive(world, uid, Seen::Update(said), |waiters| Event::Update(self.asked(uid, update, waiters)));
+            let update = request.clone();
+            self.drive(world, uid, Seen::Update(request), |waiters| Event::Update(self.asked(uid, update, waiters)));
             return;
         }
         let mut waiters = Waiters::default();
         let pod = world.pod_mut(uid);
         pod.life = Life::default();
-        let is_ended = said.form().is_some_and(Form::is_failed);
+        let is_ended = request.form().is_some_and(Form::is_failed);
         let mut observed = if is_ended { pod.view } else { Observed::Never };
         if self.mutates(Mutation::TakesUnseenForStopped) && observed == Observed::Never {
             observed = Observed::Stopped;
         }
-        let (record, effects) = new_record(self.asked(uid, said.clone(), &mut waiters), observed, tick(false));
-        pod.rung = true; // A new worker looks at once.
+        let (record, effects) = new_record(self.asked(uid, request.clone(), &mut waiters), observed, tick(false));
+        pod.woken = true; // A new worker begins at once.
         if record.wants_name() {
             pod.queued = true;
             world.queue.join(self.objects.uid(uid));
         }
-        self.settle(world, uid, Seen::Birth(said), None, record, effects, waiters);
+        self.apply_effects(world, uid, Seen::NewRecord(request), None, record, effects, waiters);
     }
 
-    fn asked(&self, uid: Uid, said: Said, waiters: &mut Waiters) -> Update {
-        let update = match said.target {
+    fn asked(&self, uid: Uid, request: Request, waiters: &mut Waiters) -> Update {
+        let update = match request.target {
             Asked::Runtime => Update::kill_runtime(self.objects.running(uid)),
             Asked::Config(form) => {
                 let pod = self.objects.pod(uid, form).clone();
-                match said.kind {
+                match request.kind {
                     UpdateKind::Create => Update::create(pod),
                     UpdateKind::Update => Update::changed(pod),
                     UpdateKind::Sync => Update::sync(pod),
@@ -249,22 +249,22 @@ impl Machine {
             }
         };
         let options = KillOptions {
-            completed: said.waiter.map(|number| waiters.add(number)),
-            evict: said.evict,
-            status_fn: said.status_fn.map(|number| self.objects.editor(number).clone()),
-            grace: said.grace.map(Grace::from_seconds),
+            completed: request.waiter.map(|number| waiters.add(number)),
+            evict: request.evict,
+            status_fn: request.status_fn.map(|number| self.objects.editor(number).clone()),
+            grace: request.grace.map(Grace::from_seconds),
         };
         update.with_options(options)
     }
 
     fn take(&self, world: &mut World, uid: Uid) {
-        world.pod_mut(uid).rung = false;
+        world.pod_mut(uid).woken = false;
         let World { pods, queue, .. } = world;
         let pod = &pods[uid as usize];
         let Some(frozen) = &pod.record else { return };
         let mut waiters = Waiters::default();
         let record = frozen.thaw(uid, &self.objects, &mut waiters);
-        // As the engine's `take`.
+        // Like the engine's `take`.
         let mut may_start = match pod.queued {
             true if record.wants_name() => self.claim(queue, self.objects.uid(uid)),
             true | false => true,
@@ -273,14 +273,14 @@ impl Machine {
             may_start = true;
         }
         let mut observed = if record.wants_observation() { pod.view } else { Observed::Never };
-        if self.mutates(Mutation::ForgetsToLook) {
+        if self.mutates(Mutation::ForgetsToObserve) {
             observed = Observed::Never;
         }
         drop(record);
         self.drive(world, uid, Seen::Take, |_| Event::Take { may_start, observed });
     }
 
-    /// The call returns, or its worker is gone.
+    /// The call returns, or its worker is lost.
     fn end_call(&self, world: &mut World, uid: Uid, end: Option<End>) {
         let pod = world.pod_mut(uid);
         let Some(call) = pod.call.take() else { return };
@@ -293,7 +293,7 @@ impl Machine {
                 Outcome::Failed { error: "out of luck".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing }
             }
         };
-        pod.rung = true; // The worker looks for more by itself, and a new one looks at once.
+        pod.woken = true; // The worker continues by itself, and a new one begins at once.
         if end == Some(End::Succeeded) {
             match call.hook {
                 Hook::Terminating => pod.life.stopped = true,
@@ -307,18 +307,18 @@ impl Machine {
         }
     }
 
-    /// Thaws the record, steps it, mutates what came of it, and performs the effects.
+    /// Thaws the record, steps it, mutates the result, and applies the effects.
     fn drive(&self, world: &mut World, uid: Uid, seen: Seen, event: impl FnOnce(&mut Waiters) -> Event) {
         let Some(before) = world.pod_mut(uid).record.take() else { return };
         let mut waiters = Waiters::default();
         let mut record = before.thaw(uid, &self.objects, &mut waiters);
         let event = event(&mut waiters);
         let effects = step(&mut record, event, tick(matches!(seen, Seen::Due)));
-        self.settle(world, uid, seen, Some(before), record, effects, waiters);
+        self.apply_effects(world, uid, seen, Some(before), record, effects, waiters);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one step with all that it concerns")]
-    fn settle(
+    #[expect(clippy::too_many_arguments, reason = "a step with its input and its result")]
+    fn apply_effects(
         &self,
         world: &mut World,
         uid: Uid,
@@ -333,10 +333,10 @@ impl Machine {
             effects.completed.clear();
         }
         effects.completed.into_iter().for_each(|notifier| notifier.complete());
-        let mut did = Did {
+        let mut done = StepEffects {
             wake: effects.wake,
             cancel: effects.cancel,
-            told: waiters.told(),
+            notified: waiters.notified(),
             leave: effects.name == NameMove::Leave,
             called,
             end: effects.end,
@@ -344,44 +344,44 @@ impl Machine {
         };
         let mut after = Frozen::of(record, &self.objects, &mut waiters);
         if let Some(mutation) = self.mutation {
-            mutation.apply(&seen, before.as_ref(), &mut after, &mut did);
+            mutation.apply(&seen, before.as_ref(), &mut after, &mut done);
         }
-        world.look_at_step(uid, &seen, before.as_ref(), &after, &did);
-        self.perform(world, uid, &seen, after, did);
+        world.check_step(uid, &seen, before.as_ref(), &after, &done);
+        self.perform(world, uid, &seen, after, done);
     }
 
-    /// As the engine's `settle`, and the worker's part of a take.
-    fn perform(&self, world: &mut World, uid: Uid, seen: &Seen, after: Frozen, did: Did) {
+    /// Applies the effects like the engine and the worker's loop.
+    fn perform(&self, world: &mut World, uid: Uid, seen: &Seen, after: Frozen, done: StepEffects) {
         let mut next = None;
         let World { pods, queue, .. } = &mut *world;
         let pod = &mut pods[uid as usize];
         pod.life.remember(seen, &after);
-        if (did.forget || did.leave) && std::mem::take(&mut pod.queued) {
+        if (done.forget || done.leave) && std::mem::take(&mut pod.queued) {
             next = self.leave(queue, self.objects.uid(uid));
         }
-        if let (true, Some(call)) = (did.cancel, &mut pod.call) {
+        if let (true, Some(call)) = (done.cancel, &mut pod.call) {
             call.cancelled = true;
         }
-        pod.waiting.retain(|number| !did.told.contains(number));
-        pod.rung |= did.wake;
-        if let Some(called) = did.called {
+        pod.waiting.retain(|number| !done.notified.contains(number));
+        pod.woken |= done.wake;
+        if let Some(called) = done.called {
             pod.life.called = true;
             pod.life.set_up |= called.hook == Hook::Sync;
             pod.call = Some(Call { hook: called.hook, cancelled: false, noted: false });
         }
-        // A static pod that was stopped before its start while no look at it succeeded: see the module.
-        pod.life.excused |= after.is_over() && !pod.life.stopped && pod.is_running() && pod.view == Observed::Never;
-        if did.end {
-            pod.rung = false;
+        // A static pod that was stopped before its start while no observation of it succeeded: see the module.
+        pod.life.excused |= after.has_ended() && !pod.life.stopped && pod.is_running() && pod.view == Observed::Never;
+        if done.end {
+            pod.woken = false;
         }
-        if did.forget {
+        if done.forget {
             pod.life = Life::default();
         } else {
             pod.record = Some(after);
         }
         if let Some(next) = next.filter(|_| !self.mutates(Mutation::LetsTheNextSleep)) {
             let next = world.pod_mut(self.objects.which(&next));
-            next.rung |= next.record.is_some();
+            next.woken |= next.record.is_some();
         }
     }
 

@@ -1,14 +1,14 @@
-//! Machines with one thing wrong, to see each law broken.
+//! Mutations: machines with one fault each, to see every law broken.
 
 use super::frozen::{Asked, Form, Frozen, Marks, Stage, StopOf, Stopping};
-use super::laws::{Law, Said, Seen};
-use super::moves::Did;
+use super::laws::{Law, Request, Seen};
+use super::moves::StepEffects;
 use super::scenarios::{self, Scenario};
 use super::world::End;
 use crate::pod_worker::lifecycle::Hook;
 use crate::pod_worker::update::UpdateKind;
 
-/// What is wrong. Most are done to the outcome of a real step, some to how the surroundings use it.
+/// A fault. Most change the result of a real step, some change how the surroundings use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutation {
     NoticesDuringSetup,
@@ -20,21 +20,21 @@ pub(super) enum Mutation {
     SkipsTheStop,
     SkipsTheCleanup,
     ForgetsWhatRan,
-    /// Of the surroundings: whoever asks may start.
+    /// In the surroundings: every pod may start.
     StartsWaiters,
-    /// Of the queue of a name: whoever asks has it.
+    /// In the queue of a name: every pod that claims the name gets it.
     GivesTheNameTwice,
-    /// Of the queue: whoever leaves makes the name free, whoever has it.
+    /// In the queue: a pod that leaves frees the name of another pod.
     FreesTheNameOfAnother,
-    /// Of the queue: whoever has the name keeps it.
+    /// In the queue: a pod that leaves keeps the name.
     KeepsTheNameOfTheDead,
     ForgetsToWake,
     ForgetsToRetry,
-    ShowsTheSpecEarly,
+    PublishesTheSpecEarly,
     HidesTheSpec,
     ForgetsWaiters,
     ForgetsWaitersOfUnstarted,
-    TellsEarly,
+    NotifiesEarly,
     LetsSetupRunOn,
     LetsTheOrphansSetupRunOn,
     StopsOrphansSlowly,
@@ -44,30 +44,30 @@ pub(super) enum Mutation {
     ForgetsEviction,
     ForgetsTheStatusFn,
     MovesOnFailure,
-    /// Of the pass: a pod with a spec is stopped as one without.
-    StopsRejectedAsStrangers,
-    /// Of the surroundings: an end is told before it is on disk.
-    TellsBeforeItIsWritten,
-    /// Of the surroundings: an agent that comes up does not read what is on disk.
+    /// In the pass: a pod with a spec is stopped as a runtime-only pod.
+    StopsRejectedAsRuntimeOnly,
+    /// In the surroundings: an end is reported before it is on disk.
+    ReportsBeforeItIsWritten,
+    /// In the surroundings: a new agent does not read the ends on disk.
     ForgetsWhoEnded,
-    /// Of the surroundings: never looked at counts as nothing runs.
+    /// In the surroundings: a pod without an observation counts as a pod of which nothing runs.
     TakesUnseenForStopped,
-    /// Of the surroundings: nobody wakes the next one of a name.
+    /// In the surroundings: the next pod of a name is not woken.
     LetsTheNextSleep,
-    /// Of the surroundings: a take is not told what the runtime shows.
-    ForgetsToLook,
+    /// In the surroundings: a take gets no observation.
+    ForgetsToObserve,
     ReplaysAtOnce,
     LeavesDue,
     LeavesTheQueueToTheDead,
-    /// Of the pass: directories go although the pod is known.
+    /// In the pass: the directories of known pods are removed.
     SweepsTheKnown,
     KeepsTheFinished,
-    /// Of the pass: containers of pods that are over stay.
-    LeavesStrays,
+    /// In the pass: zombie containers are not stopped.
+    LeavesZombies,
 }
 
 impl Mutation {
-    /// Where each is seen, and the laws that it breaks there: those, and no other.
+    /// Each mutation with the scenario that shows it, and exactly the laws that it breaks there.
     pub(super) const ALL: &[(Mutation, &Scenario, &[Law])] = &[
         (Mutation::NoticesDuringSetup, &scenarios::STOPS, &[Law::I1]),
         (Mutation::GoesBackToSync, &scenarios::STOPS, &[Law::I2]),
@@ -85,12 +85,12 @@ impl Mutation {
         (Mutation::ForgetsToWake, &scenarios::STOPS, &[Law::I9]),
         (Mutation::ForgetsToRetry, &scenarios::STOPS, &[Law::I9]),
         (Mutation::KeepsTheFinished, &scenarios::ORPHANS, &[Law::I9Rest]),
-        (Mutation::LeavesStrays, &scenarios::STRAYS, &[Law::I9Rest]),
-        (Mutation::ShowsTheSpecEarly, &scenarios::STOPS, &[Law::I10]),
+        (Mutation::LeavesZombies, &scenarios::ZOMBIES, &[Law::I9Rest]),
+        (Mutation::PublishesTheSpecEarly, &scenarios::STOPS, &[Law::I10]),
         (Mutation::HidesTheSpec, &scenarios::STOPS, &[Law::W1]),
-        (Mutation::ForgetsWaiters, &scenarios::STOPS, &[Law::W2Told]),
-        (Mutation::ForgetsWaitersOfUnstarted, &scenarios::ORPHANS, &[Law::W2Told]),
-        (Mutation::TellsEarly, &scenarios::STOPS, &[Law::W2Early]),
+        (Mutation::ForgetsWaiters, &scenarios::STOPS, &[Law::W2Notified]),
+        (Mutation::ForgetsWaitersOfUnstarted, &scenarios::ORPHANS, &[Law::W2Notified]),
+        (Mutation::NotifiesEarly, &scenarios::STOPS, &[Law::W2Early]),
         (Mutation::LetsSetupRunOn, &scenarios::STOPS, &[Law::W3]),
         (Mutation::LetsTheOrphansSetupRunOn, &scenarios::RESTARTS, &[Law::W4Cancel]),
         (Mutation::StopsOrphansSlowly, &scenarios::RESTARTS, &[Law::W4Grace]),
@@ -100,30 +100,30 @@ impl Mutation {
         (Mutation::ForgetsEviction, &scenarios::STOPS, &[Law::W8]),
         (Mutation::ForgetsTheStatusFn, &scenarios::STOPS, &[Law::W8]),
         (Mutation::MovesOnFailure, &scenarios::STOPS, &[Law::W12]),
-        (Mutation::StopsRejectedAsStrangers, &scenarios::RESTARTS, &[Law::W13Stranger]),
-        (Mutation::TellsBeforeItIsWritten, &scenarios::ENDS, &[Law::W13Told]),
-        (Mutation::ForgetsWhoEnded, &scenarios::ENDS, &[Law::W13Told]),
+        (Mutation::StopsRejectedAsRuntimeOnly, &scenarios::RESTARTS, &[Law::W13RuntimeOnly]),
+        (Mutation::ReportsBeforeItIsWritten, &scenarios::ENDS, &[Law::W13Reported]),
+        (Mutation::ForgetsWhoEnded, &scenarios::ENDS, &[Law::W13Reported]),
         (Mutation::TakesUnseenForStopped, &scenarios::RESTARTS, &[Law::I6, Law::W14]),
         (Mutation::LetsTheNextSleep, &scenarios::NAMES, &[Law::W31]),
         (Mutation::LeavesTheQueueToTheDead, &scenarios::NAMES, &[Law::W31]),
-        (Mutation::ForgetsToLook, &scenarios::STATIC_RESTARTS, &[Law::I6, Law::W32]),
+        (Mutation::ForgetsToObserve, &scenarios::STATIC_RESTARTS, &[Law::I6, Law::W32]),
         (Mutation::ReplaysAtOnce, &scenarios::ORPHANS, &[Law::W33]),
         (Mutation::LeavesDue, &scenarios::STOPS, &[Law::W35]),
         (Mutation::SweepsTheKnown, &scenarios::ORPHANS, &[Law::W37]),
     ];
 
-    pub(super) fn apply(self, seen: &Seen, before: Option<&Frozen>, after: &mut Frozen, did: &mut Did) {
+    pub(super) fn apply(self, seen: &Seen, before: Option<&Frozen>, after: &mut Frozen, done: &mut StepEffects) {
         let Some(before) = before else { return };
-        let said = match seen {
-            Seen::Update(said) => Some(said),
-            Seen::Birth(_) | Seen::Take | Seen::Done { .. } | Seen::Due | Seen::Known { .. } => None,
+        let request = match seen {
+            Seen::Update(request) => Some(request),
+            Seen::NewRecord(_) | Seen::Take | Seen::Done { .. } | Seen::Due | Seen::Known { .. } => None,
         };
         let requested = !before.is_stopping() && after.is_stopping();
         let failed = matches!(seen, Seen::Done { end: End::Failed, .. });
         match self {
             Mutation::NoticesDuringSetup => {
                 if let (Some(_), Some(Stopping { of: StopOf::Started { noticed, .. }, .. })) =
-                    (said, after.stopping_mut())
+                    (request, after.stopping_mut())
                 {
                     *noticed = true;
                 }
@@ -135,25 +135,25 @@ impl Mutation {
                     after.stage = Stage::Sync(form);
                 }
             }
-            Mutation::ForgetsWhatRan if after.is_over() && before.running.is_none() => {
-                did.forget |= matches!(seen, Seen::Known { desired: false });
+            Mutation::ForgetsWhatRan if after.has_ended() && before.running.is_none() => {
+                done.forget |= matches!(seen, Seen::Known { desired: false });
             }
-            Mutation::ForgetsTheRunningHook if did.called.is_some() => after.running = None,
+            Mutation::ForgetsTheRunningHook if done.called.is_some() => after.running = None,
             Mutation::LosesKills if requested => {
-                if let Some(Said { kind: UpdateKind::Kill, evict: false, .. }) = said {
+                if let Some(Request { kind: UpdateKind::Kill, evict: false, .. }) = request {
                     after.stage = before.stage.clone();
-                    did.cancel = false;
+                    done.cancel = false;
                 }
             }
-            Mutation::KeepsTheOlderUpdate if said.is_some() && before.pending.is_some() => {
+            Mutation::KeepsTheOlderUpdate if request.is_some() && before.pending.is_some() => {
                 after.pending = before.pending;
             }
             Mutation::LengthensGrace => {
-                // Where nobody asked for a grace, so that it is longer than the one decided and than no other.
-                if let (Some(said), Some(old), Some(new)) = (said, before.stopping(), after.stopping_mut())
-                    && said.kind == UpdateKind::Sync
+                // Only if no grace period was requested, so that this law alone is broken.
+                if let (Some(request), Some(old), Some(new)) = (request, before.stopping(), after.stopping_mut())
+                    && request.kind == UpdateKind::Sync
                     && !old.forced
-                    && !said.form().is_some_and(Form::is_deleting)
+                    && !request.form().is_some_and(Form::is_deleting)
                 {
                     new.grace = old.grace + 10;
                 }
@@ -164,22 +164,22 @@ impl Mutation {
                 {
                     after.stage = Stage::Terminated { config: Some(form), flags: stopping.flags };
                     after.pending = Some(Asked::Config(form));
-                    (after.running, did.called, did.told) = (None, None, stopping.waiters);
-                    did.wake = true;
+                    (after.running, done.called, done.notified) = (None, None, stopping.waiters);
+                    done.wake = true;
                 }
             }
             Mutation::SkipsTheCleanup => {
                 if let Seen::Done { hook: Hook::Terminating, end: End::Succeeded } = seen {
                     after.stage = Stage::Finished { flags: after.marks() };
                     after.pending = None;
-                    (did.leave, did.end) = (true, true);
+                    (done.leave, done.end) = (true, true);
                 }
             }
-            Mutation::ForgetsToWake if said.is_some() => did.wake = false,
+            Mutation::ForgetsToWake if request.is_some() => done.wake = false,
             Mutation::ForgetsToRetry if failed => after.due = false,
-            Mutation::ShowsTheSpecEarly => {
+            Mutation::PublishesTheSpecEarly => {
                 if let (Stage::Sync(form), Some(Asked::Config(newer)), Some(_)) =
-                    (&mut after.stage, after.pending, said)
+                    (&mut after.stage, after.pending, request)
                 {
                     *form = newer;
                 }
@@ -191,45 +191,45 @@ impl Mutation {
             }
             Mutation::ForgetsWaitersOfUnstarted => {
                 if let Seen::Known { .. } | Seen::Take = seen {
-                    did.told.clear();
+                    done.notified.clear();
                 }
             }
-            Mutation::TellsEarly => {
+            Mutation::NotifiesEarly => {
                 if let (Seen::Done { hook: Hook::Terminating, end: End::Failed }, Some(stopping)) =
                     (seen, after.stopping_mut())
                 {
-                    did.told = std::mem::take(&mut stopping.waiters);
+                    done.notified = std::mem::take(&mut stopping.waiters);
                 }
             }
-            Mutation::LetsSetupRunOn if said.is_some() && requested => did.cancel = false,
-            Mutation::LetsTheOrphansSetupRunOn if matches!(seen, Seen::Known { .. }) => did.cancel = false,
+            Mutation::LetsSetupRunOn if request.is_some() && requested => done.cancel = false,
+            Mutation::LetsTheOrphansSetupRunOn if matches!(seen, Seen::Known { .. }) => done.cancel = false,
             Mutation::StopsOrphansSlowly => {
                 if let (Seen::Known { .. }, true, Some(stopping)) = (seen, requested, after.stopping_mut()) {
                     stopping.grace = 300;
                 }
             }
             Mutation::TakesZeroForUnset => {
-                if let (Some(Said { grace: Some(0), .. }), true, Some(stopping)) =
-                    (said, requested, after.stopping_mut())
+                if let (Some(Request { grace: Some(0), .. }), true, Some(stopping)) =
+                    (request, requested, after.stopping_mut())
                 {
                     stopping.grace = 30;
                 }
             }
-            Mutation::LetsTheStopRunOn if said.is_some() && !requested => did.cancel = false,
+            Mutation::LetsTheStopRunOn if request.is_some() && !requested => done.cancel = false,
             Mutation::IgnoresLateFlags => {
-                if let (true, Some(marks)) = (said.is_some() && before.is_stopping(), after.marks_mut()) {
+                if let (true, Some(marks)) = (request.is_some() && before.is_stopping(), after.marks_mut()) {
                     let restart_requested = marks.restart_requested;
                     *marks = before.marks();
                     marks.restart_requested = restart_requested;
                 }
             }
             Mutation::ForgetsEviction => {
-                if let (Some(Said { evict: false, .. }), Some(marks)) = (said, after.marks_mut()) {
+                if let (Some(Request { evict: false, .. }), Some(marks)) = (request, after.marks_mut()) {
                     marks.evicted = false;
                 }
             }
             Mutation::ForgetsTheStatusFn => {
-                if let (Some(Said { status_fn: None, .. }), Some(stopping)) = (said, after.stopping_mut()) {
+                if let (Some(Request { status_fn: None, .. }), Some(stopping)) = (request, after.stopping_mut()) {
                     stopping.status_fn = None;
                 }
             }
@@ -247,7 +247,7 @@ impl Mutation {
                 }
             }
             Mutation::KeepsTheFinished if after.is_finished() => {
-                (did.forget, did.end) = (false, false);
+                (done.forget, done.end) = (false, false);
             }
             Mutation::ReplaysAtOnce => {
                 if let (Seen::Known { desired: false }, Some(form)) = (seen, after.active())
@@ -255,7 +255,7 @@ impl Mutation {
                     && after.pending.is_none()
                 {
                     after.pending = Some(Asked::Config(form));
-                    did.wake = true;
+                    done.wake = true;
                 }
             }
             Mutation::LeavesDue => {
@@ -263,8 +263,8 @@ impl Mutation {
                     after.due = true;
                 }
             }
-            Mutation::LeavesTheQueueToTheDead => did.leave = false,
-            // Done where the surroundings use a step, or to those of the cases above that do not apply.
+            Mutation::LeavesTheQueueToTheDead => done.leave = false,
+            // The mutation is applied elsewhere, or its condition above does not hold.
             _ => {}
         }
     }

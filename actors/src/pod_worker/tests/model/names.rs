@@ -1,4 +1,4 @@
-//! The queue of the full name: the real one, and what comes of one that is wrong.
+//! The queue of the full name, with its mutations.
 
 use super::moves::Machine;
 use super::mutation::Mutation;

@@ -1,12 +1,12 @@
-//! The second half of a housekeeping pass: the real plan, and what is done by it.
+//! The second half of a housekeeping pass: the real plan, and its actions.
 
 use std::collections::HashSet;
 
 use super::frozen::Frozen;
-use super::laws::{Law, Said};
+use super::laws::{Law, Request};
 use super::moves::Machine;
 use super::mutation::Mutation;
-use super::world::{Asks, Entry, List, Pass, Uid, World};
+use super::world::{EndEntry, List, Pass, PassAction, Uid, World};
 use crate::admission::{Standing, is_active};
 use crate::housekeeping::plan::{Order, is_directory_unused, orders};
 use crate::pod::Phase;
@@ -17,7 +17,7 @@ use crate::time::Time;
 
 impl Machine {
     /// The real plan of a pass.
-    pub(super) fn plan(&self, world: &World, known: u8, listed: u8) -> Vec<(Uid, Asks)> {
+    pub(super) fn plan(&self, world: &World, known: u8, listed: u8) -> Vec<(Uid, PassAction)> {
         let desired: Vec<_> = world
             .uids()
             .filter_map(|uid| Some((uid, self.objects.pod(uid, world.pod(uid).desired()?).clone())))
@@ -28,9 +28,9 @@ impl Machine {
             let of = world.pod(*uid);
             let record = of.record.as_ref();
             let standing = Standing {
-                known_terminated: record.is_some_and(Frozen::is_over),
+                known_terminated: record.is_some_and(Frozen::has_ended),
                 termination_requested: record.is_some_and(Frozen::is_stopping),
-                cached_phase: (of.rejected || of.entry != Entry::Nothing).then_some(Phase::Failed),
+                cached_phase: (of.rejected || of.entry != EndEntry::Nothing).then_some(Phase::Failed),
             };
             record.is_none() && is_active(pod, standing)
         });
@@ -43,10 +43,10 @@ impl Machine {
             .map(|order| {
                 let uid = self.objects.which(order.uid());
                 let asks = match &order {
-                    Order::Restart(pod) => Asks::Create(self.objects.form(pod)),
-                    Order::Stop(_) if self.mutates(Mutation::StopsRejectedAsStrangers) => Asks::KillRuntime,
-                    Order::Finish(pod) | Order::Stop(pod) => Asks::Kill(self.objects.form(pod)),
-                    Order::StopStranger(_) => Asks::KillRuntime,
+                    Order::Restart(pod) => PassAction::Create(self.objects.form(pod)),
+                    Order::Stop(_) if self.mutates(Mutation::StopsRejectedAsRuntimeOnly) => PassAction::KillRuntime,
+                    Order::Finish(pod) | Order::Stop(pod) => PassAction::Kill(self.objects.form(pod)),
+                    Order::StopStranger(_) => PassAction::KillRuntime,
                 };
                 (uid, asks)
             })
@@ -62,41 +62,41 @@ impl Machine {
         RuntimePod { uid: running.uid, full_name: running.full_name, sandboxes: vec![sandbox], containers: vec![] }
     }
 
-    pub(super) fn obey(&self, world: &mut World) {
+    pub(super) fn apply_next(&self, world: &mut World) {
         let Pass::Ordered { list, orders } = &mut world.pass else { return };
         if orders.is_empty() {
-            world.pass = Pass::Settled { list: *list };
+            world.pass = Pass::Applied { list: *list };
             return;
         }
         let (uid, asks) = orders.remove(0);
         match asks {
-            Asks::Create(form) => self.update(world, uid, Said::config(UpdateKind::Create, form)),
-            Asks::Kill(form) => self.update(world, uid, Said::config(UpdateKind::Kill, form)),
-            Asks::KillRuntime => {
+            PassAction::Create(form) => self.update(world, uid, Request::config(UpdateKind::Create, form)),
+            PassAction::Kill(form) => self.update(world, uid, Request::config(UpdateKind::Kill, form)),
+            PassAction::KillRuntime => {
                 if world.pod(uid).desired().is_some() {
-                    world.broken.add(Law::W13Stranger);
+                    world.broken.add(Law::W13RuntimeOnly);
                 }
-                self.update(world, uid, Said::runtime());
+                self.update(world, uid, Request::runtime());
             }
         }
     }
 
     pub(super) fn tidy(&self, world: &mut World) {
-        let Pass::Settled { list: List { listed, missed } } = world.pass else { return };
+        let Pass::Applied { list: List { listed, missed } } = world.pass else { return };
         for uid in world.uids() {
             let pod = world.pod_mut(uid);
-            let is_over = pod.record.as_ref().is_some_and(Frozen::is_over);
-            // Looked at once more, because the list may be older than the pod's end.
-            if uid.is_in(listed) && is_over && pod.is_running() && !self.mutates(Mutation::LeavesStrays) {
+            let has_ended = pod.record.as_ref().is_some_and(Frozen::has_ended);
+            // The containers are observed again, because the list may be older than the end of the pod.
+            if uid.is_in(listed) && has_ended && pod.is_running() && !self.mutates(Mutation::LeavesZombies) {
                 pod.stop();
             }
-            let (is_wanted, mut is_known) = (pod.desired().is_some(), pod.record.is_some());
+            let (is_desired, mut is_known) = (pod.desired().is_some(), pod.record.is_some());
             if self.mutates(Mutation::SweepsTheKnown) {
                 is_known = false;
             }
-            if pod.directory && is_directory_unused(is_wanted, is_known, uid.is_in(listed)) {
+            if pod.directory && is_directory_unused(is_desired, is_known, uid.is_in(listed)) {
                 pod.directory = false;
-                // What runs, and not what the list says of it, unless that left out what ran even then.
+                // What really runs counts, except for a container that the list wrongly left out.
                 let runs = pod.is_running() && !uid.is_in(missed);
                 if pod.record.is_some() || pod.desired().is_some() || runs {
                     world.broken.add(Law::W37);

@@ -1,10 +1,10 @@
-//! Where the world comes to, once nothing fails any more.
+//! Liveness: once faults stop, the world comes to rest.
 //!
-//! The graph of the world has cycles, and stateright's `eventually` is not sound on those. So each reachable state is
-//! asked instead: two fair schedules without faults, each always the same for the same state, have to lead to rest within a
-//! bound. Fair means that whatever can go on does, that hooks do their work and succeed, that due times come, and that
-//! passes go on for ever. In one of them workers go first, A before B; in the other a pass that has begun ends before a
-//! worker does anything, and B comes before A. A circle that only yet another order keeps up is not found.
+//! The graph of the world has cycles, and stateright's `eventually` is not sound on cycles. So two fair schedules without
+//! faults are run from each reachable state, and both have to come to rest within a bound. Both are deterministic. Fair means
+//! that every enabled action happens in the end, that hooks succeed, that due times are reached, and that passes never stop. In
+//! the first schedule workers go first, pod A before pod B. In the second a pass that has begun ends before a worker acts, and
+//! pod B goes before pod A. A cycle that needs yet another order is not found.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -15,27 +15,27 @@ use parking_lot::Mutex;
 use super::Lives;
 use super::ends::end_action;
 use super::frozen::{Frozen, Stage};
-use super::world::{Action, End, Entry, Pass, Pod, Real, Uid, World};
+use super::world::{Action, End, EndEntry, Pass, Pod, Real, Uid, World};
 use crate::pod_worker::lifecycle::Hook;
 use crate::ports::Observed;
 
-/// More steps than any way to rest takes.
+/// More steps than any path to rest has.
 const MOST: usize = 120;
 
-/// Who goes first.
+/// The part of the world that goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Workers,
     Pass,
 }
 
-/// The states from which rest was found before, by what they hash to, for each order.
+/// The hashes of the states that come to rest, for each order.
 #[derive(Default)]
 pub(super) struct Resting([Mutex<HashSet<u64>>; 2]);
 
 impl Lives {
-    /// With the sources as they are; that all ends where nothing is wanted is what this says of the states in which
-    /// nothing is wanted, and from each state one of those is a step or two away.
+    /// Whether the world comes to rest with its present sources. States without desired pods are among the reachable states, so
+    /// this covers the end of all pods too.
     pub(super) fn come_to_rest(&self, world: &World) -> bool {
         [Order::Workers, Order::Pass].into_iter().all(|order| self.come_to_rest_by(order, world))
     }
@@ -59,7 +59,7 @@ impl Lives {
                 None if world.rests(self) => break,
                 None => return false,
                 Some(action) => match self.machine.after(&world, action) {
-                    // What is broken on a way that only this walks is found by the checker too.
+                    // The checker finds a law that is broken on this path too.
                     Some(next) if !next.broken.is_any() => world = next,
                     Some(_) => return true,
                     None => return false,
@@ -73,7 +73,7 @@ impl Lives {
         true
     }
 
-    /// What happens next, if all goes well. `None` if that is nothing but the next of many passes.
+    /// The next action of a schedule; `None` if only further passes are left.
     fn fair(&self, order: Order, world: &World) -> Option<Action> {
         let mut uids: Vec<Uid> = world.uids().collect();
         if order == Order::Pass {
@@ -81,8 +81,8 @@ impl Lives {
         }
         for uid in uids.iter().copied() {
             let pod = world.pod(uid);
-            if pod.view != pod.observe() || !pod.looked {
-                return Some(Action::Look(uid));
+            if pod.view != pod.observe() || !pod.observed_once {
+                return Some(Action::Observe(uid));
             }
             if pod.config.is_some() && !pod.delivered && !world.is_locked() {
                 return Some(Action::Deliver(uid));
@@ -96,8 +96,8 @@ impl Lives {
             Pass::Idle => Action::Compare,
             Pass::Compared { .. } => Action::List,
             Pass::Listed { .. } => Action::Plan,
-            Pass::Ordered { .. } => Action::Obey,
-            Pass::Settled { .. } => Action::Tidy,
+            Pass::Ordered { .. } => Action::Apply,
+            Pass::Applied { .. } => Action::Tidy,
         };
         if order == Order::Pass && world.pass != Pass::Idle {
             return Some(next);
@@ -105,20 +105,20 @@ impl Lives {
         busy.or_else(|| (world.pass != Pass::Idle || !world.rests(self)).then_some(next))
     }
 
-    /// What the worker or its hook does next.
+    /// The next action of a worker or its hook.
     fn works(&self, uid: Uid, pod: &Pod) -> Option<Action> {
         if let Some(call) = pod.call {
             return match call.hook {
                 Hook::Sync if call.noted => {
-                    let last_word = self.has_last_word(pod, call).then(|| end_action(uid, pod));
-                    Some(last_word.unwrap_or(Action::Return(uid, End::Ended)))
+                    let final_report = self.has_final_report(pod, call).then(|| end_action(uid, pod));
+                    Some(final_report.unwrap_or(Action::Return(uid, End::Ended)))
                 }
                 _ if call.cancelled => Some(Action::Return(uid, End::Cancelled)),
-                Hook::Terminating | Hook::Terminated if self.has_last_word(pod, call) => Some(end_action(uid, pod)),
+                Hook::Terminating | Hook::Terminated if self.has_final_report(pod, call) => Some(end_action(uid, pod)),
                 Hook::Sync if !pod.is_running() => Some(Action::Start(uid)),
                 Hook::Sync => Some(Action::Return(uid, End::Continues)),
                 Hook::Terminating | Hook::TerminatingRuntime if pod.is_running() => Some(Action::Stop(uid)),
-                // What runs keeps the pod's volumes in use.
+                // A running container uses the pod's volumes.
                 Hook::Terminated if pod.is_running() => None,
                 Hook::Terminating | Hook::TerminatingRuntime | Hook::Terminated => {
                     Some(Action::Return(uid, End::Succeeded))
@@ -128,14 +128,14 @@ impl Lives {
         if !pod.is_idle() {
             return None;
         }
-        if pod.rung {
+        if pod.woken {
             return Some(Action::Take(uid));
         }
         let record = pod.record.as_ref()?;
-        // A retry, or the re-check that finds that the containers ended; not the one that finds all well.
-        let is_well = matches!(record.stage, Stage::Sync(_)) && pod.is_running() && record.failing.is_none();
+        // A retry, or the resync that finds that the containers ended. The resync of a healthy pod changes nothing.
+        let is_healthy = matches!(record.stage, Stage::Sync(_)) && pod.is_running() && record.failing.is_none();
         let is_refused = record.stage == Stage::Waiting { refused: true };
-        (record.due && !is_well && !is_refused).then_some(Action::Due(uid))
+        (record.due && !is_healthy && !is_refused).then_some(Action::Due(uid))
     }
 }
 
@@ -143,7 +143,7 @@ impl World {
     fn rests(&self, lives: &Lives) -> bool {
         self.uids().all(|uid| {
             let pod = self.pod(uid);
-            pod.call.is_none() && !pod.rung && pod.waiting.is_empty() && pod.rests(uid, self, lives)
+            pod.call.is_none() && !pod.woken && pod.waiting.is_empty() && pod.rests(uid, self, lives)
         })
     }
 }
@@ -155,15 +155,15 @@ impl Pod {
         };
         match self.record.as_ref().map(|Frozen { stage, .. }| stage) {
             None => {
-                let is_over = self.rejected || self.entry != Entry::Nothing;
-                !self.is_running() && (is_over || (wanted.is_failed() && !wanted.is_deleting()))
+                let has_ended = self.rejected || self.entry != EndEntry::Nothing;
+                !self.is_running() && (has_ended || (wanted.is_failed() && !wanted.is_deleting()))
             }
             Some(Stage::Waiting { refused }) => {
                 // By one that is not over, or it would wait for ever.
                 let holder = world.queue.started().map(|started| lives.machine.objects.which(started));
                 *refused
                     && holder.is_some_and(|holder| {
-                        holder != uid && world.pod(holder).record.as_ref().is_some_and(|record| !record.is_over())
+                        holder != uid && world.pod(holder).record.as_ref().is_some_and(|record| !record.has_ended())
                     })
             }
             Some(Stage::Sync(form)) => *form == wanted && self.real == Real::Running && self.view == Observed::Running,

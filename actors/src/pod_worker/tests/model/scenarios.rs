@@ -1,42 +1,42 @@
-//! The small worlds that are checked.
+//! The small worlds that the checker walks.
 
 use super::frozen::Form;
 use super::world::{Faults, Kill};
 
-/// What may happen in one small world.
+/// The actions and faults of one small world.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     pub(super) pods: usize,
     pub(super) statics: bool,
-    /// What a source may want at first, and what it may make of that. It may want a pod no more, and want it again under
-    /// the same UID, at any time.
+    /// The forms that a source may begin with, and those that it may change a pod to. It may also remove a pod, and add it again
+    /// under the same UID, at any time.
     pub(super) adds: &'static [Form],
     pub(super) changes: &'static [Form],
     pub(super) kills: &'static [Kill],
     pub(super) also: &'static [Also],
     pub(super) faults: Faults,
-    /// How many states there are: a number that changes tells that the machine or the model does.
+    /// The number of reachable states. It changes only if the machine or the model changes.
     pub(super) states: usize,
 }
 
-/// What may happen besides.
+/// Further actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Also {
-    /// Passes, step by step.
+    /// Housekeeping passes with other actions between their steps.
     Pass,
-    /// Passes in which nothing comes between the steps.
+    /// Housekeeping passes without other actions between their steps.
     PassAtOnce,
-    /// The observer may lag behind; else it shows everything at once.
+    /// The observer may lag. Otherwise it observes every change at once.
     Lag,
     Recheck,
     KillRuntime,
     Exit,
     Failure,
     Rejection,
-    /// The ends of pods are written down and told of.
+    /// The ends of pods are written and reported.
     FinalStatusStore,
-    /// The second pod is what an edit makes of the first: it is wanted once the first is not, and stays so.
+    /// The second pod is the first one after an edit of its manifest: it is desired once the first one is not, and stays desired.
     Edit,
 }
 
@@ -58,7 +58,7 @@ const STATIC_POD: Scenario = Scenario { statics: true, ..API_POD };
 
 const TWO_STATIC_PODS: Scenario = Scenario { pods: 2, ..STATIC_POD };
 
-/// Each is checked in seconds.
+/// Small scenarios, each checked in seconds.
 pub(super) const QUICK: &[Scenario] = &[
     Scenario {
         name: "stops of an API pod",
@@ -111,7 +111,7 @@ pub(super) const QUICK: &[Scenario] = &[
     },
 ];
 
-/// More happens in these; they take minutes.
+/// Larger scenarios, which take minutes.
 pub(super) const DEEP: &[Scenario] = &[
     Scenario {
         name: "all stops of an API pod",
@@ -132,7 +132,7 @@ pub(super) const DEEP: &[Scenario] = &[
         ..API_POD
     },
     Scenario {
-        name: "an API pod, a crash and wrong looks",
+        name: "an API pod, a crash and wrong observations",
         changes: &[Form::FailedDeleting],
         also: &[Also::Pass, Also::Lag, Also::Rejection],
         faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
@@ -140,7 +140,7 @@ pub(super) const DEEP: &[Scenario] = &[
         ..API_POD
     },
     Scenario {
-        name: "a static pod, a crash and wrong looks",
+        name: "a static pod, a crash and wrong observations",
         kills: &[Kill::Plain],
         also: &[Also::Pass, Also::Lag, Also::KillRuntime],
         faults: Faults { crashes: 1, lies: 1, ..NO_FAULTS },
@@ -187,7 +187,7 @@ pub(super) const DEEP: &[Scenario] = &[
     },
 ];
 
-// Those in which mutations are seen. They are as small as that allows.
+// Scenarios that show the mutations. Each is as small as possible.
 
 pub(super) const STOPS: Scenario = Scenario {
     name: "stops",
@@ -200,13 +200,13 @@ pub(super) const STOPS: Scenario = Scenario {
 pub(super) const ORPHANS: Scenario =
     Scenario { name: "orphans", kills: &[Kill::Plain], also: &[Also::PassAtOnce, Also::Failure], ..API_POD };
 
-pub(super) const STRAYS: Scenario =
-    Scenario { name: "strays", also: &[Also::PassAtOnce], faults: Faults { zombies: 1, ..NO_FAULTS }, ..API_POD };
+pub(super) const ZOMBIES: Scenario =
+    Scenario { name: "zombies", also: &[Also::PassAtOnce], faults: Faults { zombies: 1, ..NO_FAULTS }, ..API_POD };
 
 pub(super) const NAMES: Scenario = Scenario { name: "names", ..TWO_STATIC_PODS };
 
 pub(super) const NAMES_AGAIN: Scenario =
-    Scenario { name: "names that are wanted again", also: &[Also::PassAtOnce], ..TWO_STATIC_PODS };
+    Scenario { name: "names that are desired again", also: &[Also::PassAtOnce], ..TWO_STATIC_PODS };
 
 pub(super) const ENDS: Scenario = Scenario {
     name: "ends",

@@ -1,4 +1,4 @@
-//! What there is besides the records, and what may happen.
+//! The world around the records, and its actions.
 
 use std::fmt;
 
@@ -38,47 +38,47 @@ impl fmt::Debug for Uid {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct World {
     pub(super) pods: Vec<Pod>,
-    /// The queue of the full name that all of them have. Empty if they are no static pods.
+    /// The queue of the full name of all pods. It is empty unless the pods are static.
     pub(super) queue: StaticNameQueue,
     pub(super) pass: Pass,
-    /// Whether every source delivered.
+    /// Whether every source has delivered its pods.
     pub(super) ready: bool,
-    /// How much more may go wrong.
+    /// The faults that may still happen.
     pub(super) left: Faults,
-    /// The laws that the way to here broke. Nothing happens after that, so that one cause is blamed once.
+    /// The laws that were broken on the path to this state. No action follows, so that one cause is reported once.
     pub(super) broken: Broken,
 }
 
-/// What concerns one UID.
+/// One pod and its surroundings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pod {
-    /// What its source wants. Survives a crash, as it is the source's.
+    /// The pod in its source. Survives a crash.
     pub(super) config: Option<Form>,
-    /// Whether the source delivered it to this agent.
+    /// Whether the source delivered the pod to this agent.
     pub(super) delivered: bool,
-    /// Whether it was rejected. Survives a crash, as of a node that writes each rejection down before it tells of it, to the
-    /// API server or on disk. A node that does neither decides anew, which is a crash before the rejection.
+    /// Whether admission rejected the pod. Survives a crash, because a node writes a rejection to the API server or to disk before
+    /// it reports it. A node that does neither decides again, like after a crash before the rejection.
     pub(super) rejected: bool,
-    /// What the journal has of its end.
-    pub(super) entry: Entry,
-    /// Whether somebody was told that it ended, for as long as its source wants it. Survives a crash, as it is theirs.
-    pub(super) told: bool,
+    /// The progress of the pod's end in the store of final statuses.
+    pub(super) entry: EndEntry,
+    /// Whether the end of the pod was reported, as long as its source has the pod. Survives a crash.
+    pub(super) reported: bool,
     pub(super) record: Option<Frozen>,
-    /// Whether it has a place in the queue of its full name.
+    /// Whether the pod is in the queue of its full name.
     pub(super) queued: bool,
-    /// Whether the worker was woken and has not looked yet.
-    pub(super) rung: bool,
+    /// Whether the worker was woken and has not taken its turn.
+    pub(super) woken: bool,
     pub(super) call: Option<Call>,
     pub(super) life: Life,
-    /// Who waits to be told that nothing can run.
+    /// The callers that wait until nothing can run.
     pub(super) waiting: Vec<u8>,
-    /// What runs. Survives a crash.
+    /// The containers. They survive a crash.
     pub(super) real: Real,
-    /// What the observer said last; as old as can be.
+    /// The last observation, which may have any age.
     pub(super) view: Observed,
-    /// Whether the observer of this agent looked at all: nothing is dispatched before it did.
-    pub(super) looked: bool,
-    /// Whether it has a directory. Survives a crash.
+    /// Whether this agent's observer observed the pod, successfully or not. Nothing is dispatched before.
+    pub(super) observed_once: bool,
+    /// Whether the pod has a directory. Survives a crash.
     pub(super) directory: bool,
 }
 
@@ -89,9 +89,9 @@ pub(super) enum Real {
     Exited,
 }
 
-/// What the journal has of the end of a pod.
+/// The progress of a pod's end in the store of final statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Entry {
+pub(super) enum EndEntry {
     Nothing,
     /// In memory.
     Noted,
@@ -99,37 +99,37 @@ pub(super) enum Entry {
     Written,
 }
 
-/// A hook call under way.
+/// A running hook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
     pub(super) hook: Hook,
     pub(super) cancelled: bool,
-    /// It had the end of the pod noted: a setup does nothing more then but tell.
+    /// The call noted the end of the pod. After that, a setup only reports it.
     pub(super) noted: bool,
 }
 
-/// What happened since the record was made, for laws that look back.
+/// The events since the record was made, for laws about the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Life {
     /// A hook was called.
     pub(super) called: bool,
     /// Setup was called.
     pub(super) set_up: bool,
-    /// It was born terminated, or a terminate hook succeeded.
+    /// The record began as terminated, or a terminate hook succeeded.
     pub(super) stopped: bool,
     /// Cleanup succeeded.
     pub(super) cleaned: bool,
-    /// The shortest grace that somebody asked for since the stop was requested.
+    /// The shortest grace period that was requested since the first request to stop.
     pub(super) asked: Option<u32>,
-    /// Containers came by a fault after the pod was over, or it was over because the runtime's state was not known.
+    /// A fault started containers after the pod had ended, or it ended because the state of the runtime was unknown.
     pub(super) excused: bool,
 }
 
-/// Where the housekeeping pass is. Sets are bits, A the lowest.
+/// The progress of a housekeeping pass. Sets of pods are bits; A is the lowest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Pass {
     Idle,
-    /// The records were compared with what is desired; these remained.
+    /// The records were compared with the desired pods; these remained.
     Compared {
         known: u8,
     },
@@ -138,28 +138,28 @@ pub(super) enum Pass {
         known: u8,
         list: List,
     },
-    /// What to ask of the engine was decided; the lock of the desired pods is held until it was asked.
+    /// The actions were planned. The lock of the desired pods is held until they are applied.
     Ordered {
         list: List,
-        orders: Vec<(Uid, Asks)>,
+        orders: Vec<(Uid, PassAction)>,
     },
-    /// What is slow goes on in the background.
-    Settled {
+    /// The actions were applied. The slow part continues in the background.
+    Applied {
         list: List,
     },
 }
 
-/// What a pass learnt of the runtime.
+/// The list of the runtime in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct List {
     pub(super) listed: u8,
-    /// What ran and was left out by a fault.
+    /// The running pods that a fault left out.
     pub(super) missed: u8,
 }
 
-/// An order of the plan, as data.
+/// An action of the plan as data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asks {
+pub(super) enum PassAction {
     Create(Form),
     Kill(Form),
     KillRuntime,
@@ -168,105 +168,105 @@ pub(super) enum Asks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Faults {
     pub(super) crashes: u8,
-    /// A list or a look that is wrong, or a look that failed.
+    /// Wrong lists, and wrong or failed observations.
     pub(super) lies: u8,
-    /// Containers that come from nowhere.
+    /// Zombie containers.
     pub(super) zombies: u8,
-    /// Workers that are lost.
+    /// Lost workers.
     pub(super) losses: u8,
 }
 
-/// How somebody asks for a stop.
+/// The options of a request to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kill {
-    /// By the pod's own grace.
+    /// With the pod's own grace period.
     Plain,
-    /// With the evict flag, a status function and grace 2.
+    /// With the evict flag, a status editor and a grace period of 2 seconds.
     Evict,
-    /// With an explicit grace of 0.
+    /// With an explicit grace period of 0.
     Now,
 }
 
-/// How a hook call ends.
+/// The result of a hook call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
     Continues,
     Ended,
     Succeeded,
     Cancelled,
-    /// A panic in a hook is told to the record as a failure too.
+    /// The call failed or panicked.
     Failed,
 }
 
-/// One step of the world.
+/// One action of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Action {
-    /// A source wants a pod, and says so to the agent.
+    /// A source gets a pod and delivers it.
     Add(Uid, Form),
-    /// The source changes it.
+    /// The source changes the pod.
     Change(Uid, Form),
-    /// Its source wants it no more.
+    /// The source removes the pod.
     Remove(Uid),
-    /// A source that wanted it before the agent came up delivers it.
+    /// A source that had the pod before the agent started delivers it.
     Deliver(Uid),
-    /// The same, and admission refuses it.
+    /// The same, and admission rejects the pod.
     Reject(Uid),
-    /// Every source delivered.
+    /// Every source has delivered its pods.
     Ready,
-    /// Somebody wants it to be looked at again.
+    /// A caller requests a resync.
     Recheck(Uid),
-    /// Somebody asks for a stop, and waits for it.
+    /// A caller requests a stop and waits for it.
     Kill(Uid, Kill),
-    /// Somebody saw containers of it, and asks for their stop.
+    /// A caller requests the stop of the containers in the runtime.
     KillRuntime(Uid),
 
-    /// The worker looks for work.
+    /// The worker takes its turn.
     Take(Uid),
-    /// The due time has come.
+    /// The due time is reached.
     Due(Uid),
-    /// The hook under way starts the containers.
+    /// The running hook starts the containers.
     Start(Uid),
-    /// The hook under way stops the containers.
+    /// The running hook stops the containers.
     Stop(Uid),
-    /// The hook under way returns.
+    /// The running hook returns.
     Return(Uid, End),
-    /// The hook under way has the end of the pod noted in the journal.
+    /// The running hook notes the end of the pod.
     Note(Uid),
-    /// What was noted is on disk.
+    /// The noted end is written to disk.
     Write(Uid),
-    /// The hook under way tells of the end.
-    Tell(Uid),
+    /// The running hook reports the end.
+    Report(Uid),
 
     /// The containers end by themselves.
     Exit(Uid),
-    /// The observer looks.
-    Look(Uid),
+    /// The observer observes the pod.
+    Observe(Uid),
 
-    /// The pass compares the records with what is desired (K3).
+    /// The pass compares the records with the desired pods (POD-K3).
     Compare,
-    /// It lists the runtime (K4).
+    /// The pass lists the runtime (POD-K4).
     List,
-    /// It decides what to ask of the engine.
+    /// The pass plans its actions.
     Plan,
-    /// It asks for one thing (K10 to K12).
-    Obey,
-    /// In the background, stray containers are stopped and unused directories removed (W9, K7).
+    /// The pass applies one action (POD-K10 to POD-K12).
+    Apply,
+    /// In the background, zombie containers are stopped and unused directories are removed (POD-W9, POD-K7).
     Tidy,
-    /// All of these, and nothing between them.
+    /// All steps of a pass without another action between them.
     Pass,
 
-    /// Fault: the agent dies and another one comes up. What runs and what is on disk stays.
+    /// Fault: the agent crashes and a new one starts. Containers and files stay.
     Crash,
-    /// Fault: the worker's thread dies.
+    /// Fault: the worker's thread is lost.
     Lose(Uid),
-    /// Fault: a look fails.
-    MissLook(Uid),
+    /// Fault: an observation fails.
+    FailObservation(Uid),
     /// Fault: the pass gets a list that is wrong about one pod.
     ListWrongly(Uid),
-    /// Fault: the same in a pass between whose steps nothing comes.
+    /// Fault: the same in a pass without other actions between its steps.
     PassWrongly(Uid),
-    /// Fault: a container that was asked for long ago starts.
-    Haunt(Uid),
+    /// Fault: a container that was requested long ago starts.
+    StartZombie(Uid),
 }
 
 impl World {
@@ -282,12 +282,12 @@ impl World {
         Uid::ALL.into_iter().take(self.pods.len())
     }
 
-    /// The set of those of which something is true.
+    /// The set of pods for which `is` holds.
     pub(super) fn those(&self, is: impl Fn(&Pod) -> bool) -> u8 {
         self.uids().filter(|uid| is(self.pod(*uid))).map(Uid::bit).sum()
     }
 
-    /// The pass decides under a lock that dispatch waits for.
+    /// Whether the pass holds the lock that dispatch waits for.
     pub(super) fn is_locked(&self) -> bool {
         matches!(self.pass, Pass::Ordered { .. })
     }
@@ -309,22 +309,22 @@ impl Pod {
             config: None,
             delivered: false,
             rejected: false,
-            entry: Entry::Nothing,
-            told: false,
+            entry: EndEntry::Nothing,
+            reported: false,
             record: None,
             queued: false,
-            rung: false,
+            woken: false,
             call: None,
             life: Life::default(),
             waiting: Vec::new(),
             real: Real::Nothing,
             view: Observed::Stopped,
-            looked: true,
+            observed_once: true,
             directory: false,
         }
     }
 
-    /// What the pod manager holds.
+    /// The desired pod.
     pub(super) fn desired(&self) -> Option<Form> {
         self.config.filter(|_| self.delivered)
     }
@@ -332,7 +332,7 @@ impl Pod {
     /// What a source's word comes to: a pod that is known to be over is over to the engine too.
     pub(super) fn created(&self, form: Form) -> Form {
         match form {
-            _ if self.entry == Entry::Nothing || self.record.is_some() => form,
+            _ if self.entry == EndEntry::Nothing || self.record.is_some() => form,
             Form::Plain | Form::Edited | Form::Failed => Form::Failed,
             Form::Deleting | Form::DeletingNow | Form::FailedDeleting => Form::FailedDeleting,
         }
@@ -360,7 +360,7 @@ impl Pod {
         self.call.is_none() && self.record.as_ref().is_some_and(|record| !record.is_finished())
     }
 
-    /// Whether a look would find work.
+    /// Whether a turn of the worker would find work.
     pub(super) fn has_work(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.pending.is_some())
     }
