@@ -84,7 +84,7 @@ pub use podwright_metrics as metrics;
 
 pub use podwright_actors::engine::{Engine, EngineConfig, EngineParts, PodSnapshot, Threads};
 pub use podwright_actors::ids::{FullName, PodUid};
-pub use podwright_actors::node::{Node, NodeConfig, NodePorts, StartNodeError};
+pub use podwright_actors::node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
 pub use podwright_actors::pod::{Phase, PodObject};
 pub use podwright_actors::pod_worker::{KillOptions, Lifecycle, Update, Wait, WaitFor};
 pub use podwright_actors::ports::{

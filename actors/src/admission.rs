@@ -57,7 +57,7 @@ impl FromIterator<Arc<PodObject>> for Admitted {
 
 /// What is known of a desired pod besides its object, for [`is_active`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct PodActivity {
     /// The engine has a record of it and nothing of it runs.
     pub known_terminated: bool,
     /// It was asked to stop.
@@ -68,12 +68,12 @@ pub struct Standing {
 
 /// Whether a desired pod counts for admission: not once it is known to be over, and not in a terminal phase, unless it is
 /// still stopping. A pod that the engine never saw counts.
-pub fn is_active(pod: &PodObject, standing: Standing) -> bool {
-    if standing.known_terminated {
+pub fn is_active(pod: &PodObject, activity: PodActivity) -> bool {
+    if activity.known_terminated {
         return false;
     }
-    let terminal = pod.phase().is_terminal() || standing.cached_phase.is_some_and(Phase::is_terminal);
-    !terminal || standing.termination_requested
+    let terminal = pod.phase().is_terminal() || activity.cached_phase.is_some_and(Phase::is_terminal);
+    !terminal || activity.termination_requested
 }
 
 /// What the node has to give, and the handler that compares requests with it.
@@ -183,16 +183,16 @@ mod tests {
     // POD-S53
     #[test]
     fn active_are_pods_that_run_or_may_run_or_still_stop() {
-        let none = Standing::default();
+        let none = PodActivity::default();
         let rows = [
             ("Failed", none, false),
             ("Succeeded", none, false),
-            ("Running", Standing { termination_requested: true, ..none }, true),
+            ("Running", PodActivity { termination_requested: true, ..none }, true),
             ("Pending", none, true),
             ("Running", none, true),
-            ("Running", Standing { cached_phase: Some(Phase::Failed), ..none }, false),
-            ("Running", Standing { known_terminated: true, termination_requested: true, ..none }, false),
-            ("Failed", Standing { termination_requested: true, ..none }, true),
+            ("Running", PodActivity { cached_phase: Some(Phase::Failed), ..none }, false),
+            ("Running", PodActivity { known_terminated: true, termination_requested: true, ..none }, false),
+            ("Failed", PodActivity { termination_requested: true, ..none }, true),
         ];
         for (i, (phase, standing, active)) in rows.into_iter().enumerate() {
             assert_eq!(is_active(&pod("p").phase(phase).build(), standing), active, "row {i}");

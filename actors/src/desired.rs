@@ -1,4 +1,4 @@
-//! What the sources want, behind the one lock that config dispatch and the housekeeping pass exclude each other with.
+//! The pods that the sources desire, behind the one lock that the dispatcher and the housekeeping pass share.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,15 +11,16 @@ use crate::pod::PodObject;
 use crate::pod_manager::PodManager;
 use crate::ports::{SourceKind, SourceProblem, SourceUpdate};
 
-/// The desired pods of all sources. Held briefly, never over an await.
+/// The desired pods of all sources. The lock is held briefly, never over an await.
 #[derive(Debug)]
-pub struct Desired(Mutex<DesiredState>);
+pub struct DesiredPods(Mutex<DesiredState>);
 
-/// What is behind the lock.
+/// The state behind the lock of [`DesiredPods`].
 #[derive(Debug)]
 pub struct DesiredState {
     sources: BTreeMap<SourceKind, Source>,
-    /// The pods.
+    /// The desired pods that were admitted or rejected.
+    #[doc(hidden)]
     pub pods: PodManager,
 }
 
@@ -27,75 +28,79 @@ pub struct DesiredState {
 struct Source {
     config: SourceConfig,
     problems: Vec<SourceProblem>,
-    /// What it wants by a word that cannot be acted on yet.
+    /// The pods of an update that waits until the runtime is healthy.
     held: Option<Vec<Arc<PodObject>>>,
 }
 
 /// A source that has not delivered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MissingSource {
-    /// Which.
+    /// The kind of the source.
     pub kind: SourceKind,
-    /// Why, as far as it says.
+    /// The reasons that the source gave, if it gave any.
     pub problems: Vec<SourceProblem>,
-    /// It has, and that cannot be acted on yet.
+    /// Whether it did deliver, but its update waits until the container runtime is healthy.
     pub held: bool,
 }
 
 impl MissingSource {
-    /// Why, in brackets; empty if it does not say.
-    pub fn why(&self) -> String {
+    /// The reasons in brackets, with a space before them. Empty if the source gave none.
+    pub fn reason(&self) -> String {
         if self.held {
-            return " (what it wants waits for the container runtime)".to_owned();
+            return " (its pods wait for the container runtime)".to_owned();
         }
         let problems: Vec<String> = self.problems.iter().map(ToString::to_string).collect();
         if problems.is_empty() { String::new() } else { format!(" ({})", problems.join("; ")) }
     }
 }
 
-impl Desired {
-    /// Nothing delivered yet; ready once each of these sources has.
-    pub fn new(expected: impl IntoIterator<Item = SourceKind>) -> Self {
+impl DesiredPods {
+    /// No pods. The desired pods are [ready](DesiredPods::is_ready) once each of the `expected` sources has delivered.
+    pub(crate) fn new(expected: impl IntoIterator<Item = SourceKind>) -> Self {
         let sources = expected.into_iter().map(|kind| (kind, Source::default())).collect();
-        Desired(Mutex::new(DesiredState { sources, pods: PodManager::default() }))
+        DesiredPods(Mutex::new(DesiredState { sources, pods: PodManager::default() }))
     }
 
-    /// Keeps everybody else out: dispatch and housekeeping decide under it.
+    /// Locks the desired pods. The dispatcher and the housekeeping pass decide under this lock, so they exclude each other.
+    /// Public for tests that lose an update on purpose.
+    #[doc(hidden)]
     pub fn lock(&self) -> MutexGuard<'_, DesiredState> {
         self.0.lock()
     }
 
-    /// Whether every source delivered at least once.
+    /// Whether every source has delivered at least once.
     pub fn is_ready(&self) -> bool {
         self.lock().is_ready()
     }
 
-    /// A pod by UID.
+    /// A desired pod by UID.
     pub fn pod(&self, uid: &PodUid) -> Option<Arc<PodObject>> {
         self.lock().pods.pod(uid).cloned()
     }
 
-    /// A pod by full name.
+    /// A desired pod by full name.
     pub fn pod_named(&self, name: &FullName) -> Option<Arc<PodObject>> {
         self.lock().pods.pod_named(name).cloned()
     }
 
-    /// All pods.
+    /// All desired pods, in no order.
     pub fn pods(&self) -> Vec<Arc<PodObject>> {
         self.lock().pods.pods().cloned().collect()
     }
 
-    /// What the sources could not use when they delivered last.
+    /// The problems that the sources reported with their last updates.
     pub fn problems(&self) -> Vec<SourceProblem> {
         self.lock().sources.values().flat_map(|source| source.problems.iter().cloned()).collect()
     }
 
-    /// All pods, and behind them those that sources want by a word that cannot be acted on yet.
-    pub fn wanted(&self) -> (Vec<Arc<PodObject>>, Vec<Arc<PodObject>>) {
+    /// All desired pods, and those of updates that wait until the runtime is healthy.
+    pub(crate) fn pods_and_held(&self) -> (Vec<Arc<PodObject>>, Vec<Arc<PodObject>>) {
         let desired = self.lock();
         let held = desired.sources.values().filter_map(|source| source.held.as_ref()).flatten();
-        let mut seen = HashSet::new();
-        let held = held.filter(|pod| !desired.is_taken_up(pod) && seen.insert(pod.uid().clone())).cloned().collect();
+        let mut uids = HashSet::new();
+        let is_new = |pod: &&Arc<PodObject>| !desired.is_admitted_or_rejected(pod) && uids.insert(pod.uid().clone());
+        let held = held.filter(is_new).cloned().collect();
         (desired.pods.pods().cloned().collect(), held)
     }
 
@@ -114,36 +119,36 @@ impl Desired {
 }
 
 impl DesiredState {
-    /// Whether every source delivered at least once.
-    pub fn is_ready(&self) -> bool {
+    /// Whether every source has delivered at least once.
+    pub(crate) fn is_ready(&self) -> bool {
         self.sources.values().all(|source| source.config.has_delivered())
     }
 
-    /// Whether a pod that its source wants is among the pods. One of which the judgement was interrupted is not. A mirror
-    /// is never judged.
-    pub fn is_taken_up(&self, pod: &PodObject) -> bool {
+    /// Whether admission decided on a pod of a source. It did not if an admission handler panicked. Mirror pods need no
+    /// admission.
+    pub(crate) fn is_admitted_or_rejected(&self, pod: &PodObject) -> bool {
         pod.is_mirror() || self.pods.pod(pod.uid()).is_some()
     }
 
-    /// What the sources want and is not taken up.
-    pub fn left_out(&self) -> Vec<Arc<PodObject>> {
-        let wanted = self.sources.values().flat_map(|source| source.config.pods());
-        wanted.filter(|pod| !self.is_taken_up(pod)).cloned().collect()
+    /// The pods of the sources that admission has not decided on.
+    pub(crate) fn unadmitted(&self) -> Vec<Arc<PodObject>> {
+        let pods = self.sources.values().flat_map(|source| source.config.pods());
+        pods.filter(|pod| !self.is_admitted_or_rejected(pod)).cloned().collect()
     }
 
-    /// Takes note of what a source says while it cannot be acted on.
-    pub fn hold(&mut self, news: &SourceUpdate) {
-        match news {
+    /// Notes an update that waits until the runtime is healthy, so that its pods can be explained meanwhile.
+    pub(crate) fn hold(&mut self, update: &SourceUpdate) {
+        match update {
             SourceUpdate::Set(set) => self.sources.entry(set.source).or_default().held = Some(set.pods.clone()),
             SourceUpdate::NotYet { .. } => {}
         }
     }
 
-    /// Takes what a source says; answers with who says it, what changed, and the problems that are new.
-    pub fn apply(&mut self, news: SourceUpdate) -> (SourceKind, Changes, Vec<SourceProblem>) {
-        let (kind, pods, problems) = match news {
+    /// Applies an update to its source. Returns the source, the changes of its pods, and the problems that are new.
+    pub(crate) fn apply(&mut self, update: SourceUpdate) -> (SourceKind, Changes, Vec<SourceProblem>) {
+        let (kind, pods, problems) = match update {
             SourceUpdate::Set(set) => (set.source, Some(set.pods), set.problems),
-            // Of no meaning once it has delivered.
+            // A source that has delivered cannot go back to "not yet".
             SourceUpdate::NotYet { source, .. }
                 if self.sources.get(&source).is_some_and(|it| it.config.has_delivered()) =>
             {

@@ -1,9 +1,18 @@
-//! Turns what the sources, the runtime and the probes say into updates of the engine.
+//! The dispatcher turns changes of the sources, of the runtime and of the probes into updates of the engine.
 //!
-//! Nothing here waits: a set is handled under the lock of the desired pods, in one go, and the engine takes updates
-//! without waiting.
+//! ```text
+//!   sources ---- SourceUpdate ----------+
+//!   probes ----- ProbeChange -----------+--> DispatcherActor --> Dispatcher --> Engine::update_pod
+//!   observer --- RuntimePodChanged -----+                            |
+//!            `-- RuntimeHealthChanged --+                            +--> statuses and events of rejected pods
+//!   shutdown --- RefuseNewPods ---------+
+//! ```
+//!
+//! Nothing here waits: a source update is applied in one step, under the lock of the desired pods, and the engine accepts
+//! updates without waiting. Only the status and the event of a rejected pod wait, until the rejection is on disk.
 
 mod actor;
+mod messages;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,86 +20,77 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_metrics::Metrics;
 
-use crate::admission::{AdmissionHandler, Admitted, Rejection, Standing, is_active};
+use crate::active_pods::ActivePods;
+use crate::admission::{AdmissionHandler, Admitted, Rejection};
 use crate::config::mux::Change;
-use crate::desired::{Desired, DesiredState};
+use crate::desired::{DesiredPods, DesiredState};
 use crate::engine::Engine;
 use crate::final_statuses::{Ending, FinalStatusStore, is_final};
 use crate::ids::PodUid;
-use crate::pod::{Phase, PodObject};
-use crate::pod_worker::{Lifecycle, Update};
+use crate::pod::PodObject;
+use crate::pod_worker::Update;
 use crate::ports::{Clock, EventRecorder, Observed, PodEvent, RuntimeView, SourceKind, SourceUpdate};
 use crate::probes::ProbeChange;
 use crate::recorder::{Note, SourceChange};
+use crate::shutdown::ShutdownGate;
 use crate::status::rejected;
 use crate::statuses::Statuses;
 use crate::time::Time;
 
-pub use actor::DispatcherActor;
+pub(crate) use actor::{DispatcherActor, MAILBOX};
+pub(crate) use messages::{RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
 
-/// What the dispatcher works with.
-pub struct Dispatcher {
-    /// Who is told.
-    pub engine: Engine,
-    /// What is wanted.
-    pub desired: Arc<Desired>,
-    /// The pods' statuses; a rejection is written there.
-    pub statuses: Arc<Statuses>,
-    /// Which pods are over for good.
-    pub final_statuses: Arc<FinalStatusStore>,
-    /// What runs: a pod that is found running is not judged again.
-    pub view: Arc<dyn RuntimeView>,
-    /// Asked in order; the first refusal wins.
-    pub admission: Vec<Arc<dyn AdmissionHandler>>,
-    /// Takes events.
-    pub events: Arc<dyn EventRecorder>,
-    /// Tells the time.
-    pub clock: Arc<dyn Clock>,
-    /// Counts rejections.
-    pub metrics: Metrics,
+/// The dispatcher's decisions. Every method but [`publish_rejections`](Dispatcher::publish_rejections) is one step.
+pub(crate) struct Dispatcher {
+    pub(crate) engine: Engine,
+    pub(crate) desired: Arc<DesiredPods>,
+    /// The pods' statuses. The dispatcher writes those of rejected pods.
+    pub(crate) statuses: Arc<Statuses>,
+    pub(crate) final_statuses: Arc<FinalStatusStore>,
+    pub(crate) active: ActivePods,
+    /// What the runtime runs: a pod that is found running is not admitted again.
+    pub(crate) view: Arc<dyn RuntimeView>,
+    /// Refuses every new pod while the node shuts down. Comes before the handlers of `admission`.
+    pub(crate) gate: ShutdownGate,
+    /// The admission handlers, in their order. The first rejection counts.
+    pub(crate) admission: Vec<Arc<dyn AdmissionHandler>>,
+    pub(crate) events: Arc<dyn EventRecorder>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
 }
 
-/// What became of the new pods of a set.
+/// What admission decided on the new pods of a source update.
 #[derive(Debug)]
 #[must_use]
-pub struct Verdicts {
-    /// Whether there is one for each.
-    pub judged: Judged,
-    /// Who was refused. Nobody knows yet: [`Dispatcher::tell`] tells.
-    pub refused: Vec<Refused>,
+pub(crate) struct Admission {
+    /// False if an admission handler panicked. The pod that it was to decide on is neither started nor rejected;
+    /// [`Dispatcher::retry_admission`], or the next change of the pod, decides on it.
+    pub(crate) is_complete: bool,
+    /// The rejected pods, to be published by [`Dispatcher::publish_rejections`].
+    pub(crate) rejected: Vec<RejectedPod>,
 }
 
-/// A pod that was refused, which is noted in the journal.
+/// A pod that was rejected. The rejection is in the store of final statuses, and neither status nor event show it yet.
 #[derive(Debug)]
-pub struct Refused {
+pub(crate) struct RejectedPod {
     pod: Arc<PodObject>,
     rejection: Rejection,
     status: PodStatus,
 }
 
-/// Whether every new pod was judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
-    /// Each was admitted or refused.
-    All,
-    /// An admission handler panicked. Who was to be judged is neither started nor refused, and is to be judged again, by
-    /// [`Dispatcher::judge_again`] or with its next change.
-    Some,
-}
-
 impl Dispatcher {
-    /// Handles what a source says.
-    pub fn deliver(&self, news: SourceUpdate) -> Verdicts {
+    /// Applies a source update: adds, updates and removes desired pods, and admits the new ones.
+    pub(crate) fn deliver(&self, update: SourceUpdate) -> Admission {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
-        let (source, changes, problems) = desired.apply(news);
+        let (source, changes, problems) = desired.apply(update);
         for problem in problems {
             tracing::warn!(source = %source, what = problem.what, "{}", problem.message);
         }
         for refused in changes.refused {
             self.events.record(&refused.pod, PodEvent::warning("FailedValidation", refused.message));
         }
-        let mut verdicts = Verdicts { judged: Judged::All, refused: Vec::new() };
+        let mut admission = Admission { is_complete: true, rejected: Vec::new() };
         for change in changes.changes {
             self.note(start, source, &change);
             let new = match change {
@@ -100,44 +100,45 @@ impl Dispatcher {
                 }
                 Change::Add(pods) => pods,
                 Change::Update(pods) | Change::Delete(pods) => {
-                    let (taken_up, new) = pods.into_iter().partition(|pod| desired.is_taken_up(pod));
-                    Vec::into_iter(taken_up).for_each(|pod| self.update(&mut desired, pod, start));
+                    let (known, new) = pods.into_iter().partition(|pod| desired.is_admitted_or_rejected(pod));
+                    Vec::into_iter(known).for_each(|pod| self.update(&mut desired, pod, start));
                     new
                 }
                 Change::Reconcile(pods) => {
-                    let (taken_up, new) = pods.into_iter().partition(|pod| desired.is_taken_up(pod));
-                    Vec::into_iter(taken_up).for_each(|pod| self.reconcile(&mut desired, pod, start));
+                    let (known, new) = pods.into_iter().partition(|pod| desired.is_admitted_or_rejected(pod));
+                    Vec::into_iter(known).for_each(|pod| self.reconcile(&mut desired, pod, start));
                     new
                 }
             };
-            self.add(&mut desired, new, start, &mut verdicts);
+            self.add(&mut desired, new, start, &mut admission);
         }
-        verdicts
+        admission
     }
 
-    /// Judges the pods that a panic kept from being judged, as far as their sources still want them.
-    pub fn judge_again(&self) -> Verdicts {
+    /// Admits the desired pods that no handler decided on, because one panicked.
+    pub(crate) fn retry_admission(&self) -> Admission {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
-        let left = desired.left_out();
-        let mut verdicts = Verdicts { judged: Judged::All, refused: Vec::new() };
-        self.add(&mut desired, left, start, &mut verdicts);
-        verdicts
+        let unadmitted = desired.unadmitted();
+        let mut admission = Admission { is_complete: true, rejected: Vec::new() };
+        self.add(&mut desired, unadmitted, start, &mut admission);
+        admission
     }
 
-    /// Tells who was refused, once it is on disk: whoever learnt of it can rely on it (W13).
-    pub async fn tell(&self, refused: Vec<Refused>) {
-        if refused.is_empty() {
+    /// Publishes the status and the event of each rejected pod, once the rejections are on disk: an agent that restarts must
+    /// not run a pod that was reported as failed (POD-W13).
+    pub(crate) async fn publish_rejections(&self, rejected: Vec<RejectedPod>) {
+        if rejected.is_empty() {
             return;
         }
-        self.final_statuses.settled().await;
-        for Refused { pod, rejection, status } in refused {
+        self.final_statuses.written().await;
+        for RejectedPod { pod, rejection, status } in rejected {
             self.statuses.set(&pod, None, status, true);
             self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
         }
     }
 
-    /// Leaves a trace of what a source said.
+    /// Writes a change of a source into the recording.
     fn note(&self, at: Time, source: SourceKind, change: &Change) {
         let Some(recorder) = self.engine.recorder() else { return };
         let (pods, change) = match change {
@@ -153,9 +154,9 @@ impl Dispatcher {
         }
     }
 
-    /// Something about a pod changed in the runtime or in what its probes say. A pod without a record is left alone: it
-    /// was rejected, or it is over, or housekeeping starts it.
-    pub fn look_again(&self, uid: &PodUid) {
+    /// Makes the pod's worker sync the pod, because its containers or its probes changed. A pod without a record is left
+    /// alone: it was rejected, or it has finished, or housekeeping will start it.
+    pub(crate) fn requeue(&self, uid: &PodUid) {
         let desired = self.desired.lock();
         if let Some(pod) = desired.pods.pod(uid).filter(|_| self.engine.is_pod_known(uid)) {
             let mirror = desired.pods.mirror_of(pod).cloned();
@@ -163,118 +164,89 @@ impl Dispatcher {
         }
     }
 
-    /// A probe changed its mind: the status shows it, and the pod is looked at again.
-    pub fn probed(&self, change: &ProbeChange) {
+    /// Writes the new result of a probe into the pod's status, and makes the pod's worker sync the pod.
+    pub(crate) fn probe_changed(&self, change: &ProbeChange) {
         if let Some(recorder) = self.engine.recorder() {
             let ProbeChange { uid, name, kind, result, .. } = change;
             let (uid, container) = (uid.clone(), name.as_str().to_owned());
             recorder.note(self.clock.now(), &Note::Probe { uid, container, kind: *kind, result: *result });
         }
         if let Some(pod) = self.desired.pod(&change.uid) {
-            self.statuses.probed(&pod, change);
-            self.look_again(&change.uid);
+            self.statuses.probe_changed(&pod, change);
+            self.requeue(&change.uid);
         }
     }
 
-    /// The desired pods that count for admission.
-    pub fn active_pods(&self, desired: &DesiredState) -> Vec<Arc<PodObject>> {
-        let active = |pod: &&Arc<PodObject>| self.is_active(pod, self.engine.lifecycle(pod.uid()));
-        desired.pods.pods().filter(active).cloned().collect()
-    }
-
-    /// Whether a desired pod that stands there counts for admission.
-    pub fn is_active(&self, pod: &PodObject, lifecycle: Option<Lifecycle>) -> bool {
-        let standing = Standing {
-            known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
-            termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
-            // One that was refused may not be told of yet.
-            cached_phase: self
-                .final_statuses
-                .ending(pod.uid())
-                .map(|_| Phase::Failed)
-                .or_else(|| self.statuses.phase(pod.uid())),
-        };
-        is_active(pod, standing)
-    }
-
-    /// Pods that nobody wants any more and that still occupy the node (W1).
-    pub fn occupying_orphans(&self, desired: &DesiredState) -> Vec<Arc<PodObject>> {
-        self.engine.unterminated_pods().into_iter().filter(|pod| desired.pods.pod(pod.uid()).is_none()).collect()
-    }
-
-    /// What a new pod is judged against: the active pods and the orphans that still occupy the node.
-    pub fn admitted(&self, desired: &DesiredState) -> Admitted {
-        self.active_pods(desired).into_iter().chain(self.occupying_orphans(desired)).collect()
-    }
-
-    fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time, verdicts: &mut Verdicts) {
-        let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.has_place(&pod), pod)).collect();
-        // What runs has its place before anything new is given one.
-        pods.sort_by_key(|(placed, pod)| (!placed, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
+    /// Adds new pods to the desired ones, and starts those that are admitted.
+    fn add(&self, desired: &mut DesiredState, pods: Vec<Arc<PodObject>>, start: Time, admission: &mut Admission) {
+        let mut pods: Vec<_> = pods.into_iter().map(|pod| (self.was_admitted(&pod), pod)).collect();
+        // A pod that was admitted before keeps its resources, so it counts before any other pod is admitted.
+        pods.sort_by_key(|(admitted, pod)| (!admitted, pod.metadata().creation_timestamp.as_ref().map(|time| time.0)));
         let mut others = None;
-        for (placed, pod) in pods {
+        for (was_admitted, pod) in pods {
             if pod.is_mirror() {
                 desired.pods.put(pod.clone());
                 self.update_static_pod_of(desired, &pod, start);
                 continue;
             }
-            // A pod that stops, or ended before the agent came up, is not judged: it starts nothing.
-            let starts = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
+            // A pod that is stopping, or that ended before the agent started, needs no admission: it starts nothing.
+            let may_start = !pod.phase().is_terminal() && !self.engine.is_pod_termination_requested(pod.uid());
             let ending = self.final_statuses.ending(pod.uid());
-            if starts && ending == Some(Ending::Rejected) && !pod.is_deleting() {
-                // Nothing of it is to be cleaned up, and what was told of it still holds.
+            if may_start && ending == Some(Ending::Rejected) && !pod.is_deleting() {
+                // Its status still says that it was rejected, and there is nothing to clean up.
                 desired.pods.put(pod);
                 continue;
             }
-            if starts && !placed && ending.is_none() {
-                let others = others.get_or_insert_with(|| self.admitted(desired));
-                let Ok(verdict) = catch_unwind(AssertUnwindSafe(|| self.judge(&pod, others))) else {
+            if may_start && !was_admitted && ending.is_none() {
+                let others = others.get_or_insert_with(|| self.active.admitted(desired));
+                let Ok(decision) = catch_unwind(AssertUnwindSafe(|| self.admit(&pod, others))) else {
                     self.metrics.actors.hook_panicked();
                     tracing::error!(pod.uid = %pod.uid(), pod = %pod.full_name(), "admission handler panicked");
-                    verdicts.judged = Judged::Some;
+                    admission.is_complete = false;
                     continue;
                 };
-                if let Err(rejection) = verdict {
+                if let Err(rejection) = decision {
                     desired.pods.put(pod.clone());
-                    verdicts.refused.extend(self.refuse(pod, rejection));
+                    admission.rejected.extend(self.reject(pod, rejection));
                     continue;
                 }
                 others.push(pod.clone());
             }
             desired.pods.put(pod.clone());
             let mirror = desired.pods.mirror_of(&pod).cloned();
-            // To the engine it is what its source will say of it in the end: over, with something left to do perhaps.
-            let end = ending.filter(|_| starts).and_then(|_| self.statuses.get(pod.uid()));
-            let pod = end.map(|end| pod.with_status(PodStatus::clone(&end))).unwrap_or(pod);
+            // A pod that an earlier agent saw ending comes back from its source as if it still ran. The engine gets it with
+            // its final status, so that it cleans up and starts nothing.
+            let final_status = ending.filter(|_| may_start).and_then(|_| self.statuses.get(pod.uid()));
+            let pod = final_status.map(|status| pod.with_status(PodStatus::clone(&status))).unwrap_or(pod);
             self.engine.update_pod(Update::create(pod).with_mirror(mirror).with_start_time(start));
         }
     }
 
-    /// Notes that a pod was refused.
-    fn refuse(&self, pod: Arc<PodObject>, rejection: Rejection) -> Option<Refused> {
+    fn admit(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
+        self.gate.admit(pod, others)?;
+        self.admission.iter().try_for_each(|handler| handler.admit(pod, others))
+    }
+
+    /// Notes a rejection. Returns it if it has to be on disk before it is published.
+    fn reject(&self, pod: Arc<PodObject>, rejection: Rejection) -> Option<RejectedPod> {
         self.metrics.admission.rejected(&rejection.reason);
-        // Reason and prefix as programs know them (upstream `rejectPod`, kubelet 1.36).
+        // Programs know the reason and this prefix (upstream `rejectPod`, kubelet 1.36).
         let message = format!("Pod was rejected: {}", rejection.message);
         let status = self.statuses.completed(&pod, None, rejected(&pod, &rejection.reason, &message))?;
         if is_final(&pod, &status) {
             self.final_statuses.note(&pod, Ending::Rejected, &status);
-            return Some(Refused { pod, rejection, status });
+            return Some(RejectedPod { pod, rejection, status });
         }
-        // Nothing is kept of this one, so there is nothing to wait for.
+        // The next agent decides anew on such a pod, so nothing has to be on disk first.
         self.statuses.set(&pod, None, status, true);
         self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
         None
     }
 
-    fn judge(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
-        self.admission.iter().try_for_each(|handler| handler.admit(pod, others))
-    }
-
-    /// Whether the pod was admitted before. Either by this agent: one that left its source before every source delivered
-    /// was not stopped, and came back. Or by an earlier one: it runs, and this agent has not heard of it. A pod that the
-    /// runtime lists and that cannot be read may run, and what may run is not judged; of any other pod it is known that it
-    /// does not.
-    fn has_place(&self, pod: &PodObject) -> bool {
+    /// Whether the pod was admitted before and may still run. Either this agent admitted it: the pod left its source and came
+    /// back before every source had delivered, so it was not stopped meanwhile. Or an earlier agent did: containers of the
+    /// pod run, or the runtime lists the pod and its status cannot be read. Every other pod is known not to run.
+    fn was_admitted(&self, pod: &PodObject) -> bool {
         self.engine.is_pod_known(pod.uid()) || self.view.observed(pod.uid()) != Observed::Stopped
     }
 
@@ -293,20 +265,21 @@ impl Dispatcher {
         if pod.is_mirror() {
             self.update_static_pod_of(desired, pod, start);
         } else if desired.is_ready() {
-            // Before every source delivered, another one may still want it; housekeeping comes back to it then.
+            // Until every source has delivered, another source may still desire the pod. If none does, housekeeping stops
+            // it once they all have.
             self.engine.update_pod(Update::kill(pod.clone()).with_start_time(start));
         }
     }
 
     fn reconcile(&self, desired: &mut DesiredState, pod: Arc<PodObject>, start: Time) {
         desired.pods.put(pod.clone());
-        let gated = pod.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
-        if gated && !pod.is_mirror() && self.engine.is_pod_known(pod.uid()) {
+        let has_gates = pod.spec().readiness_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        if has_gates && !pod.is_mirror() && self.engine.is_pod_known(pod.uid()) {
             self.engine.update_pod(Update::sync(pod).with_start_time(start));
         }
     }
 
-    /// A mirror changed: its static pod is looked at again. One that shows none is left to housekeeping.
+    /// Updates the static pod that a changed mirror pod shows. Housekeeping handles a mirror pod without a static pod.
     fn update_static_pod_of(&self, desired: &DesiredState, mirror: &PodObject, start: Time) {
         if let Some(pod) = desired.pods.pod_of(mirror) {
             let mirror = desired.pods.mirror_of(pod).cloned();

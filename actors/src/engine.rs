@@ -189,6 +189,11 @@ impl Engine {
         known
     }
 
+    /// Stops the workers where they are, as a crash would. Later updates are accepted and never handled.
+    pub(crate) fn stop(&self) {
+        self.inner().close();
+    }
+
     /// Keeps a pod's worker from taking work until the returned guard is dropped, so that one pod can be inspected while the
     /// others go on. `None` if the pod is unknown.
     ///

@@ -40,9 +40,9 @@ use crate::time::Time;
 use chain::Cx;
 use wait::time;
 
-pub use facts::{Failing, NodeState, PodFacts, SeenEvent};
+pub use facts::{NodeState, PodFacts, SeenEvent};
 pub use health::{Health, is_stuck};
-pub use lookup::{Explainer, Look};
+pub use lookup::{Explainer, Inspection};
 pub use patience::Patience;
 pub use runs::ContainerRun;
 pub use wait::{LifecycleHook, On, Subject, Wait, What};

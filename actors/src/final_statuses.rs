@@ -1,20 +1,23 @@
-//! Which pods are over for good: those that were refused, and those that ended. It is on disk before anybody is told (W13).
+//! The final statuses of pods that were rejected or have ended. A final status is on disk before it is published, so that an
+//! agent that restarts never runs such a pod again (POD-W13).
 //!
 //! ```text
-//!  dispatcher: refused ──┐                        ┌── settled ──> status, event
-//!                        ├─> note ─> one writer ──┤
-//!  hooks: a final status ┘              │         └── settled ──> status
-//!  housekeeping: not needed ─> retain ──┘  Checkpoint::append; ::save now and then
+//!  dispatcher: a rejection ---+                         +-- written --> status, event
+//!                             +-> note -> one writer ---+
+//!  hooks: a final status -----+             |           +-- written --> status
+//!  housekeeping: retain --------------------+  Checkpoint::append; Checkpoint::save now and then
 //! ```
 //!
-//! There is an entry for as long as the pod's status is kept: until no source wants the pod and nothing of it is left.
-//! While one write is under way others gather for the next, so that a thousand pods that end together cost two. The next
-//! agent takes the statuses up where this one left them, and starts none of these pods.
+//! The store has an entry for as long as the pod's status is kept: until no source desires the pod and the pod is cleaned up.
+//! Changes that arrive during a write go into the next one, so a thousand pods that end together cost two writes. The next
+//! agent restores the statuses and starts none of these pods.
 //!
-//! What changed is appended, and of a pod the last line counts. Once there are more than twice as many lines as entries, and
-//! a few, all entries are saved anew: what a change costs does not grow with their number, and the file not with time.
+//! A change appends one line to the file, and the last line of a pod counts. Once the file has more than twice as many lines
+//! as entries, plus a few, all entries are saved anew. So the cost of a change does not grow with the number of entries, and
+//! the file does not grow with time.
 //!
-//! A disk that takes nothing holds up nobody for long: it is told of, what is decided stands, and the writer goes on trying.
+//! A disk that cannot be written delays a status by at most [`WRITE_TIMEOUT`]. The failure is logged, the decision stands,
+//! and the writer tries again.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -32,54 +35,54 @@ use tokio::time::{sleep, timeout};
 use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{Checkpoint, CheckpointError};
-use crate::shutdown::{REFUSED, STOPPED};
+use crate::status::reasons::{NODE_SHUTDOWN, TERMINATED};
 
-/// How long whoever tells of an end waits for it to be on disk.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long until the disk is tried again that took nothing.
+/// How long the publication of a final status waits for the disk.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time between a failed write and the next one.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How a pod came to be over.
+/// Why a status is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was refused, and nothing of it was ever made.
+    /// Admission rejected the pod, so it has no containers.
     Rejected,
-    /// It ran, or could have: what is left of it is to be stopped and cleaned up.
+    /// The pod ended. It may have containers and volumes to clean up.
     Ended,
 }
 
-/// Whether a status is the last word on a pod, for whatever agent comes later.
+/// Whether a status is final: no later agent may run the pod.
 ///
-/// A static pod that only its node's going down stopped or kept out is no such pod: nobody would make another one in its
-/// place, so the next agent runs it, unless it was to run once and was cut short.
+/// A static pod that failed only because its node shut down is not final. No controller would replace it, so the next agent
+/// runs it; unless its restart policy is `Never` and it had started.
 pub fn is_final(pod: &PodObject, status: &PodStatus) -> bool {
     let phase = Phase::parse(status.phase.as_deref());
     let runs_once = pod.spec().restart_policy.as_deref() == Some("Never");
     let comes_back = match status.reason.as_deref() {
-        Some(REFUSED) => true,
-        Some(STOPPED) => !runs_once,
+        Some(NODE_SHUTDOWN) => true,
+        Some(TERMINATED) => !runs_once,
         _ => false,
     };
     phase.is_terminal() && !(pod.is_static() && phase == Phase::Failed && comes_back)
 }
 
-/// How many lines may say what no longer counts, besides one for each entry.
-const SPARE: usize = 256;
+/// How many outdated lines the file may have, besides one for each entry.
+const OUTDATED_LINES: usize = 256;
 
-/// A line of the journal; `S` is a status.
+/// A line of the file. `S` is a status, or a reference to one.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "ending")]
 enum Line<S> {
-    Rejected(Over<S>),
-    Ended(Over<S>),
+    Rejected(FinalStatus<S>),
+    Ended(FinalStatus<S>),
     Forgotten { uid: String },
 }
 
-/// That a pod is over.
+/// The final status of one pod.
 #[derive(Serialize, Deserialize)]
-struct Over<S> {
+struct FinalStatus<S> {
     uid: String,
-    /// For people.
+    /// The full name, for readers of the file.
     #[serde(default)]
     pod: String,
     status: S,
@@ -96,18 +99,18 @@ struct State {
     entries: BTreeMap<PodUid, Entry>,
     /// Grows with every change.
     version: u64,
-    /// How many lines the store has.
+    /// The number of lines in the file.
     lines: usize,
     unwritten: Unwritten,
 }
 
-/// What the store does not have.
+/// The changes that are not in the file.
 #[derive(Debug, Default)]
 enum Unwritten {
-    /// Nobody knows: all entries are to be saved.
+    /// The content of the file is not known, so all entries have to be saved.
     #[default]
     All,
-    /// These lines.
+    /// These lines have to be appended.
     Lines(Vec<Arc<str>>),
 }
 
@@ -117,30 +120,30 @@ struct Entry {
     record: Arc<str>,
 }
 
-/// What the store is to do.
+/// The next write.
 enum Write {
     Append(Vec<Arc<str>>),
     Save(Vec<Arc<str>>),
 }
 
 impl State {
-    /// How many lines there may be at most.
+    /// The largest number of lines in the file before all entries are saved anew.
     fn limit(&self) -> usize {
-        2 * self.entries.len() + SPARE
+        2 * self.entries.len() + OUTDATED_LINES
     }
 
-    /// Takes note of a line that is to be written.
+    /// Queues a line to be written.
     fn push(&mut self, record: Arc<str>) {
         self.version += 1;
         let limit = self.limit();
         match &mut self.unwritten {
             Unwritten::Lines(lines) if lines.len() < limit => lines.push(record),
-            // A disk that is stuck for hours does not fill the memory.
+            // If the disk cannot be written for hours, the queue must not fill the memory.
             unwritten => *unwritten = Unwritten::All,
         }
     }
 
-    /// What to write, which is taken to be written then.
+    /// Takes the next write. The state assumes that it succeeds.
     fn take(&mut self) -> Write {
         match std::mem::replace(&mut self.unwritten, Unwritten::Lines(Vec::new())) {
             Unwritten::Lines(lines) if self.lines + lines.len() <= self.limit() => {
@@ -155,30 +158,30 @@ impl State {
     }
 }
 
-/// The pods that are over for good. Shared by who decides so, and written by [`run`](FinalStatusStore::run).
+/// The final statuses. The dispatcher and the hooks add them, and [`run`](FinalStatusStore::run) writes them.
 pub struct FinalStatusStore {
     store: Arc<dyn Checkpoint>,
     state: Mutex<State>,
     changed: Notify,
-    /// Which version is on disk, or was given up for now.
-    settled: AtomicU64,
-    /// Tells that it is. Those who wait go on in the order in which they came, which a watch channel leaves to chance.
-    told: Notify,
+    /// The version that is on disk, or that was given up for now.
+    written: AtomicU64,
+    /// Wakes those that wait for a version, in the order in which they came. The order of a watch channel is random.
+    write_ended: Notify,
 }
 
 impl FinalStatusStore {
-    /// What an earlier agent left, with the statuses that it kept. Blocks.
+    /// Reads the final statuses that an earlier agent wrote, and returns them beside the store. Blocks.
     ///
     /// # Errors
-    /// [`CheckpointError`] if that cannot be read now.
+    /// [`CheckpointError`] if the file exists and cannot be read.
     pub fn open(store: Arc<dyn Checkpoint>) -> Result<(Self, Vec<(PodUid, PodStatus)>), CheckpointError> {
-        // What an agent that went down left of a line is not to be appended to: the first write is of all.
+        // The last line may be incomplete, so nothing is appended to it: the first write saves all entries.
         let mut state = State::default();
         let mut statuses = BTreeMap::new();
         for record in store.load()? {
-            let (ending, over) = match serde_json::from_str::<Line<PodStatus>>(&record) {
-                Ok(Line::Rejected(over)) => (Ending::Rejected, over),
-                Ok(Line::Ended(over)) => (Ending::Ended, over),
+            let (ending, status) = match serde_json::from_str::<Line<PodStatus>>(&record) {
+                Ok(Line::Rejected(status)) => (Ending::Rejected, status),
+                Ok(Line::Ended(status)) => (Ending::Ended, status),
                 Ok(Line::Forgotten { uid }) => {
                     let uid = PodUid::new(&uid);
                     state.entries.remove(&uid);
@@ -186,41 +189,41 @@ impl FinalStatusStore {
                     continue;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "journal entry forgotten: the pod that it is about may be started again");
+                    tracing::error!(%error, "cannot read a line of the final statuses: its pod may be started again");
                     continue;
                 }
             };
-            let uid = PodUid::new(&over.uid);
+            let uid = PodUid::new(&status.uid);
             state.entries.insert(uid.clone(), Entry { ending, record: record.into() });
-            statuses.insert(uid, over.status);
+            statuses.insert(uid, status.status);
         }
         let final_statuses = FinalStatusStore {
             store,
             state: Mutex::new(state),
             changed: Notify::new(),
-            settled: AtomicU64::new(0),
-            told: Notify::new(),
+            written: AtomicU64::new(0),
+            write_ended: Notify::new(),
         };
         Ok((final_statuses, statuses.into_iter().collect()))
     }
 
-    /// How a pod came to be over, if it is.
+    /// Why the status of a pod is final; `None` if it is not.
     pub fn ending(&self, uid: &PodUid) -> Option<Ending> {
         self.state.lock().entries.get(uid).map(|entry| entry.ending)
     }
 
-    /// Takes note of the end of a pod. False if that is known, word for word. It is on disk once
-    /// [`settled`](FinalStatusStore::settled) says so.
+    /// Adds a final status. Returns false if the store has the same one already. The status is on disk once
+    /// [`written`](FinalStatusStore::written) returns.
     pub fn note(&self, pod: &PodObject, ending: Ending, status: &PodStatus) -> bool {
-        let over = Over { uid: pod.uid().to_string(), pod: pod.full_name().to_string(), status };
+        let status = FinalStatus { uid: pod.uid().to_string(), pod: pod.full_name().to_string(), status };
         let line = match ending {
-            Ending::Rejected => Line::Rejected(over),
-            Ending::Ended => Line::Ended(over),
+            Ending::Rejected => Line::Rejected(status),
+            Ending::Ended => Line::Ended(status),
         };
         let record = match line.to_record() {
             Ok(record) => record,
             Err(error) => {
-                tracing::error!(pod = %pod.full_name(), %error, "the end of a pod cannot be written down");
+                tracing::error!(pod = %pod.full_name(), %error, "cannot encode the final status of a pod");
                 return false;
             }
         };
@@ -235,14 +238,14 @@ impl FinalStatusStore {
         true
     }
 
-    /// Forgets the pods of which `keep` says no.
+    /// Drops the final statuses of the pods for which `keep` returns false.
     pub fn retain(&self, mut keep: impl FnMut(&PodUid) -> bool) {
         let mut state = self.state.lock();
         let gone: Vec<PodUid> = state.entries.extract_if(.., |uid, _| !keep(uid)).map(|(uid, _)| uid).collect();
         for uid in &gone {
             match (Line::<()>::Forgotten { uid: uid.to_string() }).to_record() {
                 Ok(record) => state.push(record),
-                Err(error) => tracing::error!(%uid, %error, "that a pod is forgotten cannot be written down"),
+                Err(error) => tracing::error!(%uid, %error, "cannot encode that a final status was dropped"),
             }
         }
         drop(state);
@@ -251,24 +254,28 @@ impl FinalStatusStore {
         }
     }
 
-    /// Waits until all that was noted so far is on disk, or cannot be for now. Cancel safe.
-    pub async fn settled(&self) {
-        let wanted = self.state.lock().version;
-        let settled = async {
+    /// Waits until every status added so far is on disk, or until a write fails or takes longer than [`WRITE_TIMEOUT`].
+    /// Cancel safe.
+    pub async fn written(&self) {
+        let version = self.state.lock().version;
+        let written = async {
             loop {
-                let told = self.told.notified();
-                if self.settled.load(Ordering::Acquire) >= wanted {
+                let write_ended = self.write_ended.notified();
+                if self.written.load(Ordering::Acquire) >= version {
                     return;
                 }
-                told.await;
+                write_ended.await;
             }
         };
-        if timeout(PATIENCE, settled).await.is_err() {
-            tracing::error!(seconds = PATIENCE.as_secs(), "the journal is not written: its disk does not answer");
+        if timeout(WRITE_TIMEOUT, written).await.is_err() {
+            tracing::error!(
+                seconds = WRITE_TIMEOUT.as_secs(),
+                "the final statuses were not written in time: check the disk"
+            );
         }
     }
 
-    /// Writes what is noted, for ever.
+    /// Writes the statuses that are added. Never returns.
     pub async fn run(&self) {
         let mut written = 0;
         let mut failing = false;
@@ -281,34 +288,34 @@ impl FinalStatusStore {
             match self.write(write).await {
                 Ok(()) => {
                     if failing {
-                        tracing::info!("the journal is written again");
+                        tracing::info!("the final statuses are written again");
                     }
                     (written, failing) = (version, false);
-                    self.settle(version);
+                    self.write_ended(version);
                 }
                 Err(error) => {
-                    // Nobody knows what of it is there.
+                    // Part of the write may be in the file.
                     self.state.lock().unwritten = Unwritten::All;
                     if appended {
-                        tracing::debug!(%error, "the journal is written anew");
+                        tracing::debug!(%error, "cannot append to the final statuses, saving all of them");
                         continue;
                     }
                     if !failing {
                         tracing::error!(
                             %error,
-                            "the journal of final statuses cannot be written: free or mend its disk; until then an agent that starts anew \
-                             may run pods again that were refused or have ended"
+                            "cannot write the final statuses: free or repair the disk; until then an agent that restarts \
+                             may run pods again that were rejected or have ended"
                         );
                     }
                     failing = true;
-                    // Whoever waits goes on; what comes meanwhile is not kept waiting either.
+                    // Those that wait for the disk go on, and so do those that come before the next try.
                     self.give_up_for(RETRY).await;
                 }
             }
         }
     }
 
-    /// A store that panics has failed.
+    /// Performs one write. A panic of the store is an error.
     async fn write(&self, write: Write) -> Result<(), CheckpointError> {
         let done = async {
             match write {
@@ -317,7 +324,7 @@ impl FinalStatusStore {
             }
         };
         AssertUnwindSafe(done).catch_unwind().await.unwrap_or_else(|_| {
-            Err(CheckpointError { path: "the journal's store".into(), error: "it panicked".to_owned() })
+            Err(CheckpointError { path: "the store of final statuses".into(), error: "it panicked".to_owned() })
         })
     }
 
@@ -326,7 +333,7 @@ impl FinalStatusStore {
         tokio::pin!(pause);
         loop {
             let version = self.state.lock().version;
-            self.settle(version);
+            self.write_ended(version);
             tokio::select! {
                 () = &mut pause => return,
                 () = self.changed.notified() => {}
@@ -334,12 +341,12 @@ impl FinalStatusStore {
         }
     }
 
-    fn settle(&self, version: u64) {
-        self.settled.store(version, Ordering::Release);
-        self.told.notify_waiters();
+    fn write_ended(&self, version: u64) {
+        self.written.store(version, Ordering::Release);
+        self.write_ended.notify_waiters();
     }
 
-    /// What changed after a version, and which one that makes.
+    /// The write of the changes after a version, and the version that it leads to.
     fn take_after(&self, written: u64) -> Option<(u64, Write)> {
         let mut state = self.state.lock();
         (state.version > written).then(|| (state.version, state.take()))

@@ -1,20 +1,27 @@
-//! The pass that compares what is desired, what is known and what runs (rules K1 to K15).
+//! Housekeeping: the pass that compares the desired pods, the engine's records and the runtime's pods, every two seconds.
 //!
-//! It decides under the lock of the desired pods, in two short steps with a look at the runtime between them; all that is
-//! slow is started and not awaited, so that dispatch never waits for it (W30). What the second step does is decided by
-//! what the engine knows then, not by what it knew before the look.
+//! ```text
+//!   desired pods --+                    restart a pod without a record
+//!   records -------+--> plan::actions --> stop a runtime-only pod      --> Engine::update_pod
+//!   runtime pods --+                    finish a deleted pod
+//!                  +--> zombies: stop containers of terminated pods    } in the background
+//!                  +--> sweep: dead containers, directories, cgroups   }
+//! ```
 //!
-//! K1 and K14 are part of the sweep: a cgroup that is left goes with the directory of its pod.
+//! A pass decides under the lock of the desired pods, in two short steps, and lists the runtime between them. Slow work is
+//! started and not awaited, so the dispatcher never waits for it (POD-W30). The second step decides by the records of that
+//! moment, not by those from before the list.
 //!
-//! What is deliberately absent: K8, because mirrors are deleted by whoever talks to the API server.
+//! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). Mirror pods are not deleted here
+//! (POD-K8): the part that writes to the API server does that.
 
 mod actor;
 mod background;
+mod failure_log;
 mod garbage;
-pub(crate) mod health;
+mod long_waits;
+mod messages;
 pub(crate) mod plan;
-mod told;
-mod waits;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,171 +30,196 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use podwright_metrics::{BySource, Metrics};
+use tokio_util::sync::CancellationToken;
 
+use crate::active_pods::ActivePods;
 use crate::container_manager::ContainerManager;
-use crate::desired::DesiredState;
-use crate::dispatcher::Dispatcher;
+use crate::desired::{DesiredPods, DesiredState};
+use crate::engine::Engine;
 use crate::explain::{Explainer, Patience};
+use crate::final_statuses::FinalStatusStore;
+use crate::health::PassHealth;
 use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
-use crate::ports::{Clock, ContainerRuntime, PodCgroups, PodStorage, RuntimePod};
+use crate::ports::{Clock, ContainerRuntime, EventRecorder, PodCgroups, PodStorage, RuntimeError, RuntimePod};
 use crate::probes::ProbeManager;
 use crate::recorder::Note;
 use crate::status::deadline;
-use crate::time::{Grace, Time};
+use crate::statuses::Statuses;
+use crate::time::Grace;
 
-use background::{Busy, Stray};
+use background::{Busy, ZombieStop};
+use plan::PodAction;
 
-pub use actor::HousekeepingActor;
-pub use health::{PERIOD, PassError, PassHealth};
+pub(crate) use actor::HousekeepingActor;
+pub(crate) use messages::RunPass;
 
-/// A pass that takes longer is worth a line in the log (upstream `housekeepingWarningDuration`).
-const SLOW: Duration = Duration::from_secs(1);
+/// A pass that takes longer is logged (upstream `housekeepingWarningDuration`, kubelet 1.36).
+const SLOW_PASS: Duration = Duration::from_secs(1);
 
-/// What a pass works with.
-pub struct Housekeeping {
-    /// The engine, the desired pods, the statuses.
-    pub dispatcher: Arc<Dispatcher>,
-    /// Lists and removes what runs.
-    pub runtime: Arc<dyn ContainerRuntime>,
-    /// Knows which ends of containers were seen.
-    pub observer: Arc<Observer>,
-    /// Whose probes end.
-    pub probes: Arc<ProbeManager>,
-    /// Forgets backoffs and start errors.
-    pub containers: Arc<ContainerManager>,
-    /// Removes directories.
-    pub storage: Arc<dyn PodStorage>,
-    /// Removes cgroups, where pods have some.
-    pub cgroups: Option<Arc<dyn PodCgroups>>,
-    /// Tells what pods wait for.
-    pub explainer: Arc<Explainer>,
-    /// Tells the time.
-    pub clock: Arc<dyn Clock>,
-    /// Counts what is found.
-    pub metrics: Metrics,
-    /// What it keeps itself.
-    pub state: PassState,
+/// A housekeeping pass failed. Pods of the runtime were left as they are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PassError {
+    /// The runtime did not list its pods.
+    #[error("cannot list the runtime's pods")]
+    List(#[source] RuntimeError),
+    /// A port of the embedder panicked. The panic is in the log.
+    #[error("a port panicked during the pass")]
+    Panicked,
+    /// The node has stopped.
+    #[error("the node has stopped")]
+    Stopped,
 }
 
-/// What housekeeping keeps between passes.
+/// The parts of a node that a pass uses.
+pub(crate) struct Housekeeping {
+    pub(crate) engine: Engine,
+    pub(crate) desired: Arc<DesiredPods>,
+    pub(crate) statuses: Arc<Statuses>,
+    pub(crate) final_statuses: Arc<FinalStatusStore>,
+    pub(crate) active: ActivePods,
+    pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    /// Knows which ends of containers were read.
+    pub(crate) observer: Arc<Observer>,
+    pub(crate) probes: Arc<ProbeManager>,
+    pub(crate) containers: Arc<ContainerManager>,
+    pub(crate) storage: Arc<dyn PodStorage>,
+    /// Absent if pods have no cgroups of their own.
+    pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
+    pub(crate) events: Arc<dyn EventRecorder>,
+    pub(crate) explainer: Arc<Explainer>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
+    pub(crate) state: PassState,
+}
+
+/// The state that housekeeping keeps between passes.
 #[derive(Debug)]
-pub struct PassState {
-    /// How the last pass ended.
+pub(crate) struct PassState {
     health: Arc<PassHealth>,
-    /// Of which waits was told.
+    /// The waits that were reported by an event.
     patience: Mutex<Patience>,
-    /// Whether the removal of directories and dead containers that an earlier pass started still goes on.
+    /// Held by a pass, so that passes do not overlap.
+    turn: tokio::sync::Mutex<()>,
+    /// Whether the sweep of an earlier pass goes on.
     sweeping: Arc<Mutex<HashSet<()>>>,
-    /// What sweeps keep.
     sweeps: Arc<garbage::SweepState>,
-    /// UIDs that are over and whose stray containers are being stopped.
-    strays: Arc<Mutex<HashSet<PodUid>>>,
+    /// Terminated pods whose zombie containers are being stopped.
+    stopping_zombies: Arc<Mutex<HashSet<PodUid>>>,
+    /// Ends the background work when the node stops.
+    stop: CancellationToken,
 }
 
 impl PassState {
-    /// No pass yet. A wait is told of after `event_after`; zero tells of none.
-    pub fn new(health: Arc<PassHealth>, event_after: Duration) -> Self {
-        let patience = Mutex::new(Patience::new(event_after));
-        PassState { health, patience, sweeping: Arc::default(), sweeps: Arc::default(), strays: Arc::default() }
+    /// The state before the first pass. A wait that lasts longer than `event_after` becomes an event; zero disables this.
+    pub(crate) fn new(health: Arc<PassHealth>, event_after: Duration, stop: CancellationToken) -> Self {
+        PassState {
+            health,
+            patience: Mutex::new(Patience::new(event_after)),
+            turn: tokio::sync::Mutex::default(),
+            sweeping: Arc::default(),
+            sweeps: Arc::default(),
+            stopping_zombies: Arc::default(),
+            stop,
+        }
+    }
+
+    /// Starts work that a pass does not wait for.
+    fn spawn(&self, work: impl Future<Output = ()> + 'static) {
+        actix::spawn(self.stop.clone().run_until_cancelled_owned(work));
     }
 }
 
-/// How much a pass saw.
+/// How many pods a pass found.
 #[derive(Debug, Default)]
-struct Seen {
+struct PassCounts {
     desired: u32,
     known: u32,
     listed: u32,
 }
 
 impl Housekeeping {
-    /// When the last pass ended, whatever its result.
-    pub fn last_pass(&self) -> Option<Time> {
-        self.state.health.look().0
-    }
-
-    /// One pass; none before every source delivered.
+    /// Runs one pass. Does nothing until every source has delivered. A pass waits for the one before it.
     ///
     /// # Errors
-    /// [`PassError`] if the runtime does not answer.
-    pub async fn pass(&self) -> Result<(), PassError> {
+    /// [`PassError::List`] if the runtime does not list its pods.
+    pub(crate) async fn pass(&self) -> Result<(), PassError> {
+        let _turn = self.state.turn.lock().await;
         let start = self.clock.now();
-        let mut seen = Seen::default();
-        let result = self.compare(&mut seen).await;
+        let mut counts = PassCounts::default();
+        let result = self.compare(&mut counts).await;
         let end = self.clock.now();
-        let tells = self.state.health.passed(end, &result);
-        if let Some(recorder) = self.dispatcher.engine.recorder().filter(|_| tells) {
-            let Seen { desired, known, listed } = seen;
-            let error =
-                result.as_ref().err().map(|PassError::List(why)| format!("cannot list the runtime's pods: {why}"));
+        let error = result.as_ref().err().map(|error| format!("cannot list the runtime's pods: {error}"));
+        let is_notable = self.state.health.pass_ended(end, error.clone());
+        if let Some(recorder) = self.engine.recorder().filter(|_| is_notable) {
+            let PassCounts { desired, known, listed } = counts;
             recorder.note(end, &Note::Pass { desired, known, listed, took: end.since(start), error });
         }
-        self.tell_long_waits();
-        if end.since(start) > SLOW {
+        self.report_long_waits();
+        if end.since(start) > SLOW_PASS {
             tracing::warn!(seconds = end.since(start).as_secs_f64(), "housekeeping pass was slow");
         }
-        result
+        result.map_err(PassError::List)
     }
 
-    async fn compare(&self, seen: &mut Seen) -> Result<(), PassError> {
+    async fn compare(&self, counts: &mut PassCounts) -> Result<(), RuntimeError> {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut known = {
-            let desired = self.dispatcher.desired.lock();
+            let desired = self.desired.lock();
             if !desired.is_ready() {
                 return Ok(());
             }
-            let wanted: HashSet<PodUid, RandomState> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
-            seen.desired = count(wanted.len());
-            self.dispatcher.engine.sync_known_pods(&wanted) // K3
+            let uids: HashSet<PodUid, RandomState> = desired.pods.pods().map(|pod| pod.uid().clone()).collect();
+            counts.desired = count(uids.len());
+            self.engine.sync_known_pods(&uids)
         };
-        seen.known = count(known.len());
-        let listed = guarded(&self.metrics, || self.runtime.list_pods()).await.map_err(PassError::List)?; // K4
-        seen.listed = count(listed.len());
-        self.drop_leftovers(); // K5, K6, K15
-        self.settle(&listed, &mut known); // K9 to K12
-        self.metrics.housekeeping.working_pods(&plan::working_pods(&known)); // K13
+        counts.known = count(known.len());
+        let listed = guarded(&self.metrics, || self.runtime.list_pods()).await?;
+        counts.listed = count(listed.len());
+        self.drop_leftovers();
+        self.apply_plan(&listed, &mut known);
+        self.metrics.housekeeping.working_pods(&plan::working_pods(&known));
         self.metrics.housekeeping.oldest_phases(&plan::oldest_phases(&known, self.clock.now()));
-        self.stop_strays(&listed); // W9
-        self.sweep(listed); // K7
+        self.stop_zombies(&listed);
+        self.sweep(listed);
         Ok(())
     }
 
-    /// Ends probes and forgets statuses of pods that need none.
+    /// Removes probes, statuses, final statuses, backoffs and start errors of pods that no longer need them (POD-K5, POD-K6,
+    /// POD-K15).
     fn drop_leftovers(&self) {
-        let engine = &self.dispatcher.engine;
-        // Asked now and not taken from the records as they were before the list: dispatch may have added pods since.
+        let engine = &self.engine;
+        // Uses the records of this moment: the dispatcher may have added pods since `sync_known_pods`.
         self.probes.retain(|uid| engine.could_have_running_containers(uid));
-        let desired = self.dispatcher.desired.lock();
-        // An orphan that still stops has a status to show until it is gone.
-        let needed = |uid: &PodUid| desired.pods.pod(uid).is_some() || engine.is_pod_known(uid);
-        self.dispatcher.statuses.retain(needed);
-        self.dispatcher.final_statuses.retain(needed);
-        self.containers.retain(needed);
+        let desired = self.desired.lock();
+        // An orphan that is still stopping has a status until it has finished.
+        let is_needed = |uid: &PodUid| desired.pods.pod(uid).is_some() || engine.is_pod_known(uid);
+        self.statuses.retain(is_needed);
+        self.final_statuses.retain(is_needed);
+        self.containers.retain(is_needed);
     }
 
-    /// Brings the engine in line with what is desired and what runs. `known` are the records as they were before the list
-    /// was taken; what this adds to them counts as well.
-    fn settle(&self, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
-        let desired = self.dispatcher.desired.lock();
+    /// Brings the engine in line with the desired and the listed pods (POD-K9 to POD-K12). `known` are the records from before
+    /// the list; the pods that this step adds to the engine are added to them.
+    fn apply_plan(&self, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
+        let desired = self.desired.lock();
         let missing = self.count_pods(&desired, known);
         let before = known.iter().map(|pod| &pod.uid);
-        let engine = &self.dispatcher.engine;
-        let orders = plan::orders(&desired.pods, missing, listed, before, |uid| engine.is_pod_known(uid));
-        orders.into_iter().for_each(|order| self.obey(&desired, order, known));
-        self.wake_overdue(&desired);
+        let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
+        actions.into_iter().for_each(|action| self.apply(&desired, action, known));
+        self.requeue_overdue(&desired);
     }
 
-    /// K9. Gives the pods that should run and have no record.
+    /// Sets the gauges of desired and active pods (POD-K9). Returns the active pods that have no record.
     fn count_pods(&self, desired: &DesiredState, known: &[KnownPod]) -> Vec<Arc<PodObject>> {
-        let engine = &self.dispatcher.engine;
         let (mut active, mut active_statics, mut missing) = (0, 0, Vec::new());
         for pod in desired.pods.pods() {
-            let lifecycle = engine.lifecycle(pod.uid());
-            if self.dispatcher.is_active(pod, lifecycle) {
+            let lifecycle = self.engine.lifecycle(pod.uid());
+            if self.active.is_active(pod, lifecycle) {
                 active += 1;
                 active_statics += usize::from(pod.is_static());
                 missing.extend(lifecycle.is_none().then(|| pod.clone()));
@@ -203,92 +235,83 @@ impl Housekeeping {
         missing
     }
 
-    /// K10 to K12.
-    fn obey(&self, desired: &DesiredState, order: plan::Order, known: &mut Vec<KnownPod>) {
-        let engine = &self.dispatcher.engine;
+    fn apply(&self, desired: &DesiredState, action: PodAction, known: &mut Vec<KnownPod>) {
         let metrics = &self.metrics.housekeeping;
-        match order {
-            plan::Order::Restart(pod) => {
+        match action {
+            PodAction::Restart(pod) => {
                 let mirror = desired.pods.mirror_of(&pod).cloned();
                 metrics.restarted(pod.is_static());
                 known.push(plan::restarted(&pod, self.clock.now()));
-                engine.update_pod(Update::create(pod).with_mirror(mirror));
+                self.engine.update_pod(Update::create(pod).with_mirror(mirror));
             }
-            plan::Order::Finish(pod) | plan::Order::Stop(pod) => engine.update_pod(Update::kill(pod)),
-            plan::Order::StopStranger(running) => {
-                tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that nobody wants");
+            PodAction::Finish(pod) | PodAction::Stop(pod) => self.engine.update_pod(Update::kill(pod)),
+            PodAction::StopRuntimeOnly(running) => {
+                tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that no source desires");
                 metrics.orphaned_runtime_pod();
-                known.push(plan::stranger(&running, self.clock.now()));
+                known.push(plan::runtime_only(&running, self.clock.now()));
                 let options = KillOptions { grace: Some(Grace::MIN), ..KillOptions::default() };
-                engine.update_pod(Update::kill_runtime(running).with_options(options));
+                self.engine.update_pod(Update::kill_runtime(running).with_options(options));
             }
         }
     }
 
-    /// Looks at pods whose active deadline has passed. A worker does so by itself, except while a container's backoff
-    /// outlasts the deadline.
-    fn wake_overdue(&self, desired: &DesiredState) {
-        let engine = &self.dispatcher.engine;
+    /// Requeues pods whose active deadline has passed. A worker does this by itself, except while a crash backoff of a
+    /// container outlasts the deadline.
+    fn requeue_overdue(&self, desired: &DesiredState) {
         let now = self.clock.now();
         for pod in desired.pods.with_deadline() {
-            let status = self.dispatcher.statuses.get(pod.uid());
-            let overdue = deadline(pod, status.as_deref()).is_some_and(|at| at <= now);
-            if overdue && engine.lifecycle(pod.uid()) == Some(Lifecycle::Sync) {
-                engine.update_pod(Update::sync(pod.clone()));
+            let status = self.statuses.get(pod.uid());
+            let is_overdue = deadline(pod, status.as_deref()).is_some_and(|at| at <= now);
+            if is_overdue && self.engine.lifecycle(pod.uid()) == Some(Lifecycle::Sync) {
+                self.engine.update_pod(Update::sync(pod.clone()));
             }
         }
     }
 
-    /// Stops containers that appeared after their pod was terminated. Each pod is looked at once more, in the background:
-    /// the list may be older than the end of the pod.
-    fn stop_strays(&self, listed: &[RuntimePod]) {
-        let engine = &self.dispatcher.engine;
-        for pod in listed.iter().filter(|pod| pod.is_running() && engine.is_pod_known_terminated(&pod.uid)) {
-            if let Some(busy) = Busy::enter(&self.state.strays, &pod.uid) {
-                let stray = Stray {
-                    engine: engine.clone(),
+    /// Stops containers that started after their pod had terminated (POD-W9), in the background. Each pod is read first,
+    /// because the list may be older than the pod's termination.
+    fn stop_zombies(&self, listed: &[RuntimePod]) {
+        for pod in listed.iter().filter(|pod| pod.is_running() && self.engine.is_pod_known_terminated(&pod.uid)) {
+            if let Some(busy) = Busy::enter(&self.state.stopping_zombies, &pod.uid) {
+                let zombies = ZombieStop {
+                    engine: self.engine.clone(),
                     runtime: self.runtime.clone(),
                     containers: self.containers.clone(),
                     metrics: self.metrics.clone(),
                     uid: pod.uid.clone(),
                 };
-                actix::spawn(async move {
-                    stray.stop().await;
+                self.state.spawn(async move {
+                    zombies.stop().await;
                     drop(busy);
                 });
             }
         }
     }
 
-    /// Removes dead containers, and the directories of pods that are over and wanted by nobody. Goes on in the
-    /// background; one at a time. With every pass, because it also stands for the removals that upstream makes each time a
-    /// container dies, beside those of every minute.
+    /// Removes dead containers, and the directories and cgroups of pods that no source desires (POD-K7), in the background.
+    /// Sweeps do not overlap. Each pass starts one, because a sweep also stands for the removals that upstream makes whenever
+    /// a container dies, and every minute.
     fn sweep(&self, listed: Vec<RuntimePod>) {
         let Some(busy) = Busy::enter(&self.state.sweeping, &()) else { return };
         let sweep = garbage::Sweep {
-            engine: self.dispatcher.engine.clone(),
-            desired: self.dispatcher.desired.clone(),
+            engine: self.engine.clone(),
+            desired: self.desired.clone(),
             observer: self.observer.clone(),
             runtime: self.runtime.clone(),
             storage: self.storage.clone(),
             cgroups: self.cgroups.clone(),
-            events: self.dispatcher.events.clone(),
+            events: self.events.clone(),
             metrics: self.metrics.clone(),
             state: self.state.sweeps.clone(),
         };
-        actix::spawn(async move {
+        self.state.spawn(async move {
             sweep.run(listed).await;
             drop(busy);
         });
     }
-
-    /// Whether the last pass ended longer than `limit` ago.
-    pub fn is_late(&self, limit: Duration) -> bool {
-        self.last_pass().is_some_and(|last| self.clock.now().since(last) > limit)
-    }
 }
 
-/// Lifecycle as the engine has it and as the metric has it.
+/// The metric's lifecycle of an engine's lifecycle.
 impl From<Lifecycle> for podwright_metrics::Lifecycle {
     fn from(lifecycle: Lifecycle) -> Self {
         match lifecycle {

@@ -1,5 +1,6 @@
 //! The pod lifecycle engine.
 
+mod active_pods;
 pub mod admission;
 pub(crate) mod codec;
 pub mod config;
@@ -10,10 +11,12 @@ pub mod dispatcher;
 pub mod engine;
 pub mod explain;
 pub mod final_statuses;
+pub mod health;
 pub mod housekeeping;
 pub mod ids;
 pub mod image_gc;
-pub mod metered;
+mod mailbox;
+mod metered;
 pub mod node;
 pub mod observer;
 pub mod pod;

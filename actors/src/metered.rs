@@ -1,4 +1,4 @@
-//! Counts every call to the container runtime, around the port.
+//! Counts every call to the container runtime, as a wrapper of the port.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::ports::{
     RuntimePod, SandboxConfig, Unready,
 };
 
-/// A runtime whose calls are counted as `kubelet_runtime_operations_*` and `kubelet_run_podsandbox_*`.
-pub struct MeteredRuntime {
+/// A runtime port whose calls are counted as `kubelet_runtime_operations_*` and `kubelet_run_podsandbox_*`.
+pub(crate) struct MeteredRuntime {
     inner: Arc<dyn ContainerRuntime>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
 }
 
 impl MeteredRuntime {
-    /// Counts the calls that go through it.
-    pub fn new(inner: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+    /// Wraps a runtime.
+    pub(crate) fn new(inner: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         MeteredRuntime { inner, clock, metrics }
     }
 
@@ -46,8 +46,8 @@ impl MeteredRuntime {
     }
 }
 
-/// Makes a panic of the runtime's adapter an error, for callers that serve all pods: hooks of single pods have their own
-/// guard. The adapter may also panic before there is a future.
+/// Turns a panic of the runtime's adapter into an error, for callers that serve all pods. Hooks of single pods have a guard of
+/// their own. The adapter may also panic before it returns a future.
 pub(crate) async fn guarded<'a, T>(
     metrics: &Metrics,
     call: impl FnOnce() -> RuntimeFuture<'a, T>,
@@ -76,7 +76,7 @@ impl ContainerRuntime for MeteredRuntime {
         Box::pin(async move {
             let start = self.clock.now();
             let result = call.await;
-            // Whoever has handlers to choose from counts by them itself.
+            // A runtime with several handlers counts its calls by handler itself.
             self.metrics.containers.sandbox_run("", self.clock.now().since(start), result.is_err());
             result
         })

@@ -1,12 +1,20 @@
-//! What runs: the last status of every pod, kept up to date by the runtime's events and by relists.
+//! The observer knows what the container runtime runs: it keeps the last status of every pod, and learns of changes by the
+//! runtime's events and by relists.
 //!
-//! Events are hints; what is read of a pod is the truth. A hint or a relist that finds something new about a pod leads to
-//! one targeted read, and only a read that found a change is told on. Nothing is dropped when much happens at once: a pod
-//! is either being read or marked to be read (W26).
+//! ```text
+//!   runtime events -- PodHint ---+                          +-- RuntimePodChanged ----> dispatcher
+//!   relist, each 1 s or 10 s ----+--> read the pod --> PodCache
+//!   hooks of pod workers -- Observer::read* ---^            +-- RuntimeHealthChanged -> dispatcher
+//! ```
+//!
+//! Events and relists are hints; the status that is read of a pod is the truth. A hint, or a relist that differs from the
+//! cache, leads to one read of that pod, and only a read that finds a change is reported. A burst of hints loses nothing: a
+//! pod is either being read or marked to be read (POD-W26).
 
 mod actor;
-mod board;
 mod diff;
+mod messages;
+mod pod_cache;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,143 +23,184 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use podwright_metrics::{Metrics, RunningContainers};
+use tokio::sync::watch;
 
-use crate::explain::Failing;
+use crate::health::OngoingFailure;
 use crate::ids::PodUid;
 use crate::metered::guarded;
 use crate::ports::{
     Clock, ContainerRuntime, ContainerState, Observed, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimeView,
     SandboxState, Unready,
 };
+use crate::time::Time;
 
-use board::{Board, PassOn};
+use diff::RuntimeChange;
+use pod_cache::{Acknowledge, PodCache};
 
-pub use actor::ObserverActor;
-pub use diff::{RuntimeChange, changes};
+pub(crate) use actor::ObserverActor;
 
 /// How many pods are read at once.
 const PARALLEL_READS: usize = 16;
 
-/// Takes the UID of a pod in which something changed.
-pub type ChangeSink = Arc<dyn Fn(&PodUid) + Send + Sync>;
-
-/// The last status of every pod.
+/// The last status of every pod, and whether the runtime answers.
 pub struct Observer {
     runtime: Arc<dyn ContainerRuntime>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
-    /// Numbers the reads by when they began.
+    /// Numbers the reads in the order in which they began.
     reads: AtomicU64,
-    board: Board,
-    outage: Mutex<Option<Failing>>,
+    cache: PodCache,
+    runtime_state: Mutex<RuntimeState>,
+    healthy: watch::Sender<bool>,
+}
+
+/// How the last lists went.
+#[derive(Debug, Default)]
+struct RuntimeState {
+    /// When the runtime was last listed.
+    last_list: Option<Time>,
+    /// The lists that failed since.
+    outage: Option<OngoingFailure>,
 }
 
 impl Observer {
-    /// Nothing seen yet.
-    pub fn new(runtime: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+    /// An observer with an empty cache. The runtime is unhealthy until the first relist has ended.
+    pub(crate) fn new(runtime: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         Observer {
             runtime,
             clock,
             metrics,
             reads: AtomicU64::new(0),
-            board: Board::default(),
-            outage: Mutex::default(),
+            cache: PodCache::default(),
+            runtime_state: Mutex::default(),
+            healthy: watch::Sender::new(false),
         }
     }
 
-    /// What was last seen of a pod.
+    /// The status that was last read of a pod.
     pub fn last(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
-        self.board.last(uid)
+        self.cache.last(uid)
     }
 
-    /// Since when the runtime cannot be listed, if so.
-    pub fn outage(&self) -> Option<Failing> {
-        self.outage.lock().clone()
+    /// Whether the runtime was listed within the last three minutes, and every pod that the first list showed was read.
+    pub fn healthy(&self) -> watch::Receiver<bool> {
+        self.healthy.subscribe()
     }
 
-    /// Reads a pod now. What is found is not told on: the caller acts on it, and what a sync did before is settled no more.
-    ///
-    /// # Errors
-    /// As the runtime says; what was last seen stays.
-    pub async fn read(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
-        self.board.take_settled(uid);
-        self.read_for(uid, PassOn::All).await
+    /// The failure of the runtime's lists, while they fail.
+    pub fn outage(&self) -> Option<OngoingFailure> {
+        self.runtime_state.lock().outage.clone()
     }
 
-    /// What the runtime says it lacks.
+    /// The conditions that the runtime reports as not met.
     pub fn unready(&self) -> Unready {
         self.runtime.unready()
     }
 
-    /// What there is of a pod that is to be brought in line with its spec. It is read, unless its last sync is through
-    /// ([`Observer::settle`]): then what was last seen is as good, because an event or a relist finds whatever has changed
-    /// since, and leads to a sync of its own (as with upstream's pod cache, kubelet 1.36). The caller may do anything to the
-    /// pod, so that it is read again unless that is settled too.
+    /// Reads a pod for a caller that acts on what it finds: the changes are not reported. The pod is no longer marked as
+    /// [synced](Observer::mark_synced).
     ///
     /// # Errors
-    /// As the runtime says; what was last seen stays.
-    pub async fn read_to_sync(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
-        match self.board.take_settled(uid).filter(|_| self.outage().is_none()) {
+    /// The error of the runtime. The last status stays in the cache.
+    pub(crate) async fn read(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
+        self.cache.take_synced(uid);
+        self.timed_read(uid, Acknowledge::All).await
+    }
+
+    /// The status of a pod that is about to be synced. Returns the cached status if the pod was marked as
+    /// [synced](Observer::mark_synced): every later change of the pod causes a hint or shows in a relist, which leads to a
+    /// sync of its own (as with upstream's pod cache, kubelet 1.36). Otherwise reads the pod. The mark is removed, because
+    /// the caller may change the pod.
+    ///
+    /// # Errors
+    /// The error of the runtime. The last status stays in the cache.
+    pub(crate) async fn read_to_sync(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
+        match self.cache.take_synced(uid).filter(|_| self.outage().is_none()) {
             Some(status) => Ok(status),
-            None => self.read_for(uid, PassOn::All).await,
+            None => self.timed_read(uid, Acknowledge::All).await,
         }
     }
 
-    /// A sync of a pod is through, and has read it after all that it did.
-    pub fn settle(&self, uid: &PodUid) {
-        self.board.settle(uid);
+    /// Marks a pod as synced: its worker has read it after its last action.
+    pub(crate) fn mark_synced(&self, uid: &PodUid) {
+        self.cache.mark_synced(uid);
     }
 
-    /// Reads a pod that the caller has just acted on. That something died right after it was started is told on: the
-    /// caller is done and will not act on it.
+    /// Reads a pod that the caller has just acted on. A container that died right after its start is reported all the same:
+    /// the caller has finished and will not act on it.
     ///
     /// # Errors
-    /// As the runtime says; what was last seen stays.
-    pub async fn read_again(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
-        self.read_for(uid, PassOn::NoDeaths).await
+    /// The error of the runtime. The last status stays in the cache.
+    pub(crate) async fn read_again(&self, uid: &PodUid) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
+        self.timed_read(uid, Acknowledge::AllButDeaths).await
     }
 
-    async fn read_for(&self, uid: &PodUid, pass_on: PassOn) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
+    async fn timed_read(&self, uid: &PodUid, acknowledge: Acknowledge) -> Result<Arc<PodRuntimeStatus>, RuntimeError> {
         let start = self.clock.now();
-        let result = self.inspect(uid, pass_on).await.map(|(status, _)| status);
+        let result = self.read_status(uid, acknowledge).await.map(|(status, _)| status);
         self.metrics.pleg.pod_relisted(self.clock.now().since(start));
         result
     }
 
-    /// Reads a pod that something hinted at, and tells on what changed. A read that fails is noted in `unread`.
-    async fn follow(&self, uid: PodUid, sink: &ChangeSink) -> PodUid {
-        match self.inspect(&uid, PassOn::All).await {
-            Ok((_, found)) if found.iter().any(RuntimeChange::is_news) => sink(&uid),
-            Ok(_) => {}
-            Err(error) => tracing::debug!(pod.uid = %uid, %error, "status read failed"),
+    /// Reads a pod after a hint. Returns whether it changed in a way that its worker has to act on. A pod whose read fails is
+    /// read again at the next relist turn.
+    async fn read_hinted(&self, uid: &PodUid) -> bool {
+        match self.read_status(uid, Acknowledge::All).await {
+            Ok((_, changes)) => changes.iter().any(RuntimeChange::needs_sync),
+            Err(error) => {
+                tracing::debug!(pod.uid = %uid, %error, "status read failed");
+                false
+            }
         }
-        uid
     }
 
-    /// Reads a pod; answers with what changed since somebody was told as well.
-    async fn inspect(
+    /// Reads a pod into the cache. Returns its status, and what changed since the last change that was acknowledged.
+    async fn read_status(
         &self,
         uid: &PodUid,
-        pass_on: PassOn,
+        acknowledge: Acknowledge,
     ) -> Result<(Arc<PodRuntimeStatus>, Vec<RuntimeChange>), RuntimeError> {
         let read = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
         match guarded(&self.metrics, || self.runtime.pod_status(uid)).await {
-            Ok(status) => Ok(self.board.keep(uid, read, status, pass_on)),
+            Ok(status) => Ok(self.cache.keep(uid, read, status, acknowledge)),
             Err(error) => {
-                self.board.failed(uid);
+                self.cache.read_failed(uid);
                 Err(error)
             }
         }
     }
 
-    /// Lists everything. Answers with the pods to be looked at, because there may be something to tell of them.
+    /// Lists all pods of the runtime. Returns those that differ from the cache and have to be read.
     ///
     /// # Errors
-    /// As the runtime says; then nothing is known to have changed.
+    /// The error of the runtime.
     async fn list(&self) -> Result<BTreeSet<PodUid>, RuntimeError> {
         let pods = guarded(&self.metrics, || self.runtime.list_pods()).await?;
         self.count(&pods);
-        Ok(self.board.compare(&pods))
+        Ok(self.cache.compare(&pods))
+    }
+
+    /// Notes a list that succeeded.
+    fn answered(&self) {
+        *self.runtime_state.lock() = RuntimeState { last_list: Some(self.clock.now()), outage: None };
+    }
+
+    /// Notes a list that failed.
+    fn did_not_answer(&self, error: &RuntimeError) {
+        OngoingFailure::note(&mut self.runtime_state.lock().outage, error.to_string(), self.clock.now());
+    }
+
+    /// Whether a list has succeeded at least once.
+    fn has_listed(&self) -> bool {
+        self.runtime_state.lock().last_list.is_some()
+    }
+
+    /// Publishes whether the runtime is healthy: its last list is at most `limit` old. Returns whether that changed.
+    fn check_health(&self, limit: Duration) -> bool {
+        let now = self.clock.now();
+        let is_recent = self.runtime_state.lock().last_list.is_some_and(|last| now.since(last) <= limit);
+        let is_healthy = is_recent && self.cache.was_listed();
+        self.healthy.send_if_modified(|healthy| std::mem::replace(healthy, is_healthy) != is_healthy)
     }
 
     fn count(&self, pods: &[RuntimePod]) {
@@ -173,6 +222,6 @@ impl Observer {
 
 impl RuntimeView for Observer {
     fn observed(&self, uid: &PodUid) -> Observed {
-        self.board.observed(uid)
+        self.cache.observed(uid)
     }
 }

@@ -26,7 +26,7 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 
-pub use manager::{ProbeManager, ProbePorts, ProbeSink};
+pub use manager::{ProbeManager, ProbePorts};
 pub use settings::ProbeSettings;
 pub use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, Streak, step};
 

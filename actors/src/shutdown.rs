@@ -1,4 +1,4 @@
-//! Stopping all pods when the node goes down: groups by priority, one after the other, each within its time.
+//! Graceful node shutdown: stops all pods in groups by priority, one group after the other, each within its time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,82 +11,77 @@ use parking_lot::Mutex;
 use podwright_metrics::ShutdownMetrics;
 
 use crate::admission::{AdmissionHandler, Admitted, Rejection};
-use crate::desired::Desired;
+use crate::desired::DesiredPods;
 use crate::engine::Engine;
 use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject, SYSTEM_CRITICAL_PRIORITY};
 use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Update};
 use crate::ports::{Clock, StatusFn};
+use crate::status::reasons::{DISRUPTION_TARGET, NODE_SHUTDOWN, TERMINATED};
 use crate::status::set_condition;
 use crate::time::{Grace, Time};
 
-/// A pod that is killed when its grace, and with it the time of its group, is over is not late: so long it takes at most to
-/// see that it is dead.
+/// How long after the end of its group's time a pod may still be seen to stop. A pod whose grace period is as long as the
+/// group's time is killed at its end, and is not late.
 const SLACK: Duration = Duration::from_millis(500);
-/// How often to look whether stopped pods are cleaned up.
+/// How often a shutdown checks whether stopped pods are cleaned up.
 const CLEANUP_POLL: Duration = Duration::from_millis(100);
 
-/// Why a pod failed that a shutdown stopped (upstream `nodeShutdownReason`, kubelet 1.36).
-pub const STOPPED: &str = "Terminated";
-/// Why a pod was refused during a shutdown (upstream `NodeShutdownNotAdmittedReason`, kubelet 1.36).
-pub const REFUSED: &str = "NodeShutdown";
-
-/// How long a shutdown may take in all, and how much of that is kept for critical pods (upstream
-/// `shutdownGracePeriod`, `shutdownGracePeriodCriticalPods`).
+/// How long a shutdown may take (upstream `shutdownGracePeriod` and `shutdownGracePeriodCriticalPods`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutdownConfig {
-    /// In all. Zero disables graceful shutdown.
+    /// The time for all pods together. Zero disables graceful shutdown: pods are left running.
     pub total: Duration,
-    /// Kept for critical pods. More than the total disables graceful shutdown.
+    /// The part of the total that is reserved for critical pods. More than the total disables graceful shutdown.
     pub critical: Duration,
 }
 
-/// The pods that stop together.
+/// Pods that stop together.
 #[derive(Clone, Debug)]
-pub struct Group {
-    /// The time they have.
-    pub time: Duration,
-    /// The pods.
-    pub pods: Vec<Arc<PodObject>>,
+pub(crate) struct ShutdownGroup {
+    /// The time for the whole group.
+    pub(crate) time: Duration,
+    pub(crate) pods: Vec<Arc<PodObject>>,
 }
 
-impl Group {
-    /// The grace that one of its pods gets: its own, at most the group's time.
-    pub fn grace(&self, pod: &PodObject) -> Grace {
+impl ShutdownGroup {
+    /// The grace period of one of the pods: the one of its spec, and at most the group's time.
+    pub(crate) fn grace(&self, pod: &PodObject) -> Grace {
         let limit = Grace::from_seconds(i64::try_from(self.time.as_secs()).unwrap_or(i64::MAX));
         pod.spec_grace().map_or(limit, |seconds| Grace::from_seconds(seconds).min(limit))
     }
 }
 
-/// The pods that a shutdown stops, by UID: what occupies the node, and what is wanted and waits for its turn.
-pub fn pods(engine: &Engine, desired: &Desired) -> Vec<Arc<PodObject>> {
-    let wanted = desired.pods().into_iter();
-    let wanted = wanted.filter(|pod| engine.is_pod_known(pod.uid()) && !engine.is_pod_known_terminated(pod.uid()));
+/// The pods that a shutdown stops, by UID: those whose containers may run, and desired pods that wait to start.
+pub(crate) fn pods(engine: &Engine, desired: &DesiredPods) -> Vec<Arc<PodObject>> {
+    let desired = desired.pods().into_iter();
+    let desired = desired.filter(|pod| engine.is_pod_known(pod.uid()) && !engine.is_pod_known_terminated(pod.uid()));
     let all: BTreeMap<PodUid, Arc<PodObject>> =
-        wanted.chain(engine.unterminated_pods()).map(|pod| (pod.uid().clone(), pod)).collect();
+        desired.chain(engine.unterminated_pods()).map(|pod| (pod.uid().clone(), pod)).collect();
     all.into_values().collect()
 }
 
-/// The groups in the order in which they stop; empty ones cost nothing and are left out. `None` if graceful shutdown is
-/// disabled.
-pub fn groups(config: ShutdownConfig, pods: Vec<Arc<PodObject>>) -> Option<Vec<Group>> {
+/// The groups in the order in which they stop, without empty ones. `None` if graceful shutdown is disabled.
+pub(crate) fn groups(config: ShutdownConfig, pods: Vec<Arc<PodObject>>) -> Option<Vec<ShutdownGroup>> {
     if config.total.is_zero() || config.critical > config.total {
         return None;
     }
     let (critical, normal): (Vec<_>, Vec<_>) =
         pods.into_iter().partition(|pod| pod.spec().priority.unwrap_or(0) >= SYSTEM_CRITICAL_PRIORITY);
-    let groups =
-        [Group { time: config.total - config.critical, pods: normal }, Group { time: config.critical, pods: critical }];
+    let groups = [
+        ShutdownGroup { time: config.total - config.critical, pods: normal },
+        ShutdownGroup { time: config.critical, pods: critical },
+    ];
     Some(groups.into_iter().filter(|group| !group.pods.is_empty()).collect())
 }
 
-/// Refuses new pods while the node goes down.
+/// Rejects new pods while the node shuts down.
 #[derive(Debug, Default)]
-pub struct ShutdownGate(AtomicBool);
+pub(crate) struct ShutdownGate(AtomicBool);
 
 impl ShutdownGate {
-    /// From now on no pod may start; or again any may, after a shutdown that was cancelled.
-    pub fn close(&self, closed: bool) {
+    /// Closes the gate when a shutdown begins, or opens it after a shutdown that was cancelled.
+    pub(crate) fn set_closed(&self, closed: bool) {
         self.0.store(closed, Ordering::Release);
     }
 }
@@ -95,7 +90,7 @@ impl AdmissionHandler for ShutdownGate {
     fn admit(&self, _pod: &PodObject, _others: &Admitted) -> Result<(), Rejection> {
         if self.0.load(Ordering::Acquire) {
             return Err(Rejection {
-                reason: REFUSED.to_owned(),
+                reason: NODE_SHUTDOWN.to_owned(),
                 message: "the node is shutting down and takes no new pods".to_owned(),
             });
         }
@@ -103,34 +98,34 @@ impl AdmissionHandler for ShutdownGate {
     }
 }
 
-/// Which pods a shutdown that is under way stops when.
+/// The schedule of a shutdown that is under way.
 #[derive(Debug, Default)]
 pub struct ShutdownProgress(Mutex<HashMap<PodUid, StopTurn>>);
 
-/// When a shutdown stops a pod.
+/// When a shutdown stops one pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopTurn {
-    /// When the shutdown began.
+    /// The start of the shutdown.
     pub since: Time,
-    /// When the pod is asked to stop, at the latest.
+    /// The latest time at which the pod is stopped.
     pub begins: Time,
-    /// When its group's time is over, at the latest.
+    /// The latest end of the time of its group.
     pub ends: Time,
-    /// How many pods are to stop before it.
+    /// The number of pods in the groups before it.
     pub before: usize,
 }
 
 impl ShutdownProgress {
-    /// When a pod is stopped; `None` if nothing is shut down.
+    /// The turn of a pod; `None` if no shutdown is under way.
     pub fn turn(&self, uid: &PodUid) -> Option<StopTurn> {
         self.0.lock().get(uid).copied()
     }
 
-    /// The groups that are left, the first of which is stopped now.
-    fn go_on(&self, since: Time, now: Time, left: &[Group]) {
+    /// Schedules the remaining groups. The first of them stops now.
+    fn schedule(&self, since: Time, now: Time, remaining: &[ShutdownGroup]) {
         let mut turns = self.0.lock();
         let (mut begins, mut before) = (now, 0);
-        for group in left {
+        for group in remaining {
             let ends = begins + group.time;
             let turn = StopTurn { since, begins, ends, before };
             turns.extend(group.pods.iter().map(|pod| (pod.uid().clone(), turn)));
@@ -144,25 +139,24 @@ impl ShutdownProgress {
     }
 }
 
-/// Stops the groups one after the other. Each is waited for until all of its pods have stopped and are cleaned up, or its
-/// time is over. Answers with the pods that did not stop in time, measures begin and end, and tells `progress` of what is
-/// left. Needs a tokio runtime with
-/// time.
+/// Stops the groups one after the other. Each group has until all of its pods have stopped and are cleaned up, or until its
+/// time ends. Returns the pods that did not stop in time. Records the begin and the end in the metrics, and the schedule in
+/// `progress`. Needs a tokio runtime with time.
 ///
-/// Cancel safe: stops that were asked for go on.
-pub async fn stop_all(
+/// If this is cancelled, the stops that have begun go on.
+pub(crate) async fn stop_all(
     engine: &Engine,
     clock: &dyn Clock,
     metrics: &ShutdownMetrics,
     progress: &ShutdownProgress,
-    groups: &[Group],
+    groups: &[ShutdownGroup],
 ) -> Vec<Arc<PodObject>> {
     let since = clock.now();
     let since_epoch = || Duration::from_nanos(clock.now().as_nanos());
     metrics.started(since_epoch());
     let mut late = Vec::new();
     for (number, group) in groups.iter().enumerate() {
-        progress.go_on(since, clock.now(), &groups[number..]);
+        progress.schedule(since, clock.now(), &groups[number..]);
         let end = tokio::time::Instant::now() + group.time + SLACK;
         let stops = group.pods.iter().map(|pod| {
             let (notifier, completed) = Notifier::new();
@@ -176,7 +170,7 @@ pub async fn stop_all(
             async move { (pod, tokio::time::timeout_at(end, completed).await.is_err()) }
         });
         late.extend(join_all(stops).await.into_iter().filter(|(_, late)| *late).map(|(pod, _)| pod.clone()));
-        // Volumes that do not come down hold up the next group no longer than containers would.
+        // Volumes that cannot be removed delay the next group no longer than containers would.
         let _ = tokio::time::timeout_at(end, cleaned_up(engine, group)).await;
     }
     progress.end();
@@ -184,29 +178,29 @@ pub async fn stop_all(
     late
 }
 
-async fn cleaned_up(engine: &Engine, group: &Group) {
-    while !group.pods.iter().all(|pod| is_over(engine, pod)) {
+async fn cleaned_up(engine: &Engine, group: &ShutdownGroup) {
+    while !group.pods.iter().all(|pod| is_finished(engine, pod)) {
         tokio::time::sleep(CLEANUP_POLL).await;
     }
 }
 
-fn is_over(engine: &Engine, pod: &PodObject) -> bool {
+fn is_finished(engine: &Engine, pod: &PodObject) -> bool {
     engine.lifecycle(pod.uid()).is_none_or(|lifecycle| lifecycle == Lifecycle::Finished)
 }
 
-/// A pod that the shutdown stops has failed, unless it had succeeded.
+/// Edits the status of a pod that the shutdown stops: it has failed, unless it had succeeded.
 fn terminated(clock: &dyn Clock) -> StatusFn {
     let now = clock.now();
     Arc::new(move |status: &mut PodStatus| {
         if Phase::parse(status.phase.as_deref()) != Phase::Succeeded {
             status.phase = Some(Phase::Failed.as_str().to_owned());
         }
-        status.reason = Some(STOPPED.to_owned());
+        status.reason = Some(TERMINATED.to_owned());
         status.message = Some("the pod was stopped because its node shut down".to_owned());
         set_condition(
             status,
             PodCondition {
-                type_: "DisruptionTarget".to_owned(),
+                type_: DISRUPTION_TARGET.to_owned(),
                 status: "True".to_owned(),
                 reason: Some("TerminationByKubelet".to_owned()),
                 message: Some("the pod was stopped because its node shut down".to_owned()),
@@ -231,9 +225,9 @@ mod tests {
             .build()
     }
 
-    // S92
+    // POD-S92
     #[test]
-    fn normal_pods_stop_first_each_within_its_own_grace_and_the_groups_time() {
+    fn shutdown_stops_normal_pods_before_critical_pods_each_in_its_grace() {
         let config = ShutdownConfig { total: Duration::from_secs(30), critical: Duration::from_secs(10) };
         let pods = vec![
             with("system", Some(SYSTEM_CRITICAL_PRIORITY), 30),
@@ -242,12 +236,12 @@ mod tests {
             with("usual", None, 30),
         ];
         let groups = groups(config, pods).unwrap();
-        let graces = |group: &Group| group.pods.iter().map(|p| group.grace(p).seconds()).collect::<Vec<_>>();
+        let graces = |group: &ShutdownGroup| group.pods.iter().map(|p| group.grace(p).seconds()).collect::<Vec<_>>();
         assert_eq!(groups.iter().map(graces).collect::<Vec<_>>(), [vec![2, 20, 20], vec![10]]);
     }
 
     #[test]
-    fn a_total_of_zero_or_below_the_critical_part_disables_it() {
+    fn shutdown_is_disabled_by_zero_or_by_less_than_the_critical_part() {
         let config = |total, critical| ShutdownConfig {
             total: Duration::from_secs(total),
             critical: Duration::from_secs(critical),
@@ -257,9 +251,9 @@ mod tests {
         assert!(groups(config(10, 10), vec![with("a", None, 1)]).unwrap().len() == 1);
     }
 
-    // S92
+    // POD-S92
     #[test]
-    fn a_pod_that_succeeded_stays_so_and_others_fail_with_a_disruption_target() {
+    fn shutdown_fails_running_pods_and_leaves_succeeded_pods() {
         let clock = crate::ports::TokioClock::new();
         let edit = terminated(&clock);
         let mut running = PodStatus { phase: Some("Running".into()), ..PodStatus::default() };
@@ -276,11 +270,11 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_refuses_with_the_nodes_reason() {
+    fn shutdown_gate_rejects_new_pods_with_node_shutdown() {
         let gate = ShutdownGate::default();
         let none = Admitted::default();
         assert!(gate.admit(&with("a", None, 1), &none).is_ok());
-        gate.close(true);
+        gate.set_closed(true);
         assert_eq!(gate.admit(&with("a", None, 1), &none).unwrap_err().reason, "NodeShutdown");
     }
 }

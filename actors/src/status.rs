@@ -26,7 +26,7 @@ mod merge;
 mod normalize;
 mod phase;
 mod quantity;
-mod reasons;
+pub(crate) mod reasons;
 mod resources;
 mod summary;
 mod terminate;

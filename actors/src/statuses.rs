@@ -1,4 +1,4 @@
-//! The kept statuses, shared, with what their changes count as.
+//! The statuses of all pods, shared by the parts of a node, and the metrics of their changes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::ports::Clock;
 use crate::probes::{ProbeChange, ProbeKind, ProbeResult};
 use crate::status::{Change, SetOutcome, StatusCache};
 
-/// The statuses that the node stands for. Every method is one step and waits for nothing.
+/// The statuses that the node reports for its pods. Every method is one step and waits for nothing.
 pub struct Statuses {
     cache: Mutex<StatusCache>,
     changes: watch::Sender<u64>,
@@ -22,63 +22,64 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// None yet.
+    /// No statuses.
     pub fn new(clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         Statuses { cache: Mutex::default(), changes: watch::Sender::new(0), clock, metrics }
     }
 
-    /// The status of a pod. For a static pod, ask by its own UID.
+    /// The status of a pod. A static pod is found by its own UID, not by its mirror's.
     pub fn get(&self, uid: &PodUid) -> Option<Arc<PodStatus>> {
         self.cache.lock().get(uid)
     }
 
-    /// Its phase.
+    /// The phase in the status of a pod.
     pub fn phase(&self, uid: &PodUid) -> Option<Phase> {
         self.get(uid).map(|status| Phase::parse(status.phase.as_deref()))
     }
 
-    /// Counts up with every accepted change of any pod.
+    /// A number that grows with every accepted change of any status.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Keeps a computed status. False if it was refused, because it would bring back a container that ended for good.
+    /// Keeps a computed status. Returns false if the status is refused, because it shows a container running again that
+    /// ended for good.
     pub fn set(&self, pod: &PodObject, mirror: Option<&PodObject>, status: PodStatus, force: bool) -> bool {
         let mirror = mirror.and_then(PodObject::status);
         let outcome = self.cache.lock().set(pod, mirror, status, force, self.clock.now());
-        self.told(pod, outcome)
+        self.accepted(pod, outcome)
     }
 
-    /// What [`set`](Statuses::set) would keep now; `None` if it would refuse the status.
+    /// The status that [`set`](Statuses::set) would keep now; `None` if it would refuse the status.
     pub fn completed(&self, pod: &PodObject, mirror: Option<&PodObject>, status: PodStatus) -> Option<PodStatus> {
         let mirror = mirror.and_then(PodObject::status);
         self.cache.lock().completed(pod, mirror, status, self.clock.now()).ok()
     }
 
-    /// What [`terminate`](Statuses::terminate) would keep now.
+    /// The status that [`terminate`](Statuses::terminate) would keep now.
     pub fn ended(&self, pod: &PodObject) -> Option<PodStatus> {
         self.cache.lock().ended(pod, None, self.clock.now()).ok()
     }
 
-    /// Keeps a status that an earlier agent kept.
+    /// Keeps the final status of a pod that ended under an earlier agent.
     pub fn restore(&self, uid: PodUid, status: PodStatus) {
         self.cache.lock().restore(uid, status, self.clock.now());
     }
 
-    /// The pod's cleanup is done.
+    /// Completes the status of a pod whose cleanup has finished.
     pub fn terminate(&self, pod: &PodObject) {
         let outcome = self.cache.lock().terminate(pod, None, self.clock.now());
-        self.told(pod, outcome);
+        self.accepted(pod, outcome);
     }
 
-    /// A sandbox was made for the pod.
+    /// Sets the condition that says that the pod's sandbox is ready.
     pub fn sandbox_ready(&self, pod: &PodObject) {
         let outcome = self.cache.lock().set_sandbox_ready(pod, true, self.clock.now());
-        self.told(pod, outcome);
+        self.accepted(pod, outcome);
     }
 
-    /// A probe changed its mind.
-    pub fn probed(&self, pod: &PodObject, change: &ProbeChange) {
+    /// Writes the new result of a readiness or startup probe into the status.
+    pub fn probe_changed(&self, pod: &PodObject, change: &ProbeChange) {
         let now = self.clock.now();
         let good = change.result == ProbeResult::Success;
         let outcome = match change.kind {
@@ -86,20 +87,20 @@ impl Statuses {
             ProbeKind::Startup => self.cache.lock().set_started(pod, &change.id, good, now),
             ProbeKind::Liveness => return,
         };
-        self.told(pod, outcome);
+        self.accepted(pod, outcome);
     }
 
-    /// Forgets the pods of which `keep` says no.
+    /// Drops the statuses of the pods for which `keep` returns false.
     pub fn retain(&self, keep: impl FnMut(&PodUid) -> bool) {
         self.cache.lock().retain(keep);
     }
 
-    /// Whether the pod's cleanup is done.
+    /// Whether the pod's cleanup has finished.
     pub fn is_finished(&self, uid: &PodUid) -> bool {
         self.cache.lock().is_finished(uid)
     }
 
-    fn told(&self, pod: &PodObject, outcome: SetOutcome) -> bool {
+    fn accepted(&self, pod: &PodObject, outcome: SetOutcome) -> bool {
         match outcome {
             SetOutcome::Accepted(change) => {
                 self.count(pod, &change);
@@ -126,7 +127,7 @@ impl Statuses {
     }
 }
 
-/// The label value for a container's place in its pod.
+/// The metric label of a container's kind.
 pub(crate) fn container_type(kind: ContainerKind) -> ContainerType {
     match kind {
         ContainerKind::Init => ContainerType::InitContainer,

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use crate::container_manager::activity::Task;
 use crate::container_manager::{ContainerManager, RunningParts, SyncWork};
 use crate::containers::plan::plan;
-use crate::desired::Desired;
+use crate::desired::DesiredPods;
 use crate::final_statuses::{Ending, FinalStatusStore, is_final};
 use crate::ids::PodUid;
 use crate::observer::Observer;
@@ -36,7 +36,7 @@ pub struct NodeSyncer {
     /// Probes them.
     pub probes: Arc<ProbeManager>,
     /// What the sources want.
-    pub desired: Arc<Desired>,
+    pub desired: Arc<DesiredPods>,
     /// Keeps the statuses.
     pub statuses: Arc<Statuses>,
     /// Keeps which pods are over for good.
@@ -101,7 +101,7 @@ impl PodSyncer for NodeSyncer {
         if let Some(error) = done.error {
             return Err(error);
         }
-        self.observer.settle(&cx.uid);
+        self.observer.mark_synced(&cx.uid);
         Ok(SyncOutcome::Continue { check_at: if again { Some(self.clock.now()) } else { check_at } })
     }
 
@@ -300,7 +300,7 @@ impl NodeSyncer {
     async fn write_down(&self, pod: &PodObject, status: &PodStatus) {
         let asked_for = !pod.phase().is_terminal() && self.desired.pod(pod.uid()).is_some();
         if asked_for && self.final_statuses.note(pod, Ending::Ended, status) {
-            self.final_statuses.settled().await;
+            self.final_statuses.written().await;
         }
     }
 

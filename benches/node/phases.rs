@@ -7,16 +7,13 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus};
 use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
-use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
-use podwright_actors::container_manager::ContainersConfig;
+use podwright_actors::admission::NodeCapacity;
 use podwright_actors::engine::EngineConfig;
 use podwright_actors::ids::PodUid;
-use podwright_actors::image_gc::ImageGcPolicy;
-use podwright_actors::node::{Node, NodeConfig, NodePorts};
+use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ContainerRuntime, SourceKind, SourceSet, TokioClock};
 use podwright_actors::recorder::Recorder;
-use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
 use podwright_metrics::{Format, Metrics};
 use serde_json::{Map, Value};
@@ -25,7 +22,7 @@ use tokio::time::sleep;
 
 use crate::marks::{Mark, Marks};
 use crate::pods;
-use crate::ports::{NoEvents, NoStorage, Watched};
+use crate::ports::{NoStorage, Watched};
 use crate::process::{cpu_time, resident};
 
 /// How long the idle node is watched: some housekeeping passes, some relists, a part of the resyncs.
@@ -43,7 +40,7 @@ pub(crate) fn run(n: usize, idle: Duration) -> Map<String, Value> {
 }
 
 struct Bed {
-    node: Node,
+    node: NodeHandle,
     runtime: SimulatedRuntime,
     metrics: Metrics,
     marks: Arc<Marks>,
@@ -65,7 +62,7 @@ async fn live(n: usize, idle: Duration) -> Map<String, Value> {
     let marks = Arc::new(Marks::new(all.iter().cloned()));
     let mut bed = Bed::start(n, marks);
     bed.deliver(Vec::new()).await;
-    let mut healthy = bed.node.healthy.clone();
+    let mut healthy = bed.node.healthy();
     healthy.wait_for(|healthy| *healthy).await.expect("the node lives");
 
     let nothing = resident();
@@ -99,7 +96,7 @@ async fn live(n: usize, idle: Duration) -> Map<String, Value> {
     drop(deleted);
     let (cpu, start) = (cpu_time(), Instant::now());
     bed.deliver(Vec::new()).await;
-    while bed.node.engine.known_pods() > 0 || !bed.runtime.list_pods().await.is_ok_and(|pods| pods.is_empty()) {
+    while bed.node.engine().known_pods() > 0 || !bed.runtime.list_pods().await.is_ok_and(|pods| pods.is_empty()) {
         sleep(LOOK * 10).await;
     }
     bed.figure("forget_s", start.elapsed().as_secs_f64());
@@ -126,33 +123,21 @@ impl Bed {
         let runtime = SimulatedRuntime::new(SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() });
         let metrics = Metrics::new();
         let capacity = NodeCapacity { cpu_millis: i64::MAX, memory_bytes: i64::MAX, pods: n };
-        let config = NodeConfig {
-            engine: EngineConfig { seed: Some(1), ..EngineConfig::default() },
-            containers: ContainersConfig::default(),
-            facts: NodeFacts {
-                name: "node1".into(),
-                host_ips: vec!["192.0.2.1".parse().expect("an address")],
-                runtime_name: "simulated".into(),
-            },
-            allocatable: BTreeMap::new(),
-            sources: vec![SourceKind::Api],
-            explain_event_after: Duration::from_secs(300),
-            image_gc: ImageGcPolicy::default(),
-        };
-        let ports = NodePorts {
-            cgroups: None,
-            images: None,
-            runtime: Arc::new(Watched { runtime: runtime.clone(), marks: marks.clone() }),
-            network: Arc::new(runtime.network()),
-            storage: Arc::new(NoStorage(marks.clone())),
-            final_statuses: Arc::new(FileCheckpoint::new(dir.path().join("journal"))),
-            events: Arc::new(NoEvents),
-            clock,
-            admission: vec![Arc::new(capacity) as Arc<dyn AdmissionHandler>],
-            metrics: metrics.clone(),
-            recorder: Some(Arc::new(Recorder::new(16 << 20))),
-        };
-        let node = Node::start(config, ports).expect("threads can be started");
+        let watched = Watched { runtime: runtime.clone(), marks: marks.clone() };
+        let ports = NodePorts::new(Arc::new(watched), Arc::new(runtime.network()), Arc::new(NoStorage(marks.clone())))
+            .final_statuses(Arc::new(FileCheckpoint::new(dir.path().join("journal"))))
+            .clock(clock)
+            .admission(Arc::new(capacity))
+            .metrics(metrics.clone())
+            .recorder(Arc::new(Recorder::new(16 << 20)));
+        let node = Node::builder(ports)
+            .name("node1")
+            .host_ips(vec!["192.0.2.1".parse().expect("an address")])
+            .runtime_name("simulated")
+            .sources([SourceKind::Api])
+            .engine(EngineConfig { seed: Some(1), ..EngineConfig::default() })
+            .start()
+            .expect("threads can be started");
         Bed { _dir: dir, node, runtime, metrics, marks, figures: Map::new(), n }
     }
 
@@ -162,17 +147,17 @@ impl Bed {
 
     async fn deliver(&self, pods: Vec<Arc<PodObject>>) {
         let set = SourceSet { source: SourceKind::Api, pods, problems: Vec::new() };
-        self.node.sets.send(set.into()).await.expect("the node lives");
+        self.node.sources().send(set.into()).await.expect("the node lives");
     }
 
     /// Ends containers one by one, and measures how long it takes until the status of the pod shows it.
     async fn exits(&mut self, uids: &[PodUid]) {
-        let mut changes = self.node.statuses.subscribe();
+        let mut changes = self.node.statuses().subscribe();
         let mut millis = Vec::new();
         for uid in uids {
             let start = Instant::now();
             assert!(self.runtime.exit(uid, "main", 1));
-            while !self.node.statuses.get(uid).is_some_and(|status| shows_exit(&status)) {
+            while !self.node.statuses().get(uid).is_some_and(|status| shows_exit(&status)) {
                 changes.changed().await.expect("the node lives");
             }
             millis.push(start.elapsed().as_secs_f64() * 1e3);
@@ -194,7 +179,7 @@ impl Bed {
         }
         let took = (self.marks.now() - start) as f64 / 1e9;
         // What the phase left to be done counts too, without that it would be the next one's.
-        self.node.engine.quiesced().await;
+        self.node.engine().quiesced().await;
         let cpu = (cpu_time() - cpu).as_secs_f64();
         let millis = self.marks.millis_since(start);
         let at = |share: f64| millis[((millis.len() - 1) as f64 * share).round() as usize];

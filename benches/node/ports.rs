@@ -10,8 +10,8 @@ use podwright::adapters::simulated::SimulatedRuntime;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ContainerState, EventRecorder, ExecOutput, ImageError, PodEvent,
-    PodRuntimeStatus, PodStorage, RuntimeFuture, RuntimePod, SandboxConfig, StorageError, Unused, VolumeMounts,
+    ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, PodRuntimeStatus, PodStorage,
+    RuntimeFuture, RuntimePod, SandboxConfig, StorageError, Unused, VolumeMounts,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -121,11 +121,4 @@ impl PodStorage for NoStorage {
     fn restarts_by_log<'a>(&'a self, _: &'a PodObject, _: &'a str) -> BoxFuture<'a, Option<u32>> {
         async { None }.boxed()
     }
-}
-
-/// Nobody reads the events.
-pub(crate) struct NoEvents;
-
-impl EventRecorder for NoEvents {
-    fn record(&self, _: &Arc<PodObject>, _: PodEvent) {}
 }

@@ -105,7 +105,7 @@ pub fn router(view: NodeView, info: AgentInfo) -> Router {
         .route("/logs/{namespace}/{name}", get(move |state, path, query| logs.answer(state, path, query)))
         .route(
             "/recording",
-            get(async move |State(view): State<NodeView>| recording.recording(&view.node.engine).await),
+            get(async move |State(view): State<NodeView>| recording.recording(&view.node.engine()).await),
         )
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
@@ -169,7 +169,7 @@ fn is_local(host: &str) -> bool {
 
 async fn healthz(State(view): State<NodeView>) -> Response {
     let limit = MAX_PASS_AGE.max(2 * view.resync);
-    if view.node.housekeeping.is_late(limit) {
+    if view.node.is_housekeeping_late(limit) {
         let why = format!("no housekeeping pass has ended within {} s\n", limit.as_secs());
         return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     }
@@ -178,23 +178,23 @@ async fn healthz(State(view): State<NodeView>) -> Response {
 
 async fn readyz(State(view): State<NodeView>) -> Response {
     let reason = |source: &MissingSource| {
-        let why = source.why();
+        let why = source.reason();
         format!("source {} has not delivered{}", source.kind, plain(&why, MAX_PROBLEM_BYTES))
     };
-    let sources = view.node.desired.missing_sources();
+    let sources = view.node.desired().missing_sources();
     // A source that is held waits for the runtime, and that is reported below.
     let mut missing: Vec<String> = sources.iter().filter(|source| !source.held).map(reason).collect();
-    match view.node.observer.outage() {
+    match view.node.observer().outage() {
         Some(outage) => {
             missing.push(format!("the container runtime does not answer: {}", plain(&outage.error, MAX_PROBLEM_BYTES)))
         }
-        None if !*view.node.healthy.borrow() => {
+        None if !*view.node.healthy().borrow() => {
             missing.push("the containers of the runtime have not been listed yet".to_owned())
         }
         None => {}
     }
     // Only the runtime condition counts: without a pod network, pods of the host network still run.
-    missing.extend(view.node.observer.unready().runtime.map(|why| plain(&why, MAX_PROBLEM_BYTES).into_owned()));
+    missing.extend(view.node.observer().unready().runtime.map(|why| plain(&why, MAX_PROBLEM_BYTES).into_owned()));
     if missing.is_empty() {
         return "ok\n".into_response();
     }
@@ -248,7 +248,7 @@ async fn explain_pod(
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
     let answer = blocking.answer(view, move |view| match view.explain(&full_name, uid.as_ref()) {
-        None => (StatusCode::NOT_FOUND, unknown_pod(&view.node.explainer, &full_name, uid.as_ref())).into_response(),
+        None => (StatusCode::NOT_FOUND, unknown_pod(&view.node.explainer(), &full_name, uid.as_ref())).into_response(),
         Some(explanation) if json => Json(explanation).into_response(),
         Some(explanation) => explanation.to_string().into_response(),
     });
@@ -267,16 +267,16 @@ async fn explain_all(
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
     let answer = move |view: &NodeView| {
-        if json { Json(view.node.explainer.lines()).into_response() } else { explain_text(view).into_response() }
+        if json { Json(view.node.explainer().lines()).into_response() } else { explain_text(view).into_response() }
     };
     blocking.answer(view, answer).await
 }
 
 fn explain_text(view: &NodeView) -> String {
-    let lines = view.node.explainer.lines();
+    let lines = view.node.explainer().lines();
     let mut text = table::explain_table(&lines, view.now()).join("\n");
     text.push('\n');
-    for trouble in view.node.explainer.node_problems() {
+    for trouble in view.node.explainer().node_problems() {
         text.push_str(&format!("{}\n", plain(&trouble.detail, MAX_PROBLEM_BYTES)));
     }
     for problem in view.problems() {

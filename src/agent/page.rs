@@ -85,7 +85,7 @@ impl Inspect for NodeInspector {
     fn inspect(&self) -> NodeSnapshot<'_> {
         let NodeInspector { view, info } = self;
         let inspection = view.inspect();
-        let (now, node, pods) = (inspection.now(), inspection.node().clone(), inspection.pods());
+        let (now, node, pods) = (inspection.at(), inspection.node().clone(), inspection.pods());
         let nearest_wait = Box::new(move |pod: &PodFacts| {
             let (wait, short) = inspection.nearest(pod);
             RowWait::new(pod, wait, short, now)
@@ -96,7 +96,7 @@ impl Inspect for NodeInspector {
 
 /// The routes `/` and `/watch`.
 pub(crate) fn router(view: NodeView, info: AgentInfo) -> Router {
-    let changes = view.node.statuses.subscribe();
+    let changes = view.node.statuses().subscribe();
     let inspector = NodeInspector { view, info };
     Router::new().route("/", get(page)).route("/watch", get(watch)).with_state(Arc::new(Watch::new(inspector, changes)))
 }

@@ -1,7 +1,6 @@
 //! `podwright run`: builds the node from its flags and runs it until a signal arrives or until all pods have finished.
 
 mod signals;
-mod stop;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -9,22 +8,19 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::admission::AdmissionHandler;
 use crate::actors::container_manager::ContainersConfig;
 use crate::actors::engine::EngineConfig;
-use crate::actors::node::{Node, NodeConfig, NodePorts, StartNodeError};
-use crate::actors::ports::{Clock, SourceKind, SystemClock};
+use crate::actors::node::{Node, NodePorts, StartNodeError};
+use crate::actors::ports::{Clock, SourceKind, SourceUpdate, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
-use crate::actors::shutdown::{ShutdownConfig, ShutdownGate};
-use crate::actors::status::NodeFacts;
 use crate::actors::time::Time;
 use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
 use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
+use actix::Recipient;
 use reqwest::Url;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::admin;
@@ -65,7 +61,7 @@ pub(crate) enum RunError {
     Runtime(#[from] OpenRuntimeError),
     #[cfg(feature = "cri")]
     #[error(transparent)]
-    ImageGc(#[from] crate::actors::image_gc::BadPolicy),
+    ImageGc(#[from] crate::actors::image_gc::InvalidImageGcPolicy),
 }
 
 /// The paths and URLs that manifests are read from.
@@ -146,12 +142,7 @@ impl ManifestSources {
     }
 
     /// Starts the sources. They send their pods to `to` until `stop` is cancelled.
-    fn start(
-        self,
-        cx: &SourceContext,
-        to: &mpsc::Sender<crate::actors::ports::SourceUpdate>,
-        stop: &CancellationToken,
-    ) {
+    fn start(self, cx: &SourceContext, to: &Recipient<SourceUpdate>, stop: &CancellationToken) {
         for path in self.paths.iter().filter(|path| !path.exists()) {
             tracing::warn!(path = %path.display(), "manifest path does not exist yet; pods start once it holds manifests");
         }
@@ -173,8 +164,7 @@ async fn serve(
 ) -> Result<ExitCode, RunError> {
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
-    let gate = Arc::new(ShutdownGate::default());
-    let view = node(&args, root, &name, &manifests, gate.clone()).await?;
+    let view = node(&args, root, &name, &manifests).await?;
 
     let stop = CancellationToken::new();
     let sources = stop.child_token();
@@ -186,7 +176,7 @@ async fn serve(
         locations: manifests.locations(),
         stopping: sources.clone(),
     };
-    manifests.start(&cx, &view.node.sets, &sources);
+    manifests.start(&cx, &view.node.sources(), &sources);
     actix::spawn(admin::serve(args.admin.0, view.clone(), info, stop.clone()));
     let screen = terminal.clone().map(|terminal| {
         let title = format!("podwright on {name}: admin http://{}, root {}", args.admin, root.path().display());
@@ -194,19 +184,17 @@ async fn serve(
         actix::spawn(screen.run(stop.clone()))
     });
 
-    let shutdown = if args.runtime.containers_outlive_agent() {
-        ShutdownConfig { total: Duration::ZERO, critical: Duration::ZERO }
-    } else {
-        args.shutdown_grace.0
-    };
+    // The containers of a container runtime keep running for the next agent.
+    let deadline = if args.runtime.containers_outlive_agent() { Duration::ZERO } else { args.shutdown_grace.0.total };
     let code = tokio::select! {
         signal = signals.next() => {
-            if let Some(recorder) = view.node.engine.recorder() {
+            if let Some(recorder) = view.node.engine().recorder() {
                 recorder.note(view.now(), &Note::AgentStops { why: signal.name.to_owned() });
             }
             tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
+            sources.cancel();
             tokio::select! {
-                () = stop::stop(&view, &gate, &sources, shutdown) => ExitCode::SUCCESS,
+                _report = view.node.shutdown(deadline) => ExitCode::SUCCESS,
                 second = signals.next_after_stop() => {
                     if let Some(terminal) = &terminal {
                         terminal.leave();
@@ -230,13 +218,7 @@ async fn serve(
 }
 
 /// Opens the runtime and the other ports, and starts the node on them.
-async fn node(
-    args: &RunArgs,
-    root: &Root,
-    name: &str,
-    manifests: &ManifestSources,
-    gate: Arc<ShutdownGate>,
-) -> Result<NodeView, RunError> {
+async fn node(args: &RunArgs, root: &Root, name: &str, manifests: &ManifestSources) -> Result<NodeView, RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
     match boot::compare(root.path()) {
@@ -255,22 +237,10 @@ async fn node(
     let allocatable = machine::allocatable(&capacity);
     let runtime_name = args.runtime.name();
     let logs = root.logs();
-    let config = NodeConfig {
-        engine,
-        containers: ContainersConfig { booted, ..ContainersConfig::default() },
-        facts: NodeFacts { name: name.to_owned(), host_ips: host_ips.clone(), runtime_name: runtime_name.clone() },
-        allocatable: allocatable.clone(),
-        explain_event_after: args.explain_event_after,
-        #[cfg(feature = "cri")]
-        image_gc: args.images.gc_policy()?,
-        #[cfg(not(feature = "cri"))]
-        image_gc: Default::default(),
-        sources: manifests.kinds(),
-    };
     let runtime_config = RuntimeConfig {
         root: root.path(),
         logs: &logs,
-        addresses: host_ips,
+        addresses: host_ips.clone(),
         clock: &clock,
         name: &runtime_name,
         metrics: &metrics,
@@ -284,37 +254,50 @@ async fn node(
             Limits { max_size: args.container_log_max_size.0 as u64, max_files: args.container_log_max_files as usize };
         actix::spawn(Rotator::new(log_writer, limits).run());
     }
-    let storage = args.runtime.storage(FileStorage::new(root.path(), allocatable), &logs);
-    let ports = NodePorts {
-        runtime,
-        images,
-        network,
-        storage: Arc::new(storage.clone()),
-        cgroups,
-        final_statuses: Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))),
-        events: events.clone(),
-        clock: clock.clone(),
-        admission: vec![gate as Arc<dyn AdmissionHandler>, Arc::new(capacity)],
-        metrics: metrics.clone(),
-        recorder: (args.recording_size.0 > 0).then(|| Arc::new(Recorder::new(args.recording_size.0))),
-    };
-    if let Some(recorder) = &ports.recorder {
+    let storage = args.runtime.storage(FileStorage::new(root.path(), allocatable.clone()), &logs);
+    let mut ports = NodePorts::new(runtime, network, Arc::new(storage.clone()))
+        .final_statuses(Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))))
+        .events(events.clone())
+        .clock(clock.clone())
+        .admission(Arc::new(capacity))
+        .metrics(metrics.clone());
+    if let Some(images) = images {
+        ports = ports.images(images);
+    }
+    if let Some(cgroups) = cgroups {
+        ports = ports.cgroups(cgroups);
+    }
+    if args.recording_size.0 > 0 {
+        let recorder = Arc::new(Recorder::new(args.recording_size.0));
         let build = format!("podwright {}", env!("CARGO_PKG_VERSION"));
         recorder.note(clock.now(), &Note::AgentStarted { build, node: name.to_owned() });
+        ports = ports.recorder(recorder);
     }
-    let node = Arc::new(Node::start(config, ports)?);
+    let node = Node::builder(ports)
+        .name(name)
+        .host_ips(host_ips)
+        .runtime_name(runtime_name)
+        .allocatable(allocatable)
+        .sources(manifests.kinds())
+        .engine(engine)
+        .containers(ContainersConfig { booted, ..ContainersConfig::default() })
+        .long_wait_after(args.explain_event_after)
+        .critical_shutdown(args.shutdown_grace.0.critical);
+    #[cfg(feature = "cri")]
+    let node = node.image_gc(args.images.gc_policy()?);
+    let node = Arc::new(node.start()?);
     Ok(NodeView { node, events, clock, metrics, logs: storage, resync: engine.resync })
 }
 
 /// Resolves once every source has delivered and every pod has finished.
 async fn finished(view: &NodeView) -> PodsOutcome {
-    let mut changes = view.node.statuses.subscribe();
+    let mut changes = view.node.statuses().subscribe();
     loop {
         let inspected = view.clone();
         // On a blocking thread: the inspection visits every pod, and this thread also starts pods.
         let inspection = tokio::task::spawn_blocking(move || {
             // `is_ready` comes first: the list of pods then includes everything that was delivered before it.
-            let delivered = inspected.node.desired.is_ready();
+            let delivered = inspected.node.desired().is_ready();
             let pods = inspected.pods();
             (outcome(delivered, &pods, &inspected.problems()), pods.len())
         });

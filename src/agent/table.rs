@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::actors::explain::{Look, PodFacts, PodLine};
+use crate::actors::explain::{Inspection, PodFacts, PodLine};
 use crate::actors::status::short_age;
 use crate::actors::text::plain;
 use crate::actors::time::Time;
@@ -16,10 +16,10 @@ const MAX_CELL_BYTES: usize = 512;
 pub(crate) const COLUMNS: [&str; 7] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE", "WAITS FOR"];
 
 /// One row of the live table.
-pub(crate) fn row(pod: &PodFacts, look: &Look<'_>) -> Vec<String> {
-    let waits = look.line(pod).wait;
+pub(crate) fn row(pod: &PodFacts, inspection: &Inspection<'_>) -> Vec<String> {
+    let waits = inspection.line(pod).wait;
     let mut row = vec![pod.full_name.namespace().to_owned(), pod.full_name.name().to_owned()];
-    match pod.summary(look.now()) {
+    match pod.summary(inspection.at()) {
         Some(summary) => {
             row.extend([summary.ready_column(), pod.state(&summary), summary.restarts_column(), summary.age_column()])
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actors::explain::{Explanation, Look, PodFacts};
+use crate::actors::explain::{Explanation, Inspection, PodFacts};
 use crate::actors::ids::{FullName, PodUid};
-use crate::actors::node::Node;
+use crate::actors::node::NodeHandle;
 use crate::actors::ports::{Clock, SourceProblem};
 use crate::actors::time::Time;
 use crate::adapters::storage::FileStorage;
@@ -16,7 +16,7 @@ use super::events::EventLog;
 /// Read access to the node. Its methods change nothing.
 #[derive(Clone)]
 pub struct NodeView {
-    pub node: Arc<Node>,
+    pub node: Arc<NodeHandle>,
     pub events: Arc<EventLog>,
     pub clock: Arc<dyn Clock>,
     pub metrics: Metrics,
@@ -33,23 +33,23 @@ impl NodeView {
     }
 
     /// Inspects all pods at one time.
-    pub fn inspect(&self) -> Look<'_> {
-        self.node.explainer.look()
+    pub fn inspect(&self) -> Inspection<'_> {
+        self.node.explainer().inspect()
     }
 
     /// All pods that are desired or known, ordered by full name. Of several pods with one full name, the desired one comes
     /// first.
     pub fn pods(&self) -> Vec<PodFacts> {
-        self.node.explainer.pods()
+        self.node.explainer().pods()
     }
 
     /// Explains a pod: the one with this UID, or without a UID the desired one of this full name.
     pub fn explain(&self, name: &FullName, uid: Option<&PodUid>) -> Option<Explanation> {
-        self.node.explainer.explain(name, uid, &|uid| self.events.of(uid))
+        self.node.explainer().explain(name, uid, &|uid| self.events.of(uid))
     }
 
     /// The manifests that the sources cannot use at present.
     pub fn problems(&self) -> Vec<SourceProblem> {
-        self.node.desired.problems()
+        self.node.desired().problems()
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use actix::{Actor, Context, Handler, Recipient};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -16,6 +17,21 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+
+/// Stands in for the dispatcher.
+struct Collector(mpsc::Sender<SourceUpdate>);
+
+impl Actor for Collector {
+    type Context = Context<Self>;
+}
+
+impl Handler<SourceUpdate> for Collector {
+    type Result = ();
+
+    fn handle(&mut self, update: SourceUpdate, _: &mut Self::Context) {
+        self.0.try_send(update).expect("a test reads its updates");
+    }
+}
 
 /// A source that runs and the sets that it sends.
 struct Running {
@@ -37,11 +53,11 @@ impl Running {
     }
 
     fn start<F: Future<Output = ()> + Send + 'static>(
-        run: impl FnOnce(mpsc::Sender<SourceUpdate>, CancellationToken) -> F,
+        run: impl FnOnce(Recipient<SourceUpdate>, CancellationToken) -> F,
     ) -> Running {
         let (out, sets) = mpsc::channel(SOURCE_CHANNEL_DEPTH);
         let stop = CancellationToken::new();
-        tokio::spawn(run(out, stop.clone()));
+        tokio::spawn(run(Collector(out).start().recipient(), stop.clone()));
         Running { sets, stop }
     }
 
@@ -101,7 +117,7 @@ fn replace(path: &Path, text: &str) {
     fs::rename(temporary, path).unwrap();
 }
 
-#[tokio::test]
+#[actix::test]
 async fn manifest_directory_is_watched_file_by_file() {
     let dir = TempDir::new().unwrap();
     let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.json"));
@@ -131,7 +147,7 @@ async fn manifest_directory_is_watched_file_by_file() {
 }
 
 // Rule POD-W27.
-#[tokio::test]
+#[actix::test]
 async fn invalid_manifest_keeps_its_pod_while_the_file_exists() {
     let dir = TempDir::new().unwrap();
     let (a, b) = (dir.path().join("a.yaml"), dir.path().join("b.yaml"));
@@ -166,7 +182,7 @@ async fn invalid_manifest_keeps_its_pod_while_the_file_exists() {
     assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["b-node two"]);
 }
 
-#[tokio::test]
+#[actix::test]
 async fn unlistable_manifest_directory_keeps_its_pods() {
     let parent = TempDir::new().unwrap();
     let dir = parent.path().join("pods");
@@ -190,7 +206,7 @@ async fn unlistable_manifest_directory_keeps_its_pods() {
     assert_eq!(source.until(|set| set.pods.len() == 2).await.problems, []);
 }
 
-#[tokio::test]
+#[actix::test]
 async fn missing_manifest_path_is_an_empty_set_until_it_exists() {
     let parent = TempDir::new().unwrap();
     let (dir, file) = (parent.path().join("later/pods"), parent.path().join("single.yaml"));
@@ -208,7 +224,7 @@ async fn missing_manifest_path_is_an_empty_set_until_it_exists() {
 }
 
 // POD-S31: whatever was seen between, the last edit is what runs in the end.
-#[tokio::test]
+#[actix::test]
 async fn last_of_many_manifest_edits_is_delivered() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("a.yaml");
@@ -242,7 +258,7 @@ async fn last_of_many_manifest_edits_is_delivered() {
     assert_eq!(*again.pods[0].uid(), uid);
 }
 
-#[tokio::test]
+#[actix::test]
 async fn manifest_edit_with_fixed_uid_is_an_update() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("a.yaml");
@@ -258,7 +274,7 @@ async fn manifest_edit_with_fixed_uid_is_an_update() {
     assert!(matches!(&changes[..], [Change::Update(pods)] if pods[0].first_seen() == seen));
 }
 
-#[tokio::test]
+#[actix::test]
 async fn named_pipe_in_a_manifest_directory_blocks_nothing() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a.yaml"), pod("a", "one")).unwrap();
@@ -268,7 +284,7 @@ async fn named_pipe_in_a_manifest_directory_blocks_nothing() {
     assert_eq!((held(&set), blamed(&set)), (vec!["a-node one".to_owned()], vec![dir.path().join("pipe").as_path()]));
 }
 
-#[tokio::test]
+#[actix::test]
 async fn every_example_manifest_is_valid() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let set = Running::files(&[examples]).next().await;
@@ -316,7 +332,7 @@ impl Server {
 
 const OFTEN: Duration = Duration::from_millis(5);
 
-#[tokio::test]
+#[actix::test]
 async fn url_source_keeps_its_last_pods_while_requests_fail() {
     let server = Server::start(StatusCode::OK, &pod("a", "one")).await;
     let mut source = Running::urls(std::slice::from_ref(&server.url), OFTEN);
@@ -349,7 +365,7 @@ async fn url_source_keeps_its_last_pods_while_requests_fail() {
 }
 
 // A source that was never reached has not delivered: pods of an earlier run must not be stopped for that.
-#[tokio::test]
+#[actix::test]
 async fn first_url_set_waits_until_every_url_answered() {
     let (up, down) = (
         Server::start(StatusCode::OK, &pod("a", "one")).await,
@@ -365,7 +381,7 @@ async fn first_url_set_waits_until_every_url_answered() {
     assert_eq!(held(&source.next().await), ["a-node one", "b-node one"]);
 }
 
-#[tokio::test]
+#[actix::test]
 async fn manifest_source_ends_when_cancelled() {
     let dir = TempDir::new().unwrap();
     let mut source = Running::files(&[dir.path().to_owned()]);

@@ -1,41 +1,174 @@
-//! The actix actor: hands each set that a source sends to the dispatcher, while the runtime is healthy.
+//! The actix actor: applies source updates in their order while the runtime is healthy, and forwards changes of probes and
+//! of the runtime to the pods' workers.
 
 use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
 use futures_util::FutureExt;
 use podwright_metrics::ActorMetrics;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
-use super::{Dispatcher, Judged, Verdicts};
-use crate::desired::Desired;
+use super::messages::{RefuseNewPods, RuntimeHealthChanged, RuntimePodChanged};
+use super::{Admission, Dispatcher};
+use crate::mailbox::stop_with;
 use crate::ports::{SOURCE_CHANNEL_DEPTH, SourceUpdate};
+use crate::probes::ProbeChange;
+use crate::time::Time;
 
-/// How long until pods are judged again after an admission handler panicked, as with a hook that failed (upstream
-/// `backOffPeriod`).
-const RETRY: Duration = Duration::from_secs(10);
+/// How many messages wait in the mailbox before their senders wait: more than the runtime reads that the observer has under
+/// way, so that a burst of them does not stop it.
+pub(crate) const MAILBOX: usize = 64;
 
-/// Reads the sources. Ends when all of them have.
-pub struct DispatcherActor {
+/// How long until pods are admitted again after an admission handler panicked, as after a failed hook (upstream
+/// `backOffPeriod`, kubelet 1.36).
+const ADMISSION_RETRY: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub(crate) struct DispatcherActor {
     dispatcher: Arc<Dispatcher>,
-    sets: Option<mpsc::Receiver<SourceUpdate>>,
-    healthy: watch::Receiver<bool>,
     metrics: ActorMetrics,
+    stop: CancellationToken,
+    /// Whether the runtime is healthy, published by the observer.
+    healthy: watch::Receiver<bool>,
+    /// Source updates that were accepted and not applied yet.
+    accepted: VecDeque<AcceptedUpdate>,
+    /// Whether the rejections of the update that was applied last are still being published.
+    publishing: bool,
+    retry: AdmissionRetry,
+}
+
+struct AcceptedUpdate {
+    update: SourceUpdate,
+    /// Fires once fewer than [`SOURCE_CHANNEL_DEPTH`] updates are before this one. Absent if that was so from the start.
+    reply: Option<oneshot::Sender<()>>,
+}
+
+/// Whether pods are left that no admission handler has decided on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AdmissionRetry {
+    NotNeeded,
+    /// A timer runs.
+    Scheduled,
+    /// The timer fired. The retry comes after the accepted updates.
+    Due,
+}
+
+/// What the dispatcher applies next.
+enum Turn {
+    Update(SourceUpdate),
+    RetryAdmission,
 }
 
 impl DispatcherActor {
-    /// Acts on `sets` while `healthy` is true, and holds them back else.
-    pub fn new(
+    /// Applies source updates while `healthy` is true, and holds them back otherwise. Ends when `stop` is cancelled.
+    pub(crate) fn new(
         dispatcher: Arc<Dispatcher>,
-        sets: mpsc::Receiver<SourceUpdate>,
+        metrics: ActorMetrics,
         healthy: watch::Receiver<bool>,
+        stop: CancellationToken,
     ) -> Self {
-        let metrics = dispatcher.metrics.actors.of("dispatcher");
-        DispatcherActor { dispatcher, sets: Some(sets), healthy, metrics }
+        DispatcherActor {
+            dispatcher,
+            metrics,
+            stop,
+            healthy,
+            accepted: VecDeque::new(),
+            publishing: false,
+            retry: AdmissionRetry::NotNeeded,
+        }
+    }
+
+    /// Applies what can be applied now, one update after the other.
+    fn apply_accepted(&mut self, ctx: &mut Context<Self>) {
+        let is_healthy = *self.healthy.borrow();
+        while is_healthy && !self.publishing {
+            let Some(turn) = self.next_turn() else { return };
+            self.apply(turn, ctx);
+        }
+        if !is_healthy {
+            let mut desired = self.dispatcher.desired.lock();
+            self.accepted.iter().for_each(|accepted| desired.hold(&accepted.update));
+        }
+    }
+
+    fn next_turn(&mut self) -> Option<Turn> {
+        if let Some(AcceptedUpdate { update, reply }) = self.accepted.pop_front() {
+            debug_assert!(reply.is_none(), "the first update in line has room");
+            let has_room = self.accepted.get_mut(SOURCE_CHANNEL_DEPTH - 1);
+            if let Some(reply) = has_room.and_then(|accepted| accepted.reply.take()) {
+                // A source that stopped waits for no reply.
+                let _stopped = reply.send(());
+            }
+            return Some(Turn::Update(update));
+        }
+        (self.retry == AdmissionRetry::Due).then_some(Turn::RetryAdmission)
+    }
+
+    fn apply(&mut self, turn: Turn, ctx: &mut Context<Self>) {
+        let start = self.dispatcher.clock.now();
+        let is_retry = matches!(turn, Turn::RetryAdmission);
+        let dispatcher = self.dispatcher.clone();
+        let applied = catch_unwind(AssertUnwindSafe(|| match turn {
+            Turn::Update(update) => dispatcher.deliver(update),
+            Turn::RetryAdmission => dispatcher.retry_admission(),
+        }));
+        let Ok(Admission { is_complete, rejected }) = applied else {
+            self.panicked();
+            self.applied(is_retry, false, start, ctx);
+            return;
+        };
+        if rejected.is_empty() {
+            self.applied(is_retry, is_complete, start, ctx);
+            return;
+        }
+        self.publishing = true;
+        let publish = async move { AssertUnwindSafe(dispatcher.publish_rejections(rejected)).catch_unwind().await };
+        ctx.spawn(publish.into_actor(self).map(move |published, actor, ctx| {
+            if published.is_err() {
+                actor.panicked();
+            }
+            actor.publishing = false;
+            actor.applied(is_retry, is_complete && published.is_ok(), start, ctx);
+            actor.apply_accepted(ctx);
+        }));
+    }
+
+    /// An update or a retry was applied. If a handler panicked, admission is retried; updates that keep coming do not put
+    /// the retry off.
+    fn applied(&mut self, is_retry: bool, is_complete: bool, start: Time, ctx: &mut Context<Self>) {
+        if is_complete {
+            if is_retry {
+                self.retry = AdmissionRetry::NotNeeded;
+            }
+        } else if is_retry || self.retry == AdmissionRetry::NotNeeded {
+            self.retry = AdmissionRetry::Scheduled;
+            ctx.run_later(ADMISSION_RETRY, |actor, ctx| {
+                actor.metrics.received();
+                actor.retry = AdmissionRetry::Due;
+                actor.apply_accepted(ctx);
+            });
+        }
+        self.metrics.handled(self.dispatcher.clock.now().since(start));
+    }
+
+    /// A port of the embedder panicked while a message was handled.
+    fn panicked(&self) {
+        self.dispatcher.metrics.actors.hook_panicked();
+        tracing::error!("the dispatcher's handling of a message panicked");
+    }
+
+    /// Handles a message that needs no turn, and counts it. A panic costs that message alone.
+    fn handle_now(&self, handle: impl FnOnce(&Dispatcher)) {
+        self.metrics.received();
+        let start = self.dispatcher.clock.now();
+        if catch_unwind(AssertUnwindSafe(|| handle(&self.dispatcher))).is_err() {
+            self.panicked();
+        }
+        self.metrics.handled(self.dispatcher.clock.now().since(start));
     }
 }
 
@@ -43,89 +176,57 @@ impl Actor for DispatcherActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let Some(sets) = self.sets.take() else { return };
-        let mut held = Held { news: VecDeque::new(), sets, ended: false, healthy: self.healthy.clone() };
-        let dispatcher = self.dispatcher.clone();
-        let metrics = self.metrics.clone();
-        let read = async move {
-            let mut judge_again = None;
-            while let Some(turn) = held.next(&dispatcher.desired, judge_again).await {
-                let set = match turn {
-                    Turn::News(news) => Some(news),
-                    Turn::JudgeAgain => None,
-                };
-                metrics.received();
-                let start = dispatcher.clock.now();
-                let is_retry = set.is_none();
-                let turn = async {
-                    let Verdicts { judged, refused } = match set {
-                        Some(set) => dispatcher.deliver(set),
-                        None => dispatcher.judge_again(),
-                    };
-                    dispatcher.tell(refused).await;
-                    judged
-                };
-                let judged = AssertUnwindSafe(turn).catch_unwind().await.unwrap_or_else(|_| {
-                    // A port of the host.
-                    dispatcher.metrics.actors.hook_panicked();
-                    tracing::error!("handling a source's set panicked");
-                    Judged::Some
-                });
-                match judged {
-                    Judged::All if is_retry => judge_again = None,
-                    // Sets that keep coming put off nobody's turn.
-                    Judged::Some if is_retry || judge_again.is_none() => judge_again = Some(Instant::now() + RETRY),
-                    Judged::All | Judged::Some => {}
-                }
-                metrics.handled(dispatcher.clock.now().since(start));
-            }
-        };
-        ctx.spawn(read.into_actor(self).map(|(), _, ctx| ctx.stop()));
+        stop_with(&self.stop, self, ctx);
     }
 }
 
-/// What to do next.
-enum Turn {
-    News(SourceUpdate),
-    JudgeAgain,
-}
+impl Handler<SourceUpdate> for DispatcherActor {
+    type Result = ResponseFuture<()>;
 
-/// What sources said that was not acted on yet, in its order: each word may tell of a pod that the next one lacks.
-struct Held {
-    news: VecDeque<SourceUpdate>,
-    sets: mpsc::Receiver<SourceUpdate>,
-    ended: bool,
-    healthy: watch::Receiver<bool>,
-}
-
-impl Held {
-    /// Waits for the runtime, and then for news or for that time; nothing once the sources or the node have ended. Cancel
-    /// safe.
-    async fn next(&mut self, desired: &Desired, judge_again: Option<Instant>) -> Option<Turn> {
-        loop {
-            // Asked after the set came: it may have been waited for since long before the runtime fell silent.
-            let healthy = *self.healthy.borrow_and_update();
-            if healthy && let Some(news) = self.news.pop_front() {
-                return Some(Turn::News(news));
-            }
-            if !healthy {
-                let mut desired = desired.lock();
-                self.news.iter().for_each(|news| desired.hold(news));
-            }
-            if self.ended && self.news.is_empty() {
-                return None;
-            }
-            tokio::select! {
-                biased;
-                changed = self.healthy.changed() => changed.ok()?,
-                news = self.sets.recv(), if !self.ended && self.news.len() < SOURCE_CHANNEL_DEPTH => match news {
-                    Some(news) => self.news.push_back(news),
-                    None => self.ended = true,
-                },
-                () = sleep_until(judge_again.unwrap_or_else(Instant::now)), if healthy && judge_again.is_some() => {
-                    return Some(Turn::JudgeAgain);
-                }
-            }
+    fn handle(&mut self, update: SourceUpdate, ctx: &mut Self::Context) -> Self::Result {
+        self.metrics.received();
+        if self.accepted.len() < SOURCE_CHANNEL_DEPTH {
+            self.accepted.push_back(AcceptedUpdate { update, reply: None });
+            self.apply_accepted(ctx);
+            return std::future::ready(()).boxed_local();
         }
+        let (reply, has_room) = oneshot::channel();
+        self.accepted.push_back(AcceptedUpdate { update, reply: Some(reply) });
+        self.apply_accepted(ctx);
+        // The sender is dropped only with the actor.
+        has_room.map(|_stopped| ()).boxed_local()
+    }
+}
+
+impl Handler<RuntimeHealthChanged> for DispatcherActor {
+    type Result = ();
+
+    fn handle(&mut self, _: RuntimeHealthChanged, ctx: &mut Self::Context) {
+        self.handle_now(|_| {});
+        self.apply_accepted(ctx);
+    }
+}
+
+impl Handler<RuntimePodChanged> for DispatcherActor {
+    type Result = ();
+
+    fn handle(&mut self, RuntimePodChanged { uid }: RuntimePodChanged, _: &mut Self::Context) {
+        self.handle_now(|dispatcher| dispatcher.requeue(&uid));
+    }
+}
+
+impl Handler<ProbeChange> for DispatcherActor {
+    type Result = ();
+
+    fn handle(&mut self, change: ProbeChange, _: &mut Self::Context) {
+        self.handle_now(|dispatcher| dispatcher.probe_changed(&change));
+    }
+}
+
+impl Handler<RefuseNewPods> for DispatcherActor {
+    type Result = ();
+
+    fn handle(&mut self, RefuseNewPods { refuse }: RefuseNewPods, _: &mut Self::Context) {
+        self.handle_now(|dispatcher| dispatcher.gate.set_closed(refuse));
     }
 }

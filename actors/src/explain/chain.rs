@@ -1,7 +1,7 @@
 //! Builds the chain of waits of one pod.
 
 use crate::engine::PodSnapshot;
-use crate::housekeeping::health::PERIOD;
+use crate::health::HOUSEKEEPING_PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
 use crate::ports::{Blame, Unready};
@@ -218,7 +218,7 @@ pub(super) fn node_problems(cx: &Cx<'_>) -> Vec<Wait> {
 fn sources(cx: &Cx<'_>) -> Option<Wait> {
     let missing = &cx.node.missing_sources;
     let names = missing.iter().map(|source| source.kind.as_str()).collect::<Vec<_>>();
-    let reasons = missing.iter().map(|source| format!("{}{}", source.kind, source.why())).collect::<Vec<_>>();
+    let reasons = missing.iter().map(|source| format!("{}{}", source.kind, source.reason())).collect::<Vec<_>>();
     let names = (!names.is_empty()).then(|| names.join(", "))?;
     let reasons = reasons.join(", ");
     let detail = format!("housekeeping begins when every source has sent its pods; missing: {reasons}");
@@ -241,7 +241,7 @@ fn housekeeping(cx: &Cx<'_>, detail: &str, since: Time) -> Vec<Wait> {
         }
     }
     if below.iter().all(|wait| wait.what != What::Source) {
-        first.next = cx.node.last_pass.map(|last| (last + PERIOD).max(cx.now));
+        first.next = cx.node.last_pass.map(|last| (last + HOUSEKEEPING_PERIOD).max(cx.now));
     }
     std::iter::once(first).chain(below.into_iter().map(|wait| wait.below(1))).collect()
 }

@@ -12,6 +12,7 @@ use crate::containers::StartError;
 use crate::containers::image_backoff::PullFailure;
 use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
+use crate::health::OngoingFailure;
 use crate::ids::{ContainerName, FullName, PodUid};
 use crate::pod::{Phase, PodObject};
 use crate::pod_worker::Lifecycle;
@@ -49,25 +50,6 @@ pub struct PodFacts {
     pub stop: Option<StopTurn>,
 }
 
-/// A repeated failure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failing {
-    /// When the failures began.
-    pub since: Time,
-    /// The number of consecutive failures.
-    pub tries: u32,
-    /// The last error.
-    pub error: String,
-}
-
-impl Failing {
-    /// Counts one more failure.
-    pub fn note(failing: &mut Option<Failing>, error: String, now: Time) {
-        let (since, tries) = failing.as_ref().map_or((now, 1), |last| (last.since, last.tries.saturating_add(1)));
-        *failing = Some(Failing { since, tries, error });
-    }
-}
-
 /// The facts that apply to every pod of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeState {
@@ -78,9 +60,9 @@ pub struct NodeState {
     /// When the last housekeeping pass ended.
     pub last_pass: Option<Time>,
     /// Why housekeeping passes fail.
-    pub passes: Option<Failing>,
+    pub passes: Option<OngoingFailure>,
     /// Why the runtime's containers cannot be listed.
-    pub runtime: Option<Failing>,
+    pub runtime: Option<OngoingFailure>,
     /// The conditions that the runtime reports as not ready.
     pub unready: Unready,
 }
@@ -89,7 +71,8 @@ impl NodeState {
     /// Whether the pods' waits are the same as in the state `other`. Differences in times and in the number of tries do
     /// not count.
     pub fn is_like(&self, other: &NodeState) -> bool {
-        let of = |failing: &Option<Failing>| failing.as_ref().map(|failing| (failing.since, failing.error.clone()));
+        let of =
+            |failing: &Option<OngoingFailure>| failing.as_ref().map(|failing| (failing.since, failing.error.clone()));
         self.missing_sources == other.missing_sources
             && of(&self.passes) == of(&other.passes)
             && of(&self.runtime) == of(&other.runtime)

@@ -1,4 +1,4 @@
-//! Where the facts come from.
+//! Gathers the facts that explanations are made of, from all parts of the node.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -10,9 +10,9 @@ use super::{Explanation, PodLine, Wait, explain, heading, line, state};
 use crate::container_manager::ContainerManager;
 use crate::container_manager::activity::{Activity, Task};
 use crate::container_manager::governor::QueueSnapshot;
-use crate::desired::Desired;
+use crate::desired::DesiredPods;
 use crate::engine::{Engine, PodSnapshot};
-use crate::housekeeping::health::PassHealth;
+use crate::health::PassHealth;
 use crate::ids::{FullName, PodUid};
 use crate::observer::Observer;
 use crate::pod::PodObject;
@@ -21,122 +21,112 @@ use crate::shutdown::ShutdownProgress;
 use crate::statuses::Statuses;
 use crate::time::Time;
 
-/// Looks at all parts of a node; changes nothing.
+/// Explains why pods are where they are. Reads all parts of the node and changes nothing.
 pub struct Explainer {
-    /// The records.
-    pub engine: Engine,
-    /// What the sources want.
-    pub desired: Arc<Desired>,
-    /// The statuses.
-    pub statuses: Arc<Statuses>,
-    /// What is being done for each pod.
-    pub containers: Arc<ContainerManager>,
-    /// What is being worked on in their directories.
-    pub storage: Arc<dyn PodStorage>,
-    /// Whether the runtime answers.
-    pub observer: Arc<Observer>,
-    /// Whether passes run.
-    pub passes: Arc<PassHealth>,
-    /// Which pods the shutdown of the node stops when.
-    pub shutdown: Arc<ShutdownProgress>,
-    /// Tells the time.
-    pub clock: Arc<dyn Clock>,
-    /// When the node started.
-    pub started: Time,
+    pub(crate) engine: Engine,
+    pub(crate) desired: Arc<DesiredPods>,
+    pub(crate) statuses: Arc<Statuses>,
+    pub(crate) containers: Arc<ContainerManager>,
+    pub(crate) storage: Arc<dyn PodStorage>,
+    pub(crate) observer: Arc<Observer>,
+    pub(crate) passes: Arc<PassHealth>,
+    pub(crate) shutdown: Arc<ShutdownProgress>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) started: Time,
 }
 
-/// One look at a node: all that it tells is told as of one time, and what holds for all pods is found out once.
-pub struct Look<'a> {
-    at: &'a Explainer,
-    now: Time,
+/// The state of a node at one time. Facts that hold for all pods are gathered once for all queries.
+pub struct Inspection<'a> {
+    explainer: &'a Explainer,
+    at: Time,
     node: NodeState,
-    /// The line for starts, as it was when the first pod was found in it.
+    /// The queue of the start governor, read when the first pod is found in it.
     line: OnceCell<QueueSnapshot>,
 }
 
 impl Explainer {
-    /// Looks.
-    pub fn look(&self) -> Look<'_> {
-        let (last_pass, passes) = self.passes.look();
+    /// The state of the node now.
+    pub fn inspect(&self) -> Inspection<'_> {
         let node = NodeState {
             started: self.started,
             missing_sources: self.desired.missing_sources(),
-            last_pass,
-            passes,
+            last_pass: self.passes.last_end(),
+            passes: self.passes.failure(),
             runtime: self.observer.outage(),
             unready: self.observer.unready(),
         };
-        Look { at: self, now: self.clock.now(), node, line: OnceCell::new() }
+        Inspection { explainer: self, at: self.clock.now(), node, line: OnceCell::new() }
     }
 
-    /// Every pod that is wanted or still known, by full name; of one name the wanted one first.
+    /// Every pod that is desired or has a record, sorted by full name. Among pods of one name the desired one comes first.
     pub fn pods(&self) -> Vec<PodFacts> {
-        self.look().pods()
+        self.inspect().pods()
     }
 
-    /// The pods of one full name, the wanted one first: a pod may wait for the end of another of its name.
+    /// The pods of one full name, the desired one first. There may be several, because a static pod waits for the end of the one
+    /// before it.
     pub fn named(&self, name: &FullName) -> Vec<PodFacts> {
-        self.look().named(name)
+        self.inspect().named(name)
     }
 
-    /// The name of every pod that is wanted or still known, some more than once.
+    /// The full name of every pod that is desired or has a record. Some names come more than once.
     pub fn names(&self) -> Vec<FullName> {
-        let (pods, held) = self.desired.wanted();
+        let (pods, held) = self.desired.pods_and_held();
         pods.iter().chain(&held).map(|pod| pod.full_name().clone()).chain(self.engine.full_names()).collect()
     }
 
-    /// What the sources cannot use at present.
+    /// The problems that the sources reported with their last updates.
     pub fn problems(&self) -> Vec<SourceProblem> {
         self.desired.problems()
     }
 
-    /// Explains the pod of a name that is wanted, or else the last one that is still known; or the one that has this UID.
-    /// `events` tells the last events of a UID, the newest last.
+    /// Explains the desired pod of a full name, or the last one that still has a record; with `uid`, the pod with that UID.
+    /// `events` returns the last events of a UID, the newest last.
     pub fn explain(
         &self,
         name: &FullName,
         uid: Option<&PodUid>,
         events: &dyn Fn(&PodUid) -> Vec<SeenEvent>,
     ) -> Option<Explanation> {
-        let look = self.look();
-        let mut others = look.named(name);
+        let node = self.inspect();
+        let mut others = node.named(name);
         let place = others.iter().position(|pod| uid.is_none_or(|uid| pod.uid == *uid))?;
         let pod = others.remove(place);
-        Some(look.with(|cx| explain(cx, &pod, &others, &events(&pod.uid), &self.problems())))
+        Some(node.with(|cx| explain(cx, &pod, &others, &events(&pod.uid), &self.problems())))
     }
 
-    /// One line for each pod, in the order of their names.
+    /// One line for each pod, sorted by full name.
     pub fn lines(&self) -> Vec<PodLine> {
-        let look = self.look();
-        look.pods().iter().map(|pod| look.line(pod)).collect()
+        let node = self.inspect();
+        node.pods().iter().map(|pod| node.line(pod)).collect()
     }
 
-    /// What holds up every pod of the node, if anything does.
+    /// The waits that affect every pod of the node.
     pub fn node_problems(&self) -> Vec<Wait> {
-        self.look().with(node_problems)
+        self.inspect().with(node_problems)
     }
 }
 
-impl Look<'_> {
-    /// When it was.
-    pub fn now(&self) -> Time {
-        self.now
+impl Inspection<'_> {
+    /// The time of the inspection.
+    pub fn at(&self) -> Time {
+        self.at
     }
 
-    /// What holds for every pod.
+    /// The facts that hold for every pod.
     pub fn node(&self) -> &NodeState {
         &self.node
     }
 
     /// See [`Explainer::pods`].
     pub fn pods(&self) -> Vec<PodFacts> {
-        let (wanted, held) = self.at.desired.wanted();
-        self.of(wanted, held, self.at.engine.snapshots())
+        let (desired, held) = self.explainer.desired.pods_and_held();
+        self.of(desired, held, self.explainer.engine.snapshots())
     }
 
-    /// One pod by UID.
+    /// The facts of one pod.
     pub fn pod(&self, uid: &PodUid) -> Option<PodFacts> {
-        self.facts(uid, self.at.desired.pod(uid), self.at.engine.snapshot(uid))
+        self.facts(uid, self.explainer.desired.pod(uid), self.explainer.engine.snapshot(uid))
     }
 
     /// The line of a pod.
@@ -144,7 +134,7 @@ impl Look<'_> {
         self.with(|cx| line(cx, pod))
     }
 
-    /// The nearest wait of a pod, and the same in a few words: what, but not how long still.
+    /// The nearest wait of a pod, and a short form of it without times.
     pub fn nearest(&self, pod: &PodFacts) -> (Wait, String) {
         self.with(|cx| {
             let mut chain = chain(cx, pod);
@@ -153,7 +143,7 @@ impl Look<'_> {
         })
     }
 
-    /// The nearest wait of a pod, the first line of its explanation, and since when a hook of it fails, if one does.
+    /// The nearest wait of a pod, the first line of its explanation, and the time of the first failure if its hook keeps failing.
     pub fn nearest_wait(&self, uid: &PodUid) -> Option<(Wait, String, Option<Time>)> {
         let pod = self.pod(uid)?;
         let failing = pod.snapshot.as_ref().and_then(|snapshot| Some(snapshot.failure.as_ref()?.since));
@@ -165,22 +155,22 @@ impl Look<'_> {
     }
 
     fn with<T>(&self, ask: impl FnOnce(&Cx<'_>) -> T) -> T {
-        ask(&Cx { now: self.now, node: &self.node, find: &|uid| self.pod(uid) })
+        ask(&Cx { now: self.at, node: &self.node, find: &|uid| self.pod(uid) })
     }
 
     /// See [`Explainer::named`].
     fn named(&self, name: &FullName) -> Vec<PodFacts> {
-        let (mut wanted, mut held) = self.at.desired.wanted();
-        [&mut wanted, &mut held].into_iter().for_each(|pods| pods.retain(|pod| pod.full_name() == name));
-        let mut pods = self.of(wanted, held, self.at.engine.snapshots_named(name));
+        let (mut desired, mut held) = self.explainer.desired.pods_and_held();
+        [&mut desired, &mut held].into_iter().for_each(|pods| pods.retain(|pod| pod.full_name() == name));
+        let mut pods = self.of(desired, held, self.explainer.engine.snapshots_named(name));
         pods.retain(|pod| pod.full_name == *name);
         pods
     }
 
-    fn of(&self, wanted: Vec<Arc<PodObject>>, held: Vec<Arc<PodObject>>, known: Vec<PodSnapshot>) -> Vec<PodFacts> {
+    fn of(&self, desired: Vec<Arc<PodObject>>, held: Vec<Arc<PodObject>>, known: Vec<PodSnapshot>) -> Vec<PodFacts> {
         let mut snapshots: HashMap<PodUid, PodSnapshot> = known.into_iter().map(|it| (it.uid.clone(), it)).collect();
         let mut pods = Vec::new();
-        for object in wanted {
+        for object in desired {
             let snapshot = snapshots.remove(object.uid());
             pods.extend(self.facts(object.uid(), Some(object.clone()), snapshot));
         }
@@ -193,9 +183,9 @@ impl Look<'_> {
         pods
     }
 
-    fn facts(&self, uid: &PodUid, wanted: Option<Arc<PodObject>>, snapshot: Option<PodSnapshot>) -> Option<PodFacts> {
-        let desired = wanted.is_some();
-        let object = wanted.or_else(|| self.at.engine.active_pod(uid));
+    fn facts(&self, uid: &PodUid, desired: Option<Arc<PodObject>>, snapshot: Option<PodSnapshot>) -> Option<PodFacts> {
+        let is_desired = desired.is_some();
+        let object = desired.or_else(|| self.explainer.engine.active_pod(uid));
         let full_name = match (&object, &snapshot) {
             (Some(object), _) => object.full_name().clone(),
             (None, Some(snapshot)) => snapshot.full_name.clone()?,
@@ -203,21 +193,21 @@ impl Look<'_> {
         };
         let standing = |activity: &Activity| match activity.task {
             Task::AwaitTurn(_, ticket) => {
-                self.line.get_or_init(|| self.at.containers.governor().queue()).position(ticket)
+                self.line.get_or_init(|| self.explainer.containers.governor().queue()).position(ticket)
             }
             _ => None,
         };
-        let activities = self.at.containers.activities();
+        let activities = self.explainer.containers.activities();
         Some(PodFacts {
-            status: self.at.statuses.get(uid).or_else(|| Some(Arc::new(object.as_ref()?.status()?.clone()))),
+            status: self.explainer.statuses.get(uid).or_else(|| Some(Arc::new(object.as_ref()?.status()?.clone()))),
             object,
             snapshot,
-            desired,
+            desired: is_desired,
             activities: activities.of(uid).into_iter().map(|one| (one.clone(), standing(&one))).collect(),
-            start_errors: self.at.containers.start_errors().of(uid),
-            pulls: self.at.containers.pull_failures(uid),
-            volume_path: self.at.storage.under_way(uid),
-            stop: self.at.shutdown.turn(uid),
+            start_errors: self.explainer.containers.start_errors().of(uid),
+            pulls: self.explainer.containers.pull_failures(uid),
+            volume_path: self.explainer.storage.under_way(uid),
+            stop: self.explainer.shutdown.turn(uid),
             ..PodFacts::named(uid.clone(), full_name)
         })
     }

@@ -10,6 +10,7 @@ use super::*;
 use crate::container_manager::activity::{Activity, Task};
 use crate::desired::MissingSource;
 use crate::engine::PodSnapshot;
+use crate::health::OngoingFailure;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::{Cause, Failure, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
@@ -147,7 +148,7 @@ fn each_thing_that_is_waited_for_has_its_kind() {
 #[test]
 fn housekeeping_that_does_not_run_tells_why() {
     let pod = PodFacts { snapshot: None, ..pod("u", json!({"phase": "Pending"})) };
-    let failing = || Some(Failing { since: ago(9), tries: 9, error: "no".into() });
+    let failing = || Some(OngoingFailure { since: ago(9), tries: 9, error: "no".into() });
     let silent = NodeState { passes: failing(), runtime: failing(), ..node() };
     assert_eq!(kinds_on(&silent, &pod), [(0, What::Housekeeping), (1, What::Runtime)]);
     let problem = SourceProblem { what: "place".into(), message: "no answer".into(), pods: vec![] };
@@ -212,7 +213,7 @@ fn failing(pod: PodFacts, blame: Blame) -> PodFacts {
 #[test]
 fn an_outage_during_a_crash_backoff_is_told_first() {
     let crashes = || with_container(json!({"waiting": {"reason": "CrashLoopBackOff"}}), false);
-    let away = NodeState { runtime: Some(Failing { since: ago(9), tries: 9, error: "gone".into() }), ..node() };
+    let away = NodeState { runtime: Some(OngoingFailure { since: ago(9), tries: 9, error: "gone".into() }), ..node() };
     use What::{CrashBackoff, Retry, Runtime, Volume};
     let retry = Retry(Hook::Sync);
     let cases = [

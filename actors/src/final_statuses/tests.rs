@@ -75,7 +75,7 @@ async fn what_was_noted_is_found_by_the_next_agent_until_it_is_not_needed() {
     assert!(final_statuses.note(&pod("a").build(), Ending::Rejected, &failed("OutOfcpu")));
     assert!(final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")));
     assert_eq!(final_statuses.ending(&"a".into()), Some(Ending::Rejected), "it counts before it is on disk");
-    final_statuses.settled().await;
+    final_statuses.written().await;
     assert!(!final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")), "nothing new");
 
     let (final_statuses, statuses) = open(&store);
@@ -85,7 +85,7 @@ async fn what_was_noted_is_found_by_the_next_agent_until_it_is_not_needed() {
         [Some(Ending::Rejected), Some(Ending::Ended), None]
     );
     final_statuses.retain(|uid| uid.to_string() == "b");
-    final_statuses.settled().await;
+    final_statuses.written().await;
     assert_eq!(open(&store).1.len(), 1);
 }
 
@@ -101,7 +101,7 @@ async fn what_comes_while_the_disk_works_goes_there_together() {
                 sleep(Duration::from_millis(500)).await;
             }
             final_statuses.note(&pod(&format!("p{n}")).build(), Ending::Ended, &failed("x"));
-            final_statuses.settled().await;
+            final_statuses.written().await;
         }
     });
     futures_util::future::join_all(ends).await;
@@ -115,7 +115,7 @@ async fn what_a_change_costs_does_not_grow_with_what_is_kept() {
     let (final_statuses, _) = open(&store);
     let note = async |n: u32| {
         final_statuses.note(&pod(&format!("p{n}")).build(), Ending::Ended, &failed("x"));
-        final_statuses.settled().await;
+        final_statuses.written().await;
     };
     for n in 0..500 {
         note(n).await;
@@ -124,7 +124,7 @@ async fn what_a_change_costs_does_not_grow_with_what_is_kept() {
     for n in 500..1500 {
         note(n).await;
         final_statuses.retain(|uid| uid.to_string() != format!("p{n}"));
-        final_statuses.settled().await;
+        final_statuses.written().await;
     }
     assert_eq!(open(&store).1.len(), 500);
     let writes = store.writes.lock().clone();
@@ -132,10 +132,10 @@ async fn what_a_change_costs_does_not_grow_with_what_is_kept() {
     assert!(written < 3 * 2500, "{written} lines for 2,500 changes");
     let largest = writes.iter().filter(|(all, _)| !all).map(|(_, records)| *records).max();
     assert_eq!(largest, Some(1));
-    assert!(store.kept.lock().len() <= 2 * 500 + SPARE, "it does not grow with time");
+    assert!(store.kept.lock().len() <= 2 * 500 + OUTDATED_LINES, "it does not grow with time");
 
     final_statuses.retain(|_| false);
-    final_statuses.settled().await;
+    final_statuses.written().await;
     assert_eq!(store.kept.lock().len(), 0, "nothing is said of each of them");
 }
 
@@ -146,7 +146,7 @@ async fn lines_that_cannot_be_appended_are_saved_with_all_others() {
     for (name, cannot) in [("a", false), ("b", false), ("c", true), ("d", false)] {
         store.cannot_append.store(cannot, Ordering::Relaxed);
         final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
-        final_statuses.settled().await;
+        final_statuses.written().await;
         assert!(open(&store).1.iter().any(|(uid, _)| *uid == name.into()), "{name} is on disk once it is told");
     }
     assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 3), (false, 1)]);
@@ -158,11 +158,11 @@ async fn what_an_agent_before_wrote_is_not_appended_to() {
     let (final_statuses, _) = open(&store);
     for name in ["a", "b"] {
         final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
-        final_statuses.settled().await;
+        final_statuses.written().await;
     }
     let (final_statuses, _) = open(&store);
     final_statuses.retain(|uid| *uid == "a".into());
-    final_statuses.settled().await;
+    final_statuses.written().await;
     assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 1)]);
     assert_eq!(open(&store).1, [("a".into(), failed("x"))]);
 }
@@ -175,7 +175,7 @@ async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
     let begin = Instant::now();
     for name in ["a", "b"] {
         final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
-        final_statuses.settled().await;
+        final_statuses.written().await;
     }
     assert!(begin.elapsed() < Duration::from_secs(2));
     store.broken.store(false, Ordering::Relaxed);
@@ -185,13 +185,13 @@ async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
     store.stuck.store(true, Ordering::Relaxed);
     final_statuses.note(&pod("c").build(), Ending::Ended, &failed("x"));
     let begin = Instant::now();
-    final_statuses.settled().await;
-    assert_eq!(begin.elapsed(), PATIENCE);
+    final_statuses.written().await;
+    assert_eq!(begin.elapsed(), WRITE_TIMEOUT);
     // However long that goes on, no more is remembered than what counts.
     for n in 0..2000 {
         final_statuses.note(&pod("c").build(), Ending::Ended, &failed(&n.to_string()));
         if let Unwritten::Lines(lines) = &final_statuses.state.lock().unwritten {
-            assert!(lines.len() <= 2 * 3 + SPARE);
+            assert!(lines.len() <= 2 * 3 + OUTDATED_LINES);
         }
     }
 }
@@ -237,16 +237,16 @@ fn an_end_is_final_unless_only_the_node_went_down_and_nobody_makes_the_pod_anew(
     };
     for (is_static, policy, phase, reason, is) in [
         (false, "Always", "Running", "", false),
-        (false, "Always", "Failed", STOPPED, true),
-        (false, "Always", "Failed", REFUSED, true),
+        (false, "Always", "Failed", TERMINATED, true),
+        (false, "Always", "Failed", NODE_SHUTDOWN, true),
         (true, "Never", "Succeeded", "", true),
         (true, "Always", "Failed", "Evicted", true),
         (true, "Always", "Failed", "OutOfcpu", true),
-        (true, "Always", "Failed", STOPPED, false),
-        (true, "OnFailure", "Failed", STOPPED, false),
-        (true, "OnFailure", "Succeeded", STOPPED, true),
-        (true, "Never", "Failed", STOPPED, true),
-        (true, "Never", "Failed", REFUSED, false),
+        (true, "Always", "Failed", TERMINATED, false),
+        (true, "OnFailure", "Failed", TERMINATED, false),
+        (true, "OnFailure", "Succeeded", TERMINATED, true),
+        (true, "Never", "Failed", TERMINATED, true),
+        (true, "Never", "Failed", NODE_SHUTDOWN, false),
     ] {
         let pod = pod("p").spec(|spec| spec.restart_policy = Some(policy.into()));
         let pod = if is_static { pod.static_pod() } else { pod };

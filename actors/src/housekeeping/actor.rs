@@ -1,4 +1,4 @@
-//! The actix actor: a pass every two seconds, one at a time.
+//! The actix actor: runs a pass every two seconds, and on request, one at a time.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -6,22 +6,57 @@ use std::sync::Arc;
 use actix::prelude::*;
 use futures_util::FutureExt;
 use podwright_metrics::ActorMetrics;
-use tokio::time::MissedTickBehavior;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::told::Told;
-use super::{Housekeeping, PERIOD};
+use super::failure_log::FailureLog;
+use super::messages::{PassDue, RunPass};
+use super::{Housekeeping, PassError};
+use crate::health::HOUSEKEEPING_PERIOD;
+use crate::mailbox::stop_with;
 
-/// Runs the passes. Ends never.
-pub struct HousekeepingActor {
+/// Runs the passes. See the module.
+pub(crate) struct HousekeepingActor {
     housekeeping: Arc<Housekeeping>,
+    failures: Arc<FailureLog<()>>,
     metrics: ActorMetrics,
+    /// When the next pass is due. Passes follow a fixed grid, so that their delays do not add up.
+    next_pass: Instant,
+    stop: CancellationToken,
 }
 
 impl HousekeepingActor {
-    /// Makes the actor; its first pass comes at once.
-    pub fn new(housekeeping: Arc<Housekeeping>) -> Self {
+    /// An actor whose first pass begins at once, and that ends when `stop` is cancelled.
+    pub(crate) fn new(housekeeping: Arc<Housekeeping>, stop: CancellationToken) -> Self {
         let metrics = housekeeping.metrics.actors.of("housekeeping");
-        HousekeepingActor { housekeeping, metrics }
+        HousekeepingActor { housekeeping, failures: Arc::default(), metrics, next_pass: Instant::now(), stop }
+    }
+
+    /// One pass. Logs when passes begin to fail and when they succeed again.
+    fn pass(&self) -> impl Future<Output = Result<(), PassError>> + 'static {
+        self.metrics.received();
+        let (housekeeping, failures, metrics) =
+            (self.housekeeping.clone(), self.failures.clone(), self.metrics.clone());
+        async move {
+            let start = housekeeping.clock.now();
+            let result = AssertUnwindSafe(housekeeping.pass()).catch_unwind().await.unwrap_or_else(|_| {
+                // The next pass starts anew from what it finds.
+                housekeeping.metrics.actors.hook_panicked();
+                tracing::error!("housekeeping pass panicked");
+                Err(PassError::Panicked)
+            });
+            if result != Err(PassError::Panicked) {
+                let changes = failures.update(result.is_err().then_some(()));
+                if let (Err(error), [()]) = (&result, &changes.begun[..]) {
+                    tracing::warn!(error = %with_sources(error), "housekeeping pass failed; later failures are not logged");
+                }
+                if changes.ended {
+                    tracing::info!("housekeeping passes succeed again");
+                }
+            }
+            metrics.handled(housekeeping.clock.now().since(start));
+            result
+        }
     }
 }
 
@@ -29,42 +64,34 @@ impl Actor for HousekeepingActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        let housekeeping = self.housekeeping.clone();
-        let metrics = self.metrics.clone();
-        let passes = async move {
-            let mut tick = tokio::time::interval(PERIOD);
-            let told = Told::default();
-            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            loop {
-                tick.tick().await;
-                metrics.received();
-                let start = housekeeping.clock.now();
-                match AssertUnwindSafe(housekeeping.pass()).catch_unwind().await {
-                    Ok(result) => {
-                        let news = told.take(result.is_err().then_some(()));
-                        if let (Err(error), [()]) = (result, &news.begun[..]) {
-                            tracing::warn!(error = %chain(&error), "housekeeping pass ended early; so may those to come");
-                        }
-                        if news.over {
-                            tracing::info!("housekeeping passes go to their end again");
-                        }
-                    }
-                    // One pass is lost; the next one starts from what it finds.
-                    Err(_) => {
-                        housekeeping.metrics.actors.hook_panicked();
-                        tracing::error!("housekeeping pass panicked");
-                    }
-                }
-                metrics.handled(housekeeping.clock.now().since(start));
-            }
-        };
-        ctx.spawn(passes.into_actor(self));
+        stop_with(&self.stop, self, ctx);
+        ctx.notify(PassDue);
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+impl Handler<PassDue> for HousekeepingActor {
+    type Result = ();
+
+    fn handle(&mut self, _: PassDue, ctx: &mut Self::Context) {
+        ctx.spawn(self.pass().into_actor(self).map(|_logged, actor, ctx| {
+            let now = Instant::now();
+            actor.next_pass = (actor.next_pass + HOUSEKEEPING_PERIOD).max(now);
+            ctx.notify_later(PassDue, actor.next_pass - now);
+        }));
+    }
+}
+
+impl Handler<RunPass> for HousekeepingActor {
+    type Result = ResponseFuture<Result<(), PassError>>;
+
+    fn handle(&mut self, _: RunPass, _: &mut Self::Context) -> Self::Result {
+        self.pass().boxed_local()
+    }
+}
+
+fn with_sources(error: &dyn std::error::Error) -> String {
     match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
+        Some(source) => format!("{error}: {}", with_sources(source)),
         None => error.to_string(),
     }
 }

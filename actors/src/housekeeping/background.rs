@@ -1,4 +1,4 @@
-//! What a pass starts and does not wait for.
+//! Work that a pass starts and does not wait for.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -14,27 +14,27 @@ use crate::ids::PodUid;
 use crate::ports::{ContainerRuntime, ContainerState};
 use crate::time::Grace;
 
-/// One thing that is being worked on, until this is dropped; by a panic too.
+/// Marks a key as being worked on until this is dropped, also by a panic.
 pub(super) struct Busy<K: Eq + Hash> {
-    with: Arc<Mutex<HashSet<K>>>,
+    keys: Arc<Mutex<HashSet<K>>>,
     key: K,
 }
 
 impl<K: Eq + Hash + Clone> Busy<K> {
-    /// `None` if it is being worked on already.
-    pub(super) fn enter(with: &Arc<Mutex<HashSet<K>>>, key: &K) -> Option<Self> {
-        with.lock().insert(key.clone()).then(|| Busy { with: with.clone(), key: key.clone() })
+    /// Marks a key. `None` if it is marked already.
+    pub(super) fn enter(keys: &Arc<Mutex<HashSet<K>>>, key: &K) -> Option<Self> {
+        keys.lock().insert(key.clone()).then(|| Busy { keys: keys.clone(), key: key.clone() })
     }
 }
 
 impl<K: Eq + Hash> Drop for Busy<K> {
     fn drop(&mut self) {
-        self.with.lock().remove(&self.key);
+        self.keys.lock().remove(&self.key);
     }
 }
 
-/// A pod that is terminated and of which the runtime listed something that runs.
-pub(super) struct Stray {
+/// Stops the containers that run in a terminated pod.
+pub(super) struct ZombieStop {
     pub(super) engine: Engine,
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) containers: Arc<ContainerManager>,
@@ -42,20 +42,20 @@ pub(super) struct Stray {
     pub(super) uid: PodUid,
 }
 
-impl Stray {
+impl ZombieStop {
     pub(super) async fn stop(&self) {
         let Ok(status) = self.runtime.pod_status(&self.uid).await else { return };
-        // Asked after the look: if the pod is over even now, then all that was seen is left from before.
+        // Checked after the read: if the pod is terminated even now, its containers started after its termination.
         if !status.is_running() || !self.engine.is_pod_known_terminated(&self.uid) {
             return;
         }
         let count = status.containers.iter().filter(|c| c.state == ContainerState::Running).count();
-        tracing::warn!(pod.uid = %self.uid, count, "containers run in a pod that is over");
+        tracing::warn!(pod.uid = %self.uid, count, "containers run in a terminated pod");
         self.metrics.housekeeping.zombie_containers(count);
         let parts = RunningParts::from(&status);
         let never = CancellationToken::new();
         if let Err(error) = self.containers.kill_pod(&never, &self.uid, None, &parts, Some(Grace::MIN)).await {
-            tracing::warn!(pod.uid = %self.uid, %error, "stray containers did not stop");
+            tracing::warn!(pod.uid = %self.uid, %error, "cannot stop the containers of a terminated pod");
         }
     }
 }

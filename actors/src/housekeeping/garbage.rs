@@ -1,9 +1,9 @@
-//! Dead containers, ended sandboxes, and directories that nobody needs any more: what is removed in the background of a
-//! pass, and by nobody else. (A worker removes runs too, where its plan says so: they would be in the way of new ones.)
+//! The sweep: removes dead containers, ended sandboxes, and directories and cgroups of pods that are gone, in the background of
+//! a pass. Besides the sweep, only a pod's worker removes containers, where its plan says so.
 //!
-//! No end of a container is lost that the engine has not read: of a pod that goes on, a dead run is removed only when the
-//! observer has shown its end and a newer one stays, and a worker starts a newer run only after it has read the end of the
-//! one before; of a pod that is over, all ends were read before it was said to be over.
+//! The sweep loses no exit code. If the pod goes on, a dead container is removed only after the observer has read its end and
+//! while a newer run of it stays; a worker starts a newer run only after it has read the end of the last one. If the pod has
+//! terminated, its worker read all ends before that.
 
 mod plan;
 
@@ -17,9 +17,9 @@ use futures_util::stream;
 use podwright_metrics::Metrics;
 use tokio::time::timeout;
 
+use super::failure_log::FailureLog;
 use super::plan::{is_directory_unused, running};
-use super::told::Told;
-use crate::desired::Desired;
+use crate::desired::DesiredPods;
 use crate::engine::Engine;
 use crate::ids::{ContainerId, PodUid};
 use crate::metered::guarded;
@@ -32,37 +32,36 @@ use crate::ports::{
 
 use plan::{Keep, garbage, may_have_garbage};
 
-/// How many pods are cleaned at once: a removal that takes long holds up no other, and all of them leave the runtime room
-/// for starts.
+/// How many pods are cleaned at once. One slow removal delays no other, and the runtime has room left for starts.
 const PARALLEL: usize = 4;
 
-/// How long what is dead of one pod may hold up a sweep: longer than any call to a runtime but one that has to stop
-/// something. The next sweep asks again.
+/// How long the dead containers of one pod may delay a sweep: longer than any call to a runtime except a stop. The next sweep
+/// tries again.
 const COLLECT_LIMIT: Duration = Duration::from_secs(180);
-/// The same for what one pod left on disk. What was begun goes on, and may be done when the next sweep asks.
+/// How long the directory of one pod may delay a sweep. The removal goes on, and the next sweep checks it again.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// What is kept between sweeps.
+/// The failures of the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct SweepState {
-    /// Whether dead containers or sandboxes cannot be removed.
-    containers: Told<()>,
-    /// Whose directory cannot be removed; nobody's if they cannot be listed.
-    directories: Told<Option<PodUid>>,
-    /// Whose cgroup cannot be removed.
-    cgroups: Told<PodUid>,
+    /// Whether dead containers or sandboxes could not be removed.
+    containers: FailureLog<()>,
+    /// The pods whose directory could not be removed. `None` if the directories could not be listed.
+    directories: FailureLog<Option<PodUid>>,
+    /// The pods whose cgroup could not be removed.
+    cgroups: FailureLog<PodUid>,
 }
 
-/// What could not be removed of a pod.
-enum Left {
+/// A part of a pod that could not be removed.
+enum Leftover {
     Cgroup(CgroupError),
     Directory(StorageError),
 }
 
-/// One sweep, in the background of a pass.
+/// One sweep.
 pub(super) struct Sweep {
     pub(super) engine: Engine,
-    pub(super) desired: Arc<Desired>,
+    pub(super) desired: Arc<DesiredPods>,
     pub(super) observer: Arc<Observer>,
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) storage: Arc<dyn PodStorage>,
@@ -86,26 +85,26 @@ impl Sweep {
             .filter_map(|failure| async { failure })
             .collect()
             .await;
-        self.tell(&failures);
+        self.report(&failures);
         self.remove_leftovers(&listed).await;
     }
 
-    /// Removes what is garbage of one pod. What cannot be removed now is tried again by the next sweep.
+    /// Removes the garbage of one pod. The next sweep tries again what cannot be removed.
     async fn collect(&self, pod: &RuntimePod) -> Result<(), RuntimeError> {
-        let over = self.is_over(&pod.uid);
+        let has_terminated = self.has_terminated(&pod.uid);
         let last = self.observer.last(&pod.uid);
         let read = |id: &ContainerId| {
             let mut runs = last.iter().flat_map(|status| &status.containers);
             runs.any(|run| run.id == *id && run.state == ContainerState::Exited)
         };
-        let garbage = garbage(pod, if over { Keep::Nothing } else { Keep::Newest }, read);
-        // One that came back meanwhile goes on from what is left: each end that it still shows counts.
-        let came_back = || over && !self.is_over(&pod.uid);
+        let garbage = garbage(pod, if has_terminated { Keep::Nothing } else { Keep::Newest }, read);
+        // A pod that was created again meanwhile goes on from the containers that are left, so each of their ends counts.
+        let came_back = || has_terminated && !self.has_terminated(&pod.uid);
         for run in &garbage.containers {
             if came_back() {
                 return Ok(());
             }
-            // The newest log of a pod that goes on is kept by the container that is kept.
+            // The container that is kept also keeps the newest log.
             guarded(&self.metrics, || self.runtime.remove_container(run, false)).await?;
         }
         for sandbox in &garbage.sandboxes {
@@ -117,60 +116,62 @@ impl Sweep {
         Ok(())
     }
 
-    /// Whether nothing that the pod left counts any more.
-    fn is_over(&self, uid: &PodUid) -> bool {
-        // A pod that is wanted and has no record was rejected, or is about to be started: what it left may count yet.
-        let decided = self.engine.is_pod_known(uid) || !self.is_wanted(uid);
-        // An evicted pod may be asked to leave nothing while it still stops. Its ends are read at the end of that, and an
-        // agent that starts anew meanwhile has only its runs to go by.
-        decided
+    /// Whether the pod has terminated, so that its dead containers are of no use.
+    fn has_terminated(&self, uid: &PodUid) -> bool {
+        // A desired pod without a record was rejected, or is about to start: it may still need its dead containers.
+        let is_decided = self.engine.is_pod_known(uid) || !self.is_desired(uid);
+        // The content of an evicted pod may be removed while the pod is still stopping. But its exit codes are read only at
+        // the end of the stop, and an agent that restarts during it finds them only in the dead containers.
+        is_decided
             && self.engine.should_pod_content_be_removed(uid)
             && self.engine.lifecycle(uid) != Some(Lifecycle::Terminating)
     }
 
-    /// Tells once when something begins to stay behind, and once when all of it has gone.
-    fn tell(&self, failures: &[String]) {
+    /// Logs, and records an event, when removals begin to fail; logs when they succeed again.
+    fn report(&self, failures: &[String]) {
         let (first, count) = (failures.first(), failures.len());
-        let news = self.state.containers.take(first.map(|_| ()));
-        if let (Some(first), [()]) = (first, &news.begun[..]) {
+        let changes = self.state.containers.update(first.map(|_| ()));
+        if let (Some(first), [()]) = (first, &changes.begun[..]) {
             tracing::warn!(pods = count, error = %first, "dead containers or sandboxes were not removed");
             let message = format!("dead containers or sandboxes of {count} pods cannot be removed; {first}");
             self.events.record_of_node(PodEvent::warning("ContainerGCFailed", message));
         }
-        if news.over {
+        if changes.ended {
             tracing::info!("dead containers are removed again");
         }
     }
 
-    /// Removes the cgroups and directories of pods that nobody wants, knows or runs (K7, K14).
+    /// Removes the cgroups and directories of pods that no source desires, that have no record and that do not run (POD-K7,
+    /// POD-K14).
     ///
-    /// Whose cgroup it is shows by the pod's directory, so these alone are listed, and not the cgroups (K1): a directory goes
-    /// last, and what is left of a pod is known to the next pass.
+    /// Only the directories are listed, not the cgroups (POD-K1). A pod's directory is removed last, so the next sweep finds
+    /// every pod whose cgroup is left.
     async fn remove_leftovers(&self, listed: &[RuntimePod]) {
         let pods = match self.storage.pods().await {
             Ok(pods) => pods,
             Err(error) => {
-                if !self.state.directories.take([None]).begun.is_empty() {
+                if !self.state.directories.update([None]).begun.is_empty() {
                     tracing::warn!(%error, "cannot list pod directories");
                 }
                 return;
             }
         };
-        // Whether it runs is asked last: hardly ever is there anything to ask it of.
-        let unused = |uid: &PodUid, runs| is_directory_unused(self.is_wanted(uid), self.engine.is_pod_known(uid), runs);
+        // The set of running pods is built last: it is hardly ever needed.
+        let unused =
+            |uid: &PodUid, runs| is_directory_unused(self.is_desired(uid), self.engine.is_pod_known(uid), runs);
         let unused_unless_running: Vec<PodUid> = pods.into_iter().filter(|uid| unused(uid, false)).collect();
         let runs = if unused_unless_running.is_empty() { HashSet::default() } else { running(listed) };
-        let goes = |uid: &PodUid| unused(uid, runs.contains(uid));
-        let removals = stream::iter(unused_unless_running.into_iter().filter(goes)).map(|uid| async {
-            let left = self.remove_leftover(&uid).await.err();
-            (uid, left)
+        let may_go = |uid: &PodUid| unused(uid, runs.contains(uid));
+        let removals = stream::iter(unused_unless_running.into_iter().filter(may_go)).map(|uid| async {
+            let failure = self.remove_leftover(&uid).await.err();
+            (uid, failure)
         });
         let mut removals = pin!(removals.buffer_unordered(PARALLEL));
         let (mut found, mut cgroups, mut directories) = (0, HashMap::new(), HashMap::new());
-        while let Some((uid, left)) = removals.next().await {
-            match left {
-                Some(Left::Cgroup(error)) => drop(cgroups.insert(uid, error)),
-                Some(Left::Directory(error)) => {
+        while let Some((uid, failure)) = removals.next().await {
+            match failure {
+                Some(Leftover::Cgroup(error)) => drop(cgroups.insert(uid, error)),
+                Some(Leftover::Directory(error)) => {
                     found += 1;
                     directories.insert(uid, error);
                 }
@@ -178,37 +179,37 @@ impl Sweep {
             }
         }
         self.metrics.housekeeping.cleaned_volumes(found, directories.len());
-        let news = self.state.cgroups.take(cgroups.keys().cloned());
-        for (uid, error) in news.begun.iter().filter_map(|uid| cgroups.get_key_value(uid)) {
-            tracing::warn!(pod.uid = %uid, %error, "cgroup of a pod was not removed; it is tried again with every pass");
+        let changes = self.state.cgroups.update(cgroups.keys().cloned());
+        for (uid, error) in changes.begun.iter().filter_map(|uid| cgroups.get_key_value(uid)) {
+            tracing::warn!(pod.uid = %uid, %error, "cannot remove the cgroup of a pod; each pass tries again");
         }
-        if news.over {
+        if changes.ended {
             tracing::info!("cgroups of pods are removed again");
         }
-        let news = self.state.directories.take(directories.keys().cloned().map(Some));
-        for (uid, error) in news.begun.iter().flatten().filter_map(|uid| directories.get_key_value(uid)) {
-            tracing::warn!(pod.uid = %uid, %error, "pod directory was not removed; it is tried again with every pass");
+        let changes = self.state.directories.update(directories.keys().cloned().map(Some));
+        for (uid, error) in changes.begun.iter().flatten().filter_map(|uid| directories.get_key_value(uid)) {
+            tracing::warn!(pod.uid = %uid, %error, "cannot remove the directory of a pod; each pass tries again");
         }
-        if news.over {
+        if changes.ended {
             tracing::info!("pod directories are removed again");
         }
     }
 
-    /// A pod with a UID of its own may come back right now, and keeps its own then (W37): the last word is asked when nothing
-    /// else is under way.
-    async fn remove_leftover(&self, uid: &PodUid) -> Result<(), Left> {
+    /// Removes the cgroup and the directory of one pod. A pod with a fixed UID may come back right now and must keep both
+    /// (POD-W37), so the ports ask once more, right before they remove anything, whether the pod is unused.
+    async fn remove_leftover(&self, uid: &PodUid) -> Result<(), Leftover> {
         let unused = || -> Unused {
-            let (engine, desired, asked) = (self.engine.clone(), self.desired.clone(), uid.clone());
-            Box::new(move || !engine.is_pod_known(&asked) && desired.pod(&asked).is_none())
+            let (engine, desired, uid) = (self.engine.clone(), self.desired.clone(), uid.clone());
+            Box::new(move || !engine.is_pod_known(&uid) && desired.pod(&uid).is_none())
         };
         if let Some(cgroups) = &self.cgroups {
-            cgroups.remove(uid, unused()).await.map_err(Left::Cgroup)?;
+            cgroups.remove(uid, unused()).await.map_err(Leftover::Cgroup)?;
         }
         let removal = self.storage.remove_pod(uid, unused());
-        within(REMOVE_LIMIT, &*self.storage, uid, removal).await.map_err(Left::Directory)
+        within(REMOVE_LIMIT, &*self.storage, uid, removal).await.map_err(Leftover::Directory)
     }
 
-    fn is_wanted(&self, uid: &PodUid) -> bool {
+    fn is_desired(&self, uid: &PodUid) -> bool {
         self.desired.lock().pods.pod(uid).is_some()
     }
 }

@@ -1,4 +1,4 @@
-//! What a pass decides: what it asks of the engine (K10 to K12), which directories may go (K7), and the numbers of K13.
+//! The decisions of a pass: the actions on pods without a record, which directories may be removed, and the gauges.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,75 +14,78 @@ use crate::pod_worker::{KnownPod, Lifecycle};
 use crate::ports::{RunningPod, RuntimePod};
 use crate::time::Time;
 
-/// What a pass asks of the engine.
+/// An action on a pod that has no record.
 #[derive(Clone, Debug)]
-pub(crate) enum Order {
-    /// K10: it should run and has no record.
+pub(crate) enum PodAction {
+    /// Starts a pod that should run (POD-K10).
     Restart(Arc<PodObject>),
-    /// K11: it ended in an earlier life of the agent and is being deleted, so it still needs its cleanup.
+    /// Cleans up a pod that ended under an earlier agent and is being deleted (POD-K11).
     Finish(Arc<PodObject>),
-    /// W13: it runs from an earlier life of the agent and was rejected. It has a spec, so it is stopped by that.
+    /// Stops a rejected pod that runs since an earlier agent (POD-W13). Its spec is known, so its hooks apply.
     Stop(Arc<PodObject>),
-    /// K12: it runs, and nobody wants it.
-    StopStranger(RunningPod),
+    /// Stops a pod that only the runtime knows (POD-K12).
+    StopRuntimeOnly(RunningPod),
 }
 
-impl Order {
-    /// Which pod this is about.
+impl PodAction {
+    /// The pod's UID.
     pub(crate) fn uid(&self) -> &PodUid {
         match self {
-            Order::Restart(pod) | Order::Finish(pod) | Order::Stop(pod) => pod.uid(),
-            Order::StopStranger(running) => &running.uid,
+            PodAction::Restart(pod) | PodAction::Finish(pod) | PodAction::Stop(pod) => pod.uid(),
+            PodAction::StopRuntimeOnly(running) => &running.uid,
         }
     }
 }
 
-/// At most one order for each pod that has no record. `missing` should run and have none. Those of `before` had one when
-/// the list was asked for: a pod whose record went away since has stopped, and the list may be older than that.
-pub(crate) fn orders<'a>(
+/// At most one action for each pod without a record. `missing` are the pods that should run and have none. `before` are the
+/// pods that had a record when the list was requested: if such a record is gone now, the pod has stopped, and the list may be
+/// older than that.
+pub(crate) fn actions<'a>(
     desired: &PodManager,
     missing: Vec<Arc<PodObject>>,
     listed: &[RuntimePod],
     before: impl Iterator<Item = &'a PodUid>,
     is_known: impl Fn(&PodUid) -> bool,
-) -> Vec<Order> {
-    let mut orders: Vec<Order> = missing.into_iter().map(Order::Restart).collect();
+) -> Vec<PodAction> {
+    let mut actions: Vec<PodAction> = missing.into_iter().map(PodAction::Restart).collect();
     let stuck: Vec<_> = desired.ending().filter(|pod| !is_known(pod.uid())).collect();
     let unknown: Vec<_> = listed.iter().filter(|pod| pod.is_running() && !is_known(&pod.uid)).collect();
-    // Nearly always: what follows costs a set of all pods.
+    // The usual case. The rest would build a set of all pods.
     if stuck.is_empty() && unknown.is_empty() {
-        return orders;
+        return actions;
     }
-    let mut ordered: HashSet<PodUid> = orders.iter().map(|order| order.uid().clone()).collect();
+    let mut uids: HashSet<PodUid> = actions.iter().map(|action| action.uid().clone()).collect();
     let runs = running(listed);
     for pod in stuck.into_iter().filter(|pod| !runs.contains(pod.uid())) {
-        if ordered.insert(pod.uid().clone()) {
-            orders.push(Order::Finish(pod.clone()));
+        if uids.insert(pod.uid().clone()) {
+            actions.push(PodAction::Finish(pod.clone()));
         }
     }
     let before: HashSet<&PodUid, RandomState> = before.collect();
     for pod in unknown.into_iter().filter(|pod| !before.contains(&pod.uid)) {
-        if ordered.insert(pod.uid.clone()) {
-            orders.push(match desired.pod(&pod.uid) {
-                Some(rejected) => Order::Stop(rejected.clone()),
-                None => Order::StopStranger(RunningPod { uid: pod.uid.clone(), full_name: pod.full_name.clone() }),
+        if uids.insert(pod.uid.clone()) {
+            actions.push(match desired.pod(&pod.uid) {
+                Some(rejected) => PodAction::Stop(rejected.clone()),
+                None => {
+                    PodAction::StopRuntimeOnly(RunningPod { uid: pod.uid.clone(), full_name: pod.full_name.clone() })
+                }
             });
         }
     }
-    orders
+    actions
 }
 
-/// The pods that run something.
+/// The listed pods with a running container or a ready sandbox.
 pub(super) fn running(listed: &[RuntimePod]) -> HashSet<&PodUid, RandomState> {
     listed.iter().filter(|pod| pod.is_running()).map(|pod| &pod.uid).collect()
 }
 
-/// Whether a pod's directory is of no use to anybody: nobody wants the pod, knows it, or runs it.
-pub(crate) fn is_directory_unused(is_wanted: bool, is_known: bool, runs: bool) -> bool {
-    !is_wanted && !is_known && !runs
+/// Whether a pod's directory may be removed: no source desires the pod, it has no record, and the runtime does not run it.
+pub(crate) fn is_directory_unused(is_desired: bool, is_known: bool, runs: bool) -> bool {
+    !is_desired && !is_known && !runs
 }
 
-/// The 15 series. A record that is neither an orphan nor has a spec fits none of them.
+/// The 15 series of `kubelet_working_pods` (POD-K13). A desired record without a spec fits none of them.
 pub(super) fn working_pods(known: &[KnownPod]) -> WorkingPods {
     let mut counts = WorkingPods::default();
     for pod in known {
@@ -90,7 +93,7 @@ pub(super) fn working_pods(known: &[KnownPod]) -> WorkingPods {
             (true, false) => PodConfig::Desired { is_static: pod.is_static },
             (true, true) => PodConfig::Orphan { is_static: pod.is_static },
             (false, true) => PodConfig::RuntimeOnly,
-            // Wanted and without a spec: it has none until its worker takes the first update.
+            // A desired pod has no spec until its worker takes the first update.
             (false, false) => continue,
         };
         counts.add(config, pod.lifecycle.into());
@@ -98,12 +101,12 @@ pub(super) fn working_pods(known: &[KnownPod]) -> WorkingPods {
     counts
 }
 
-/// How many pods nobody wants any more and still occupy the node (W1).
+/// The number of orphans whose containers may run: they still use the node's resources (POD-W1).
 pub(super) fn occupying_orphans(known: &[KnownPod]) -> usize {
     known.iter().filter(|pod| pod.orphan && pod.has_config && pod.lifecycle < Lifecycle::Terminated).count()
 }
 
-/// How long the record that stands longest in a phase stands there (W10).
+/// For each phase, the time for which a record has been in it longest (POD-W10).
 pub(super) fn oldest_phases(known: &[KnownPod], now: Time) -> OldestPhases {
     let mut oldest = OldestPhases::default();
     for pod in known {
@@ -131,8 +134,8 @@ pub(super) fn restarted(pod: &PodObject, now: Time) -> KnownPod {
     }
 }
 
-/// A pod that only the runtime knows and that this pass has stopped.
-pub(super) fn stranger(running: &RunningPod, now: Time) -> KnownPod {
+/// The record of a runtime-only pod that this pass stops.
+pub(super) fn runtime_only(running: &RunningPod, now: Time) -> KnownPod {
     KnownPod {
         uid: running.uid.clone(),
         lifecycle: Lifecycle::Terminating,

@@ -1,85 +1,85 @@
-//! One round: look, decide, remove.
+//! One round of image garbage collection: list, decide, remove.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use podwright_metrics::{ImageRemoval, Metrics};
 
-use super::plan::{ImageGcPolicy, Ledger, Removal};
+use super::plan::{ImageGcPolicy, ImageLedger, Removal};
 use crate::metered::guarded;
 use crate::ports::{Clock, EventRecorder, ImageStore, PodEvent, RuntimeError};
 use crate::time::Time;
 
-/// Removes images that nobody needs.
-pub struct ImageCollector {
+/// Removes unused images.
+pub(crate) struct ImageCollector {
     store: Arc<dyn ImageStore>,
     events: Arc<dyn EventRecorder>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
     policy: ImageGcPolicy,
-    began: Time,
-    ledger: Mutex<Ledger>,
-    /// How many rounds failed in a row.
+    started: Time,
+    ledger: Mutex<ImageLedger>,
+    /// The number of rounds in a row that failed.
     failures: Mutex<u32>,
 }
 
-/// A round did not do all that it should.
+/// A round failed, or could not free enough space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CollectError {
-    /// Nothing is known of the images.
+pub(crate) enum CollectError {
+    /// The runtime did not list its images.
     #[error("cannot list images: {0}")]
     List(RuntimeError),
-    /// Nothing is known of the disk.
-    #[error("cannot tell how full the disk of the images is: {0}")]
+    /// The runtime did not report the use of the image disk.
+    #[error("cannot read the use of the image disk: {0}")]
     Disk(RuntimeError),
-    /// The disk has no size.
-    #[error("the disk of the images has a capacity of 0 bytes: see the runtime's image directory")]
+    /// The disk has a capacity of zero.
+    #[error("the image disk has a capacity of 0 bytes: check the runtime's image directory")]
     NoCapacity,
-    /// Some images cannot be removed.
-    #[error("{failed} images cannot be removed, the first because: {first}")]
+    /// Some images could not be removed.
+    #[error("cannot remove {failed} images; the first error is: {first}")]
     Remove {
-        /// How many.
+        /// The number of images.
         failed: usize,
-        /// Why the first could not be.
+        /// The error of the first one.
         first: RuntimeError,
     },
-    /// The disk is too full, and not by images that may go.
-    #[error("{wanted} bytes of images should go and only {freed} could: remove other files, or enlarge the disk")]
+    /// The unused images do not take enough space.
+    #[error("removing images freed {freed} of {wanted} bytes: remove other files, or enlarge the disk")]
     NotEnough {
-        /// How many bytes should have been freed.
+        /// The number of bytes to free.
         wanted: u64,
-        /// How many were.
+        /// The number of bytes that were freed.
         freed: u64,
     },
 }
 
 impl ImageCollector {
-    /// A collector that has not looked yet.
-    pub fn new(
+    /// A collector that has seen no image yet.
+    pub(crate) fn new(
         store: Arc<dyn ImageStore>,
         policy: ImageGcPolicy,
         events: Arc<dyn EventRecorder>,
         clock: Arc<dyn Clock>,
         metrics: Metrics,
     ) -> Self {
-        let began = clock.now();
+        let started = clock.now();
         ImageCollector {
             store,
             events,
             clock,
             metrics,
             policy,
-            began,
+            started,
             ledger: Mutex::default(),
             failures: Mutex::default(),
         }
     }
 
-    /// One round. Rounds must not overlap.
+    /// Runs one round. Rounds must not overlap.
     ///
     /// # Errors
-    /// [`CollectError`]; what could be removed was.
-    pub async fn collect(&self) -> Result<(), CollectError> {
+    /// [`CollectError`]. Images that could be removed are removed all the same.
+    pub(crate) async fn collect(&self) -> Result<(), CollectError> {
         if self.policy.is_off() {
             return Ok(());
         }
@@ -98,7 +98,7 @@ impl ImageCollector {
             if let Some(reason) = reason {
                 self.events.record_of_node(PodEvent::warning(reason, error.to_string()));
             }
-            // The first failure may be that of a runtime that is starting.
+            // The runtime may still be starting when the first round fails.
             if failures > 1 {
                 self.events.record_of_node(PodEvent::warning("ImageGCFailed", error.to_string()));
             }
@@ -112,7 +112,7 @@ impl ImageCollector {
         let old = {
             let mut ledger = self.ledger.lock();
             ledger.note(images, now);
-            ledger.too_old(&self.policy, self.began, now)
+            ledger.too_old(&self.policy, self.started, now)
         };
         let mut failed = Vec::new();
         self.remove(old, u64::MAX, ImageRemoval::Age, &mut failed).await;
@@ -136,7 +136,7 @@ impl ImageCollector {
         }
     }
 
-    /// Removes images until so many bytes are free. One that cannot be removed keeps none of the others.
+    /// Removes images until `wanted` bytes are freed. Returns the number of freed bytes. A failure does not end the round.
     async fn remove(
         &self,
         removals: Vec<Removal>,

@@ -1,4 +1,4 @@
-//! Which images may go, in which order. Pure.
+//! Decides which images may be removed, and in which order. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use crate::ids::ImageId;
 use crate::ports::{DiskUsage, ImageNeed, StoredImage};
 use crate::time::Time;
 
-/// When images are removed. The defaults are a kubelet's (1.36).
+/// When images are removed. The defaults are the kubelet's (1.36): thresholds of 85 and 80 percent, a minimum age of 120 s, and
+/// no maximum age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageGcPolicy {
     high: u8,
@@ -16,13 +17,13 @@ pub struct ImageGcPolicy {
     max_age: Option<Duration>,
 }
 
-/// A policy that cannot be followed.
+/// A policy with values that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPolicy {
-    /// A threshold is no share of a disk.
+pub enum InvalidImageGcPolicy {
+    /// The high threshold is above 100 percent.
     #[error("the high threshold of images is {0} percent: give 100 or less")]
     High(u8),
-    /// The thresholds leave no band between them.
+    /// The low threshold is not below the high one.
     #[error("the low threshold of images, {low} percent, is not below the high one, {high}: lower it")]
     Band {
         /// The high threshold, in percent.
@@ -30,12 +31,12 @@ pub enum BadPolicy {
         /// The low threshold, in percent.
         low: u8,
     },
-    /// What is old enough to go at all costs would be too new to go.
+    /// The maximum age is not above the minimum age.
     #[error("the maximum age of unused images, {max:?}, is not above the minimum, {min:?}: raise it, or 0 for none")]
     Ages {
-        /// The minimum.
+        /// The minimum age.
         min: Duration,
-        /// The maximum.
+        /// The maximum age.
         max: Duration,
     },
 }
@@ -47,32 +48,32 @@ impl Default for ImageGcPolicy {
 }
 
 impl ImageGcPolicy {
-    /// From `high` percent of the disk on, images are removed down to `low` percent, except those that are here for less
-    /// than `min_age`; a high threshold of 100 turns that off. Whatever nobody has used for `max_age` is removed in any
-    /// case; `None` or zero turns that off.
+    /// A policy by thresholds and ages. Once the disk is `high` percent full, unused images that are older than `min_age` are
+    /// removed until it is `low` percent full; a high threshold of 100 turns this off. Images that no container used for
+    /// `max_age` are removed in any case; `None` or zero turns this off.
     ///
     /// # Errors
-    /// [`BadPolicy`] if this makes no sense.
-    pub fn new(high: u8, low: u8, min_age: Duration, max_age: Option<Duration>) -> Result<Self, BadPolicy> {
+    /// [`InvalidImageGcPolicy`] if a threshold or an age is out of range.
+    pub fn new(high: u8, low: u8, min_age: Duration, max_age: Option<Duration>) -> Result<Self, InvalidImageGcPolicy> {
         let max_age = max_age.filter(|age| !age.is_zero());
         if high > 100 {
-            return Err(BadPolicy::High(high));
+            return Err(InvalidImageGcPolicy::High(high));
         }
         if low >= high {
-            return Err(BadPolicy::Band { high, low });
+            return Err(InvalidImageGcPolicy::Band { high, low });
         }
         match max_age {
-            Some(max) if max <= min_age => Err(BadPolicy::Ages { min: min_age, max }),
+            Some(max) if max <= min_age => Err(InvalidImageGcPolicy::Ages { min: min_age, max }),
             _ => Ok(ImageGcPolicy { high, low, min_age, max_age }),
         }
     }
 
-    /// Whether it ever removes anything.
+    /// Whether the policy never removes an image.
     pub(super) fn is_off(&self) -> bool {
         self.high == 100 && self.max_age.is_none()
     }
 
-    /// How many bytes to free, if the disk is too full.
+    /// The number of bytes to free; `None` if the disk is not full to the high threshold.
     pub(super) fn excess(&self, disk: DiskUsage) -> Option<u64> {
         let (capacity, available) = (u128::from(disk.capacity), u128::from(disk.available.min(disk.capacity)));
         if self.high == 100 || capacity == 0 {
@@ -84,27 +85,27 @@ impl ImageGcPolicy {
     }
 }
 
-/// What is known of the images that are there.
+/// The images of the node, with their first and last use.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(BTreeMap<ImageId, Entry>);
+pub(super) struct ImageLedger(BTreeMap<ImageId, ImageUse>);
 
 #[derive(Debug)]
-struct Entry {
+struct ImageUse {
     first_seen: Time,
     last_used: Option<Time>,
     size: u64,
     need: ImageNeed,
 }
 
-/// An image that may go.
+/// An image that may be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Removal {
     pub(super) id: ImageId,
     pub(super) size: u64,
 }
 
-impl Ledger {
-    /// Notes what is there now. What is gone is forgotten.
+impl ImageLedger {
+    /// Notes the images that exist now, and forgets all others.
     pub(super) fn note(&mut self, images: Vec<StoredImage>, now: Time) {
         let mut before = std::mem::take(&mut self.0);
         for StoredImage { id, size, need } in images {
@@ -114,28 +115,28 @@ impl Ledger {
                 ImageNeed::Used => Some(now),
                 ImageNeed::Unused | ImageNeed::Pinned => known.and_then(|entry| entry.last_used),
             };
-            self.0.insert(id, Entry { first_seen, last_used, size, need });
+            self.0.insert(id, ImageUse { first_seen, last_used, size, need });
         }
     }
 
-    /// An image was removed.
+    /// Forgets an image that was removed.
     pub(super) fn forget(&mut self, id: &ImageId) {
         self.0.remove(id);
     }
 
-    /// What nobody has used for too long. Before the agent, which began at `began`, has watched for that long nothing has:
-    /// who used an image before is not known. One that was never used counts from when it was first seen.
-    pub(super) fn too_old(&self, policy: &ImageGcPolicy, began: Time, now: Time) -> Vec<Removal> {
-        let Some(max_age) = policy.max_age.filter(|age| now.since(began) > *age) else { return vec![] };
+    /// The unused images whose last use is longer ago than the maximum age. None until the agent has run for that long, since
+    /// `started`: it does not know earlier uses. For an image that was never used, the time it was first seen counts.
+    pub(super) fn too_old(&self, policy: &ImageGcPolicy, started: Time, now: Time) -> Vec<Removal> {
+        let Some(max_age) = policy.max_age.filter(|age| now.since(started) > *age) else { return vec![] };
         self.unused(|entry| now.since(entry.last_used.unwrap_or(entry.first_seen)) > max_age)
     }
 
-    /// What may go to make room, least recently used first.
+    /// The images that may be removed to free space, least recently used first.
     pub(super) fn spare(&self, policy: &ImageGcPolicy, now: Time) -> Vec<Removal> {
         self.unused(|entry| now.since(entry.first_seen) >= policy.min_age)
     }
 
-    fn unused(&self, may_go: impl Fn(&Entry) -> bool) -> Vec<Removal> {
+    fn unused(&self, may_go: impl Fn(&ImageUse) -> bool) -> Vec<Removal> {
         let of = self.0.iter().filter(|(_, entry)| entry.need == ImageNeed::Unused && may_go(entry));
         let mut going: Vec<_> = of.collect();
         going.sort_by_key(|(_, entry)| (entry.last_used, entry.first_seen));
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_at_its_high_threshold_is_freed_down_to_the_low_one() {
+    fn image_gc_frees_a_full_disk_down_to_the_low_threshold() {
         let policy = ImageGcPolicy::default();
         let excess = |available| policy.excess(DiskUsage { capacity: 1000, available });
         for (available, wanted) in
@@ -179,9 +180,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_needs_and_is_not_new_is_spare() {
+    fn image_gc_removes_only_unused_images_that_are_not_new() {
         use ImageNeed::{Pinned, Unused, Used};
-        let (policy, mut ledger) = (ImageGcPolicy::default(), Ledger::default());
+        let (policy, mut ledger) = (ImageGcPolicy::default(), ImageLedger::default());
         ledger.note(vec![image("a", Used), image("b", Used), image("never", Unused), image("pause", Pinned)], at(0));
         assert_eq!(ids(ledger.spare(&policy, at(1))), [""; 0], "all of it is new");
         let all = |a, b| vec![image("a", a), image("b", b), image("never", Unused), image("pause", Pinned)];
@@ -196,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_unused_goes_once_the_agent_has_watched_for_that_long() {
+    fn image_gc_removes_images_that_were_unused_for_the_maximum_age() {
         use ImageNeed::{Unused, Used};
         let policy = ImageGcPolicy::new(100, 80, MINUTE, Some(10 * MINUTE)).unwrap();
         assert!(!policy.is_off());
-        let mut ledger = Ledger::default();
+        let mut ledger = ImageLedger::default();
         ledger.note(vec![image("a", Used), image("never", Unused)], at(0));
         ledger.note(vec![image("a", Unused), image("never", Unused), image("late", Unused)], at(5));
-        let old = |ledger: &Ledger, now| ids(ledger.too_old(&policy, at(0), now));
+        let old = |ledger: &ImageLedger, now| ids(ledger.too_old(&policy, at(0), now));
         assert_eq!(old(&ledger, at(10)), [""; 0]);
         assert_eq!(old(&ledger, at(11)), ["never", "a"]);
         assert_eq!(ids(ledger.too_old(&policy, at(2), at(11))), [""; 0], "an agent that came later");
@@ -211,11 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_makes_no_sense_is_refused() {
+    fn image_gc_policy_rejects_contradicting_values() {
         let new = ImageGcPolicy::new;
         assert_eq!(new(85, 80, 2 * MINUTE, Some(Duration::ZERO)), Ok(ImageGcPolicy::default()));
-        assert_eq!(new(101, 80, MINUTE, None), Err(BadPolicy::High(101)));
-        assert_eq!(new(80, 80, MINUTE, None), Err(BadPolicy::Band { high: 80, low: 80 }));
-        assert_eq!(new(85, 80, MINUTE, Some(MINUTE)), Err(BadPolicy::Ages { min: MINUTE, max: MINUTE }));
+        assert_eq!(new(101, 80, MINUTE, None), Err(InvalidImageGcPolicy::High(101)));
+        assert_eq!(new(80, 80, MINUTE, None), Err(InvalidImageGcPolicy::Band { high: 80, low: 80 }));
+        assert_eq!(new(85, 80, MINUTE, Some(MINUTE)), Err(InvalidImageGcPolicy::Ages { min: MINUTE, max: MINUTE }));
     }
 }

@@ -1,169 +1,109 @@
-//! The actix actor: follows the runtime's events, relists, and tells whether the runtime answers.
+//! The actix actor: follows the runtime's events, relists, and reports whether the runtime is healthy.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::*;
-use futures_util::future::{Fuse, FusedFuture, FutureExt};
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+use futures_util::FutureExt;
+use podwright_metrics::ActorMetrics;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
-use super::{ChangeSink, Observer, PARALLEL_READS};
-use crate::explain::Failing;
+use super::messages::{HintsLost, PodHint, RelistTurn};
+use super::{Observer, PARALLEL_READS};
+use crate::dispatcher::{RuntimeHealthChanged, RuntimePodChanged};
 use crate::ids::PodUid;
+use crate::mailbox::{Outbox, stop_with};
 use crate::ports::RuntimeError;
 use crate::time::Time;
 
-/// How often to relist a runtime that has no events (upstream's generic generator).
+/// How often to relist a runtime that has no events (upstream `genericPlegRelistPeriod`, kubelet 1.36).
 const RELIST: Duration = Duration::from_secs(1);
-/// How often to relist one that has, as a safety net and for the gauges.
+/// How often to relist a runtime that has events: for events that were lost, and for the gauges.
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
-/// How long until events are asked for again after the runtime's adapter panicked, at first; it doubles up to the relist
-/// period.
+/// The first delay after the runtime's adapter panicked in its events. It doubles up to the relist period.
 const EVENTS_RETRY: Duration = RELIST;
-/// Without a relist for so long the runtime counts as unhealthy (upstream `relistThreshold`).
+/// The runtime counts as unhealthy this long after the last relist (upstream `genericPlegRelistThreshold`, kubelet 1.36).
 const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
 
-/// Watches the runtime. Ends never.
-pub struct ObserverActor {
+/// Watches the runtime. See the module.
+pub(crate) struct ObserverActor {
     observer: Arc<Observer>,
-    sink: ChangeSink,
-    healthy: watch::Sender<bool>,
-}
-
-impl ObserverActor {
-    /// Tells `sink` of each pod in which something changed, and `healthy` whether the runtime answers.
-    pub fn new(observer: Arc<Observer>, sink: ChangeSink, healthy: watch::Sender<bool>) -> Self {
-        ObserverActor { observer, sink, healthy }
-    }
-}
-
-impl Actor for ObserverActor {
-    type Context = Context<Self>;
-
-    fn started(&mut self, ctx: &mut Self::Context) {
-        let watch = Watch {
-            observer: self.observer.clone(),
-            sink: self.sink.clone(),
-            healthy: self.healthy.clone(),
-            marked: BTreeSet::new(),
-            reading: BTreeSet::new(),
-            relist: None,
-            last_list: None,
-            reachable: true,
-        };
-        ctx.spawn(watch.run().into_actor(self));
-    }
-}
-
-struct Watch {
-    observer: Arc<Observer>,
-    sink: ChangeSink,
-    healthy: watch::Sender<bool>,
-    /// Pods that have to be read.
+    pods: Outbox<RuntimePodChanged>,
+    health: Outbox<RuntimeHealthChanged>,
+    metrics: ActorMetrics,
+    stop: CancellationToken,
+    /// Pods to be read.
     marked: BTreeSet<PodUid>,
-    /// Pods that are being read. A mark that comes meanwhile leads to one more read.
+    /// Pods that are being read. A mark that arrives during a read leads to one more read.
     reading: BTreeSet<PodUid>,
-    /// The last relist, until what it found was read.
+    /// When the next turn is due. Turns follow a fixed grid, so that their delays do not add up.
+    next_turn: Instant,
+    /// When the list that is under way began.
+    listing: Option<Time>,
+    /// When the last list began and ended.
+    last_list: Option<ListTimes>,
+    /// Set by lost hints: the next turn lists.
+    list_now: bool,
+    /// The last relist, until the pods that it found changed are read.
     relist: Option<Relist>,
-    /// When the last list came back.
-    last_list: Option<Time>,
     reachable: bool,
 }
 
-/// The runtime's events, of which a panic is not the end.
-struct Events<'a> {
-    observer: &'a Observer,
-    wait: Duration,
-    ask_at: Option<Instant>,
-}
-
-impl Events<'_> {
-    /// The next one; `None` if the adapter panicked. Cancel safe, as the port is.
-    async fn next(&mut self) -> Option<PodUid> {
-        if let Some(at) = self.ask_at {
-            sleep_until(at).await;
-        }
-        // The adapter may also panic before there is a future.
-        let event = AssertUnwindSafe(async { self.observer.runtime.next_event().await }).catch_unwind().await;
-        match event {
-            Ok(uid) => {
-                (self.wait, self.ask_at) = (EVENTS_RETRY, None);
-                Some(uid)
-            }
-            Err(_) => {
-                self.observer.metrics.actors.hook_panicked();
-                tracing::error!(retry.seconds = self.wait.as_secs(), "the runtime's events panicked");
-                self.ask_at = Some(Instant::now() + self.wait);
-                self.wait = (2 * self.wait).min(RELIST_WITH_EVENTS);
-                None
-            }
-        }
-    }
+struct ListTimes {
+    start: Time,
+    end: Instant,
 }
 
 struct Relist {
     start: Time,
-    left: BTreeSet<PodUid>,
+    unread: BTreeSet<PodUid>,
 }
 
-impl Watch {
-    async fn run(mut self) {
-        let (observer, sink) = (self.observer.clone(), self.sink.clone());
-        let mut tick = tokio::time::interval(RELIST);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut list_end = None;
-        let mut list_start = observer.clock.now();
-        let mut list = pin!(Fuse::terminated());
-        let mut reads = FuturesUnordered::new();
-        let mut events = Events { observer: &observer, wait: EVENTS_RETRY, ask_at: None };
-        loop {
-            while reads.len() < PARALLEL_READS
-                && let Some(uid) = self.next_read()
-            {
-                reads.push(observer.follow(uid, &sink));
-            }
-            tokio::select! {
-                // In this order, so that a run can be repeated: a flood of events, which come last, holds up nothing else.
-                biased;
-                listed = &mut list => {
-                    list_end = Some(Instant::now());
-                    match listed {
-                        Ok(changed) => self.listed(list_start, changed),
-                        Err(error) => self.unreachable(&error),
-                    }
+impl ObserverActor {
+    /// Reports each pod that changed to `pods`, and changes of the runtime's health to `health`.
+    pub(crate) fn new(
+        observer: Arc<Observer>,
+        pods: Outbox<RuntimePodChanged>,
+        health: Outbox<RuntimeHealthChanged>,
+        stop: CancellationToken,
+    ) -> Self {
+        let metrics = observer.metrics.actors.of("observer");
+        ObserverActor {
+            observer,
+            pods,
+            health,
+            metrics,
+            stop,
+            marked: BTreeSet::new(),
+            reading: BTreeSet::new(),
+            next_turn: Instant::now(),
+            listing: None,
+            last_list: None,
+            list_now: false,
+            relist: None,
+            reachable: true,
+        }
+    }
+
+    /// Starts reads of marked pods, as many as may run at once.
+    fn read_marked(&mut self, ctx: &mut Context<Self>) {
+        while self.reading.len() < PARALLEL_READS
+            && let Some(uid) = self.next_read()
+        {
+            let (observer, pods) = (self.observer.clone(), self.pods.clone());
+            let read = async move {
+                if observer.read_hinted(&uid).await {
+                    pods.post(RuntimePodChanged { uid: uid.clone() }).await;
                 }
-                _ = tick.tick() => {
-                    // They wait for a runtime that is away.
-                    if self.reachable {
-                        self.marked.extend(observer.board.unread());
-                    }
-                    self.judge_health();
-                    // They may come and go with the runtime.
-                    let period = if observer.runtime.has_events() && self.reachable { RELIST_WITH_EVENTS } else { RELIST };
-                    let due = list_end.is_none_or(|end: Instant| end.elapsed() >= period);
-                    if list.is_terminated() && due {
-                        let start = observer.clock.now();
-                        if self.last_list.is_some() {
-                            observer.metrics.pleg.relist_interval(start.since(list_start));
-                        }
-                        list_start = start;
-                        list.set(observer.list().fuse());
-                    }
-                }
-                Some(uid) = reads.next() => self.was_read(&uid),
-                event = events.next() => match event {
-                    Some(uid) => {
-                        self.marked.insert(uid);
-                    }
-                    // Hints may be lost: the next tick lists.
-                    None => list_end = None,
-                },
-            }
+                uid
+            };
+            ctx.spawn(read.into_actor(self).map(|uid, actor, ctx| {
+                actor.read_ended(&uid, ctx);
+                actor.read_marked(ctx);
+            }));
         }
     }
 
@@ -174,49 +114,155 @@ impl Watch {
         Some(uid)
     }
 
-    fn was_read(&mut self, uid: &PodUid) {
+    fn read_ended(&mut self, uid: &PodUid, ctx: &mut Context<Self>) {
         self.reading.remove(uid);
         if !self.marked.contains(uid)
             && let Some(relist) = &mut self.relist
         {
-            relist.left.remove(uid);
+            relist.unread.remove(uid);
         }
-        self.end_relist();
+        self.end_relist(ctx);
     }
 
-    fn listed(&mut self, start: Time, changed: BTreeSet<PodUid>) {
+    fn list_if_due(&mut self, ctx: &mut Context<Self>) {
+        // A runtime that restarts may gain or lose its events.
+        let has_events = self.observer.runtime.has_events() && self.reachable;
+        let period = if has_events { RELIST_WITH_EVENTS } else { RELIST };
+        let is_due = self.list_now || self.last_list.as_ref().is_none_or(|last| last.end.elapsed() >= period);
+        if self.listing.is_some() || !is_due {
+            return;
+        }
+        let start = self.observer.clock.now();
+        if let Some(last) = self.last_list.as_ref().filter(|_| self.observer.has_listed()) {
+            self.observer.metrics.pleg.relist_interval(start.since(last.start));
+        }
+        self.listing = Some(start);
+        self.list_now = false;
+        let observer = self.observer.clone();
+        let list = async move { observer.list().await };
+        ctx.spawn(list.into_actor(self).map(move |listed, actor, ctx| {
+            actor.listing = None;
+            actor.last_list = Some(ListTimes { start, end: Instant::now() });
+            match listed {
+                Ok(changed) => actor.listed(start, changed, ctx),
+                Err(error) => actor.unreachable(&error, ctx),
+            }
+            actor.read_marked(ctx);
+        }));
+    }
+
+    fn listed(&mut self, start: Time, changed: BTreeSet<PodUid>, ctx: &mut Context<Self>) {
         if !std::mem::replace(&mut self.reachable, true) {
             tracing::info!("runtime answers again");
-            *self.observer.outage.lock() = None;
         }
-        self.last_list = Some(self.observer.clock.now());
+        self.observer.answered();
         self.marked.extend(changed.iter().cloned());
-        self.relist = Some(Relist { start, left: changed });
-        self.end_relist();
+        self.relist = Some(Relist { start, unread: changed });
+        self.end_relist(ctx);
     }
 
-    /// A relist is over when all that it found was read. The node is healthy from the first one on: by then it is known
-    /// what runs.
-    fn end_relist(&mut self) {
-        if let Some(relist) = self.relist.take_if(|relist| relist.left.is_empty()) {
+    /// Ends a relist once every pod that it found changed is read. The node is healthy from the first such end on: by then
+    /// it knows which containers run.
+    fn end_relist(&mut self, ctx: &mut Context<Self>) {
+        if let Some(relist) = self.relist.take_if(|relist| relist.unread.is_empty()) {
             self.observer.metrics.pleg.relisted(self.observer.clock.now().since(relist.start));
-            self.observer.board.list_ended();
+            self.observer.cache.list_ended();
         }
-        self.judge_health();
+        self.check_health(ctx);
     }
 
-    fn unreachable(&mut self, error: &RuntimeError) {
-        Failing::note(&mut self.observer.outage.lock(), error.to_string(), self.observer.clock.now());
+    fn unreachable(&mut self, error: &RuntimeError, ctx: &mut Context<Self>) {
+        self.observer.did_not_answer(error);
         if std::mem::replace(&mut self.reachable, false) {
             tracing::warn!(%error, "runtime does not answer, pods are left as they are");
         }
-        self.judge_health();
+        self.check_health(ctx);
     }
 
-    fn judge_health(&mut self) {
-        let now = self.observer.clock.now();
-        let recent = self.last_list.is_some_and(|last| now.since(last) <= UNHEALTHY_AFTER);
-        let good = recent && self.observer.board.was_listed();
-        self.healthy.send_if_modified(|healthy| std::mem::replace(healthy, good) != good);
+    /// Reports a change of the runtime's health, by the age of the last list.
+    fn check_health(&mut self, ctx: &mut Context<Self>) {
+        if self.observer.check_health(UNHEALTHY_AFTER) {
+            let health = self.health.clone();
+            ctx.spawn(async move { health.post(RuntimeHealthChanged).await }.into_actor(self));
+        }
+    }
+}
+
+impl Actor for ObserverActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        stop_with(&self.stop, self, ctx);
+        ctx.notify(RelistTurn);
+        let (observer, address) = (self.observer.clone(), ctx.address());
+        // A task of its own, because each event waits for its turn in the mailbox: a flood of events delays nothing else.
+        actix::spawn(self.stop.clone().run_until_cancelled_owned(follow_events(observer, address)));
+    }
+}
+
+impl Handler<RelistTurn> for ObserverActor {
+    type Result = ();
+
+    fn handle(&mut self, _: RelistTurn, ctx: &mut Self::Context) {
+        self.metrics.received();
+        let start = self.observer.clock.now();
+        let now = Instant::now();
+        self.next_turn = (self.next_turn + RELIST).max(now);
+        ctx.notify_later(RelistTurn, self.next_turn - now);
+        if self.reachable {
+            self.marked.extend(self.observer.cache.unread());
+        }
+        self.check_health(ctx);
+        self.list_if_due(ctx);
+        self.read_marked(ctx);
+        self.metrics.handled(self.observer.clock.now().since(start));
+    }
+}
+
+impl Handler<PodHint> for ObserverActor {
+    type Result = ();
+
+    fn handle(&mut self, PodHint { uid }: PodHint, ctx: &mut Self::Context) {
+        self.metrics.received();
+        let start = self.observer.clock.now();
+        self.marked.insert(uid);
+        self.read_marked(ctx);
+        self.metrics.handled(self.observer.clock.now().since(start));
+    }
+}
+
+impl Handler<HintsLost> for ObserverActor {
+    type Result = ();
+
+    fn handle(&mut self, _: HintsLost, _: &mut Self::Context) {
+        self.metrics.received();
+        self.list_now = true;
+        self.metrics.handled(Duration::ZERO);
+    }
+}
+
+/// Sends a hint for each event of the runtime. A panic of the runtime's adapter loses the events until the next relist.
+async fn follow_events(observer: Arc<Observer>, address: Addr<ObserverActor>) {
+    let mut retry = EVENTS_RETRY;
+    loop {
+        // The adapter may also panic before it returns a future.
+        let event = AssertUnwindSafe(async { observer.runtime.next_event().await }).catch_unwind().await;
+        let sent = match event {
+            Ok(uid) => {
+                retry = EVENTS_RETRY;
+                address.send(PodHint { uid }).await
+            }
+            Err(_) => {
+                observer.metrics.actors.hook_panicked();
+                tracing::error!(retry.seconds = retry.as_secs(), "the runtime's events panicked");
+                let sent = address.send(HintsLost).await;
+                sleep_until(Instant::now() + retry).await;
+                retry = (2 * retry).min(RELIST_WITH_EVENTS);
+                sent
+            }
+        };
+        if sent.is_err() {
+            return;
+        }
     }
 }

@@ -1,38 +1,37 @@
-//! What changed between two looks at a pod.
+//! The changes between two statuses of a pod.
 
 use std::sync::Arc;
 
 use crate::ids::{ContainerId, SandboxId};
 use crate::ports::{ContainerState, PodRuntimeStatus, RuntimePod, SandboxState};
 
-/// One change of one container or sandbox.
+/// A change of one container or sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RuntimeChange {
+pub(super) enum RuntimeChange {
     /// It runs.
     Started,
-    /// It ended, or vanished while it ran.
+    /// It ended, or it vanished while it ran.
     Died,
-    /// It was removed after it ended, or vanished.
+    /// It was removed after it had ended, or it vanished.
     Removed,
-    /// Its state cannot be told.
-    Unclear,
+    /// It was created, or its state is unknown.
+    Unknown,
 }
 
 impl RuntimeChange {
-    /// Whether the pod should be looked at. That something was removed changes nothing about what should run; that
-    /// something was made and does not run yet, or cannot be told, would be looked at for ever if its start fails.
-    pub fn is_news(&self) -> bool {
+    /// Whether the pod's worker has to sync the pod. A removal does not change what should run. A container that is created
+    /// and not started would be synced without end if its start keeps failing.
+    pub(super) fn needs_sync(&self) -> bool {
         match self {
             RuntimeChange::Started | RuntimeChange::Died => true,
-            RuntimeChange::Removed | RuntimeChange::Unclear => false,
+            RuntimeChange::Removed | RuntimeChange::Unknown => false,
         }
     }
 }
 
-/// The states of a pod's containers and sandboxes by id, in the three that matter. In the order of the ids; one is kept
-/// for each pod, so it is small.
+/// The states of a pod's containers and sandboxes, sorted by id. The cache keeps two for each pod, so it is small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen(Arc<[(Id, Standing)]>);
+pub(super) struct PodStates(Arc<[(Id, IdState)]>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Id {
@@ -41,77 +40,77 @@ enum Id {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum IdState {
     Running,
     Exited,
-    /// Created counts as unknown: it is on its way.
+    /// Unknown, or created and not started yet.
     Unknown,
 }
 
-impl Seen {
-    /// From a read.
-    pub fn of_status(status: &PodRuntimeStatus) -> Self {
+impl PodStates {
+    /// The states in a status.
+    pub(super) fn of(status: &PodRuntimeStatus) -> Self {
         let containers = status.containers.iter().map(|c| (Id::Container(c.id.clone()), c.state.into()));
         let sandboxes = status.sandboxes.iter().map(|s| (Id::Sandbox(s.id.clone()), s.state.into()));
-        let mut all: Vec<(Id, Standing)> = containers.chain(sandboxes).collect();
+        let mut all: Vec<(Id, IdState)> = containers.chain(sandboxes).collect();
         all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-        Seen(all.into())
+        PodStates(all.into())
     }
 
-    /// Whether a listing shows the same. Asked of every pod by every relist, so it allocates nothing.
-    pub fn is_shown_by(&self, pod: &RuntimePod) -> bool {
+    /// Whether a listed pod has the same states. Each relist asks this of every pod, so it allocates nothing.
+    pub(super) fn matches(&self, pod: &RuntimePod) -> bool {
         let container =
             |id: &ContainerId| self.0.iter().find(|(known, _)| matches!(known, Id::Container(k) if k == id));
         let sandbox = |id: &SandboxId| self.0.iter().find(|(known, _)| matches!(known, Id::Sandbox(k) if k == id));
         self.0.len() == pod.containers.len() + pod.sandboxes.len()
-            && pod.containers.iter().all(|c| container(&c.id).is_some_and(|(_, seen)| *seen == c.state.into()))
-            && pod.sandboxes.iter().all(|s| sandbox(&s.id).is_some_and(|(_, seen)| *seen == s.state.into()))
+            && pod.containers.iter().all(|c| container(&c.id).is_some_and(|(_, state)| *state == c.state.into()))
+            && pod.sandboxes.iter().all(|s| sandbox(&s.id).is_some_and(|(_, state)| *state == s.state.into()))
     }
 
-    fn standing(&self, id: &Id) -> Option<Standing> {
+    fn state(&self, id: &Id) -> Option<IdState> {
         let at = self.0.binary_search_by(|(known, _)| known.cmp(id)).ok()?;
         Some(self.0[at].1)
     }
 
-    /// Whether nothing is there.
-    pub fn is_empty(&self) -> bool {
+    /// Whether the pod has neither containers nor sandboxes.
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl From<ContainerState> for Standing {
+impl From<ContainerState> for IdState {
     fn from(state: ContainerState) -> Self {
         match state {
-            ContainerState::Running => Standing::Running,
-            ContainerState::Exited => Standing::Exited,
-            ContainerState::Created | ContainerState::Unknown => Standing::Unknown,
+            ContainerState::Running => IdState::Running,
+            ContainerState::Exited => IdState::Exited,
+            ContainerState::Created | ContainerState::Unknown => IdState::Unknown,
         }
     }
 }
 
-impl From<SandboxState> for Standing {
+impl From<SandboxState> for IdState {
     fn from(state: SandboxState) -> Self {
         match state {
-            SandboxState::Ready => Standing::Running,
-            SandboxState::NotReady => Standing::Exited,
+            SandboxState::Ready => IdState::Running,
+            SandboxState::NotReady => IdState::Exited,
         }
     }
 }
 
-/// What changed from one look to the next.
-pub fn changes(old: &Seen, new: &Seen) -> Vec<RuntimeChange> {
+/// The changes from one status to the next.
+pub(super) fn changes(old: &PodStates, new: &PodStates) -> Vec<RuntimeChange> {
     let mut found = Vec::new();
     for (id, now) in new.0.iter() {
-        if old.standing(id) != Some(*now) {
+        if old.state(id) != Some(*now) {
             found.push(match now {
-                Standing::Running => RuntimeChange::Started,
-                Standing::Exited => RuntimeChange::Died,
-                Standing::Unknown => RuntimeChange::Unclear,
+                IdState::Running => RuntimeChange::Started,
+                IdState::Exited => RuntimeChange::Died,
+                IdState::Unknown => RuntimeChange::Unknown,
             });
         }
     }
-    for (_, before) in old.0.iter().filter(|(id, _)| new.standing(id).is_none()) {
-        if *before != Standing::Exited {
+    for (_, before) in old.0.iter().filter(|(id, _)| new.state(id).is_none()) {
+        if *before != IdState::Exited {
             found.push(RuntimeChange::Died);
         }
         found.push(RuntimeChange::Removed);
@@ -123,22 +122,22 @@ pub fn changes(old: &Seen, new: &Seen) -> Vec<RuntimeChange> {
 mod tests {
     use super::*;
 
-    fn seen(states: &[(&str, ContainerState)]) -> Seen {
-        Seen(states.iter().map(|(id, state)| (Id::Container((*id).into()), (*state).into())).collect())
+    fn states(states: &[(&str, ContainerState)]) -> PodStates {
+        PodStates(states.iter().map(|(id, state)| (Id::Container((*id).into()), (*state).into())).collect())
     }
 
-    // S88
+    // POD-S88
     #[test]
-    fn each_way_a_container_can_go_is_told_apart() {
+    fn changes_name_how_each_container_changed() {
         use ContainerState::*;
-        let running = seen(&[("c", Running)]);
-        let rows: [(&Seen, &Seen, &[RuntimeChange]); 6] = [
-            (&seen(&[]), &running, &[RuntimeChange::Started]),
-            (&running, &seen(&[("c", Exited)]), &[RuntimeChange::Died]),
-            (&seen(&[("c", Exited)]), &seen(&[]), &[RuntimeChange::Removed]),
-            (&running, &seen(&[]), &[RuntimeChange::Died, RuntimeChange::Removed]),
+        let running = states(&[("c", Running)]);
+        let rows: [(&PodStates, &PodStates, &[RuntimeChange]); 6] = [
+            (&states(&[]), &running, &[RuntimeChange::Started]),
+            (&running, &states(&[("c", Exited)]), &[RuntimeChange::Died]),
+            (&states(&[("c", Exited)]), &states(&[]), &[RuntimeChange::Removed]),
+            (&running, &states(&[]), &[RuntimeChange::Died, RuntimeChange::Removed]),
             (&running, &running, &[]),
-            (&seen(&[("c", Created)]), &seen(&[("c", Unknown)]), &[]),
+            (&states(&[("c", Created)]), &states(&[("c", Unknown)]), &[]),
         ];
         for (old, new, expected) in rows {
             assert_eq!(changes(old, new), expected, "{old:?} -> {new:?}");

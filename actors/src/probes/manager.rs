@@ -19,6 +19,7 @@ use super::{
 };
 use super::{State, step};
 use crate::ids::{ContainerId, ContainerName, PodUid};
+use crate::mailbox::Outbox;
 use crate::pod::PodObject;
 use crate::ports::{Clock, ContainerRuntime, ContainerState, EventRecorder, NetworkClient, PodRuntimeStatus};
 use crate::time::Time;
@@ -36,15 +37,11 @@ pub struct ProbePorts {
     pub events: Arc<dyn EventRecorder>,
 }
 
-/// Receives new probe results. Called from the probes' tasks without a lock; must not wait.
-pub type ProbeSink = Arc<dyn Fn(ProbeChange) + Send + Sync>;
-
 /// Owns the probes of all pods. Every call returns at once and may come from any thread. Dropping the manager ends all
 /// probes.
 ///
-/// The next [`snapshot`](ProbeManager::snapshot) shows the changes of a call. The sink receives only results of probes:
-/// the caller of [`observe`](ProbeManager::observe) knows already that a run is new or has ended.
-/// calls [`observe`](ProbeManager::observe) knows already that a run is new or has ended.
+/// The next [`snapshot`](ProbeManager::snapshot) shows the changes of a call. Only results of probes are sent as
+/// [`ProbeChange`]s: the caller of [`observe`](ProbeManager::observe) knows already that a run is new or has ended.
 pub struct ProbeManager {
     shared: Arc<Shared>,
     pods: DashMap<PodUid, Arc<PodProbes>, foldhash::fast::RandomState>,
@@ -52,7 +49,8 @@ pub struct ProbeManager {
 
 struct Shared {
     ports: ProbePorts,
-    sink: ProbeSink,
+    /// Leads to the dispatcher. The sender waits while the mailbox is full.
+    changes: Outbox<ProbeChange>,
     tasks: Handle,
     /// Runs that started before this time existed before the agent.
     agent_start: Time,
@@ -97,9 +95,9 @@ impl ProbeManager {
     ///
     /// # Panics
     /// If called outside of a tokio runtime.
-    pub fn new(ports: ProbePorts, sink: ProbeSink) -> Self {
+    pub(crate) fn new(ports: ProbePorts, changes: Outbox<ProbeChange>) -> Self {
         let agent_start = ports.clock.now();
-        let shared = Arc::new(Shared { ports, sink, tasks: Handle::current(), agent_start });
+        let shared = Arc::new(Shared { ports, changes, tasks: Handle::current(), agent_start });
         ProbeManager { shared, pods: DashMap::default() }
     }
 
@@ -117,24 +115,20 @@ impl ProbeManager {
         let entry = self.pods.entry(pod.uid().clone()).or_insert_with(|| Arc::new(PodProbes::new(pod)));
         let probes = Arc::clone(&entry);
         drop(entry);
-        let changes = probes.define(&self.shared, pod, definitions);
-        self.shared.publish(changes);
+        probes.define(&self.shared, pod, definitions);
     }
 
     /// Stops the liveness and startup probes of the pod's regular containers, before the containers are stopped. Their
     /// last results remain. The probes of sidecars and readiness probes continue.
     pub fn stop_liveness_and_startup(&self, uid: &PodUid) {
         let Some(probes) = self.find(uid) else { return };
-        let mut changes = Vec::new();
         let mut cell = probes.cell.lock();
         for index in 0..cell.workers.len() {
             let definition = &cell.workers[index].definition;
             if definition.regular && definition.settings.kind != ProbeKind::Readiness {
-                probes.drive(&self.shared, &mut cell, index, Event::Stop, &mut changes);
+                probes.drive(&self.shared, &mut cell, index, Event::Stop);
             }
         }
-        drop(cell);
-        self.shared.publish(changes);
     }
 
     /// Stops all probes of a pod and removes their results.
@@ -154,8 +148,7 @@ impl ProbeManager {
     /// Updates the newest run of each container and the pod's address.
     pub fn observe(&self, uid: &PodUid, status: &PodRuntimeStatus) {
         let Some(probes) = self.find(uid) else { return };
-        let changes = probes.observe(&self.shared, status);
-        self.shared.publish(changes);
+        probes.observe(&self.shared, status);
     }
 
     /// The probe results of a pod; empty for an unknown pod.
@@ -188,13 +181,7 @@ impl PodProbes {
         }
     }
 
-    fn define(
-        self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        pod: &Arc<PodObject>,
-        definitions: Vec<Definition>,
-    ) -> Vec<ProbeChange> {
-        let mut changes = Vec::new();
+    fn define(self: &Arc<Self>, shared: &Arc<Shared>, pod: &Arc<PodObject>, definitions: Vec<Definition>) {
         let mut cell = self.cell.lock();
         cell.pod = Arc::clone(pod);
         let mut old = std::mem::take(&mut cell.workers);
@@ -207,12 +194,10 @@ impl PodProbes {
             cell.workers.push(worker);
         }
         drop(old);
-        self.observe_again(shared, &mut cell, |worker| worker.state == State::Absent, &mut changes);
-        changes
+        self.observe_again(shared, &mut cell, |worker| worker.state == State::Absent);
     }
 
-    fn observe(self: &Arc<Self>, shared: &Arc<Shared>, status: &PodRuntimeStatus) -> Vec<ProbeChange> {
-        let mut changes = Vec::new();
+    fn observe(self: &Arc<Self>, shared: &Arc<Shared>, status: &PodRuntimeStatus) {
         let mut cell = self.cell.lock();
         cell.host = address(status);
         let cell = &mut *cell;
@@ -228,8 +213,7 @@ impl PodProbes {
                 cell.seen.insert(name.clone(), seen);
             }
         }
-        self.observe_again(shared, cell, |_| true, &mut changes);
-        changes
+        self.observe_again(shared, cell, |_| true);
     }
 
     fn answered(
@@ -238,49 +222,46 @@ impl PodProbes {
         definition: &Arc<Definition>,
         id: ContainerId,
         outcome: Outcome,
-    ) -> Vec<ProbeChange> {
-        let mut changes = Vec::new();
+    ) -> Option<ProbeChange> {
         let mut cell = self.cell.lock();
         let now = shared.ports.clock.now();
         // The probe may have been redefined or removed while it ran.
-        let asked = cell.workers.iter().position(|worker| Arc::ptr_eq(&worker.definition, definition));
-        if let Some(index) = asked {
-            self.drive(shared, &mut cell, index, Event::Answered { id, outcome, now }, &mut changes);
-            if definition.settings.kind == ProbeKind::Startup && !changes.is_empty() {
-                // The container's other probes waited for this result; readiness is probed at once.
-                let of_container = |worker: &Worker| worker.definition.container == definition.container;
-                self.observe_again(shared, &mut cell, of_container, &mut changes);
-            }
+        let index = cell.workers.iter().position(|worker| Arc::ptr_eq(&worker.definition, definition))?;
+        let change = self.drive(shared, &mut cell, index, Event::Answered { id, outcome, now });
+        if definition.settings.kind == ProbeKind::Startup && change.is_some() {
+            // The container's other probes waited for this result; readiness is probed at once.
+            let of_container = |worker: &Worker| worker.definition.container == definition.container;
+            self.observe_again(shared, &mut cell, of_container);
         }
-        changes
+        change
     }
 
-    /// Passes the last observed runs to the workers that `wanted` selects.
+    /// Passes the last observed runs to the workers that `selects` selects.
     fn observe_again(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         cell: &mut PodProbesState,
-        wanted: impl Fn(&Worker) -> bool,
-        changes: &mut Vec<ProbeChange>,
+        selects: impl Fn(&Worker) -> bool,
     ) {
         let now = shared.ports.clock.now();
         for index in 0..cell.workers.len() {
-            if wanted(&cell.workers[index]) {
+            if selects(&cell.workers[index]) {
                 let run = cell.run_for(shared, &cell.workers[index].definition, now);
-                self.drive(shared, cell, index, Event::Observed { run, now }, changes);
+                self.drive(shared, cell, index, Event::Observed { run, now });
             }
         }
     }
 
-    /// Steps one worker and performs the effects. Returns the new results, which are reported after the lock.
+    /// Steps one worker and performs its effects. Returns the new result, which is sent after the lock is released. Only
+    /// [`Event::Answered`] leads to a new result.
     fn drive(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         cell: &mut PodProbesState,
         index: usize,
         event: Event,
-        changes: &mut Vec<ProbeChange>,
-    ) {
+    ) -> Option<ProbeChange> {
+        let mut change = None;
         let worker = &mut cell.workers[index];
         let definition = &worker.definition;
         let (state, effects) = step(&definition.settings, std::mem::take(&mut worker.state), event);
@@ -293,15 +274,18 @@ impl PodProbes {
                     worker.task = Some(AbortOnDropHandle::new(shared.tasks.spawn(task)));
                 }
                 Effect::Halt => worker.task = None,
-                Effect::Report { id, result } => changes.push(ProbeChange {
-                    uid: cell.pod.uid().clone(),
-                    id,
-                    name: definition.container.clone(),
-                    kind: definition.settings.kind,
-                    result,
-                }),
+                Effect::Report { id, result } => {
+                    change = Some(ProbeChange {
+                        uid: cell.pod.uid().clone(),
+                        id,
+                        name: definition.container.clone(),
+                        kind: definition.settings.kind,
+                        result,
+                    });
+                }
             }
         }
+        change
     }
 }
 
@@ -331,18 +315,16 @@ impl PodProbesState {
 }
 
 impl Shared {
-    fn publish(&self, changes: Vec<ProbeChange>) {
-        for change in changes {
-            tracing::debug!(
-                pod.uid = %change.uid,
-                container.name = %change.name,
-                container.id = %change.id,
-                probe = %change.kind,
-                result = ?change.result,
-                "probe decided"
-            );
-            (self.sink)(change);
-        }
+    async fn publish(&self, change: ProbeChange) {
+        tracing::debug!(
+            pod.uid = %change.uid,
+            container.name = %change.name,
+            container.id = %change.id,
+            probe = %change.kind,
+            result = ?change.result,
+            "probe result changed"
+        );
+        self.changes.post(change).await;
     }
 }
 
@@ -365,8 +347,12 @@ async fn probe(shared: Arc<Shared>, pod: Weak<PodProbes>, definition: Arc<Defini
     };
     let outcome = run_probe(&shared.ports, &object, request).await;
     if let Some(pod) = pod.upgrade() {
-        let changes = pod.answered(&shared, &definition, id, outcome);
-        shared.publish(changes);
+        let change = pod.answered(&shared, &definition, id, outcome);
+        // The answer may have scheduled the next probe, whose task replaces and aborts this one, so another task sends.
+        if let Some(change) = change {
+            let publisher = shared.clone();
+            shared.tasks.spawn(async move { publisher.publish(change).await });
+        }
     }
 }
 

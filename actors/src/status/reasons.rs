@@ -18,7 +18,7 @@ const RESIZE_PENDING: &str = "PodResizePending";
 const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 /// The pod is terminated by a disruption. Other programs set this condition too, so it is never generated from
 /// containers.
-pub(super) const DISRUPTION_TARGET: &str = "DisruptionTarget";
+pub(crate) const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
 /// Whether the node sets a condition type.
 pub(super) fn is_owned(condition_type: &str) -> bool {
@@ -56,3 +56,7 @@ pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// The exit code of a container whose exit was not observed: that of a kill.
 pub(super) const UNKNOWN_EXIT: i32 = 137;
+/// The reason of a pod that failed because its node shut down (upstream `nodeShutdownReason`, kubelet 1.36).
+pub(crate) const TERMINATED: &str = "Terminated";
+/// The reason of a pod that was rejected during a shutdown of its node (upstream `NodeShutdownNotAdmittedReason`, kubelet 1.36).
+pub(crate) const NODE_SHUTDOWN: &str = "NodeShutdown";

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::Recipient;
 use podwright_actors::ports::{SourceSet, SourceUpdate};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -35,12 +36,12 @@ impl FileSource {
     }
 
     /// Sends updates until `stop` is cancelled or the receiver is closed.
-    pub async fn run(self, out: mpsc::Sender<SourceUpdate>, stop: CancellationToken) {
+    pub async fn run(self, out: Recipient<SourceUpdate>, stop: CancellationToken) {
         // Stopping the source must not wait for a file system that hangs.
         stop.run_until_cancelled(self.deliver(out)).await;
     }
 
-    async fn deliver(self, out: mpsc::Sender<SourceUpdate>) {
+    async fn deliver(self, out: Recipient<SourceUpdate>) {
         let changed = Arc::new(Notify::new());
         let mut reader = WatchedScan {
             watch: Watch::new(&self.roots, changed.clone()),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::Recipient;
 use podwright_actors::ports::{SourceKind, SourceUpdate};
 use reqwest::{Client, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::manifest_cache::{CachedManifest, ManifestCache};
@@ -49,11 +49,11 @@ impl UrlSource {
     ///
     /// The first set is sent when every URL has answered once: before that, a pod that is missing from the set may still be
     /// desired. Until then the updates are [`SourceUpdate::NotYet`], with the reasons.
-    pub async fn run(self, out: mpsc::Sender<SourceUpdate>, stop: CancellationToken) {
+    pub async fn run(self, out: Recipient<SourceUpdate>, stop: CancellationToken) {
         stop.run_until_cancelled(self.deliver(out)).await;
     }
 
-    async fn deliver(mut self, out: mpsc::Sender<SourceUpdate>) {
+    async fn deliver(mut self, out: Recipient<SourceUpdate>) {
         let mut cache = ManifestCache::default();
         let mut filter = ChangeFilter::default();
         loop {

@@ -117,10 +117,11 @@ impl LogsEndpoint {
         query: LogQuery,
         permit: OwnedSemaphorePermit,
     ) -> Result<OpenLog, Refusal> {
-        let Some(PodFacts { uid, object: Some(pod), status, .. }) = view.node.explainer.named(name).into_iter().next()
+        let Some(PodFacts { uid, object: Some(pod), status, .. }) =
+            view.node.explainer().named(name).into_iter().next()
         else {
             let name = name.clone();
-            let why = spawn_blocking(move || unknown_pod(&view.node.explainer, &name, None)).await;
+            let why = spawn_blocking(move || unknown_pod(&view.node.explainer(), &name, None)).await;
             return Err(Refusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
         };
         let container = select_container(&pod, query.container.as_deref())?;
@@ -183,7 +184,7 @@ struct Follow {
 impl Follow {
     /// Whether the container's run has ended, or the agent stops.
     fn has_ended(&self) -> bool {
-        let status = self.view.node.statuses.get(&self.uid);
+        let status = self.view.node.statuses().get(&self.uid);
         self.stopping.is_cancelled() || !status.is_some_and(|status| is_running(&status, &self.container, self.run))
     }
 }

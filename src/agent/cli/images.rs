@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::actors::image_gc::{BadPolicy, ImageGcPolicy};
+use crate::actors::image_gc::{ImageGcPolicy, InvalidImageGcPolicy};
 use clap::Args;
 
 use super::time::whole_seconds;
@@ -42,8 +42,8 @@ impl ImageArgs {
     /// The policy of image garbage collection.
     ///
     /// # Errors
-    /// [`BadPolicy`] if the flags contradict each other.
-    pub(crate) fn gc_policy(&self) -> Result<ImageGcPolicy, BadPolicy> {
+    /// [`InvalidImageGcPolicy`] if the flags contradict each other.
+    pub(crate) fn gc_policy(&self) -> Result<ImageGcPolicy, InvalidImageGcPolicy> {
         let (high, low) = (self.image_gc_high_threshold, self.image_gc_low_threshold);
         ImageGcPolicy::new(high, low, self.image_minimum_gc_age, Some(self.image_maximum_gc_age))
     }

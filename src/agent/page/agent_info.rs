@@ -1,6 +1,7 @@
 //! The agent's own state on the page.
 
-use crate::actors::explain::{Failing, NodeState};
+use crate::actors::explain::NodeState;
+use crate::actors::health::OngoingFailure;
 use crate::actors::ports::SourceKind;
 use crate::actors::time::Time;
 use serde::Serialize;
@@ -84,8 +85,8 @@ struct Failure {
     error: String,
 }
 
-impl From<&Failing> for Failure {
-    fn from(failing: &Failing) -> Self {
+impl From<&OngoingFailure> for Failure {
+    fn from(failing: &OngoingFailure) -> Self {
         Failure { since: failing.since.into(), error: plain(&failing.error, MAX_PROBLEM_BYTES).into_owned() }
     }
 }
@@ -115,10 +116,10 @@ impl AgentState {
                 .take(MAX_PROBLEMS)
                 .map(|problem| ManifestProblem { what: problem.what, message: problem.message })
                 .collect(),
-            late: view.node.housekeeping.is_late(MAX_PASS_AGE.max(2 * view.resync)),
+            late: view.node.is_housekeeping_late(MAX_PASS_AGE.max(2 * view.resync)),
             ..AgentState::default()
         }
-        .with_node(node, *view.node.healthy.borrow())
+        .with_node(node, *view.node.healthy().borrow())
     }
 
     /// Adds the state of the node. `healthy` stays true for some time after the runtime was last listed, but an outage is
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_runtime_outage_and_failing_passes_are_published_at_once() {
-        let failing = |tries| Some(Failing { since: Time::from_secs(9), tries, error: "gone".into() });
+        let failing = |tries| Some(OngoingFailure { since: Time::from_secs(9), tries, error: "gone".into() });
         let node = |tries| NodeState {
             started: Time::ZERO,
             missing_sources: vec![],

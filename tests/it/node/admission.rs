@@ -39,7 +39,7 @@ async fn one_source_set_removes_adds_and_updates_pods() {
     node.deliver(&[pod("foo2").label("2"), pod("foo4")]).await;
     assert_eq!(node.runtime.running("foo"), [""; 0]);
     assert_eq!(node.runtime.running("foo4"), ["main"]);
-    let changed = node.node.engine.active_pod(&"foo2".into()).unwrap();
+    let changed = node.node.engine().active_pod(&"foo2".into()).unwrap();
     assert_eq!(changed.metadata().labels.as_ref().unwrap()["v"], "2");
     assert_eq!(node.runtime.times_of("start main").len(), 3);
 }

@@ -93,7 +93,7 @@ async fn failed_pod_without_running_containers_is_only_cleaned_up() {
     let node = TestNode::start().await;
     deliver(&node, &pod("a").phase("Failed")).await;
     assert_eq!(node.runtime.calls_of("a"), [""; 0]);
-    let snapshot = node.node.engine.snapshot(&"a".into()).unwrap();
+    let snapshot = node.node.engine().snapshot(&"a".into()).unwrap();
     let moves: Vec<_> = snapshot.transitions.iter().map(|transition| transition.to).collect();
     assert_eq!(moves, [Lifecycle::Terminated, Lifecycle::Finished]);
     assert_eq!(node.pod_counts(), ["desired_pods{} 1", "working_pods{desired,terminated,} 1"]);
@@ -107,5 +107,5 @@ async fn pod_first_seen_during_its_deletion_is_stopped_and_cleaned_up() {
     deliver(&node, &a.phase("Running").deleting(7)).await;
     assert_eq!(node.runtime.calls_of("a")[..2], ["stop main 7", "stop-sandbox"]);
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
-    assert!(node.node.statuses.is_finished(&"a".into()));
+    assert!(node.node.statuses().is_finished(&"a".into()));
 }

@@ -27,7 +27,7 @@ async fn pod_cgroup_exists_until_pod_cleanup() {
     node.deliver(&[pod("a").deleting(1)]).await;
     node.wait(5.0).await;
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Terminated));
-    let why = node.node.engine.snapshot(&"a".into()).unwrap().wait;
+    let why = node.node.engine().snapshot(&"a".into()).unwrap().wait;
     assert!(format!("{why:?}").contains("/kubepods/poda: in use"), "{why:?}");
     cgroups.stick(false);
     node.eventually(60.0, "finished", || node.lifecycle("a") == Some(Lifecycle::Finished)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use podwright_actors::ids::FullName;
 use podwright_actors::ports::{EventType, SourceKind, SourceProblem};
-use podwright_actors::shutdown::{ShutdownConfig, groups, stop_all};
+use podwright_actors::shutdown::ShutdownConfig;
 use serde_json::json;
 
 use crate::support::fake_runtime::{Op, Script};
@@ -198,8 +198,8 @@ async fn explain_shows_an_unreachable_runtime() {
             "      released by: the runtime answers again; it is asked every second",
         ],
     );
-    assert_eq!(node.node.explainer.lines().len(), 1);
-    let troubles: Vec<_> = node.node.explainer.node_problems().into_iter().map(|trouble| trouble.detail).collect();
+    assert_eq!(node.node.explainer().lines().len(), 1);
+    let troubles: Vec<_> = node.node.explainer().node_problems().into_iter().map(|trouble| trouble.detail).collect();
     let held = "(what it wants waits for the container runtime)";
     assert_text(
         &troubles.join("\n"),
@@ -213,7 +213,7 @@ async fn explain_shows_an_unreachable_runtime() {
     node.runtime.heal();
     node.until(203.0).await;
     assert_eq!((node.runtime.running("a"), node.runtime.running("b")), (vec![], vec!["main".to_owned()]));
-    assert_eq!(node.node.explainer.lines().len(), 1);
+    assert_eq!(node.node.explainer().lines().len(), 1);
 }
 
 #[actix::test]
@@ -326,15 +326,12 @@ async fn explain_shows_order_and_deadlines_of_a_node_shutdown() {
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("usual"), pod("vital").spec("priority", 2_000_000_000)]).await;
     node.until(5.0).await;
-    node.gate.close(true);
     let config = ShutdownConfig { total: Duration::from_secs(30), critical: Duration::from_secs(10) };
-    let groups = groups(config, node.node.desired.pods()).unwrap();
     let look = async {
         node.until(12.0).await;
         (waits(&node, "usual"), waits(&node, "vital"))
     };
-    let engine = &node.node.engine;
-    let stops = stop_all(engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups);
+    let stops = node.node.stop_pods(config);
     let (_, (usual, vital)) = tokio::join!(stops, look);
     assert_text(
         &usual,
@@ -395,12 +392,13 @@ async fn explain_json_has_the_wait_chain_across_pods() {
     );
     assert_eq!(explanation["containers"][0].get("waits"), None, "the container that stops is of another pod");
     // The older pod can be explained too.
-    let of = |uid: &str| node.node.explainer.explain(&FullName::new("test", "web"), Some(&uid.into()), &|_| Vec::new());
+    let of =
+        |uid: &str| node.node.explainer().explain(&FullName::new("test", "web"), Some(&uid.into()), &|_| Vec::new());
     let old = serde_json::to_value(of("old").unwrap()).unwrap();
     assert_eq!((&old["uid"], &old["chain"][0]["what"]), (&json!("old"), &json!("grace")));
     assert_eq!(old["others"], json!([{"uid": "new", "lifecycle": "waiting"}]));
     assert_eq!(of("none"), None);
-    let lines = serde_json::to_value(node.node.explainer.lines()).unwrap();
+    let lines = serde_json::to_value(node.node.explainer().lines()).unwrap();
     assert_eq!(lines[0]["uid"], "new");
     assert_eq!((&lines[0]["lifecycle"], &lines[0]["restarts"]), (&json!("waiting"), &json!(0)));
     assert_eq!(

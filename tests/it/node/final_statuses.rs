@@ -32,7 +32,7 @@ async fn rejection_is_published_after_it_is_stored_and_survives_the_agent() {
     let mut early = 0;
     while !node.final_statuses.has("b") {
         assert_eq!(node.phase("b"), "");
-        node.node.housekeeping.pass().await.unwrap();
+        node.node.run_housekeeping().await.unwrap();
         assert_eq!(node.lifecycle("b"), None);
         early += 1;
         node.wait(0.5).await;
@@ -150,13 +150,12 @@ async fn unwritable_final_status_store_delays_no_pod() {
 
 #[actix::test]
 async fn static_pod_stopped_by_shutdown_runs_again_unless_restart_never() {
-    use podwright_actors::shutdown::{ShutdownConfig, groups, stop_all};
+    use podwright_actors::shutdown::ShutdownConfig;
     let node = TestNode::start().await;
     let pods = [pod("a").of_file(), pod("b").policy("Never").of_file()];
     deliver(&node, &pods).await;
     let config = ShutdownConfig { total: std::time::Duration::from_secs(60), critical: std::time::Duration::ZERO };
-    let all = groups(config, pods.iter().map(PodBuilder::build).collect()).unwrap();
-    stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &all).await;
+    node.node.stop_pods(config).await;
     assert_eq!((node.reason("a"), node.reason("b")), ("Terminated".into(), "Terminated".into()));
 
     let later = next(&node.final_statuses);

@@ -15,11 +15,11 @@ use crate::support::test_node::{Setup, TestNode};
 
 /// Makes a pod desired without the dispatcher, as if its update had been lost.
 fn make_desired(node: &TestNode, pod: &PodBuilder) {
-    node.node.desired.lock().pods.put(pod.build());
+    node.node.desired().lock().pods.put(pod.build());
 }
 
 fn make_undesired(node: &TestNode, pod: &PodBuilder) {
-    node.node.desired.lock().pods.remove(&pod.build());
+    node.node.desired().lock().pods.remove(&pod.build());
 }
 
 #[actix::test]
@@ -106,7 +106,7 @@ async fn orphan_is_stopped_with_the_grace_period_of_its_spec() {
     node.pass().await;
     assert_eq!(node.pod_counts(), ["working_pods{orphan,terminating,true} 1"]);
     assert_eq!(node.runtime.calls_of("web").last().unwrap(), "stop main 40");
-    assert!(node.node.engine.snapshot(&"web".into()).unwrap().deleted);
+    assert!(node.node.engine().snapshot(&"web".into()).unwrap().deleted);
     node.wait(45.0).await;
     assert_eq!((node.lifecycle("web"), node.pod_counts()), (None, vec![]));
 }
@@ -131,7 +131,7 @@ async fn one_pass_restarts_a_finished_pod_with_the_same_uid() {
         "working_pods{desired,sync,true} 1",
     ];
     assert_eq!(node.pod_counts(), expected);
-    let active = node.node.engine.active_pod(&"web".into()).unwrap();
+    let active = node.node.engine().active_pod(&"web".into()).unwrap();
     assert_eq!(active.metadata().labels.as_ref().unwrap()["v"], "2");
 }
 
@@ -145,11 +145,11 @@ async fn no_pod_is_stopped_before_every_source_delivered() {
     node.deliver_set(SourceKind::File, vec![], vec![]).await;
     node.wait(10.0).await;
     assert_eq!(node.runtime.running("web"), ["main"]);
-    assert!(!node.node.engine.is_synced());
+    assert!(!node.node.engine().is_synced());
     node.deliver_set(SourceKind::Api, vec![], vec![]).await;
     node.wait(3.0).await;
     assert_eq!(node.runtime.running("web"), [""; 0]);
-    assert!(node.node.engine.is_synced());
+    assert!(node.node.engine().is_synced());
 }
 
 // Scenario POD-S51.
@@ -162,9 +162,9 @@ async fn housekeeping_pass_with_failing_list_creates_and_removes_nothing() {
     node.runtime.fail_stops();
     make_undesired(&node, &gone);
     make_desired(&node, &lost);
-    let error = node.node.housekeeping.pass().await.unwrap_err();
+    let error = node.node.run_housekeeping().await.unwrap_err();
     assert_eq!(error, PassError::List(RuntimeError::Failed("it broke".into())));
-    assert!(node.node.engine.is_synced());
+    assert!(node.node.engine().is_synced());
     assert_eq!(node.lifecycle("lost"), None);
     assert_eq!(node.phase("gone"), "Running");
     assert!(node.storage.has("gone"));
@@ -178,13 +178,13 @@ async fn recorder_keeps_failed_passes_and_the_first_pass_after_them() {
     let node = TestNode::start().await;
     node.wait(10.0).await;
     let told = || {
-        let file = node.node.engine.recording().unwrap();
+        let file = node.node.engine().recording().unwrap();
         let lines = replay(&file, &Pick::Uid("none".into())).unwrap().timeline.into_iter().map(|line| line.event);
         lines.filter(|line| line.starts_with("housekeeping: ")).collect::<Vec<_>>()
     };
     assert_eq!(told(), [""; 0]);
     node.runtime.fail(Op::List);
-    node.node.housekeeping.pass().await.unwrap_err();
+    node.node.run_housekeeping().await.unwrap_err();
     node.runtime.heal();
     node.wait(10.0).await;
     let told = told();
@@ -219,10 +219,10 @@ async fn deleted_failed_pod_of_an_earlier_agent_is_cleaned_up_once() {
     make_desired(&node, &pod("a").phase("Failed").deleting(30));
     node.pass().await;
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
-    assert!(node.node.statuses.is_finished(&"a".into()));
-    let first = node.node.engine.snapshot(&"a".into()).unwrap();
+    assert!(node.node.statuses().is_finished(&"a".into()));
+    let first = node.node.engine().snapshot(&"a".into()).unwrap();
     node.pass().await;
-    assert_eq!(node.node.engine.snapshot(&"a".into()), Some(first));
+    assert_eq!(node.node.engine().snapshot(&"a".into()), Some(first));
     assert_eq!(node.pod_counts(), ["desired_pods{} 1", "working_pods{desired,terminated,} 1"]);
 }
 
@@ -230,7 +230,7 @@ async fn deleted_failed_pod_of_an_earlier_agent_is_cleaned_up_once() {
 async fn pod_dispatched_during_the_list_is_not_counted_as_restarted() {
     let node = TestNode::start().await;
     node.runtime.slow(Op::List, 1.0);
-    let pass = node.node.housekeeping.pass();
+    let pass = node.node.run_housekeeping();
     let deliver = async {
         node.wait(0.5).await;
         node.deliver(&[pod("a")]).await;
@@ -263,7 +263,7 @@ async fn exit_codes_of_an_evicted_pod_are_read_before_its_removal() {
     node.wait(3.0).await;
     node.runtime.fail(Op::StopSandbox);
     let evict = KillNow { evict: true, ..KillNow::default() };
-    let (object, engine) = (a.build(), node.node.engine.clone());
+    let (object, engine) = (a.build(), node.node.engine().clone());
     let killed = actix::spawn(async move { engine.kill_pod_now(&object, evict).await });
     node.wait(8.0).await;
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Terminating));

@@ -37,8 +37,8 @@ async fn pod_waits_for_the_network_unless_it_uses_the_host_network() {
 #[actix::test]
 async fn unready_runtime_conditions_are_listed_for_the_node() {
     let node = TestNode::start().await;
-    assert_eq!(node.node.explainer.node_problems(), []);
+    assert_eq!(node.node.explainer().node_problems(), []);
     node.runtime.unready(Unready { runtime: Some("its disk is full".into()), network: Some("no plugin".into()) });
-    let troubles: Vec<_> = node.node.explainer.node_problems().into_iter().map(|wait| wait.detail).collect();
+    let troubles: Vec<_> = node.node.explainer().node_problems().into_iter().map(|wait| wait.detail).collect();
     assert_eq!(troubles, ["its disk is full", "no plugin"]);
 }

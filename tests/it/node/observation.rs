@@ -45,7 +45,7 @@ async fn failed_sync_event_is_published_only_for_an_unreadable_status() {
     node.deliver(&[]).await;
     node.runtime.fail(Op::Start);
     node.deliver(&[pod("a")]).await;
-    assert!(node.node.engine.snapshot(&"a".into()).unwrap().failure.is_some());
+    assert!(node.node.engine().snapshot(&"a".into()).unwrap().failure.is_some());
     assert!(!node.events.has("a", "FailedSync"));
     node.runtime.heal();
     node.runtime.fail(Op::Status);
@@ -163,7 +163,7 @@ async fn pod_keeps_its_ip_address_after_its_sandbox_ended() {
     node.wait(1.0).await;
     assert_eq!(node.phase("a"), "Failed");
     assert_eq!(node.status("a").pod_ip.as_deref(), Some("10.0.0.7"));
-    let seen = node.node.observer.last(&"a".into()).unwrap();
+    let seen = node.node.observer().last(&"a".into()).unwrap();
     assert_eq!(seen.sandboxes[0].ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
 }
 
@@ -193,10 +193,10 @@ async fn no_pod_is_dispatched_before_the_first_runtime_list() {
     let node = setup.start();
     node.deliver(&[pod("a")]).await;
     node.wait(60.0).await;
-    assert_eq!((node.lifecycle("a"), *node.node.healthy.borrow()), (None, false));
+    assert_eq!((node.lifecycle("a"), *node.node.healthy().borrow()), (None, false));
     node.runtime.heal();
     node.wait(2.0).await;
-    assert!(*node.node.healthy.borrow());
+    assert!(*node.node.healthy().borrow());
     assert_eq!(node.runtime.running("a"), ["main"]);
 }
 
@@ -207,9 +207,9 @@ async fn hanging_runtime_is_unhealthy_and_its_events_still_count() {
     node.deliver(&[pod("a")]).await;
     node.runtime.slow(Op::List, 400.0);
     node.until(170.0).await;
-    assert!(*node.node.healthy.borrow());
+    assert!(*node.node.healthy().borrow());
     node.until(195.0).await;
-    assert!(!*node.node.healthy.borrow());
+    assert!(!*node.node.healthy().borrow());
     node.deliver_set(SourceKind::Api, vec![pod("a").build(), pod("late").build()], Vec::new()).await;
     node.settled().await;
     assert_eq!(node.lifecycle("late"), None, "nothing is dispatched meanwhile");
@@ -219,7 +219,7 @@ async fn hanging_runtime_is_unhealthy_and_its_events_still_count() {
     assert_eq!(node.runtime.times_of("start main").len(), 2);
     node.runtime.heal();
     node.until(420.0).await;
-    assert!(*node.node.healthy.borrow());
+    assert!(*node.node.healthy().borrow());
     assert_eq!(node.lifecycle("late"), Some(Lifecycle::Sync));
 }
 

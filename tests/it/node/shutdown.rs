@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::shutdown::{ShutdownConfig, groups, stop_all};
+use podwright_actors::shutdown::ShutdownConfig;
 
 use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
@@ -29,10 +29,8 @@ async fn node_shutdown_stops_normal_pods_before_critical_pods() {
     ];
     node.deliver(&pods).await;
     node.wait(5.0).await;
-    node.gate.close(true);
     let begin = node.now();
-    let groups = groups(CONFIG, node.node.desired.pods()).unwrap();
-    let late = stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups).await;
+    let late = node.node.stop_pods(CONFIG).await.late;
     assert_eq!(late.len(), 0);
     assert!((30.0..30.5).contains(&(node.now() - begin)), "{}", node.now() - begin);
     let at = |which: &str| node.metric(&format!("kubelet_graceful_shutdown_{which}_time_seconds")) - 1_800_000_000.0;
@@ -61,9 +59,8 @@ async fn node_shutdown_returns_the_pods_that_did_not_stop_in_time() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a"), pod("b").spec("priority", 2_000_000_000)]).await;
     node.runtime.fail_stops();
-    let groups = groups(CONFIG, node.node.desired.pods()).unwrap();
     let begin = node.now();
-    let late = stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups).await;
+    let late = node.node.stop_pods(CONFIG).await.late;
     assert_eq!(late.iter().map(|pod| pod.full_name().name()).collect::<Vec<_>>(), ["a", "b"]);
     // Each group has half a second more, so that the exit of a killed container can be observed.
     assert!((31.0..31.1).contains(&(node.now() - begin)));
@@ -74,17 +71,13 @@ async fn node_shutdown_waits_for_slow_volume_cleanup() {
     let node = TestNode::start().await;
     node.deliver(&[pod("a")]).await;
     node.storage.stuck(true);
-    let groups = groups(CONFIG, node.node.desired.pods()).unwrap();
     let begin = node.now();
     let release = async {
         node.wait(5.0).await;
         node.storage.stuck(false);
     };
-    let (late, ()) = tokio::join!(
-        stop_all(&node.node.engine, &node.clock, &node.metrics.shutdown, &node.node.shutdown, &groups),
-        release
-    );
-    assert_eq!(late.len(), 0);
+    let (report, ()) = tokio::join!(node.node.stop_pods(CONFIG), release);
+    assert_eq!(report.late.len(), 0);
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
     assert!((10.0..15.5).contains(&(node.now() - begin)));
 }

@@ -27,7 +27,7 @@ async fn static_pod_waiting_for_its_full_name_makes_no_runtime_calls() {
     ];
     assert_eq!(node.pod_counts(), expected);
     assert_eq!(node.lifecycle("web-2"), Some(Lifecycle::Waiting));
-    assert!(node.node.engine.active_pod(&"web-2".into()).is_none());
+    assert!(node.node.engine().active_pod(&"web-2".into()).is_none());
 
     node.deliver(&[]).await;
     node.wait(3.0).await;
@@ -69,7 +69,7 @@ async fn only_the_last_of_many_static_pod_edits_runs() {
     let started: Vec<_> = node.runtime.calls().into_iter().filter(|call| call.what.starts_with("start ")).collect();
     let uids: Vec<_> = started.iter().map(|call| call.uid.to_string()).collect();
     assert_eq!(uids, ["web-0", "web-300"]);
-    assert_eq!(node.node.engine.known_pods(), 1);
+    assert_eq!(node.node.engine().known_pods(), 1);
     let expected = ["active_pods{true} 1", "desired_pods{true} 1", "working_pods{desired,sync,true} 1"];
     assert_eq!(node.pod_counts(), expected);
 }
@@ -85,11 +85,11 @@ async fn static_pod_is_kept_while_its_manifest_is_unreadable() {
         SourceProblem { what: "/manifests/web.yaml".into(), message: "line 3: no such field".into(), pods: vec![] };
     node.deliver_set(SourceKind::File, vec![web.clone()], vec![problem.clone()]).await;
     node.wait(10.0).await;
-    assert_eq!(node.node.desired.problems(), [problem]);
+    assert_eq!(node.node.desired().problems(), [problem]);
     assert_eq!(node.lifecycle("web"), Some(Lifecycle::Sync));
     node.deliver_set(SourceKind::File, vec![web], vec![]).await;
     node.wait(3.0).await;
-    assert_eq!(node.node.desired.problems(), []);
+    assert_eq!(node.node.desired().problems(), []);
     assert_eq!(node.runtime.times_of("stop"), [0.0; 0]);
 }
 

@@ -11,7 +11,7 @@ use crate::support::test_node::TestNode;
 fn kill(node: &TestNode, pod: &PodBuilder) -> Completed {
     let (notifier, completed) = Notifier::new();
     let options = KillOptions { completed: Some(notifier), ..KillOptions::default() };
-    node.node.engine.update_pod(Update::kill(pod.build()).with_options(options));
+    node.node.engine().update_pod(Update::kill(pod.build()).with_options(options));
     completed
 }
 
@@ -39,7 +39,7 @@ async fn pod_deleted_during_image_backoff_fails_and_is_cleaned_up() {
     node.deliver(&[pod("a").deleting(30)]).await;
     node.wait(1.0).await;
     assert_eq!(node.phase("a"), "Failed");
-    assert!(node.node.statuses.is_finished(&"a".into()));
+    assert!(node.node.statuses().is_finished(&"a".into()));
     assert_eq!(node.lifecycle("a"), Some(Lifecycle::Finished));
     assert_eq!(node.runtime.times_of("start"), [0.0; 0]);
 }
@@ -140,7 +140,7 @@ async fn stop_notifier_completes_for_a_pod_that_never_starts() {
     // The source drops the third pod while it waits for its name.
     let third = pod("web").of_file().uid("3");
     node.deliver(std::slice::from_ref(&third)).await;
-    let hold = node.node.engine.hold(&"3".into()).unwrap();
+    let hold = node.node.engine().hold(&"3".into()).unwrap();
     let completed = kill(&node, &third);
     node.deliver(&[]).await;
     assert!(waits(&node, completed).await < 2.1);
@@ -157,7 +157,7 @@ async fn stop_notifier_completes_for_a_runtime_only_pod() {
     let (notifier, completed) = Notifier::new();
     let options = KillOptions { completed: Some(notifier), ..KillOptions::default() };
     let running = RunningPod { uid: "u".into(), full_name };
-    node.node.engine.update_pod(Update::kill_runtime(running).with_options(options));
+    node.node.engine().update_pod(Update::kill_runtime(running).with_options(options));
     assert!(waits(&node, completed).await < 0.1);
     assert_eq!(node.runtime.running("u"), [""; 0]);
 }

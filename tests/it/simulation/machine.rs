@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use podwright::adapters::simulated::{SimulatedConfig, SimulatedRuntime};
-use podwright_actors::desired::Desired;
+use podwright_actors::desired::DesiredPods;
 use podwright_actors::engine::{Engine, PodSnapshot};
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use podwright_actors::node::Node;
+use podwright_actors::node::NodeHandle;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Lifecycle;
 use podwright_actors::ports::{Clock, ContainerRuntime, PodEvent, PodRuntimeStatus, SandboxConfig};
@@ -59,12 +59,12 @@ struct MachineState {
 pub(super) struct Agent {
     pub(super) engine: Engine,
     pub(super) statuses: Arc<Statuses>,
-    pub(super) desired: Arc<Desired>,
+    pub(super) desired: Arc<DesiredPods>,
 }
 
 impl Agent {
-    pub(super) fn of(node: &Node) -> Self {
-        Agent { engine: node.engine.clone(), statuses: node.statuses.clone(), desired: node.desired.clone() }
+    pub(super) fn of(node: &NodeHandle) -> Self {
+        Agent { engine: node.engine().clone(), statuses: node.statuses().clone(), desired: node.desired().clone() }
     }
 
     /// One pod as the engine sees it.

@@ -1,22 +1,20 @@
 //! Runs one simulation, from the start of the first agent to the empty node at the end.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
-use podwright_actors::container_manager::ContainersConfig;
+use podwright_actors::admission::NodeCapacity;
 use podwright_actors::engine::{EngineConfig, KillNow, Threads};
 use podwright_actors::ids::PodUid;
-use podwright_actors::image_gc::ImageGcPolicy;
-use podwright_actors::node::{Node, NodeConfig, NodePorts};
+use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{Clock, ContainerRuntime, EventRecorder, PodEvent, SandboxState, SourceKind};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::replay::{Pick, replay};
-use podwright_actors::shutdown::{ShutdownConfig, ShutdownGate, groups, pods, stop_all};
-use podwright_actors::status::NodeFacts;
+use podwright_actors::shutdown::ShutdownConfig;
 use podwright_actors::time::Time;
 use podwright_metrics::Metrics;
 use tokio::time::sleep;
@@ -118,9 +116,8 @@ impl EventRecorder for SimEvents {
 
 /// One life of the agent.
 struct AgentLife {
-    node: Node,
+    node: NodeHandle,
     agent: Agent,
-    gate: Arc<ShutdownGate>,
     metrics: Metrics,
     samples: Samples,
     started: Time,
@@ -141,39 +138,32 @@ impl Simulation {
 
     fn start(&self) -> AgentLife {
         let machine = &self.machine;
-        let (gate, metrics) = (Arc::new(ShutdownGate::default()), Metrics::new());
+        let metrics = Metrics::new();
         let capacity = NodeCapacity { cpu_millis: 4000, memory_bytes: 1 << 30, pods: 500 };
-        let admission: Vec<Arc<dyn AdmissionHandler>> = vec![gate.clone(), Arc::new(capacity)];
         let seed = machine.scenario.seed ^ u64::from(machine.life());
-        let config = NodeConfig {
-            engine: EngineConfig { threads: Threads::Current, seed: Some(seed), ..EngineConfig::default() },
-            containers: ContainersConfig::default(),
-            facts: NodeFacts {
-                name: "node1".into(),
-                host_ips: vec!["192.0.2.1".parse().unwrap()],
-                runtime_name: "simulated".into(),
-            },
-            allocatable: Default::default(),
-            sources: vec![SourceKind::File, SourceKind::Api],
-            explain_event_after: Duration::from_secs(300),
-            image_gc: ImageGcPolicy::default(),
-        };
-        let ports = NodePorts {
-            cgroups: None,
-            images: None,
-            runtime: Arc::new(FaultyRuntime::new(machine.clone())),
-            network: Arc::new(FaultyNetwork::new(machine.clone())),
-            storage: self.disk.clone(),
-            final_statuses: self.disk.clone(),
-            events: Arc::new(SimEvents(machine.clone())),
-            clock: machine.clock.clone(),
-            admission,
-            metrics: metrics.clone(),
-            recorder: Some(Arc::new(Recorder::new(RECORDERS[usize::from(machine.scenario.seed % 2 == 1)]))),
-        };
-        let node = Node::start(config, ports).unwrap();
+        let engine = EngineConfig { threads: Threads::Current, seed: Some(seed), ..EngineConfig::default() };
+        let recording_size = RECORDERS[usize::from(machine.scenario.seed % 2 == 1)];
+        let ports = NodePorts::new(
+            Arc::new(FaultyRuntime::new(machine.clone())),
+            Arc::new(FaultyNetwork::new(machine.clone())),
+            self.disk.clone(),
+        )
+        .final_statuses(self.disk.clone())
+        .events(Arc::new(SimEvents(machine.clone())))
+        .clock(machine.clock.clone())
+        .admission(Arc::new(capacity))
+        .metrics(metrics.clone())
+        .recorder(Arc::new(Recorder::new(recording_size)));
+        let node = Node::builder(ports)
+            .name("node1")
+            .host_ips(vec!["192.0.2.1".parse().unwrap()])
+            .runtime_name("simulated")
+            .sources([SourceKind::File, SourceKind::Api])
+            .engine(engine)
+            .start()
+            .unwrap();
         let agent = Agent::of(&node);
-        AgentLife { node, agent, gate, metrics, samples: Samples::default(), started: machine.clock.now() }
+        AgentLife { node, agent, metrics, samples: Samples::default(), started: machine.clock.now() }
     }
 
     async fn run_steps(&mut self, life: &mut AgentLife) -> LifeEnd {
@@ -220,7 +210,7 @@ impl Simulation {
 
     /// The agent's recording replays to the recorded states, and the agent can explain each of its pods.
     fn check_recording(&self, life: &AgentLife) {
-        let recording = life.node.engine.recording().expect("a simulated agent has a recorder");
+        let recording = life.node.engine().recording().expect("a simulated agent has a recorder");
         match replay(&recording, &Pick::Nobody) {
             Ok(run) => {
                 if let Some(difference) = run.difference {
@@ -229,20 +219,16 @@ impl Simulation {
             }
             Err(error) => self.machine.violated(format!("its recording cannot be replayed: {error}")),
         }
-        if catch_unwind(AssertUnwindSafe(|| life.node.explainer.lines())).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| life.node.explainer().lines())).is_err() {
             self.machine.violated("explaining the pods panics".into());
         }
     }
 
     fn deliver(&mut self, life: &AgentLife, source: Source, now: Time) {
-        // The channel is full, because the agent does not read. The newest set is delivered later.
-        if life.node.sets.capacity() == 0 {
-            return;
-        }
         if let Some(set) = self.sources.next_set(source, now) {
             let uids: Vec<String> = set.pods.iter().map(|pod| pod.uid().to_string()).collect();
             self.machine.note(format!("{source:?} delivers {uids:?}"));
-            life.node.sets.try_send(set.into()).unwrap();
+            life.node.sources().try_send(set.into()).unwrap();
         }
     }
 
@@ -315,15 +301,17 @@ impl Simulation {
     }
 
     async fn shut_down(&mut self, life: &AgentLife, critical: u64, total: u64) {
-        life.gate.close(true);
         let config = ShutdownConfig { total: Duration::from_secs(total), critical: Duration::from_secs(critical) };
         let engine = &life.agent.engine;
-        let pods = pods(engine, &life.agent.desired);
-        let all: Vec<PodUid> = pods.iter().map(|pod| pod.uid().clone()).collect();
+        let stops = |uid: &PodUid| engine.is_pod_known(uid) && !engine.is_pod_known_terminated(uid);
+        let desired = life.agent.desired.pods().into_iter().filter(|pod| stops(pod.uid()));
+        let all: BTreeSet<PodUid> = desired.chain(engine.unterminated_pods()).map(|pod| pod.uid().clone()).collect();
         all.iter().for_each(|uid| self.sources.doom(uid));
-        let Some(groups) = groups(config, pods) else { return };
-        let late = stop_all(engine, &*self.machine.clock, &life.metrics.shutdown, &life.node.shutdown, &groups).await;
-        for uid in all.iter().filter(|uid| !late.iter().any(|pod| pod.uid() == *uid)) {
+        let report = life.node.stop_pods(config).await;
+        if report.left_running > 0 {
+            return;
+        }
+        for uid in all.iter().filter(|uid| !report.late.iter().any(|pod| pod.uid() == *uid)) {
             if self.machine.runtime_status(uid).has_running_container() {
                 self.machine.violated(format!("{uid}: runs after a shutdown that reported it as stopped"));
             }

@@ -7,17 +7,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use parking_lot::Mutex;
 use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
-use podwright_actors::container_manager::ContainersConfig;
 use podwright_actors::engine::{EngineConfig, Threads};
-use podwright_actors::image_gc::ImageGcPolicy;
-use podwright_actors::node::{Node, NodeConfig, NodePorts};
+use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{
-    ContainerRuntime, NetworkClient, PodCgroups, SourceKind, SourceProblem, SourceSet, TokioClock,
-};
+use podwright_actors::ports::{ContainerRuntime, NetworkClient, SourceKind, SourceProblem, SourceSet, TokioClock};
 use podwright_actors::recorder::Recorder;
-use podwright_actors::shutdown::ShutdownGate;
-use podwright_actors::status::NodeFacts;
 use podwright_actors::time::Time;
 use podwright_metrics::{Format, Metrics};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -38,14 +32,13 @@ const FAMILIES: [&str; 6] = [
 ];
 
 pub(crate) struct TestNode {
-    pub(crate) node: Node,
+    pub(crate) node: NodeHandle,
     pub(crate) runtime: Arc<FakeRuntime>,
     pub(crate) storage: Arc<FakeStorage>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
     pub(crate) events: Arc<Events>,
     pub(crate) metrics: Metrics,
     pub(crate) clock: TokioClock,
-    pub(crate) gate: Arc<ShutdownGate>,
     begin: Instant,
     /// The set that each source delivered last.
     wanted: Mutex<[Vec<Arc<podwright_actors::pod::PodObject>>; 2]>,
@@ -62,7 +55,7 @@ pub(crate) struct Setup {
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
     pub(crate) clock: TokioClock,
-    /// An admission handler that runs after the shutdown gate and the node capacity.
+    /// An admission handler that runs after the node capacity.
     pub(crate) judge: Option<Arc<dyn AdmissionHandler>>,
     /// The runtime and network to use instead of the fakes.
     pub(crate) over: Option<(Arc<dyn ContainerRuntime>, Arc<dyn NetworkClient>)>,
@@ -96,41 +89,32 @@ impl Setup {
         let Setup { runtime, storage, cgroups, final_statuses, cpu_millis, resync, sources, clock, judge, over } = self;
         let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
         let (below, network) = over.unwrap_or_else(fakes);
-        let (events, gate, metrics) = (Arc::new(Events::default()), Arc::new(ShutdownGate::default()), Metrics::new());
+        let (events, metrics) = (Arc::new(Events::default()), Metrics::new());
         let capacity = NodeCapacity { cpu_millis, memory_bytes: 1 << 30, pods: 500 };
-        let mut admission: Vec<Arc<dyn AdmissionHandler>> = vec![gate.clone(), Arc::new(capacity)];
-        admission.extend(judge);
         let engine = EngineConfig { threads: Threads::Current, seed: Some(7), resync, ..EngineConfig::default() };
-        let facts = NodeFacts {
-            name: "node1".into(),
-            host_ips: vec!["192.0.2.1".parse().unwrap()],
-            runtime_name: "fake".into(),
-        };
-        let config = NodeConfig {
-            engine,
-            containers: ContainersConfig::default(),
-            facts,
-            allocatable: Default::default(),
-            explain_event_after: Duration::from_secs(300),
-            image_gc: ImageGcPolicy::default(),
-            sources,
-        };
-        let ports = NodePorts {
-            cgroups: cgroups.map(|cgroups| cgroups as Arc<dyn PodCgroups>),
-            images: None,
-            recorder: Some(Arc::new(Recorder::new(Recorder::SMALLEST))),
-            runtime: below,
-            network,
-            storage: storage.clone(),
-            final_statuses: final_statuses.clone(),
-            events: events.clone(),
-            clock: Arc::new(clock),
-            admission,
-            metrics: metrics.clone(),
-        };
-        let node = Node::start(config, ports).unwrap();
+        let mut ports = NodePorts::new(below, network, storage.clone())
+            .final_statuses(final_statuses.clone())
+            .events(events.clone())
+            .clock(Arc::new(clock))
+            .admission(Arc::new(capacity))
+            .metrics(metrics.clone())
+            .recorder(Arc::new(Recorder::new(Recorder::SMALLEST)));
+        if let Some(judge) = judge {
+            ports = ports.admission(judge);
+        }
+        if let Some(cgroups) = cgroups {
+            ports = ports.cgroups(cgroups);
+        }
+        let node = Node::builder(ports)
+            .name("node1")
+            .host_ips(vec!["192.0.2.1".parse().unwrap()])
+            .runtime_name("fake")
+            .sources(sources)
+            .engine(engine)
+            .start()
+            .unwrap();
         let wanted = Mutex::default();
-        TestNode { node, runtime, storage, final_statuses, events, metrics, clock, gate, begin: Instant::now(), wanted }
+        TestNode { node, runtime, storage, final_statuses, events, metrics, clock, begin: Instant::now(), wanted }
     }
 }
 
@@ -167,7 +151,7 @@ impl TestNode {
             last.clone_from(&pods);
             pods
         };
-        self.node.sets.send(SourceSet { source, pods, problems }.into()).await.unwrap();
+        self.node.sources().send(SourceSet { source, pods, problems }.into()).await.unwrap();
     }
 
     /// Lets the node do all work that needs no waiting.
@@ -191,7 +175,7 @@ impl TestNode {
 
     /// Runs one housekeeping pass, besides the periodic ones.
     pub(crate) async fn pass(&self) {
-        self.node.housekeeping.pass().await.unwrap();
+        self.node.run_housekeeping().await.unwrap();
         self.settled().await;
     }
 
@@ -205,11 +189,11 @@ impl TestNode {
     }
 
     pub(crate) fn lifecycle(&self, uid: &str) -> Option<Lifecycle> {
-        self.node.engine.lifecycle(&uid.into())
+        self.node.engine().lifecycle(&uid.into())
     }
 
     pub(crate) fn status(&self, uid: &str) -> PodStatus {
-        self.node.statuses.get(&uid.into()).map(|status| PodStatus::clone(&status)).unwrap_or_default()
+        self.node.statuses().get(&uid.into()).map(|status| PodStatus::clone(&status)).unwrap_or_default()
     }
 
     pub(crate) fn phase(&self, uid: &str) -> String {

@@ -31,13 +31,14 @@ pub(super) const ACTORS: &[(&str, &[&str])] = &[
             "shutdown",
         ],
     ),
+    ("active pods", &["active_pods"]),
     ("actors", &["observer", "sync", "dispatcher", "housekeeping", "image_gc", "explain"]),
     ("replay", &["replay"]),
     ("node", &["node"]),
 ];
 
 /// Arrows that are about to go.
-const NOT_YET: &[(&str, &str)] = &[("explain", "housekeeping"), ("observer", "explain")];
+const NOT_YET: &[(&str, &str)] = &[];
 
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
 const HELPERS: &[&str] = &["changed_pods", "log", "manifest", "mounts", "record", "sub_path", "tree"];

@@ -1,4 +1,4 @@
-//! What of a pod can be removed from the runtime. Pure.
+//! Decides which containers and sandboxes of a pod can be removed from the runtime. Pure.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -6,29 +6,31 @@ use std::collections::HashSet;
 use crate::ids::{ContainerId, SandboxId};
 use crate::ports::{ContainerState, RuntimePod, RuntimePodContainer, SandboxState};
 
-/// What is kept of a pod.
+/// Which dead containers of a pod are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Of each container the newest dead run: it holds the last state, the crash backoff and a log, and its end may not
-    /// have been acted on. So one for each container (upstream `MaxPerPodContainerCount`, kubelet 1.36).
+    /// The newest dead run of each container. It holds the last state, the crash backoff and a log, and the worker may not have
+    /// acted on its end yet. The number is upstream's `MaxPerPodContainerCount` (kubelet 1.36).
     Newest,
-    /// Nothing that is dead.
+    /// No dead run.
     Nothing,
 }
 
-/// What of one pod can be removed.
+/// The containers and sandboxes of one pod that can be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Garbage {
-    /// Runs, in the order in which they go: the newest of each container last.
+    /// Runs, in the order of their removal: the newest run of each container comes last.
     pub(super) containers: Vec<ContainerId>,
-    /// Ended sandboxes in which nothing is left then.
+    /// Ended sandboxes that then hold no container.
     pub(super) sandboxes: Vec<SandboxId>,
 }
 
-/// What can go of a pod. While something of it is kept, an end that was not `read` keeps its run: nobody else knows its exit
-/// code (W11). What is in a state that the runtime does not know goes when a newer run of its container was made, and what
-/// was made and never started when a newer one was started: a container that cannot be started is left as it is, because
-/// the removal of what did not end is news that would hurry its next try.
+/// The garbage of a pod.
+///
+/// A run that ended stays until its end was `read`, because nobody else knows its exit code (POD-W11). A run whose state the
+/// runtime does not know is removed once a newer run of its container exists. A run that was created and never started is
+/// removed once a newer one has started; until then it stays, because its removal would cause a sync that skips the backoff of
+/// the next try.
 pub(super) fn garbage(pod: &RuntimePod, keep: Keep, read: impl Fn(&ContainerId) -> bool) -> Garbage {
     let mut runs: Vec<&RuntimePodContainer> = pod.containers.iter().collect();
     runs.sort_by_key(|run| Reverse((run.attempt, run.created_at)));
@@ -55,7 +57,7 @@ pub(super) fn garbage(pod: &RuntimePod, keep: Keep, read: impl Fn(&ContainerId) 
     Garbage { containers, sandboxes }
 }
 
-/// The ended sandboxes without a run that stays. The newest one tells the number of the next.
+/// The ended sandboxes without a container that stays. The newest sandbox is kept: its attempt determines the next one.
 fn sandboxes(pod: &RuntimePod, keep: Keep, going: &[ContainerId]) -> Vec<SandboxId> {
     let ended = || pod.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::NotReady);
     if ended().next().is_none() {
@@ -70,7 +72,7 @@ fn sandboxes(pod: &RuntimePod, keep: Keep, going: &[ContainerId]) -> Vec<Sandbox
     ended().map(|sandbox| &sandbox.id).filter(|id| spare(id)).cloned().collect()
 }
 
-/// Whether there is anything that could be garbage. Nearly every pod of every sweep has nothing, so this is asked first.
+/// Whether a pod has anything that could be garbage. Checked first, because nearly every pod has nothing.
 pub(super) fn may_have_garbage(pod: &RuntimePod) -> bool {
     pod.containers.iter().any(|run| run.state != ContainerState::Running)
         || pod.sandboxes.iter().any(|sandbox| sandbox.state == SandboxState::NotReady)

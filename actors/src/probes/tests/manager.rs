@@ -1,22 +1,47 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::{Actor, Context, Handler};
 use serde_json::{Value, json};
+use tokio::task::LocalSet;
 
 use super::fakes::Fakes;
 use crate::ids::{ContainerId, PodUid};
+use crate::mailbox::Outbox;
 use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, SandboxState, SandboxStatus,
 };
-use crate::probes::{ContainerProbes, ProbeKind, ProbeManager, ProbeResult};
+use crate::probes::{ContainerProbes, ProbeChange, ProbeKind, ProbeManager, ProbeResult};
 use crate::time::Time;
 
 const UID: &str = "u-1";
 
+/// Stands in for the dispatcher.
+struct Collector(Arc<Fakes>);
+
+impl Actor for Collector {
+    type Context = Context<Self>;
+}
+
+impl Handler<ProbeChange> for Collector {
+    type Result = ();
+
+    fn handle(&mut self, change: ProbeChange, _: &mut Self::Context) {
+        self.0.changes.lock().push(change);
+    }
+}
+
 fn manager(fakes: &Arc<Fakes>) -> ProbeManager {
-    let sink = Arc::clone(fakes);
-    ProbeManager::new(fakes.ports(), Arc::new(move |change| sink.changes.lock().push(change)))
+    let collector = Collector(Arc::clone(fakes)).start();
+    let metrics = podwright_metrics::Metrics::new().actors.of("dispatcher");
+    ProbeManager::new(fakes.ports(), Outbox::new(&collector, &metrics))
+}
+
+/// Runs a test in time that is paused from the start, so that timers, which count in milliseconds, fire exactly when due.
+fn paused(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, test);
 }
 
 fn pod_of(spec: Value) -> Arc<PodObject> {
@@ -74,257 +99,287 @@ fn changes(fakes: &Fakes) -> Vec<(String, ProbeKind, ProbeResult)> {
     fakes.changes.lock().drain(..).map(|change| (change.id.to_string(), change.kind, change.result)).collect()
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_startup_probe_runs_first_and_readiness_right_after_it() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    fakes.on_exec(|_| Err(RuntimeError::Timeout { call: "exec", after: Duration::from_secs(1) }));
-    manager.add_pod(&pod(json!({
-        "startupProbe": {"exec": {"command": ["up"]}, "periodSeconds": 3, "failureThreshold": 5},
-        "livenessProbe": exec("live", 10),
-        "readinessProbe": exec("ready", 10),
-    })));
-    manager.observe(&UID.into(), &running(&fakes, "c1"));
-    assert_eq!(of(&manager, "c1").startup, Some(ProbeResult::Unknown));
-    assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
-    assert_eq!(of(&manager, "c1").liveness, Some(ProbeResult::Success));
+#[test]
+fn the_startup_probe_runs_first_and_readiness_right_after_it() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        fakes.on_exec(|_| Err(RuntimeError::Timeout { call: "exec", after: Duration::from_secs(1) }));
+        manager.add_pod(&pod(json!({
+            "startupProbe": {"exec": {"command": ["up"]}, "periodSeconds": 3, "failureThreshold": 5},
+            "livenessProbe": exec("live", 10),
+            "readinessProbe": exec("ready", 10),
+        })));
+        manager.observe(&UID.into(), &running(&fakes, "c1"));
+        assert_eq!(of(&manager, "c1").startup, Some(ProbeResult::Unknown));
+        assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
+        assert_eq!(of(&manager, "c1").liveness, Some(ProbeResult::Success));
 
-    pass(4).await;
-    assert!(changes(&fakes).is_empty());
-    fakes.on_exec(|_| Ok(ExecOutput::default()));
-    pass(10).await;
-    let asked = fakes.take_asked();
-    let expected = [(0, "up"), (3, "up"), (6, "up"), (6, "ready"), (10, "live")];
-    let expected = expected.map(|(at, what)| (at, format!("exec c1 {what}")));
-    assert_eq!(asked, expected);
-    assert_eq!(
-        changes(&fakes),
-        [
-            ("c1".into(), ProbeKind::Startup, ProbeResult::Success),
-            ("c1".into(), ProbeKind::Readiness, ProbeResult::Success)
-        ],
-    );
-    assert_eq!(fakes.events.lock()[0], "Unhealthy: Startup probe failed: the command ran for more than 1s");
+        pass(4).await;
+        assert!(changes(&fakes).is_empty());
+        fakes.on_exec(|_| Ok(ExecOutput::default()));
+        pass(10).await;
+        let asked = fakes.take_asked();
+        let expected = [(0, "up"), (3, "up"), (6, "up"), (6, "ready"), (10, "live")];
+        let expected = expected.map(|(at, what)| (at, format!("exec c1 {what}")));
+        assert_eq!(asked, expected);
+        assert_eq!(
+            changes(&fakes),
+            [
+                ("c1".into(), ProbeKind::Startup, ProbeResult::Success),
+                ("c1".into(), ProbeKind::Readiness, ProbeResult::Success)
+            ],
+        );
+        assert_eq!(fakes.events.lock()[0], "Unhealthy: Startup probe failed: the command ran for more than 1s");
+    });
 }
 
 // POD-S61: a failed liveness probe is reported once and remains until the container has another run.
-#[tokio::test(start_paused = true)]
-async fn a_failed_liveness_probe_is_reported_once() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    fakes.on_exec(|_| Ok(ExecOutput { exit_code: 1, output: b"no\n".to_vec() }));
-    manager.add_pod(&pod(json!({"livenessProbe": exec("live", 2)})));
-    manager.observe(&UID.into(), &running(&fakes, "c1"));
-    pass(9).await;
-    assert_eq!(changes(&fakes), [("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
-    assert_eq!(fakes.take_asked().len(), 1);
-    assert_eq!(*fakes.events.lock(), ["Unhealthy: Liveness probe failed: no\n"]);
-
-    manager.observe(&UID.into(), &running(&fakes, "c2"));
-    let snapshot = manager.snapshot(&UID.into());
-    assert_eq!(snapshot.len(), 1, "the old run is forgotten");
-    assert_eq!(of(&manager, "c2").liveness, Some(ProbeResult::Success));
-    pass(2).await;
-    assert_eq!(changes(&fakes), [("c2".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_probe_that_cannot_run_is_tried_three_times_without_a_result() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    fakes.on_exec(|_| Err(RuntimeError::Failed("no such container".into())));
-    manager.add_pod(&pod(json!({"livenessProbe": exec("live", 10)})));
-    manager.observe(&UID.into(), &running(&fakes, "c1"));
-    pass(5).await;
-    assert_eq!(fakes.take_asked().len(), 3);
-    assert!(changes(&fakes).is_empty());
-    assert_eq!(of(&manager, "c1").liveness, Some(ProbeResult::Success));
-    assert_eq!(*fakes.events.lock(), ["Unhealthy: Liveness probe could not be made: no such container"]);
-
-    // A runtime that panics counts as an error, and the next period is kept.
-    fakes.on_exec(|_| panic!("a bug"));
-    pass(10).await;
-    assert_eq!(fakes.take_asked().len(), 3);
-    pass(10).await;
-    assert_eq!(fakes.take_asked().len(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn network_probes_call_the_pod_and_follow_the_servers_answer() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    manager.add_pod(&pod(json!({
-        "startupProbe": {"httpGet": {"port": "web", "path": "/up"}},
-        "livenessProbe": {"tcpSocket": {"port": 1}, "failureThreshold": 1},
-        "readinessProbe": {"grpc": {"port": 2, "service": "shop"}, "failureThreshold": 1},
-    })));
-    *fakes.http.lock() = Ok((302, String::new()));
-    let sandbox = SandboxStatus {
-        id: "s".into(),
-        attempt: 0,
-        state: SandboxState::Ready,
-        created_at: fakes.start,
-        host_network: false,
-        ips: vec!["10.0.0.7".parse().unwrap()],
-    };
-    let status = PodRuntimeStatus { sandboxes: vec![sandbox], ..running(&fakes, "c1") };
-    manager.observe(&UID.into(), &status);
-    pass(1).await;
-    let asked: Vec<_> = fakes.take_asked().into_iter().map(|(_, what)| what).collect();
-    assert_eq!(asked[0], "http 10.0.0.7:8080/up");
-    assert!(asked.contains(&"tcp 10.0.0.7:1".into()) && asked.contains(&"grpc 10.0.0.7:2 shop".into()), "{asked:?}");
-    let told = changes(&fakes);
-    assert!(told.contains(&("c1".into(), ProbeKind::Startup, ProbeResult::Success)), "{told:?}");
-    assert!(told.contains(&("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)), "{told:?}");
-    assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
-    let events = fakes.events.lock();
-    assert!(events[0].starts_with("ProbeWarning: Startup probe warning: HTTP status 302"), "{events:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_http_probe_passes_for_200_to_399() {
-    for (code, ready) in [(199, false), (200, true), (204, true), (399, true), (400, false), (503, false)] {
+#[test]
+fn a_failed_liveness_probe_is_reported_once() {
+    paused(async {
         let fakes = Fakes::new();
         let manager = manager(&fakes);
-        *fakes.http.lock() = Ok((code, String::new()));
-        manager.add_pod(&pod(json!({"readinessProbe": {"httpGet": {"port": 80}}})));
+        fakes.on_exec(|_| Ok(ExecOutput { exit_code: 1, output: b"no\n".to_vec() }));
+        manager.add_pod(&pod(json!({"livenessProbe": exec("live", 2)})));
         manager.observe(&UID.into(), &running(&fakes, "c1"));
-        pass(1).await;
-        assert_eq!(fakes.take_asked(), [(0, "http 127.0.0.1:80/".to_owned())]);
-        assert_eq!(of(&manager, "c1").readiness == Some(ProbeResult::Success), ready, "{code}");
-    }
+        pass(9).await;
+        assert_eq!(changes(&fakes), [("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
+        assert_eq!(fakes.take_asked().len(), 1);
+        assert_eq!(*fakes.events.lock(), ["Unhealthy: Liveness probe failed: no\n"]);
+
+        manager.observe(&UID.into(), &running(&fakes, "c2"));
+        let snapshot = manager.snapshot(&UID.into());
+        assert_eq!(snapshot.len(), 1, "the old run is forgotten");
+        assert_eq!(of(&manager, "c2").liveness, Some(ProbeResult::Success));
+        pass(2).await;
+        assert_eq!(changes(&fakes), [("c2".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
+    });
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_run_that_ends_during_its_probe_is_not_ready() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    *fakes.exec_time.lock() = Duration::from_secs(5);
-    manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
-    manager.observe(&UID.into(), &running(&fakes, "c1"));
-    pass(1).await;
-    let ended = status(vec![container("main", "c1", ContainerState::Exited, fakes.start)]);
-    manager.observe(&UID.into(), &ended);
-    pass(60).await;
-    assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
-    assert!(changes(&fakes).is_empty());
-    assert_eq!(fakes.take_asked().len(), 1);
+#[test]
+fn a_probe_that_cannot_run_is_tried_three_times_without_a_result() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        fakes.on_exec(|_| Err(RuntimeError::Failed("no such container".into())));
+        manager.add_pod(&pod(json!({"livenessProbe": exec("live", 10)})));
+        manager.observe(&UID.into(), &running(&fakes, "c1"));
+        pass(5).await;
+        assert_eq!(fakes.take_asked().len(), 3);
+        assert!(changes(&fakes).is_empty());
+        assert_eq!(of(&manager, "c1").liveness, Some(ProbeResult::Success));
+        assert_eq!(*fakes.events.lock(), ["Unhealthy: Liveness probe could not be made: no such container"]);
+
+        // A runtime that panics counts as an error, and the next period is kept.
+        fakes.on_exec(|_| panic!("a bug"));
+        pass(10).await;
+        assert_eq!(fakes.take_asked().len(), 3);
+        pass(10).await;
+        assert_eq!(fakes.take_asked().len(), 3);
+    });
+}
+
+#[test]
+fn network_probes_call_the_pod_and_follow_the_servers_answer() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        manager.add_pod(&pod(json!({
+            "startupProbe": {"httpGet": {"port": "web", "path": "/up"}},
+            "livenessProbe": {"tcpSocket": {"port": 1}, "failureThreshold": 1},
+            "readinessProbe": {"grpc": {"port": 2, "service": "shop"}, "failureThreshold": 1},
+        })));
+        *fakes.http.lock() = Ok((302, String::new()));
+        let sandbox = SandboxStatus {
+            id: "s".into(),
+            attempt: 0,
+            state: SandboxState::Ready,
+            created_at: fakes.start,
+            host_network: false,
+            ips: vec!["10.0.0.7".parse().unwrap()],
+        };
+        let status = PodRuntimeStatus { sandboxes: vec![sandbox], ..running(&fakes, "c1") };
+        manager.observe(&UID.into(), &status);
+        pass(1).await;
+        let asked: Vec<_> = fakes.take_asked().into_iter().map(|(_, what)| what).collect();
+        assert_eq!(asked[0], "http 10.0.0.7:8080/up");
+        assert!(
+            asked.contains(&"tcp 10.0.0.7:1".into()) && asked.contains(&"grpc 10.0.0.7:2 shop".into()),
+            "{asked:?}"
+        );
+        let told = changes(&fakes);
+        assert!(told.contains(&("c1".into(), ProbeKind::Startup, ProbeResult::Success)), "{told:?}");
+        assert!(told.contains(&("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)), "{told:?}");
+        assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
+        let events = fakes.events.lock();
+        assert!(events[0].starts_with("ProbeWarning: Startup probe warning: HTTP status 302"), "{events:?}");
+    });
+}
+
+#[test]
+fn an_http_probe_passes_for_200_to_399() {
+    paused(async {
+        for (code, ready) in [(199, false), (200, true), (204, true), (399, true), (400, false), (503, false)] {
+            let fakes = Fakes::new();
+            let manager = manager(&fakes);
+            *fakes.http.lock() = Ok((code, String::new()));
+            manager.add_pod(&pod(json!({"readinessProbe": {"httpGet": {"port": 80}}})));
+            manager.observe(&UID.into(), &running(&fakes, "c1"));
+            pass(1).await;
+            assert_eq!(fakes.take_asked(), [(0, "http 127.0.0.1:80/".to_owned())]);
+            assert_eq!(of(&manager, "c1").readiness == Some(ProbeResult::Success), ready, "{code}");
+        }
+    });
+}
+
+#[test]
+fn a_run_that_ends_during_its_probe_is_not_ready() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        *fakes.exec_time.lock() = Duration::from_secs(5);
+        manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
+        manager.observe(&UID.into(), &running(&fakes, "c1"));
+        pass(1).await;
+        let ended = status(vec![container("main", "c1", ContainerState::Exited, fakes.start)]);
+        manager.observe(&UID.into(), &ended);
+        pass(60).await;
+        assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
+        assert!(changes(&fakes).is_empty());
+        assert_eq!(fakes.take_asked().len(), 1);
+    });
 }
 
 // Adopted runs: nothing is recorded before the first result, and first probes are spread over the period.
-#[tokio::test(start_paused = true)]
-async fn after_an_agent_restart_probes_run_within_one_period() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    let names: Vec<_> = (0..8).map(|n| format!("c{n}")).collect();
-    let containers: Vec<_> = names.iter().map(|name| json!({"name": name, "readinessProbe": exec(name, 10)})).collect();
-    manager.add_pod(&pod_of(json!({"containers": containers})));
-    let old = Time::from_secs(500);
-    manager
-        .observe(&UID.into(), &status(names.iter().map(|n| container(n, n, ContainerState::Running, old)).collect()));
-    assert!(manager.snapshot(&UID.into()).is_empty());
-    pass(10).await;
-    let mut seconds: Vec<_> = fakes.take_asked().iter().map(|(at, _)| *at).collect();
-    assert_eq!(seconds.len(), 8);
-    seconds.dedup();
-    assert!(seconds.len() > 2 && seconds.iter().all(|at| *at < 10), "{seconds:?}");
-    assert_eq!(manager.snapshot(&UID.into()).len(), 8);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_container_started_before_an_agent_restart_has_no_startup_probe() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    let pod = json!({
-        "metadata": {"name": "web", "namespace": "shop", "uid": UID},
-        "spec": {"containers": [{"name": "main", "startupProbe": exec("up", 1), "livenessProbe": exec("live", 1)}]},
-        "status": {"containerStatuses": [
-            {"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0, "started": true,
-             "containerID": "fake://c1"},
-        ]},
+#[test]
+fn after_an_agent_restart_probes_run_within_one_period() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        let names: Vec<_> = (0..8).map(|n| format!("c{n}")).collect();
+        let containers: Vec<_> =
+            names.iter().map(|name| json!({"name": name, "readinessProbe": exec(name, 10)})).collect();
+        manager.add_pod(&pod_of(json!({"containers": containers})));
+        let old = Time::from_secs(500);
+        manager.observe(
+            &UID.into(),
+            &status(names.iter().map(|n| container(n, n, ContainerState::Running, old)).collect()),
+        );
+        assert!(manager.snapshot(&UID.into()).is_empty());
+        pass(10).await;
+        let mut seconds: Vec<_> = fakes.take_asked().iter().map(|(at, _)| *at).collect();
+        assert_eq!(seconds.len(), 8);
+        seconds.dedup();
+        assert!(seconds.len() > 2 && seconds.iter().all(|at| *at < 10), "{seconds:?}");
+        assert_eq!(manager.snapshot(&UID.into()).len(), 8);
     });
-    manager.add_pod(&PodObject::new(serde_json::from_value(pod).unwrap()).unwrap());
-    let old = status(vec![container("main", "c1", ContainerState::Running, Time::from_secs(500))]);
-    manager.observe(&UID.into(), &old);
-    assert_eq!(of(&manager, "c1").startup, Some(ProbeResult::Success));
-    pass(3).await;
-    let asked = fakes.take_asked();
-    assert!(!asked.is_empty() && asked.iter().all(|(_, what)| what == "exec c1 live"), "{asked:?}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_terminating_pod_keeps_its_readiness_and_sidecar_probes() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    manager.add_pod(&pod_of(json!({
-        "initContainers": [
-            {"name": "side", "restartPolicy": "Always", "livenessProbe": exec("side-live", 1)},
-            {"name": "init", "livenessProbe": exec("init-live", 1)},
-        ],
-        "containers": [{"name": "main", "livenessProbe": exec("live", 1), "readinessProbe": exec("ready", 1)}],
-    })));
-    let now = fakes.clock.now();
-    let all = ["side", "init", "main"].map(|name| container(name, name, ContainerState::Running, now));
-    manager.observe(&UID.into(), &status(all.to_vec()));
-    manager.stop_liveness_and_startup(&UID.into());
-    pass(1).await;
-    let mut asked: Vec<_> = fakes.take_asked().into_iter().map(|(_, what)| what).collect();
-    asked.sort();
-    asked.dedup();
-    assert_eq!(asked, ["exec main ready", "exec side side-live"]);
-    assert_eq!(of(&manager, "main").liveness, Some(ProbeResult::Success), "the last result stands");
+#[test]
+fn a_container_started_before_an_agent_restart_has_no_startup_probe() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        let pod = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": UID},
+            "spec": {"containers": [{"name": "main", "startupProbe": exec("up", 1), "livenessProbe": exec("live", 1)}]},
+            "status": {"containerStatuses": [
+                {"name": "main", "image": "", "imageID": "", "ready": false, "restartCount": 0, "started": true,
+                 "containerID": "fake://c1"},
+            ]},
+        });
+        manager.add_pod(&PodObject::new(serde_json::from_value(pod).unwrap()).unwrap());
+        let old = status(vec![container("main", "c1", ContainerState::Running, Time::from_secs(500))]);
+        manager.observe(&UID.into(), &old);
+        assert_eq!(of(&manager, "c1").startup, Some(ProbeResult::Success));
+        pass(3).await;
+        let asked = fakes.take_asked();
+        assert!(!asked.is_empty() && asked.iter().all(|(_, what)| what == "exec c1 live"), "{asked:?}");
+    });
+}
+
+#[test]
+fn a_terminating_pod_keeps_its_readiness_and_sidecar_probes() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        manager.add_pod(&pod_of(json!({
+            "initContainers": [
+                {"name": "side", "restartPolicy": "Always", "livenessProbe": exec("side-live", 1)},
+                {"name": "init", "livenessProbe": exec("init-live", 1)},
+            ],
+            "containers": [{"name": "main", "livenessProbe": exec("live", 1), "readinessProbe": exec("ready", 1)}],
+        })));
+        let now = fakes.clock.now();
+        let all = ["side", "init", "main"].map(|name| container(name, name, ContainerState::Running, now));
+        manager.observe(&UID.into(), &status(all.to_vec()));
+        manager.stop_liveness_and_startup(&UID.into());
+        pass(1).await;
+        let mut asked: Vec<_> = fakes.take_asked().into_iter().map(|(_, what)| what).collect();
+        asked.sort();
+        asked.dedup();
+        assert_eq!(asked, ["exec main ready", "exec side side-live"]);
+        assert_eq!(of(&manager, "main").liveness, Some(ProbeResult::Success), "the last result stands");
+    });
 }
 
 // POD-K5: only possibly-running pods have probes.
-#[tokio::test(start_paused = true)]
-async fn a_removed_pod_has_no_probes_and_no_results() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    let pod = pod(json!({"readinessProbe": exec("ready", 1)}));
-    for forget in [(|manager| manager.remove_pod(&UID.into())) as fn(&ProbeManager), |manager| {
-        manager.retain(|uid| *uid != PodUid::from(UID))
-    }] {
-        manager.add_pod(&pod);
+#[test]
+fn a_removed_pod_has_no_probes_and_no_results() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        let pod = pod(json!({"readinessProbe": exec("ready", 1)}));
+        for forget in [(|manager| manager.remove_pod(&UID.into())) as fn(&ProbeManager), |manager| {
+            manager.retain(|uid| *uid != PodUid::from(UID))
+        }] {
+            manager.add_pod(&pod);
+            manager.observe(&UID.into(), &running(&fakes, "c1"));
+            pass(1).await;
+            assert!(!fakes.take_asked().is_empty());
+            manager.retain(|_| true);
+            assert!(!manager.snapshot(&UID.into()).is_empty());
+            forget(&manager);
+            assert!(manager.snapshot(&UID.into()).is_empty());
+            pass(5).await;
+            assert_eq!(fakes.take_asked(), []);
+        }
+        drop(manager);
+    });
+}
+
+#[test]
+fn a_changed_probe_of_a_pod_restarts_and_the_others_continue() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
         manager.observe(&UID.into(), &running(&fakes, "c1"));
         pass(1).await;
-        assert!(!fakes.take_asked().is_empty());
-        manager.retain(|_| true);
-        assert!(!manager.snapshot(&UID.into()).is_empty());
-        forget(&manager);
+        manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
+        assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Success));
+        assert_eq!(fakes.take_asked().len(), 1);
+
+        manager.add_pod(&pod(json!({"readinessProbe": exec("other", 10)})));
+        assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
+        pass(1).await;
+        assert_eq!(fakes.take_asked(), [(1, "exec c1 other".to_owned())]);
+
+        manager.add_pod(&pod(json!({})));
         assert!(manager.snapshot(&UID.into()).is_empty());
+    });
+}
+
+#[test]
+fn dropping_the_manager_ends_its_probes() {
+    paused(async {
+        let fakes = Fakes::new();
+        let manager = manager(&fakes);
+        manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 1)})));
+        manager.observe(&UID.into(), &running(&fakes, "c1"));
+        drop(manager);
         pass(5).await;
         assert_eq!(fakes.take_asked(), []);
-    }
-    drop(manager);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_changed_probe_of_a_pod_restarts_and_the_others_continue() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
-    manager.observe(&UID.into(), &running(&fakes, "c1"));
-    pass(1).await;
-    manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 10)})));
-    assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Success));
-    assert_eq!(fakes.take_asked().len(), 1);
-
-    manager.add_pod(&pod(json!({"readinessProbe": exec("other", 10)})));
-    assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
-    pass(1).await;
-    assert_eq!(fakes.take_asked(), [(1, "exec c1 other".to_owned())]);
-
-    manager.add_pod(&pod(json!({})));
-    assert!(manager.snapshot(&UID.into()).is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropping_the_manager_ends_its_probes() {
-    let fakes = Fakes::new();
-    let manager = manager(&fakes);
-    manager.add_pod(&pod(json!({"readinessProbe": exec("ready", 1)})));
-    manager.observe(&UID.into(), &running(&fakes, "c1"));
-    drop(manager);
-    pass(5).await;
-    assert_eq!(fakes.take_asked(), []);
+    });
 }

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use crate::actors::engine::PodSnapshot;
 use std::time::Duration;
 
-use crate::actors::explain::{Failing, Health, On, Subject, Wait, What};
+use crate::actors::explain::{Health, On, Subject, Wait, What};
+use crate::actors::health::OngoingFailure;
 use crate::actors::ids::FullName;
 use crate::actors::pod::{Phase, PodObject};
 use crate::actors::pod_worker::{Failure, Hook, Lifecycle, Wait as PodWait, WaitFor};
@@ -182,7 +183,7 @@ fn a_runtime_outage_and_its_end_change_the_rows_of_idle_pods() {
     let mut rows = PodRows::default();
     let pods = vec![pod("crashes", waits("CrashLoopBackOff")), pod("idle", running())];
     let mut inspect = |tries: u32, now: u64| {
-        let error = || Failing { since: at(100), tries, error: "gone".into() };
+        let error = || OngoingFailure { since: at(100), tries, error: "gone".into() };
         let node = NodeState { last_pass: Some(at(now)), runtime: (tries > 0).then(error), ..node() };
         let runtime = node.runtime.clone();
         let wait = |pod: &PodFacts| match (wait(pod), &runtime) {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::test_node::TestNode;
 
 pub(in crate::node) fn explain(node: &TestNode, name: &str) -> Explanation {
-    let explanation = node.node.explainer.explain(&FullName::new("test", name), None, &|_| Vec::new());
+    let explanation = node.node.explainer().explain(&FullName::new("test", name), None, &|_| Vec::new());
     let explanation = explanation.unwrap_or_else(|| panic!("no pod {name}"));
     assert_shape(&explanation);
     explanation
@@ -36,7 +36,7 @@ pub(super) struct Retry {
 }
 
 pub(super) fn retry(node: &TestNode, uid: &str) -> Retry {
-    let wait = node.node.engine.snapshot(&uid.into()).unwrap().wait;
+    let wait = node.node.engine().snapshot(&uid.into()).unwrap().wait;
     let (now, next) = (node.clock.now(), wait.next.expect("it is tried again"));
     let at = |time: Time| time.to_timestamp().strftime("%H:%M:%SZ").to_string();
     let tries = if wait.tries == 1 { "1 try".to_owned() } else { format!("{} tries", wait.tries) };

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use podwright_actors::containers::restart::{OnExit, on_exit};
 use podwright_actors::final_statuses::is_final;
 use podwright_actors::ids::PodUid;
-use podwright_actors::node::Node;
+use podwright_actors::node::NodeHandle;
 use podwright_actors::pod::{Phase, PodObject, is_sidecar};
 use podwright_actors::pod_worker::{Lifecycle, WaitFor};
 use podwright_actors::ports::{Clock, ContainerRuntime, ContainerState, PodRuntimeStatus, SandboxState};
@@ -167,7 +167,7 @@ fn containers_run(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus,
 /// After every pod left its source, nothing of any pod is left.
 pub(in crate::simulation) fn drained(
     machine: &Machine,
-    node: &Node,
+    node: &NodeHandle,
     metrics: &Metrics,
     disk: &Disk,
     ever: &[PodUid],
@@ -175,10 +175,10 @@ pub(in crate::simulation) fn drained(
     if let Some(pod) = machine.runtime.list_pods().now_or_never().unwrap().unwrap().first() {
         return Err(format!("the runtime still has {pod:?}"));
     }
-    if let Some(snapshot) = node.engine.snapshots().first() {
+    if let Some(snapshot) = node.engine().snapshots().first() {
         return Err(format!("the engine still knows {snapshot:?}"));
     }
-    if let Some(line) = node.explainer.lines().first() {
+    if let Some(line) = node.explainer().lines().first() {
         return Err(format!("explain still has the pod: {line:?}"));
     }
     for uid in ever {
@@ -202,9 +202,9 @@ pub(in crate::simulation) fn drained(
 }
 
 /// The agent keeps no state of a removed pod.
-fn forgotten(node: &Node, uid: &PodUid) -> CheckResult {
-    let containers = &node.containers;
-    if let Some(status) = node.statuses.get(uid) {
+fn forgotten(node: &NodeHandle, uid: &PodUid) -> CheckResult {
+    let containers = node.containers();
+    if let Some(status) = node.statuses().get(uid) {
         return Err(format!("its status is still kept: {status:?}"));
     }
     if let Some(doing) = containers.activities().of(uid).first() {

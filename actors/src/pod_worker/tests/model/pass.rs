@@ -7,8 +7,8 @@ use super::laws::{Law, Request};
 use super::moves::Machine;
 use super::mutation::Mutation;
 use super::world::{EndEntry, List, Pass, PassAction, Uid, World};
-use crate::admission::{Standing, is_active};
-use crate::housekeeping::plan::{Order, is_directory_unused, orders};
+use crate::admission::{PodActivity, is_active};
+use crate::housekeeping::plan::{PodAction, actions, is_directory_unused};
 use crate::pod::Phase;
 use crate::pod_manager::PodManager;
 use crate::pod_worker::update::UpdateKind;
@@ -27,7 +27,7 @@ impl Machine {
         let missing = desired.into_iter().filter(|(uid, pod)| {
             let of = world.pod(*uid);
             let record = of.record.as_ref();
-            let standing = Standing {
+            let standing = PodActivity {
                 known_terminated: record.is_some_and(Frozen::has_ended),
                 termination_requested: record.is_some_and(Frozen::is_stopping),
                 cached_phase: (of.rejected || of.entry != EndEntry::Nothing).then_some(Phase::Failed),
@@ -38,15 +38,15 @@ impl Machine {
         let before: HashSet<_> =
             world.uids().filter(|uid| uid.is_in(known)).map(|uid| self.objects.uid(uid).clone()).collect();
         let is_known = |uid: &_| world.pod(self.objects.which(uid)).record.is_some();
-        let mut orders: Vec<_> = orders(&pods, missing.map(|(_, pod)| pod).collect(), &listed, before.iter(), is_known)
+        let mut orders: Vec<_> = actions(&pods, missing.map(|(_, pod)| pod).collect(), &listed, before.iter(), is_known)
             .into_iter()
             .map(|order| {
                 let uid = self.objects.which(order.uid());
                 let asks = match &order {
-                    Order::Restart(pod) => PassAction::Create(self.objects.form(pod)),
-                    Order::Stop(_) if self.mutates(Mutation::StopsRejectedAsRuntimeOnly) => PassAction::KillRuntime,
-                    Order::Finish(pod) | Order::Stop(pod) => PassAction::Kill(self.objects.form(pod)),
-                    Order::StopStranger(_) => PassAction::KillRuntime,
+                    PodAction::Restart(pod) => PassAction::Create(self.objects.form(pod)),
+                    PodAction::Stop(_) if self.mutates(Mutation::StopsRejectedAsRuntimeOnly) => PassAction::KillRuntime,
+                    PodAction::Finish(pod) | PodAction::Stop(pod) => PassAction::Kill(self.objects.form(pod)),
+                    PodAction::StopRuntimeOnly(_) => PassAction::KillRuntime,
                 };
                 (uid, asks)
             })

@@ -1,0 +1,43 @@
+//! Which desired pods count for admission, and which other pods still occupy the node.
+
+use std::sync::Arc;
+
+use crate::admission::{Admitted, PodActivity, is_active};
+use crate::desired::DesiredState;
+use crate::engine::Engine;
+use crate::final_statuses::FinalStatusStore;
+use crate::pod::{Phase, PodObject};
+use crate::pod_worker::Lifecycle;
+use crate::statuses::Statuses;
+
+/// Answers from the engine's records and the kept statuses. Shared by the dispatcher, which admits pods, and by
+/// housekeeping, which counts and restarts them.
+#[derive(Clone)]
+pub(crate) struct ActivePods {
+    pub(crate) engine: Engine,
+    pub(crate) statuses: Arc<Statuses>,
+    pub(crate) final_statuses: Arc<FinalStatusStore>,
+}
+
+impl ActivePods {
+    /// Whether a desired pod whose record has this lifecycle counts for admission.
+    pub(crate) fn is_active(&self, pod: &PodObject, lifecycle: Option<Lifecycle>) -> bool {
+        // A pod that was just refused counts as failed even before its status is published.
+        let refused_or_ended = self.final_statuses.ending(pod.uid()).map(|_| Phase::Failed);
+        let activity = PodActivity {
+            known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
+            termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
+            cached_phase: refused_or_ended.or_else(|| self.statuses.phase(pod.uid())),
+        };
+        is_active(pod, activity)
+    }
+
+    /// The pods that a new pod is admitted beside: the active desired pods, and the orphans whose containers still run
+    /// and use the node's resources (POD-W1).
+    pub(crate) fn admitted(&self, desired: &DesiredState) -> Admitted {
+        let is_active = |pod: &&Arc<PodObject>| self.is_active(pod, self.engine.lifecycle(pod.uid()));
+        let active = desired.pods.pods().filter(is_active).cloned();
+        let orphans = self.engine.unterminated_pods().into_iter().filter(|pod| desired.pods.pod(pod.uid()).is_none());
+        active.chain(orphans).collect()
+    }
+}

@@ -1,0 +1,45 @@
+//! The messages that the dispatcher handles.
+
+use actix::Message;
+
+use crate::ids::PodUid;
+use crate::ports::SourceUpdate;
+use crate::probes::ProbeChange;
+
+/// Sent by a source: the pods that it desires now, or why it cannot name them yet.
+///
+/// The reply comes once the update is accepted. While the runtime is unhealthy, the dispatcher accepts up to
+/// [`SOURCE_CHANNEL_DEPTH`](crate::ports::SOURCE_CHANNEL_DEPTH) updates and applies them later, in their order; the reply to
+/// a further update comes when the ones before it have made room. Sending the same set again changes nothing.
+impl Message for SourceUpdate {
+    type Result = ();
+}
+
+/// Sent by the probe manager: a probe of a container has a new result. No reply. Repeating it changes nothing.
+impl Message for ProbeChange {
+    type Result = ();
+}
+
+/// Sent by the observer: the containers or sandboxes of a pod changed in the runtime. The pod's worker syncs the pod again.
+/// No reply. Several of them that arrive before the worker's turn cost one sync.
+#[derive(Clone, Debug, PartialEq, Eq, Message)]
+#[rtype(result = "()")]
+pub(crate) struct RuntimePodChanged {
+    /// The pod.
+    pub(crate) uid: PodUid,
+}
+
+/// Sent by the observer: the runtime became healthy or unhealthy. The dispatcher reads which it is from the observer, and
+/// applies source updates only while the runtime is healthy. No reply. Repeating it changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
+#[rtype(result = "()")]
+pub(crate) struct RuntimeHealthChanged;
+
+/// Sent by a shutdown of the node: whether new pods are refused with the reason `NodeShutdown`. The reply comes once the
+/// change is in force. Repeating it changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
+#[rtype(result = "()")]
+pub(crate) struct RefuseNewPods {
+    /// True when a shutdown begins, false when it was cancelled.
+    pub(crate) refuse: bool,
+}

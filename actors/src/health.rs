@@ -1,0 +1,64 @@
+//! Failures that last, and how housekeeping passes go: facts that parts of the node note and `explain` reports.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::time::Time;
+
+/// How often a housekeeping pass runs (upstream `housekeepingPeriod`, kubelet 1.36).
+pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
+
+/// An operation that has failed at least once and has not succeeded since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OngoingFailure {
+    /// The time of the first failure in the row.
+    pub since: Time,
+    /// The number of failures in the row.
+    pub tries: u32,
+    /// The error of the last failure.
+    pub error: String,
+}
+
+impl OngoingFailure {
+    /// Adds one more failure to the row that `failure` holds, or begins one.
+    pub fn note(failure: &mut Option<OngoingFailure>, error: String, now: Time) {
+        let (since, tries) = failure.as_ref().map_or((now, 1), |last| (last.since, last.tries.saturating_add(1)));
+        *failure = Some(OngoingFailure { since, tries, error });
+    }
+}
+
+/// The end of the last housekeeping pass, and why passes end early.
+#[derive(Debug, Default)]
+pub struct PassHealth(Mutex<PassHealthState>);
+
+#[derive(Debug, Default)]
+struct PassHealthState {
+    last_end: Option<Time>,
+    failure: Option<OngoingFailure>,
+}
+
+impl PassHealth {
+    /// When the last pass ended, whether or not it failed. `None` before the first one ended.
+    pub fn last_end(&self) -> Option<Time> {
+        self.0.lock().last_end
+    }
+
+    /// Why passes end early, if the last one did.
+    pub fn failure(&self) -> Option<OngoingFailure> {
+        self.0.lock().failure.clone()
+    }
+
+    /// Notes the end of a pass. Returns whether the recorder should note it too: a pass that failed, or the first one
+    /// that succeeded after a failure. All other passes look alike.
+    pub(crate) fn pass_ended(&self, now: Time, error: Option<String>) -> bool {
+        let PassHealthState { last_end, failure } = &mut *self.0.lock();
+        *last_end = Some(now);
+        let is_notable = failure.is_some() || error.is_some();
+        match error {
+            None => *failure = None,
+            Some(error) => OngoingFailure::note(failure, error, now),
+        }
+        is_notable
+    }
+}

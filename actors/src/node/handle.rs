@@ -1,0 +1,178 @@
+//! A running node.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Addr, Recipient};
+use podwright_metrics::Metrics;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::container_manager::ContainerManager;
+use crate::desired::DesiredPods;
+use crate::dispatcher::{DispatcherActor, RefuseNewPods};
+use crate::engine::Engine;
+use crate::explain::Explainer;
+use crate::health::PassHealth;
+use crate::housekeeping::{HousekeepingActor, PassError, RunPass};
+use crate::observer::Observer;
+use crate::pod::PodObject;
+use crate::ports::{Clock, SourceUpdate};
+use crate::shutdown::{self, ShutdownConfig, ShutdownProgress, stop_all};
+use crate::statuses::Statuses;
+
+/// How long the cleanup of pods may take after they have stopped.
+const CLEANUP: Duration = Duration::from_secs(10);
+
+/// A running node. Queries answer at once, from any thread.
+///
+/// Dropping the handle stops the node's actors, its workers and their hooks where they are, as a crash would: containers go
+/// on, and the next node over the same runtime adopts them. [`shutdown`](NodeHandle::shutdown) stops the pods first.
+pub struct NodeHandle {
+    pub(super) engine: Engine,
+    pub(super) desired: Arc<DesiredPods>,
+    pub(super) statuses: Arc<Statuses>,
+    pub(super) observer: Arc<Observer>,
+    pub(super) containers: Arc<ContainerManager>,
+    pub(super) explainer: Arc<Explainer>,
+    pub(super) passes: Arc<PassHealth>,
+    pub(super) shutdown: Arc<ShutdownProgress>,
+    pub(super) critical_shutdown: Duration,
+    pub(super) dispatcher: Addr<DispatcherActor>,
+    pub(super) housekeeping: Addr<HousekeepingActor>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
+    /// Ends the actors and the background work.
+    pub(super) stop: CancellationToken,
+}
+
+/// How a shutdown went.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// The number of pods that stopped in time.
+    pub stopped: usize,
+    /// The pods that did not stop in time. Their containers may still run.
+    pub late: Vec<Arc<PodObject>>,
+    /// The number of pods that were left running, because graceful shutdown is disabled.
+    pub left_running: usize,
+}
+
+impl NodeHandle {
+    /// The engine: the records of all pods, and their queries.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The pods that the sources desire.
+    pub fn desired(&self) -> &Arc<DesiredPods> {
+        &self.desired
+    }
+
+    /// The statuses of all pods.
+    pub fn statuses(&self) -> &Arc<Statuses> {
+        &self.statuses
+    }
+
+    /// The last status of each pod in the runtime, and whether the runtime answers.
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// The container manager: backoffs, start errors, and the start governor.
+    pub fn containers(&self) -> &ContainerManager {
+        &self.containers
+    }
+
+    /// Explains why a pod is where it is.
+    pub fn explainer(&self) -> &Arc<Explainer> {
+        &self.explainer
+    }
+
+    /// Where sources send their updates. `send` waits while the mailbox is full, and returns once the update is accepted.
+    pub fn sources(&self) -> Recipient<SourceUpdate> {
+        self.dispatcher.clone().recipient()
+    }
+
+    /// Whether the runtime is healthy, and a signal for each change. See [`Observer::healthy`].
+    pub fn healthy(&self) -> watch::Receiver<bool> {
+        self.observer.healthy()
+    }
+
+    /// Whether the last housekeeping pass ended longer than `limit` ago. False before the first one ended.
+    pub fn is_housekeeping_late(&self, limit: Duration) -> bool {
+        self.passes.last_end().is_some_and(|last| self.clock.now().since(last) > limit)
+    }
+
+    /// Runs a housekeeping pass now, besides those of every two seconds.
+    ///
+    /// # Errors
+    /// [`PassError`] if the runtime does not list its pods, or if the node has stopped.
+    pub async fn run_housekeeping(&self) -> Result<(), PassError> {
+        self.housekeeping.send(RunPass).await.unwrap_or(Err(PassError::Stopped))
+    }
+
+    /// Rejects new pods with the reason `NodeShutdown` from now on, or, with false, admits them again.
+    pub async fn refuse_new_pods(&self, refuse: bool) {
+        // A node that has stopped admits nothing.
+        let _stopped = self.dispatcher.send(RefuseNewPods { refuse }).await;
+    }
+
+    /// Stops all pods, and leaves the node running: rejects new pods, then stops normal pods and then critical ones, each group
+    /// within its part of the time and each pod within its grace period. Leaves all pods running if `config` disables graceful
+    /// shutdown.
+    ///
+    /// If this is cancelled, the stops that have begun go on.
+    pub async fn stop_pods(&self, config: ShutdownConfig) -> ShutdownReport {
+        self.refuse_new_pods(true).await;
+        let pods = shutdown::pods(&self.engine, &self.desired);
+        let count = pods.len();
+        let Some(groups) = shutdown::groups(config, pods) else {
+            tracing::info!(pods = count, "pods are left running for the next agent");
+            return ShutdownReport { left_running: count, ..ShutdownReport::default() };
+        };
+        tracing::info!(pods = count, seconds = config.total.as_secs(), "stopping pods");
+        let late = stop_all(&self.engine, &*self.clock, &self.metrics.shutdown, &self.shutdown, &groups).await;
+        for pod in &late {
+            tracing::warn!(pod = %pod.full_name(), pod.uid = %pod.uid(), "pod did not stop in time");
+        }
+        ShutdownReport { stopped: count - late.len(), late, left_running: 0 }
+    }
+
+    /// Stops all pods as [`stop_pods`](NodeHandle::stop_pods) does, waits up to 10 s more until they are cleaned up, and stops
+    /// the node. A deadline of zero, or of less than the time reserved for critical pods, leaves all pods running.
+    ///
+    /// Queries are answered during and after the shutdown. If this is cancelled, the stops that have begun go on until the
+    /// handle is dropped.
+    pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        let config = ShutdownConfig { total: deadline, critical: self.critical_shutdown };
+        let report = self.stop_pods(config).await;
+        let is_disabled = report.left_running > 0;
+        if !is_disabled && timeout(CLEANUP, self.engine.quiesced()).await.is_err() {
+            tracing::warn!(seconds = CLEANUP.as_secs(), "cleanup is left to the next agent");
+        }
+        tracing::info!(stopped = report.stopped, late = report.late.len(), "node stopped");
+        self.abort();
+        report
+    }
+
+    /// Stops everything that runs by itself. Clones of the engine may outlive the handle, so its workers are stopped here.
+    fn abort(&self) {
+        self.stop.cancel();
+        self.engine.stop();
+    }
+}
+
+impl Drop for NodeHandle {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+impl fmt::Debug for NodeHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeHandle").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,110 @@
+//! The ports of a node.
+
+use std::sync::Arc;
+
+use podwright_metrics::Metrics;
+
+use crate::admission::AdmissionHandler;
+use crate::pod::PodObject;
+use crate::ports::{
+    Checkpoint, Clock, ContainerRuntime, EventRecorder, ImageStore, NetworkClient, NoCheckpoint, PodCgroups, PodEvent,
+    PodStorage, TokioClock,
+};
+use crate::recorder::Recorder;
+
+/// The ports that a node runs over: three that every node needs, and optional ones with defaults.
+#[derive(Clone)]
+#[must_use]
+pub struct NodePorts {
+    pub(super) runtime: Arc<dyn ContainerRuntime>,
+    pub(super) network: Arc<dyn NetworkClient>,
+    pub(super) storage: Arc<dyn PodStorage>,
+    pub(super) images: Option<Arc<dyn ImageStore>>,
+    pub(super) cgroups: Option<Arc<dyn PodCgroups>>,
+    pub(super) final_statuses: Arc<dyn Checkpoint>,
+    pub(super) events: Arc<dyn EventRecorder>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) admission: Vec<Arc<dyn AdmissionHandler>>,
+    pub(super) metrics: Metrics,
+    pub(super) recorder: Option<Arc<Recorder>>,
+}
+
+impl NodePorts {
+    /// The runtime that runs containers, the client for the network calls of probes and hooks, and the storage of pod
+    /// directories and volumes.
+    pub fn new(
+        runtime: Arc<dyn ContainerRuntime>,
+        network: Arc<dyn NetworkClient>,
+        storage: Arc<dyn PodStorage>,
+    ) -> Self {
+        NodePorts {
+            runtime,
+            network,
+            storage,
+            images: None,
+            cgroups: None,
+            final_statuses: Arc::new(NoCheckpoint),
+            events: Arc::new(NoEvents),
+            clock: Arc::new(TokioClock::new()),
+            admission: Vec::new(),
+            metrics: Metrics::new(),
+            recorder: None,
+        }
+    }
+
+    /// The image store, whose unused images are removed when the disk is full. By default none: no image is removed.
+    pub fn images(mut self, images: Arc<dyn ImageStore>) -> Self {
+        self.images = Some(images);
+        self
+    }
+
+    /// The cgroups of pods. By default pods have no cgroups of their own.
+    pub fn cgroups(mut self, cgroups: Arc<dyn PodCgroups>) -> Self {
+        self.cgroups = Some(cgroups);
+        self
+    }
+
+    /// The file of final statuses, which outlives the agent. By default none: an agent that restarts runs pods again that have
+    /// ended.
+    pub fn final_statuses(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
+        self.final_statuses = checkpoint;
+        self
+    }
+
+    /// The recorder of pod and node events. By default events are dropped.
+    pub fn events(mut self, events: Arc<dyn EventRecorder>) -> Self {
+        self.events = events;
+        self
+    }
+
+    /// The clock. By default tokio's, so that paused time works.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Adds an admission handler. Handlers run in the order in which they were added, and the first rejection counts.
+    pub fn admission(mut self, handler: Arc<dyn AdmissionHandler>) -> Self {
+        self.admission.push(handler);
+        self
+    }
+
+    /// The metrics to count in. By default metrics that nobody reads.
+    pub fn metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// The flight recorder. By default nothing is recorded.
+    pub fn recorder(mut self, recorder: Arc<Recorder>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+}
+
+/// Drops all events.
+struct NoEvents;
+
+impl EventRecorder for NoEvents {
+    fn record(&self, _: &Arc<PodObject>, _: PodEvent) {}
+}

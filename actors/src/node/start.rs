@@ -1,0 +1,196 @@
+//! Builds the parts of a node and connects them.
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use tokio_util::sync::CancellationToken;
+
+use super::{NodeBuilder, NodeHandle, NodePorts, StartNodeError};
+use crate::active_pods::ActivePods;
+use crate::container_manager::{ContainerManager, ContainerPorts, ContainerResolver};
+use crate::desired::DesiredPods;
+use crate::dispatcher::{self, Dispatcher, DispatcherActor};
+use crate::engine::{Engine, EngineParts};
+use crate::explain::Explainer;
+use crate::final_statuses::FinalStatusStore;
+use crate::health::PassHealth;
+use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
+use crate::image_gc::{ImageCollector, ImageGcActor};
+use crate::mailbox::Outbox;
+use crate::metered::MeteredRuntime;
+use crate::observer::{Observer, ObserverActor};
+use crate::ports::{ContainerRuntime, RuntimeView};
+use crate::probes::{ProbeManager, ProbePorts};
+use crate::shutdown::{ShutdownGate, ShutdownProgress};
+use crate::statuses::Statuses;
+use crate::sync::NodeSyncer;
+
+pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> {
+    let NodeBuilder {
+        ports,
+        engine: engine_config,
+        containers: containers_config,
+        facts,
+        allocatable,
+        long_wait_after,
+        image_gc,
+        sources,
+        critical_shutdown,
+    } = builder;
+    let NodePorts {
+        runtime,
+        network,
+        storage,
+        images,
+        cgroups,
+        final_statuses,
+        events,
+        clock,
+        admission,
+        metrics,
+        recorder,
+    } = ports;
+
+    // Each actor that others send to has an address before it is built.
+    let stop = CancellationToken::new();
+    let mut dispatcher_context = Context::<DispatcherActor>::new();
+    dispatcher_context.set_mailbox_capacity(dispatcher::MAILBOX);
+    let dispatcher_address = dispatcher_context.address();
+    let dispatcher_metrics = metrics.actors.of("dispatcher");
+
+    // Stores and queries.
+    metrics.node.name(&facts.name);
+    let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
+    let desired = Arc::new(DesiredPods::new(sources));
+    let statuses = Arc::new(Statuses::new(clock.clone(), metrics.clone()));
+    let (final_statuses, ended) = FinalStatusStore::open(final_statuses)?;
+    let final_statuses = Arc::new(final_statuses);
+    ended.into_iter().for_each(|(uid, status)| statuses.restore(uid, status));
+    let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
+
+    // Containers, probes and the hooks over them.
+    let resolver = ContainerResolver { host_ips: facts.host_ips.clone(), allocatable };
+    let containers = Arc::new(ContainerManager::new(
+        containers_config,
+        ContainerPorts {
+            runtime: runtime.clone(),
+            network: network.clone(),
+            storage: storage.clone(),
+            events: events.clone(),
+            clock: clock.clone(),
+            resolver,
+            statuses: statuses.clone(),
+            metrics: metrics.clone(),
+            recorder: recorder.clone(),
+        },
+    ));
+    let probe_ports = ProbePorts { runtime: runtime.clone(), network, clock: clock.clone(), events: events.clone() };
+    let probes = Arc::new(ProbeManager::new(probe_ports, Outbox::new(&dispatcher_address, &dispatcher_metrics)));
+    let syncer = Arc::new(NodeSyncer {
+        observer: observer.clone(),
+        containers: containers.clone(),
+        probes: probes.clone(),
+        desired: desired.clone(),
+        statuses: statuses.clone(),
+        final_statuses: final_statuses.clone(),
+        storage: storage.clone(),
+        runtime: runtime.clone(),
+        cgroups: cgroups.clone(),
+        events: events.clone(),
+        clock: clock.clone(),
+        node: facts,
+    });
+    let engine = Engine::build(
+        syncer,
+        EngineParts {
+            config: engine_config,
+            clock: Some(clock.clone()),
+            view: Some(observer.clone() as Arc<dyn RuntimeView>),
+            events: Some(events.clone()),
+            metrics: Some(metrics.clone()),
+            recorder,
+        },
+    )?;
+    let active =
+        ActivePods { engine: engine.clone(), statuses: statuses.clone(), final_statuses: final_statuses.clone() };
+
+    // From here on, parts run by themselves.
+    let shutdown = Arc::new(ShutdownProgress::default());
+    let passes = Arc::new(PassHealth::default());
+    let explainer = Arc::new(Explainer {
+        engine: engine.clone(),
+        desired: desired.clone(),
+        statuses: statuses.clone(),
+        containers: containers.clone(),
+        storage: storage.clone(),
+        observer: observer.clone(),
+        passes: passes.clone(),
+        shutdown: shutdown.clone(),
+        started: clock.now(),
+        clock: clock.clone(),
+    });
+    if let Some(store) = images {
+        let collector = ImageCollector::new(store, image_gc, events.clone(), clock.clone(), metrics.clone());
+        ImageGcActor::new(Arc::new(collector), stop.clone()).start();
+    }
+    let dispatcher = Dispatcher {
+        engine: engine.clone(),
+        desired: desired.clone(),
+        statuses: statuses.clone(),
+        final_statuses: final_statuses.clone(),
+        active: active.clone(),
+        view: observer.clone(),
+        gate: ShutdownGate::default(),
+        admission,
+        events: events.clone(),
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+    };
+    let housekeeping = Housekeeping {
+        engine: engine.clone(),
+        desired: desired.clone(),
+        statuses: statuses.clone(),
+        final_statuses: final_statuses.clone(),
+        active,
+        runtime,
+        observer: observer.clone(),
+        probes,
+        containers: containers.clone(),
+        storage,
+        cgroups,
+        events,
+        explainer: explainer.clone(),
+        clock: clock.clone(),
+        metrics: metrics.clone(),
+        state: PassState::new(passes.clone(), long_wait_after, stop.clone()),
+    };
+    ObserverActor::new(
+        observer.clone(),
+        Outbox::new(&dispatcher_address, &dispatcher_metrics),
+        Outbox::new(&dispatcher_address, &dispatcher_metrics),
+        stop.clone(),
+    )
+    .start();
+    let writer = async move { final_statuses.run().await };
+    actix::spawn(stop.clone().run_until_cancelled_owned(writer));
+    let dispatcher_actor =
+        DispatcherActor::new(Arc::new(dispatcher), dispatcher_metrics, observer.healthy(), stop.clone());
+    let dispatcher = dispatcher_context.run(dispatcher_actor);
+    let housekeeping = HousekeepingActor::new(Arc::new(housekeeping), stop.clone()).start();
+    Ok(NodeHandle {
+        engine,
+        desired,
+        statuses,
+        observer,
+        containers,
+        explainer,
+        passes,
+        shutdown,
+        critical_shutdown,
+        dispatcher,
+        housekeeping,
+        clock,
+        metrics,
+        stop,
+    })
+}

@@ -1,0 +1,118 @@
+//! Reads that overlap, and the changes that they report.
+
+use super::*;
+use crate::ids::SandboxId;
+use crate::ports::{ContainerState, ContainerStatus, SandboxStatus};
+use crate::time::Time;
+
+fn status(containers: &[(&str, ContainerState)]) -> PodRuntimeStatus {
+    let container = |(id, state): &(&str, ContainerState)| ContainerStatus {
+        id: (*id).into(),
+        sandbox: SandboxId::from("s"),
+        name: (*id).into(),
+        restart_count: 0,
+        state: *state,
+        created_at: Time::ZERO,
+        started_at: None,
+        finished_at: None,
+        exit_code: 0,
+        signal: None,
+        reason: String::new(),
+        message: String::new(),
+        spec_hash: 0,
+        image: String::new(),
+        image_id: String::new(),
+    };
+    PodRuntimeStatus { sandboxes: Vec::new(), containers: containers.iter().map(container).collect() }
+}
+
+fn running() -> PodRuntimeStatus {
+    status(&[("c", ContainerState::Running)])
+}
+
+fn exited() -> PodRuntimeStatus {
+    status(&[("c", ContainerState::Exited)])
+}
+
+#[test]
+fn a_slow_read_does_not_overwrite_a_later_status() {
+    let cache = PodCache::default();
+    let uid = "u".into();
+    assert_eq!(cache.keep(&uid, 1, running(), Acknowledge::All).1, [RuntimeChange::Started]);
+    assert_eq!(cache.keep(&uid, 3, exited(), Acknowledge::All).1, [RuntimeChange::Died]);
+    let (found, changes) = cache.keep(&uid, 2, running(), Acknowledge::All);
+    assert_eq!((&*found, changes), (&exited(), vec![]));
+    assert_eq!(*cache.last(&uid).unwrap(), exited());
+}
+
+#[test]
+fn the_next_read_reports_a_death_that_was_not_acknowledged() {
+    let cache = PodCache::default();
+    let uid = "u".into();
+    assert_eq!(cache.keep(&uid, 1, running(), Acknowledge::AllButDeaths).1, [RuntimeChange::Started]);
+    assert_eq!(cache.keep(&uid, 3, exited(), Acknowledge::AllButDeaths).1, [RuntimeChange::Died]);
+    assert_eq!(cache.keep(&uid, 2, exited(), Acknowledge::All).1, [RuntimeChange::Died]);
+    assert_eq!(cache.keep(&uid, 4, exited(), Acknowledge::All).1, []);
+    // Starts were acknowledged, so they are not reported again.
+    let both = status(&[("c", ContainerState::Exited), ("d", ContainerState::Running)]);
+    assert_eq!(cache.keep(&uid, 5, both.clone(), Acknowledge::AllButDeaths).1, [RuntimeChange::Started]);
+    assert_eq!(cache.keep(&uid, 6, both, Acknowledge::All).1, []);
+}
+
+#[test]
+fn a_pod_that_is_gone_is_not_brought_back_by_an_earlier_read() {
+    let cache = PodCache::default();
+    let uid = "u".into();
+    cache.list_ended();
+    let _ = cache.keep(&uid, 1, running(), Acknowledge::All);
+    assert_eq!(cache.observed(&uid), Observed::Running);
+    let gone = cache.keep(&uid, 3, status(&[]), Acknowledge::All).1;
+    assert_eq!(gone, [RuntimeChange::Died, RuntimeChange::Removed]);
+    let _ = cache.keep(&uid, 2, running(), Acknowledge::All);
+    assert_eq!((cache.last(&uid), cache.observed(&uid)), (None, Observed::Stopped));
+    let _ = cache.keep(&uid, 4, running(), Acknowledge::All);
+    assert_eq!(cache.observed(&uid), Observed::Running);
+}
+
+#[test]
+fn a_vanished_pod_is_cached_until_its_death_is_reported() {
+    let cache = PodCache::default();
+    let uid = "u".into();
+    let _ = cache.keep(&uid, 1, running(), Acknowledge::All);
+    let _ = cache.keep(&uid, 2, status(&[]), Acknowledge::AllButDeaths);
+    assert!(cache.last(&uid).is_some());
+    assert_eq!(cache.keep(&uid, 3, status(&[]), Acknowledge::All).1, [RuntimeChange::Died, RuntimeChange::Removed]);
+    assert!(cache.last(&uid).is_none());
+}
+
+// POD-W14
+#[test]
+fn a_pod_that_was_never_read_is_not_reported_as_stopped() {
+    let cache = PodCache::default();
+    let uid = "u".into();
+    assert_eq!(cache.observed(&uid), Observed::Never);
+    cache.list_ended();
+    assert_eq!(cache.observed(&uid), Observed::Stopped);
+    cache.read_failed(&uid);
+    assert_eq!(cache.observed(&uid), Observed::Never);
+}
+
+// POD-S90
+#[test]
+fn a_sandbox_that_ended_keeps_its_addresses() {
+    let cache = PodCache::default();
+    let uid = "u".into();
+    let sandbox = |state, ips| SandboxStatus {
+        id: "s".into(),
+        attempt: 0,
+        state,
+        created_at: Time::ZERO,
+        host_network: false,
+        ips,
+    };
+    let with = |sandbox| PodRuntimeStatus { sandboxes: vec![sandbox], containers: Vec::new() };
+    let address = vec!["10.0.0.7".parse().unwrap()];
+    let _ = cache.keep(&uid, 1, with(sandbox(SandboxState::Ready, address.clone())), Acknowledge::All);
+    let (found, _) = cache.keep(&uid, 2, with(sandbox(SandboxState::NotReady, vec![])), Acknowledge::All);
+    assert_eq!(found.sandboxes[0].ips, address);
+}
