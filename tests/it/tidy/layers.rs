@@ -49,7 +49,7 @@ fn rooms_in_actors_use_only_lower_layers() {
     for (layer, (_, rooms)) in ACTORS.iter().enumerate() {
         layers.extend(rooms.iter().map(|room| ((*room).to_owned(), layer)));
     }
-    let arrows = arrows("actors/src", "", &layers);
+    let mut arrows = arrows("actors/src", "", &layers);
     let mut faults = unknown_rooms(&arrows, &layers, "ACTORS");
     for ((from, to), line) in &arrows {
         let (Some(above), Some(below)) = (layers.get(from), layers.get(to)) else { continue };
