@@ -200,7 +200,7 @@ async fn explain_shows_an_unreachable_runtime() {
     );
     assert_eq!(node.node.explainer().lines().len(), 1);
     let troubles: Vec<_> = node.node.explainer().node_problems().into_iter().map(|trouble| trouble.detail).collect();
-    let held = "(what it wants waits for the container runtime)";
+    let held = "(its pods wait for the container runtime)";
     assert_text(
         &troubles.join("\n"),
         &[
@@ -295,7 +295,7 @@ async fn explain_shows_a_volume_that_does_not_answer() {
         assert!(told.contains(&format!("its volumes are being {what} is under way")), "{told}");
     }
     node.wait(104.0).await;
-    let said = "/pods/a is not done after 123 s: see whether the file system there answers";
+    let said = "/pods/a is not done after 123 s: check whether the file system there answers";
     assert!(node.events.of("FailedMount").iter().any(|event| event.message == said));
     let told = waits(&node, "a");
     assert!(told.contains(&format!("volume \"/pods/a\" cannot be brought up: {said}")), "{told}");

@@ -38,19 +38,22 @@ impl Machine {
         let before: HashSet<_> =
             world.uids().filter(|uid| uid.is_in(known)).map(|uid| self.objects.uid(uid).clone()).collect();
         let is_known = |uid: &_| world.pod(self.objects.which(uid)).record.is_some();
-        let mut orders: Vec<_> = actions(&pods, missing.map(|(_, pod)| pod).collect(), &listed, before.iter(), is_known)
-            .into_iter()
-            .map(|order| {
-                let uid = self.objects.which(order.uid());
-                let asks = match &order {
-                    PodAction::Restart(pod) => PassAction::Create(self.objects.form(pod)),
-                    PodAction::Stop(_) if self.mutates(Mutation::StopsRejectedAsRuntimeOnly) => PassAction::KillRuntime,
-                    PodAction::Finish(pod) | PodAction::Stop(pod) => PassAction::Kill(self.objects.form(pod)),
-                    PodAction::StopRuntimeOnly(_) => PassAction::KillRuntime,
-                };
-                (uid, asks)
-            })
-            .collect();
+        let mut orders: Vec<_> =
+            actions(&pods, missing.map(|(_, pod)| pod).collect(), &listed, before.iter(), is_known)
+                .into_iter()
+                .map(|order| {
+                    let uid = self.objects.which(order.uid());
+                    let asks = match &order {
+                        PodAction::Restart(pod) => PassAction::Create(self.objects.form(pod)),
+                        PodAction::Stop(_) if self.mutates(Mutation::StopsRejectedAsRuntimeOnly) => {
+                            PassAction::KillRuntime
+                        }
+                        PodAction::Finish(pod) | PodAction::Stop(pod) => PassAction::Kill(self.objects.form(pod)),
+                        PodAction::StopRuntimeOnly(_) => PassAction::KillRuntime,
+                    };
+                    (uid, asks)
+                })
+                .collect();
         orders.sort_by_key(|(uid, _)| *uid as u8);
         orders
     }
