@@ -10,8 +10,8 @@ use crate::pod::{Phase, PodObject};
 use crate::pod_worker::Lifecycle;
 use crate::statuses::Statuses;
 
-/// Answers from the engine's records and the kept statuses. Shared by the dispatcher, which admits pods, and by
-/// housekeeping, which counts and restarts them.
+/// Decides from the engine's records and the stored statuses which pods count for admission. Shared by the dispatcher, which
+/// admits pods, and by housekeeping, which counts and restarts them.
 #[derive(Clone)]
 pub(crate) struct ActivePods {
     pub(crate) engine: Engine,
@@ -22,12 +22,12 @@ pub(crate) struct ActivePods {
 impl ActivePods {
     /// Whether a desired pod whose record has this lifecycle counts for admission.
     pub(crate) fn is_active(&self, pod: &PodObject, lifecycle: Option<Lifecycle>) -> bool {
-        // A pod that was just refused counts as failed even before its status is published.
-        let refused_or_ended = self.final_statuses.ending(pod.uid()).map(|_| Phase::Failed);
+        // A pod that was just rejected counts as failed even before its status is published.
+        let rejected_or_ended = self.final_statuses.ending(pod.uid()).map(|_| Phase::Failed);
         let activity = PodActivity {
             known_terminated: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminated),
             termination_requested: lifecycle.is_some_and(|lifecycle| lifecycle >= Lifecycle::Terminating),
-            cached_phase: refused_or_ended.or_else(|| self.statuses.phase(pod.uid())),
+            cached_phase: rejected_or_ended.or_else(|| self.statuses.phase(pod.uid())),
         };
         is_active(pod, activity)
     }

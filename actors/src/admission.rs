@@ -12,22 +12,22 @@ use crate::pod::{Phase, PodObject, is_sidecar};
 /// Why a pod may not start. It becomes the pod's reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// In upstream's spelling (`OutOfcpu`, `NodeShutdown`).
+    /// The reason in upstream's spelling (`OutOfcpu`, `NodeShutdown`).
     pub reason: String,
-    /// What is missing, for people.
+    /// The missing resource or condition, for people.
     pub message: String,
 }
 
-/// One test that a pod has to pass. Answers at once, from memory.
+/// A check that every new pod has to pass. It must return at once, without I/O.
 pub trait AdmissionHandler: Send + Sync + 'static {
-    /// Judges a pod against the others that count.
+    /// Admits a pod beside the pods that already use the node.
     ///
     /// # Errors
-    /// The [`Rejection`].
+    /// [`Rejection`] if the pod may not start.
     fn admit(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection>;
 }
 
-/// The pods that a new one is judged against, with what they ask for together.
+/// The pods that already use the node, with the sum of their requests.
 #[derive(Clone, Debug, Default)]
 pub struct Admitted {
     pods: Vec<Arc<PodObject>>,
@@ -35,7 +35,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// Counts one more pod.
+    /// Adds a pod.
     pub fn push(&mut self, pod: Arc<PodObject>) {
         self.requests = self.requests.plus(requests(&pod));
         self.pods.push(pod);
@@ -55,19 +55,19 @@ impl FromIterator<Arc<PodObject>> for Admitted {
     }
 }
 
-/// What is known of a desired pod besides its object, for [`is_active`].
+/// The facts about a desired pod, besides its object, that decide whether it [is active](is_active).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodActivity {
-    /// The engine has a record of it and nothing of it runs.
+    /// Whether the engine has a record of the pod and no container of it runs.
     pub known_terminated: bool,
-    /// It was asked to stop.
+    /// Whether the pod's termination was requested.
     pub termination_requested: bool,
     /// The phase of its cached status.
     pub cached_phase: Option<Phase>,
 }
 
-/// Whether a desired pod counts for admission: not once it is known to be over, and not in a terminal phase, unless it is
-/// still stopping. A pod that the engine never saw counts.
+/// Whether a desired pod counts for admission. A pod that is known to have terminated does not count. A pod in a terminal
+/// phase counts only while it is still stopping. A pod without a record counts.
 pub fn is_active(pod: &PodObject, activity: PodActivity) -> bool {
     if activity.known_terminated {
         return false;
@@ -76,14 +76,14 @@ pub fn is_active(pod: &PodObject, activity: PodActivity) -> bool {
     !terminal || activity.termination_requested
 }
 
-/// What the node has to give, and the handler that compares requests with it.
+/// The resources that a node offers to pods. As an admission handler, it rejects a pod whose requests exceed what is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeCapacity {
     /// CPU in thousandths of a core.
     pub cpu_millis: i64,
     /// Memory in bytes.
     pub memory_bytes: i64,
-    /// How many pods it takes.
+    /// The maximum number of pods.
     pub pods: usize,
 }
 
@@ -91,26 +91,28 @@ impl AdmissionHandler for NodeCapacity {
     fn admit(&self, pod: &PodObject, others: &Admitted) -> Result<(), Rejection> {
         let used = others.requests;
         let count = others.pods.len();
-        let wants = requests(pod);
-        let out_of = |resource: &str, wants: i64, used: i64, has: i64| Rejection {
+        let requested = requests(pod);
+        let out_of = |resource: &str, requested: i64, used: i64, capacity: i64| Rejection {
             reason: format!("OutOf{resource}"),
-            message: format!("the node is short of {resource}: requested {wants}, in use {used}, capacity {has}"),
+            message: format!(
+                "the node is short of {resource}: requested {requested}, in use {used}, capacity {capacity}"
+            ),
         };
         if count >= self.pods {
-            let whole = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
-            return Err(out_of("pods", 1, whole(count), whole(self.pods)));
+            let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+            return Err(out_of("pods", 1, signed(count), signed(self.pods)));
         }
-        if wants.cpu_millis > 0 && used.cpu_millis.saturating_add(wants.cpu_millis) > self.cpu_millis {
-            return Err(out_of("cpu", wants.cpu_millis, used.cpu_millis, self.cpu_millis));
+        if requested.cpu_millis > 0 && used.cpu_millis.saturating_add(requested.cpu_millis) > self.cpu_millis {
+            return Err(out_of("cpu", requested.cpu_millis, used.cpu_millis, self.cpu_millis));
         }
-        if wants.memory_bytes > 0 && used.memory_bytes.saturating_add(wants.memory_bytes) > self.memory_bytes {
-            return Err(out_of("memory", wants.memory_bytes, used.memory_bytes, self.memory_bytes));
+        if requested.memory_bytes > 0 && used.memory_bytes.saturating_add(requested.memory_bytes) > self.memory_bytes {
+            return Err(out_of("memory", requested.memory_bytes, used.memory_bytes, self.memory_bytes));
         }
         Ok(())
     }
 }
 
-/// What a pod asks for at its greediest moment.
+/// The largest requests of a pod at any time of its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Requests {
     cpu_millis: i64,
@@ -133,20 +135,20 @@ impl Requests {
     }
 }
 
-/// All regular containers and sidecars together; or, if more, an init container with the sidecars started before it
-/// (KEP-753); or what the pod level says; plus the overhead.
+/// The requests of a pod: those of all regular containers and sidecars together or, if more, those of an init container with
+/// the sidecars that start before it (KEP-753). Pod-level requests replace them. The overhead is added.
 fn requests(pod: &PodObject) -> Requests {
     let spec = pod.spec();
     let overhead = of_list(spec.overhead.as_ref());
     let mut sidecars = Requests::default();
     let mut peak = Requests::default();
     for container in pod.init_containers() {
-        let wants = of_container(container);
+        let requested = of_container(container);
         if is_sidecar(container) {
-            sidecars = sidecars.plus(wants);
+            sidecars = sidecars.plus(requested);
             peak = peak.max(sidecars);
         } else {
-            peak = peak.max(sidecars.plus(wants));
+            peak = peak.max(sidecars.plus(requested));
         }
     }
     let running = pod.containers().iter().map(of_container).fold(sidecars, Requests::plus);
@@ -182,7 +184,7 @@ mod tests {
 
     // POD-S53
     #[test]
-    fn active_are_pods_that_run_or_may_run_or_still_stop() {
+    fn pods_that_run_may_run_or_still_stop_are_active() {
         let none = PodActivity::default();
         let rows = [
             ("Failed", none, false),
@@ -194,15 +196,12 @@ mod tests {
             ("Running", PodActivity { known_terminated: true, termination_requested: true, ..none }, false),
             ("Failed", PodActivity { termination_requested: true, ..none }, true),
         ];
-        for (i, (phase, standing, active)) in rows.into_iter().enumerate() {
-            assert_eq!(is_active(&pod("p").phase(phase).build(), standing), active, "row {i}");
+        for (i, (phase, activity, active)) in rows.into_iter().enumerate() {
+            assert_eq!(is_active(&pod("p").phase(phase).build(), activity), active, "row {i}");
         }
-        // What the list is about: the third, fourth, fifth and eighth.
-        let active = rows.iter().enumerate().filter(|(_, row)| row.2).map(|(i, _)| i + 1).collect::<Vec<_>>();
-        assert_eq!(active, [3, 4, 5, 8]);
     }
 
-    fn asking(name: &str, cpu: &str) -> Arc<PodObject> {
+    fn requesting(name: &str, cpu: &str) -> Arc<PodObject> {
         pod(name)
             .spec(|spec| {
                 let requests = BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]);
@@ -213,20 +212,20 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_asks_for_more_than_is_left_is_refused_by_the_resources_name() {
+    fn a_pod_that_requests_more_than_is_left_is_rejected_with_a_reason() {
         let node = NodeCapacity { cpu_millis: 2000, memory_bytes: 1 << 30, pods: 3 };
-        let running = Admitted::from_iter([asking("a", "1500m")]);
-        assert_eq!(node.admit(&asking("b", "600m"), &running).unwrap_err().reason, "OutOfcpu");
-        assert_eq!(node.admit(&asking("b", "500m"), &running), Ok(()));
-        // A pod that asks for nothing fits on a full node.
-        assert_eq!(node.admit(&pod("c").build(), &Admitted::from_iter([asking("a", "2")])), Ok(()));
+        let running = Admitted::from_iter([requesting("a", "1500m")]);
+        assert_eq!(node.admit(&requesting("b", "600m"), &running).unwrap_err().reason, "OutOfcpu");
+        assert_eq!(node.admit(&requesting("b", "500m"), &running), Ok(()));
+        // A pod without requests fits on a full node.
+        assert_eq!(node.admit(&pod("c").build(), &Admitted::from_iter([requesting("a", "2")])), Ok(()));
         let three = Admitted::from_iter([pod("a").build(), pod("b").build(), pod("c").build()]);
         assert_eq!(node.admit(&pod("d").build(), &three).unwrap_err().reason, "OutOfpods");
     }
 
     #[test]
-    fn an_init_container_counts_with_the_sidecars_before_it_only() {
-        let with = |name: &str, cpu: &str, policy: Option<&str>| Container {
+    fn requests_of_an_init_container_include_only_earlier_sidecars() {
+        let container = |name: &str, cpu: &str, policy: Option<&str>| Container {
             name: name.to_owned(),
             restart_policy: policy.map(str::to_owned),
             resources: Some(ResourceRequirements {
@@ -238,11 +237,11 @@ mod tests {
         let pod = pod("p")
             .spec(|spec| {
                 spec.init_containers = Some(vec![
-                    with("s", "100m", Some("Always")),
-                    with("i", "500m", None),
-                    with("t", "50m", Some("Always")),
+                    container("s", "100m", Some("Always")),
+                    container("i", "500m", None),
+                    container("t", "50m", Some("Always")),
                 ]);
-                spec.containers = vec![with("m", "200m", None)];
+                spec.containers = vec![container("m", "200m", None)];
             })
             .build();
         assert_eq!(requests(&pod).cpu_millis, 600);

@@ -40,7 +40,7 @@ pub struct MissingSource {
     pub kind: SourceKind,
     /// The reasons that the source gave, if it gave any.
     pub problems: Vec<SourceProblem>,
-    /// Whether it did deliver, but its update waits until the container runtime is healthy.
+    /// Whether the source has delivered an update that waits until the container runtime is healthy.
     pub held: bool,
 }
 
@@ -124,8 +124,8 @@ impl DesiredState {
         self.sources.values().all(|source| source.config.has_delivered())
     }
 
-    /// Whether admission decided on a pod of a source. It did not if an admission handler panicked. Mirror pods need no
-    /// admission.
+    /// Whether admission decided on a pod of a source. If an admission handler panicked, there is no decision. Mirror pods
+    /// need none.
     pub(crate) fn is_admitted_or_rejected(&self, pod: &PodObject) -> bool {
         pod.is_mirror() || self.pods.pod(pod.uid()).is_some()
     }
@@ -136,7 +136,7 @@ impl DesiredState {
         pods.filter(|pod| !self.is_admitted_or_rejected(pod)).cloned().collect()
     }
 
-    /// Notes an update that waits until the runtime is healthy, so that its pods can be explained meanwhile.
+    /// Records an update that waits until the runtime is healthy, so that its pods can be explained until then.
     pub(crate) fn hold(&mut self, update: &SourceUpdate) {
         match update {
             SourceUpdate::Set(set) => self.sources.entry(set.source).or_default().held = Some(set.pods.clone()),
@@ -157,9 +157,9 @@ impl DesiredState {
             SourceUpdate::NotYet { source, problems } => (source, None, problems),
         };
         let source = self.sources.entry(kind).or_default();
-        let new = problems.iter().filter(|problem| !source.problems.contains(problem)).cloned().collect();
+        let new_problems = problems.iter().filter(|it| !source.problems.contains(it)).cloned().collect();
         source.problems = problems;
         source.held = None;
-        (kind, pods.map(|pods| source.config.apply(pods)).unwrap_or_default(), new)
+        (kind, pods.map(|pods| source.config.apply(pods)).unwrap_or_default(), new_problems)
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Dispatcher {
     pub(crate) statuses: Arc<Statuses>,
     pub(crate) final_statuses: Arc<FinalStatusStore>,
     pub(crate) active: ActivePods,
-    /// What the runtime runs: a pod that is found running is not admitted again.
+    /// The runtime's pods. A pod that already runs is not admitted again.
     pub(crate) view: Arc<dyn RuntimeView>,
     /// Refuses every new pod while the node shuts down. Comes before the handlers of `admission`.
     pub(crate) gate: ShutdownGate,
@@ -63,14 +63,14 @@ pub(crate) struct Dispatcher {
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Admission {
-    /// False if an admission handler panicked. The pod that it was to decide on is neither started nor rejected;
-    /// [`Dispatcher::retry_admission`], or the next change of the pod, decides on it.
+    /// False if an admission handler panicked. The pod that it was called for is neither started nor rejected until
+    /// [`Dispatcher::retry_admission`], or the next change of the pod, admits it again.
     pub(crate) is_complete: bool,
     /// The rejected pods, to be published by [`Dispatcher::publish_rejections`].
     pub(crate) rejected: Vec<RejectedPod>,
 }
 
-/// A pod that was rejected. The rejection is in the store of final statuses, and neither status nor event show it yet.
+/// A pod that was rejected. The store of final statuses has the rejection, and its status and event are not published yet.
 #[derive(Debug)]
 pub(crate) struct RejectedPod {
     pod: Arc<PodObject>,
@@ -115,7 +115,7 @@ impl Dispatcher {
         admission
     }
 
-    /// Admits the desired pods that no handler decided on, because one panicked.
+    /// Admits the desired pods without a decision, because an admission handler panicked.
     pub(crate) fn retry_admission(&self) -> Admission {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
@@ -154,8 +154,8 @@ impl Dispatcher {
         }
     }
 
-    /// Makes the pod's worker sync the pod, because its containers or its probes changed. A pod without a record is left
-    /// alone: it was rejected, or it has finished, or housekeeping will start it.
+    /// Makes the pod's worker sync the pod, because its containers or its probes changed. A pod without a record is
+    /// skipped: it was rejected, or it has finished, or housekeeping will start it.
     pub(crate) fn requeue(&self, uid: &PodUid) {
         let desired = self.desired.lock();
         if let Some(pod) = desired.pods.pod(uid).filter(|_| self.engine.is_pod_known(uid)) {
@@ -214,8 +214,8 @@ impl Dispatcher {
             }
             desired.pods.put(pod.clone());
             let mirror = desired.pods.mirror_of(&pod).cloned();
-            // A pod that an earlier agent saw ending comes back from its source as if it still ran. The engine gets it with
-            // its final status, so that it cleans up and starts nothing.
+            // A pod that ended under an earlier agent comes from its source as if it still ran. The engine gets the pod with
+            // its final status, so that it only cleans up.
             let final_status = ending.filter(|_| may_start).and_then(|_| self.statuses.get(pod.uid()));
             let pod = final_status.map(|status| pod.with_status(PodStatus::clone(&status))).unwrap_or(pod);
             self.engine.update_pod(Update::create(pod).with_mirror(mirror).with_start_time(start));
@@ -227,7 +227,7 @@ impl Dispatcher {
         self.admission.iter().try_for_each(|handler| handler.admit(pod, others))
     }
 
-    /// Notes a rejection. Returns it if it has to be on disk before it is published.
+    /// Records a rejection. Returns the pod if the rejection has to be on disk before it is published.
     fn reject(&self, pod: Arc<PodObject>, rejection: Rejection) -> Option<RejectedPod> {
         self.metrics.admission.rejected(&rejection.reason);
         // Programs know the reason and this prefix (upstream `rejectPod`, kubelet 1.36).
@@ -237,15 +237,15 @@ impl Dispatcher {
             self.final_statuses.note(&pod, Ending::Rejected, &status);
             return Some(RejectedPod { pod, rejection, status });
         }
-        // The next agent decides anew on such a pod, so nothing has to be on disk first.
+        // The next agent admits or rejects such a pod again, so nothing has to be on disk first.
         self.statuses.set(&pod, None, status, true);
         self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));
         None
     }
 
-    /// Whether the pod was admitted before and may still run. Either this agent admitted it: the pod left its source and came
-    /// back before every source had delivered, so it was not stopped meanwhile. Or an earlier agent did: containers of the
-    /// pod run, or the runtime lists the pod and its status cannot be read. Every other pod is known not to run.
+    /// Whether the pod was admitted before and may still run. There are two cases. This agent admitted the pod, and the pod left
+    /// its source and came back before every source had delivered, so it was not stopped in between. Or an earlier agent
+    /// admitted it: containers of the pod run, or the runtime lists the pod and its status cannot be read.
     fn was_admitted(&self, pod: &PodObject) -> bool {
         self.engine.is_pod_known(pod.uid()) || self.view.observed(pod.uid()) != Observed::Stopped
     }
@@ -279,7 +279,7 @@ impl Dispatcher {
         }
     }
 
-    /// Updates the static pod that a changed mirror pod shows. Housekeeping handles a mirror pod without a static pod.
+    /// Updates the static pod of a changed mirror pod. A mirror pod without a static pod is ignored.
     fn update_static_pod_of(&self, desired: &DesiredState, mirror: &PodObject, start: Time) {
         if let Some(pod) = desired.pods.pod_of(mirror) {
             let mirror = desired.pods.mirror_of(pod).cloned();

@@ -5,19 +5,19 @@
 //!  dispatcher: a rejection ---+                         +-- written --> status, event
 //!                             +-> note -> one writer ---+
 //!  hooks: a final status -----+             |           +-- written --> status
-//!  housekeeping: retain --------------------+  Checkpoint::append; Checkpoint::save now and then
+//!  housekeeping: retain --------------------+  Checkpoint::append, sometimes Checkpoint::save
 //! ```
 //!
 //! The store has an entry for as long as the pod's status is kept: until no source desires the pod and the pod is cleaned up.
-//! Changes that arrive during a write go into the next one, so a thousand pods that end together cost two writes. The next
+//! Changes that arrive during a write go into the next write, so a thousand pods that end together cost two writes. The next
 //! agent restores the statuses and starts none of these pods.
 //!
 //! A change appends one line to the file, and the last line of a pod counts. Once the file has more than twice as many lines
-//! as entries, plus a few, all entries are saved anew. So the cost of a change does not grow with the number of entries, and
+//! as entries, plus [`OUTDATED_LINES`], all entries are saved anew. So the cost of a change does not grow with the number of entries, and
 //! the file does not grow with time.
 //!
-//! A disk that cannot be written delays a status by at most [`WRITE_TIMEOUT`]. The failure is logged, the decision stands,
-//! and the writer tries again.
+//! A disk that cannot be written delays a status by at most [`WRITE_TIMEOUT`]. The failure is logged, the decision
+//! remains in force, and the writer tries again.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -53,17 +53,17 @@ pub enum Ending {
 
 /// Whether a status is final: no later agent may run the pod.
 ///
-/// A static pod that failed only because its node shut down is not final. No controller would replace it, so the next agent
-/// runs it; unless its restart policy is `Never` and it had started.
+/// The status of a static pod that failed only because its node shut down is not final. No controller would replace the pod,
+/// so the next agent runs it, unless its restart policy is `Never` and it had started.
 pub fn is_final(pod: &PodObject, status: &PodStatus) -> bool {
     let phase = Phase::parse(status.phase.as_deref());
     let runs_once = pod.spec().restart_policy.as_deref() == Some("Never");
-    let comes_back = match status.reason.as_deref() {
+    let restarts = match status.reason.as_deref() {
         Some(NODE_SHUTDOWN) => true,
         Some(TERMINATED) => !runs_once,
         _ => false,
     };
-    phase.is_terminal() && !(pod.is_static() && phase == Phase::Failed && comes_back)
+    phase.is_terminal() && !(pod.is_static() && phase == Phase::Failed && restarts)
 }
 
 /// How many outdated lines the file may have, besides one for each entry.
@@ -163,9 +163,9 @@ pub struct FinalStatusStore {
     store: Arc<dyn Checkpoint>,
     state: Mutex<State>,
     changed: Notify,
-    /// The version that is on disk, or that was given up for now.
+    /// The last version that was written, or whose write failed. Nobody waits for it any more.
     written: AtomicU64,
-    /// Wakes those that wait for a version, in the order in which they came. The order of a watch channel is random.
+    /// Wakes the callers of `written`, in the order in which they called. The order of a watch channel is random.
     write_ended: Notify,
 }
 
@@ -241,15 +241,15 @@ impl FinalStatusStore {
     /// Drops the final statuses of the pods for which `keep` returns false.
     pub fn retain(&self, mut keep: impl FnMut(&PodUid) -> bool) {
         let mut state = self.state.lock();
-        let gone: Vec<PodUid> = state.entries.extract_if(.., |uid, _| !keep(uid)).map(|(uid, _)| uid).collect();
-        for uid in &gone {
+        let dropped: Vec<PodUid> = state.entries.extract_if(.., |uid, _| !keep(uid)).map(|(uid, _)| uid).collect();
+        for uid in &dropped {
             match (Line::<()>::Forgotten { uid: uid.to_string() }).to_record() {
                 Ok(record) => state.push(record),
                 Err(error) => tracing::error!(%uid, %error, "cannot encode that a final status was dropped"),
             }
         }
         drop(state);
-        if !gone.is_empty() {
+        if !dropped.is_empty() {
             self.changed.notify_one();
         }
     }
@@ -275,7 +275,7 @@ impl FinalStatusStore {
         }
     }
 
-    /// Writes the statuses that are added. Never returns.
+    /// Writes each added status. Never returns.
     pub async fn run(&self) {
         let mut written = 0;
         let mut failing = false;
@@ -308,7 +308,7 @@ impl FinalStatusStore {
                         );
                     }
                     failing = true;
-                    // Those that wait for the disk go on, and so do those that come before the next try.
+                    // The callers of `written` continue, and so do those that call before the next try.
                     self.give_up_for(RETRY).await;
                 }
             }
@@ -328,6 +328,7 @@ impl FinalStatusStore {
         })
     }
 
+    /// Lets every caller of [`written`](FinalStatusStore::written) continue for this time.
     async fn give_up_for(&self, time: Duration) {
         let pause = sleep(time);
         tokio::pin!(pause);

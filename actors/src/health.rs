@@ -21,7 +21,7 @@ pub struct OngoingFailure {
 }
 
 impl OngoingFailure {
-    /// Adds one more failure to the row that `failure` holds, or begins one.
+    /// Adds one more failure to the row in `failure`, or begins a row.
     pub fn note(failure: &mut Option<OngoingFailure>, error: String, now: Time) {
         let (since, tries) = failure.as_ref().map_or((now, 1), |last| (last.since, last.tries.saturating_add(1)));
         *failure = Some(OngoingFailure { since, tries, error });
@@ -50,7 +50,7 @@ impl PassHealth {
     }
 
     /// Notes the end of a pass. Returns whether the recorder should note it too: a pass that failed, or the first one
-    /// that succeeded after a failure. All other passes look alike.
+    /// that succeeded after a failure. All other passes are equal.
     pub(crate) fn pass_ended(&self, now: Time, error: Option<String>) -> bool {
         let PassHealthState { last_end, failure } = &mut *self.0.lock();
         *last_end = Some(now);

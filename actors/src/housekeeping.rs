@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A pass decides under the lock of the desired pods, in two short steps, and lists the runtime between them. Slow work is
-//! started and not awaited, so the dispatcher never waits for it (POD-W30). The second step decides by the records of that
-//! moment, not by those from before the list.
+//! started and not awaited, so the dispatcher never waits for it (POD-W30). The second step uses the records of its own
+//! time, not those from before the list.
 //!
 //! The sweep removes the cgroup of a pod together with its directory (POD-K1, POD-K14). Mirror pods are not deleted here
 //! (POD-K8): the part that writes to the API server does that.
@@ -60,7 +60,7 @@ pub(crate) use messages::RunPass;
 /// A pass that takes longer is logged (upstream `housekeepingWarningDuration`, kubelet 1.36).
 const SLOW_PASS: Duration = Duration::from_secs(1);
 
-/// A housekeeping pass failed. Pods of the runtime were left as they are.
+/// A housekeeping pass failed. It did not change the runtime's pods.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PassError {
@@ -83,7 +83,7 @@ pub(crate) struct Housekeeping {
     pub(crate) final_statuses: Arc<FinalStatusStore>,
     pub(crate) active: ActivePods,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
-    /// Knows which ends of containers were read.
+    /// Knows which container exits were read.
     pub(crate) observer: Arc<Observer>,
     pub(crate) probes: Arc<ProbeManager>,
     pub(crate) containers: Arc<ContainerManager>,
@@ -101,11 +101,11 @@ pub(crate) struct Housekeeping {
 #[derive(Debug)]
 pub(crate) struct PassState {
     health: Arc<PassHealth>,
-    /// The waits that were reported by an event.
+    /// The long waits for which an event was recorded.
     patience: Mutex<Patience>,
     /// Held by a pass, so that passes do not overlap.
     turn: tokio::sync::Mutex<()>,
-    /// Whether the sweep of an earlier pass goes on.
+    /// Contains `()` while the sweep of an earlier pass runs.
     sweeping: Arc<Mutex<HashSet<()>>>,
     sweeps: Arc<garbage::SweepState>,
     /// Terminated pods whose zombie containers are being stopped.
@@ -166,6 +166,7 @@ impl Housekeeping {
         result.map_err(PassError::List)
     }
 
+    /// Compares the desired pods, the records and the runtime's pods, and acts on the differences.
     async fn compare(&self, counts: &mut PassCounts) -> Result<(), RuntimeError> {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut known = {
@@ -193,7 +194,7 @@ impl Housekeeping {
     /// POD-K15).
     fn drop_leftovers(&self) {
         let engine = &self.engine;
-        // Uses the records of this moment: the dispatcher may have added pods since `sync_known_pods`.
+        // Uses the current records: the dispatcher may have added pods since `sync_known_pods`.
         self.probes.retain(|uid| engine.could_have_running_containers(uid));
         let desired = self.desired.lock();
         // An orphan that is still stopping has a status until it has finished.
@@ -203,8 +204,8 @@ impl Housekeeping {
         self.containers.retain(is_needed);
     }
 
-    /// Brings the engine in line with the desired and the listed pods (POD-K9 to POD-K12). `known` are the records from before
-    /// the list; the pods that this step adds to the engine are added to them.
+    /// Brings the engine in line with the desired and the listed pods (POD-K9 to POD-K12). `known` holds the records from
+    /// before the list. Pods that this step adds to the engine are added to `known`.
     fn apply_plan(&self, listed: &[RuntimePod], known: &mut Vec<KnownPod>) {
         let desired = self.desired.lock();
         let missing = self.count_pods(&desired, known);
@@ -289,8 +290,8 @@ impl Housekeeping {
     }
 
     /// Removes dead containers, and the directories and cgroups of pods that no source desires (POD-K7), in the background.
-    /// Sweeps do not overlap. Each pass starts one, because a sweep also stands for the removals that upstream makes whenever
-    /// a container dies, and every minute.
+    /// Sweeps do not overlap. Each pass starts one, because the sweep replaces two kinds of removal in upstream: those after
+    /// each container exit, and those of every minute.
     fn sweep(&self, listed: Vec<RuntimePod>) {
         let Some(busy) = Busy::enter(&self.state.sweeping, &()) else { return };
         let sweep = garbage::Sweep {

@@ -58,7 +58,6 @@ impl PodUid {
 
 /// Hashes in one write, because every update and query hashes a UID. The two forms of the same 128 bits collide, which
 /// only costs a comparison.
-/// costs a comparison and nothing else.
 impl Hash for PodUid {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {

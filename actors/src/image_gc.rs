@@ -7,8 +7,8 @@
 //!                                                                 removed, least recently used first, down to the low one
 //! ```
 //!
-//! An image stays while a container, running or ended, a sandbox, a start that is under way, or the runtime itself uses it. A
-//! new image stays for a minimum age, because a pod may be about to use it.
+//! An image is kept while it is used by a running or ended container, a sandbox, a start in progress, or the runtime itself. A
+//! new image is kept for a minimum age, because a pod may be about to use it.
 
 mod actor;
 mod collector;

@@ -55,7 +55,7 @@ where
             Ok(()) => {}
             Err(SendError::Full(message)) => {
                 self.metrics.refused();
-                // The reply is of no interest; a closed mailbox is the end of the node.
+                // The message has no reply, and the mailbox is closed only when the node has stopped.
                 let _stopped = self.recipient.send(message).await;
             }
             Err(SendError::Closed(_)) => self.metrics.refused(),

@@ -33,7 +33,7 @@ pub use ports::NodePorts;
 #[derive(Clone, Copy, Debug)]
 pub enum Node {}
 
-/// Settings of a node. Each has a default, so that a builder can be started as it is.
+/// Settings of a node. Each has a default, so that a builder can be started without any setting.
 #[derive(Clone)]
 #[must_use]
 pub struct NodeBuilder {
@@ -78,13 +78,13 @@ impl Node {
 }
 
 impl NodeBuilder {
-    /// The node's name, as statuses and metrics show it. By default `node`.
+    /// The node's name in statuses and metrics. By default `node`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.facts.name = name.into();
         self
     }
 
-    /// The node's addresses: pods on the host network have them. By default none.
+    /// The node's addresses, which are also those of pods on the host network. By default none.
     pub fn host_ips(mut self, host_ips: Vec<IpAddr>) -> Self {
         self.facts.host_ips = host_ips;
         self
@@ -145,7 +145,7 @@ impl NodeBuilder {
     /// Blocks while it reads the final statuses.
     ///
     /// # Errors
-    /// [`StartNodeError`]; then nothing was started.
+    /// [`StartNodeError`]. Nothing was started in this case.
     ///
     /// # Panics
     /// Outside of an actix arbiter.

@@ -1,5 +1,5 @@
-//! The observer knows what the container runtime runs: it keeps the last status of every pod, and learns of changes by the
-//! runtime's events and by relists.
+//! The observer knows what the container runtime runs: it keeps the last status of every pod, and detects changes through the
+//! runtime's events and through relists.
 //!
 //! ```text
 //!   runtime events -- PodHint ---+                          +-- RuntimePodChanged ----> dispatcher
@@ -7,7 +7,7 @@
 //!   hooks of pod workers -- Observer::read* ---^            +-- RuntimeHealthChanged -> dispatcher
 //! ```
 //!
-//! Events and relists are hints; the status that is read of a pod is the truth. A hint, or a relist that differs from the
+//! Events and relists are hints: only a status read from the runtime is trusted. A hint, or a relist that differs from the
 //! cache, leads to one read of that pod, and only a read that finds a change is reported. A burst of hints loses nothing: a
 //! pod is either being read or marked to be read (POD-W26).
 
@@ -39,7 +39,7 @@ use pod_cache::{Acknowledge, PodCache};
 
 pub(crate) use actor::ObserverActor;
 
-/// How many pods are read at once.
+/// The number of pods that are read at once.
 const PARALLEL_READS: usize = 16;
 
 /// The last status of every pod, and whether the runtime answers.
@@ -54,12 +54,12 @@ pub struct Observer {
     healthy: watch::Sender<bool>,
 }
 
-/// How the last lists went.
+/// The results of the last lists.
 #[derive(Debug, Default)]
 struct RuntimeState {
     /// When the runtime was last listed.
     last_list: Option<Time>,
-    /// The lists that failed since.
+    /// The failures since then; `None` if the last list succeeded.
     outage: Option<OngoingFailure>,
 }
 
@@ -77,12 +77,12 @@ impl Observer {
         }
     }
 
-    /// The status that was last read of a pod.
+    /// The last status of a pod that was read.
     pub fn last(&self, uid: &PodUid) -> Option<Arc<PodRuntimeStatus>> {
         self.cache.last(uid)
     }
 
-    /// Whether the runtime was listed within the last three minutes, and every pod that the first list showed was read.
+    /// Whether the runtime was listed within the last three minutes, and every pod of the first list was read.
     pub fn healthy(&self) -> watch::Receiver<bool> {
         self.healthy.subscribe()
     }
@@ -126,7 +126,7 @@ impl Observer {
         self.cache.mark_synced(uid);
     }
 
-    /// Reads a pod that the caller has just acted on. A container that died right after its start is reported all the same:
+    /// Reads a pod that the caller has just acted on. A container that died right after its start is still reported, because
     /// the caller has finished and will not act on it.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl Observer {
     ) -> Result<(Arc<PodRuntimeStatus>, Vec<RuntimeChange>), RuntimeError> {
         let read = self.reads.fetch_add(1, Ordering::Relaxed) + 1;
         match guarded(&self.metrics, || self.runtime.pod_status(uid)).await {
-            Ok(status) => Ok(self.cache.keep(uid, read, status, acknowledge)),
+            Ok(status) => Ok(self.cache.store(uid, read, status, acknowledge)),
             Err(error) => {
                 self.cache.read_failed(uid);
                 Err(error)
@@ -180,13 +180,13 @@ impl Observer {
         Ok(self.cache.compare(&pods))
     }
 
-    /// Notes a list that succeeded.
-    fn answered(&self) {
+    /// Records a list that succeeded.
+    fn list_succeeded(&self) {
         *self.runtime_state.lock() = RuntimeState { last_list: Some(self.clock.now()), outage: None };
     }
 
-    /// Notes a list that failed.
-    fn did_not_answer(&self, error: &RuntimeError) {
+    /// Records a list that failed.
+    fn list_failed(&self, error: &RuntimeError) {
         OngoingFailure::note(&mut self.runtime_state.lock().outage, error.to_string(), self.clock.now());
     }
 

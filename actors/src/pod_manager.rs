@@ -1,4 +1,4 @@
-//! The desired pods: what the sources want on this node, by UID and by full name, mirrors apart.
+//! The desired pods of all sources, by UID and by full name, with mirror pods kept separately.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,26 +8,27 @@ use foldhash::fast::FixedState;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 
-/// What the sources want. Mirrors are not pods of their own here: each shows a static pod of the same full name.
+/// The desired pods. A mirror pod is not a pod of its own here: it is the API server's copy of the static pod with the same
+/// full name.
 #[derive(Debug, Default)]
 pub struct PodManager {
     pods: Map<PodUid, Arc<PodObject>>,
     by_name: Map<FullName, PodUid>,
     mirrors: Map<FullName, Arc<PodObject>>,
-    /// Found without a look at all pods, which housekeeping would take every two seconds.
-    marked: Marked,
+    /// Kept up to date with each change, so that housekeeping does not search all pods every two seconds.
+    index: PodIndex,
 }
 
-/// What few pods have.
+/// The pods with rare properties, and the number of static pods and of ephemeral containers.
 #[derive(Debug, Default)]
-struct Marked {
+struct PodIndex {
     statics: usize,
     ephemeral_containers: usize,
     with_deadline: HashSet<PodUid, FixedState>,
     ending: HashSet<PodUid, FixedState>,
 }
 
-impl Marked {
+impl PodIndex {
     fn add(&mut self, pod: &PodObject) {
         self.statics += usize::from(pod.is_static());
         self.ephemeral_containers += pod.ephemeral_containers().len();
@@ -47,12 +48,12 @@ impl Marked {
     }
 }
 
-/// Whether a pod is over and only its deletion is to come.
+/// Whether a pod has ended and only its deletion is left.
 fn is_ending(pod: &PodObject) -> bool {
     pod.is_deleting() && pod.phase().is_terminal()
 }
 
-/// Its order follows from its history alone, so that a node whose engine has a seed repeats itself.
+/// A map whose order depends only on its insertions and removals, so that a test with a fixed seed repeats.
 type Map<K, V> = HashMap<K, V, FixedState>;
 
 impl PodManager {
@@ -66,16 +67,16 @@ impl PodManager {
         let uid = pod.uid().clone();
         let old = self.pods.insert(uid.clone(), pod.clone());
         if let Some(old) = old {
-            self.marked.remove(&old);
+            self.index.remove(&old);
             if *old.full_name() != name {
                 self.drop_name(old.full_name(), &uid);
             }
         }
-        self.marked.add(&pod);
+        self.index.add(&pod);
         self.by_name.insert(name, uid);
     }
 
-    /// Drops a pod or a mirror. Of a full name that another pod took over meanwhile, that one stays.
+    /// Removes a pod or a mirror. If another pod has taken over the full name, the full name stays with that pod.
     pub fn remove(&mut self, pod: &PodObject) {
         if pod.is_mirror() {
             if self.mirrors.get(pod.full_name()).is_some_and(|mirror| mirror.uid() == pod.uid()) {
@@ -84,7 +85,7 @@ impl PodManager {
             return;
         }
         if let Some(old) = self.pods.remove(pod.uid()) {
-            self.marked.remove(&old);
+            self.index.remove(&old);
             self.drop_name(old.full_name(), pod.uid());
         }
     }
@@ -95,7 +96,7 @@ impl PodManager {
         }
     }
 
-    /// A pod by UID. The UID of a mirror finds nothing: translate it first.
+    /// A pod by UID; `None` for the UID of a mirror pod, which has to be [translated](PodManager::translate) first.
     pub fn pod(&self, uid: &PodUid) -> Option<&Arc<PodObject>> {
         self.pods.get(uid)
     }
@@ -105,17 +106,17 @@ impl PodManager {
         self.pods.get(self.by_name.get(name)?)
     }
 
-    /// The mirror of a static pod.
+    /// The mirror pod of a static pod.
     pub fn mirror_of(&self, pod: &PodObject) -> Option<&Arc<PodObject>> {
         if pod.is_static() { self.mirrors.get(pod.full_name()) } else { None }
     }
 
-    /// The static pod that a mirror shows.
+    /// The static pod of a mirror pod.
     pub fn pod_of(&self, mirror: &PodObject) -> Option<&Arc<PodObject>> {
         self.pod_named(mirror.full_name()).filter(|pod| pod.is_static())
     }
 
-    /// The UID under which the engine knows a pod: that of the static pod for a mirror's.
+    /// The UID under which the engine knows a pod. The UID of a mirror pod gives the UID of its static pod.
     pub fn translate(&self, uid: &PodUid) -> Option<&PodUid> {
         if let Some((known, _)) = self.pods.get_key_value(uid) {
             return Some(known);
@@ -124,47 +125,47 @@ impl PodManager {
         self.pod_of(mirror).map(|pod| pod.uid())
     }
 
-    /// All pods, in no order.
+    /// All pods except mirror pods, in no order.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<PodObject>> {
         self.pods.values()
     }
 
-    /// All mirrors, in no order.
+    /// All mirror pods, in no order.
     pub fn mirrors(&self) -> impl Iterator<Item = &Arc<PodObject>> {
         self.mirrors.values()
     }
 
     /// The pods that have an active deadline.
     pub fn with_deadline(&self) -> impl Iterator<Item = &Arc<PodObject>> {
-        self.marked.with_deadline.iter().filter_map(|uid| self.pods.get(uid))
+        self.index.with_deadline.iter().filter_map(|uid| self.pods.get(uid))
     }
 
     /// The pods that are in a terminal phase and marked for deletion.
     pub fn ending(&self) -> impl Iterator<Item = &Arc<PodObject>> {
-        self.marked.ending.iter().filter_map(|uid| self.pods.get(uid))
+        self.index.ending.iter().filter_map(|uid| self.pods.get(uid))
     }
 
-    /// How many of the pods are static.
+    /// The number of static pods.
     pub fn statics(&self) -> usize {
-        self.marked.statics
+        self.index.statics
     }
 
-    /// How many ephemeral containers they have together.
+    /// The number of ephemeral containers in all pods.
     pub fn ephemeral_containers(&self) -> usize {
-        self.marked.ephemeral_containers
+        self.index.ephemeral_containers
     }
 
-    /// How many pods there are, mirrors not counted.
+    /// The number of pods, without mirror pods.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no pods. Mirror pods do not count.
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
 
-    /// The full names of mirrors that show no static pod.
+    /// The full names of mirror pods without a static pod.
     pub fn orphan_mirrors(&self) -> impl Iterator<Item = &FullName> {
         self.mirrors.values().filter(|mirror| self.pod_of(mirror).is_none()).map(|mirror| mirror.full_name())
     }
@@ -176,7 +177,7 @@ mod tests {
     use crate::testing::pod;
 
     #[test]
-    fn a_full_name_that_another_pod_took_over_outlives_the_old_one() {
+    fn a_full_name_stays_with_the_pod_that_took_it_over() {
         let mut manager = PodManager::default();
         let (old, new) = (pod("web").uid("1").static_pod().build(), pod("web").uid("2").static_pod().build());
         manager.put(old.clone());
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_few_pods_have_follows_each_change() {
+    fn static_deadline_and_ending_pods_follow_each_change() {
         let mut manager = PodManager::default();
         let uids = |pods: Vec<&Arc<PodObject>>| pods.iter().map(|pod| pod.uid().to_string()).collect::<Vec<_>>();
         manager.put(pod("web").uid("1").static_pod().build());
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_is_translated_to_its_static_pod_and_counts_as_no_pod() {
+    fn a_mirror_pod_is_translated_to_its_static_pod_and_not_counted() {
         let mut manager = PodManager::default();
         let web = pod("web").uid("1").static_pod().build();
         let mirror = pod("web").uid("m").mirror().build();

@@ -21,8 +21,8 @@ use crate::status::reasons::{DISRUPTION_TARGET, NODE_SHUTDOWN, TERMINATED};
 use crate::status::set_condition;
 use crate::time::{Grace, Time};
 
-/// How long after the end of its group's time a pod may still be seen to stop. A pod whose grace period is as long as the
-/// group's time is killed at its end, and is not late.
+/// How long after the end of its group's time a pod still counts as stopped in time. A pod whose grace period is as long as
+/// the group's time is killed at the end of that time, and is not late.
 const SLACK: Duration = Duration::from_millis(500);
 /// How often a shutdown checks whether stopped pods are cleaned up.
 const CLEANUP_POLL: Duration = Duration::from_millis(100);
@@ -143,7 +143,7 @@ impl ShutdownProgress {
 /// time ends. Returns the pods that did not stop in time. Records the begin and the end in the metrics, and the schedule in
 /// `progress`. Needs a tokio runtime with time.
 ///
-/// If this is cancelled, the stops that have begun go on.
+/// If this is cancelled, the stops that have begun continue.
 pub(crate) async fn stop_all(
     engine: &Engine,
     clock: &dyn Clock,
@@ -170,7 +170,7 @@ pub(crate) async fn stop_all(
             async move { (pod, tokio::time::timeout_at(end, completed).await.is_err()) }
         });
         late.extend(join_all(stops).await.into_iter().filter(|(_, late)| *late).map(|(pod, _)| pod.clone()));
-        // Volumes that cannot be removed delay the next group no longer than containers would.
+        // Volumes that cannot be unmounted delay the next group at most until the end of this group's time.
         let _ = tokio::time::timeout_at(end, cleaned_up(engine, group)).await;
     }
     progress.end();

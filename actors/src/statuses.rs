@@ -13,7 +13,7 @@ use crate::ports::Clock;
 use crate::probes::{ProbeChange, ProbeKind, ProbeResult};
 use crate::status::{Change, SetOutcome, StatusCache};
 
-/// The statuses that the node reports for its pods. Every method is one step and waits for nothing.
+/// The statuses that the node reports for its pods. Every method is atomic and returns at once.
 pub struct Statuses {
     cache: Mutex<StatusCache>,
     changes: watch::Sender<u64>,
@@ -22,7 +22,7 @@ pub struct Statuses {
 }
 
 impl Statuses {
-    /// No statuses.
+    /// An empty store.
     pub fn new(clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         Statuses { cache: Mutex::default(), changes: watch::Sender::new(0), clock, metrics }
     }
@@ -42,26 +42,26 @@ impl Statuses {
         self.changes.subscribe()
     }
 
-    /// Keeps a computed status. Returns false if the status is refused, because it shows a container running again that
-    /// ended for good.
+    /// Stores a computed status. Returns false if the status is refused: it shows a running container that had ended for
+    /// good.
     pub fn set(&self, pod: &PodObject, mirror: Option<&PodObject>, status: PodStatus, force: bool) -> bool {
         let mirror = mirror.and_then(PodObject::status);
         let outcome = self.cache.lock().set(pod, mirror, status, force, self.clock.now());
         self.accepted(pod, outcome)
     }
 
-    /// The status that [`set`](Statuses::set) would keep now; `None` if it would refuse the status.
+    /// The status that [`set`](Statuses::set) would store now; `None` if it would refuse the status.
     pub fn completed(&self, pod: &PodObject, mirror: Option<&PodObject>, status: PodStatus) -> Option<PodStatus> {
         let mirror = mirror.and_then(PodObject::status);
         self.cache.lock().completed(pod, mirror, status, self.clock.now()).ok()
     }
 
-    /// The status that [`terminate`](Statuses::terminate) would keep now.
+    /// The status that [`terminate`](Statuses::terminate) would store now.
     pub fn ended(&self, pod: &PodObject) -> Option<PodStatus> {
         self.cache.lock().ended(pod, None, self.clock.now()).ok()
     }
 
-    /// Keeps the final status of a pod that ended under an earlier agent.
+    /// Restores the final status of a pod that ended under an earlier agent.
     pub fn restore(&self, uid: PodUid, status: PodStatus) {
         self.cache.lock().restore(uid, status, self.clock.now());
     }
@@ -81,10 +81,10 @@ impl Statuses {
     /// Writes the new result of a readiness or startup probe into the status.
     pub fn probe_changed(&self, pod: &PodObject, change: &ProbeChange) {
         let now = self.clock.now();
-        let good = change.result == ProbeResult::Success;
+        let passed = change.result == ProbeResult::Success;
         let outcome = match change.kind {
-            ProbeKind::Readiness => self.cache.lock().set_ready(pod, &change.id, good, now),
-            ProbeKind::Startup => self.cache.lock().set_started(pod, &change.id, good, now),
+            ProbeKind::Readiness => self.cache.lock().set_ready(pod, &change.id, passed, now),
+            ProbeKind::Startup => self.cache.lock().set_started(pod, &change.id, passed, now),
             ProbeKind::Liveness => return,
         };
         self.accepted(pod, outcome);
@@ -117,12 +117,12 @@ impl Statuses {
 
     fn count(&self, pod: &PodObject, change: &Change) {
         if change.became_running
-            && let Some(seen) = pod.first_seen()
+            && let Some(first_seen) = pod.first_seen()
         {
-            self.metrics.start.running(self.clock.now().since(seen));
+            self.metrics.start.running(self.clock.now().since(first_seen));
         }
-        for ended in &change.terminated {
-            self.metrics.status.container_terminated(container_type(ended.kind), ended.exit_code, &ended.reason);
+        for exit in &change.terminated {
+            self.metrics.status.container_terminated(container_type(exit.kind), exit.exit_code, &exit.reason);
         }
     }
 }

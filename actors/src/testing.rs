@@ -41,7 +41,7 @@ pub(crate) struct PodBuilder(Pod);
 
 impl PodBuilder {
     pub(crate) fn build(self) -> Arc<PodObject> {
-        PodObject::new(self.0).expect("the builder sets all that is needed")
+        PodObject::new(self.0).expect("the builder sets name, namespace, UID and spec")
     }
 
     pub(crate) fn uid(mut self, uid: &str) -> Self {
@@ -83,12 +83,12 @@ impl PodBuilder {
     }
 
     pub(crate) fn spec(mut self, edit: impl FnOnce(&mut PodSpec)) -> Self {
-        edit(self.0.spec.as_mut().expect("`pod` makes one"));
+        edit(self.0.spec.as_mut().expect("`pod` sets a spec"));
         self
     }
 }
 
-/// One hook call as it was recorded.
+/// A recorded hook call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Sync { kind: SyncKind, version: Option<String> },
@@ -106,17 +106,17 @@ impl Call {
         Call::sync(SyncKind::Create)
     }
 
-    /// A setup with the pod that has label `v` of this value.
+    /// A setup with the pod whose label `v` has this value.
     pub(crate) fn version(kind: SyncKind, version: &str) -> Self {
         Call::Sync { kind, version: Some(version.to_owned()) }
     }
 
-    /// A stop with a grace that somebody asked for.
+    /// A stop with a grace period that a caller requested.
     pub(crate) fn stop(grace: u32) -> Self {
         Call::Stop { grace, forced: true }
     }
 
-    /// A stop with the grace that the pod's own fields say.
+    /// A stop with the grace period of the pod's own fields.
     pub(crate) fn unforced_stop(grace: u32) -> Self {
         Call::Stop { grace, forced: false }
     }
@@ -126,25 +126,25 @@ impl Call {
     }
 }
 
-/// What a hook does when it is called.
+/// The scripted behaviour of one hook call.
 pub(crate) enum Does {
-    /// Setup finds that the pod goes on, and asks to be called again at that time.
+    /// Setup succeeds, and requests its next call at that time.
     Continues(Option<Time>),
     /// Setup finds that the pod ended.
     Ends,
     Fails(SyncError),
     Panics(&'static str),
-    /// Takes that long, unless it is cancelled.
+    /// Takes this time, unless the call is cancelled.
     Takes(Duration),
-    /// Waits for its gate, or until it is cancelled.
+    /// Waits until the gate opens or the call is cancelled.
     Waits(Gate),
-    /// Waits for its gate and hears no cancellation.
+    /// Waits until the gate opens and ignores cancellation.
     IsDeaf(Gate),
-    /// Anything else, on the thread of the worker.
+    /// Runs this function on the thread of the worker.
     Runs(Box<dyn FnOnce() -> Result<SyncOutcome, SyncError> + Send>),
 }
 
-/// Holds hook calls up until it is opened.
+/// Blocks hook calls until it is opened.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(CancellationToken);
 
@@ -154,21 +154,21 @@ impl Gate {
     }
 }
 
-/// Hooks that record their calls and do as they were told; untold, they succeed at once.
+/// Hooks that record their calls and follow a script. A call without a script succeeds at once.
 #[derive(Default)]
 pub(crate) struct Hooks(Mutex<Script>);
 
 #[derive(Default)]
 struct Script {
     calls: HashMap<PodUid, Vec<(Call, Instant)>>,
-    /// What the next calls of a hook of a pod do, one each.
+    /// The behaviour of the next calls of a pod's hook, one for each call.
     plans: HashMap<(PodUid, Hook), VecDeque<Does>>,
     stop_takes: Duration,
-    /// What the status functions of stop calls made of an empty status.
+    /// The reasons that the status functions of stop calls set in an empty status.
     reasons: HashMap<PodUid, Vec<Option<String>>>,
     inside: HashSet<PodUid>,
     cancelled: HashMap<PodUid, usize>,
-    /// How many calls were made although another one of the same pod was under way (POD-I3).
+    /// The number of calls that began during another call of the same pod (POD-I3).
     overlaps: usize,
 }
 
@@ -177,7 +177,7 @@ impl Hooks {
         Arc::new(Hooks::default())
     }
 
-    /// What was called for a pod, in order. `version` is its label `v`.
+    /// The calls of a pod, in order. `version` is its label `v`.
     pub(crate) fn calls(&self, uid: &PodUid) -> Vec<Call> {
         let script = self.0.lock();
         assert_eq!(script.overlaps, 0, "two hook calls of one pod at the same time");
@@ -191,12 +191,12 @@ impl Hooks {
         calls.windows(2).map(|pair| (pair[1].1 - pair[0].1).as_secs_f64()).collect()
     }
 
-    /// The reasons that status functions gave, one for each stop call.
+    /// The reasons that the status functions set, one for each stop call.
     pub(crate) fn reasons(&self, uid: &PodUid) -> Vec<Option<String>> {
         self.0.lock().reasons.get(uid).cloned().unwrap_or_default()
     }
 
-    /// How many calls of a pod saw their cancellation.
+    /// The number of calls of a pod that ended by cancellation.
     pub(crate) fn cancelled(&self, uid: &PodUid) -> usize {
         self.0.lock().cancelled.get(uid).copied().unwrap_or_default()
     }
@@ -210,19 +210,19 @@ impl Hooks {
         self.0.lock().stop_takes = duration;
     }
 
-    /// The next call of this hook that is not planned yet does this.
+    /// Scripts the next call of this hook that has no script yet.
     pub(crate) fn next(&self, uid: &PodUid, hook: Hook, does: Does) {
         self.0.lock().plans.entry((uid.clone(), hook)).or_default().push_back(does);
     }
 
-    /// The next so many calls of this hook fail.
+    /// Makes the next `times` calls of this hook fail.
     pub(crate) fn fails(&self, uid: &PodUid, hook: Hook, times: usize) {
         for _ in 0..times {
             self.next(uid, hook, Does::Fails(SyncError::failed("out of luck")));
         }
     }
 
-    /// The next call of this hook waits for the gate.
+    /// Makes the next call of this hook wait for the returned gate.
     pub(crate) fn waits(&self, uid: &PodUid, hook: Hook) -> Gate {
         let gate = Gate::default();
         self.next(uid, hook, Does::Waits(gate.clone()));
@@ -236,7 +236,7 @@ impl Hooks {
             Does::Continues(check_at) => return Ok(SyncOutcome::Continue { check_at }),
             Does::Ends => return Ok(SyncOutcome::Terminal),
             Does::Fails(error) => return Err(error),
-            // Past the panic hook, which would print it.
+            // Does not run the panic hook, which would print the panic.
             Does::Panics(what) => std::panic::resume_unwind(Box::new(what)),
             Does::Takes(Duration::ZERO) => return Ok(done),
             Does::Takes(duration) => tokio::select! {
@@ -312,7 +312,7 @@ impl PodSyncer for Hooks {
     }
 }
 
-/// A view of the runtime that shows what it was told.
+/// A view of the runtime that shows what a test sets.
 #[derive(Default)]
 pub(crate) struct View(Mutex<HashMap<PodUid, Observed>>);
 

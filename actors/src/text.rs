@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_harm_a_terminal_is_escaped_and_the_rest_stays() {
+    fn control_characters_are_escaped_and_other_text_stays() {
         assert!(matches!(plain("söme \"téxt\" 👍", 100), Cow::Borrowed("söme \"téxt\" 👍")));
         assert_eq!(plain("a\x1b[2Jb\nc\u{9b}d\u{202e}e\u{feff}", 100), "a\\u{1b}[2Jb\\nc\\u{9b}d\\u{202e}e\\u{feff}");
     }

@@ -83,7 +83,7 @@ impl fmt::Display for Time {
 
 /// A grace period in whole seconds, at least one.
 ///
-/// The API's zero means "at once" and becomes one second here, because zero could not be told from an unset grace
+/// The API's zero means "at once" and becomes one second here, because zero would look like an unset grace
 /// period (the kubelet's `calculateEffectiveGracePeriod`, 1.36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Grace(NonZeroU32);

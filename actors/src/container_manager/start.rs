@@ -233,8 +233,8 @@ impl ContainerManager {
                 Err(StartFailure::ImageBackOff { image: image.to_owned(), until, last: error })
             }
             (Err(error), None) => {
-                if let ImageError::Pull(said) = &error {
-                    self.images.lock().failed(uid, image, said.clone(), self.ports.clock.now());
+                if let ImageError::Pull(message) = &error {
+                    self.images.lock().failed(uid, image, message.clone(), self.ports.clock.now());
                 }
                 Err(StartFailure::Image(error))
             }

@@ -158,7 +158,7 @@ impl ContainerManager {
     }
 
     /// Stops one container: runs its pre-stop hook, waits for the containers before it, then stops it in the runtime,
-    /// all limit its grace period.
+    /// all within its grace period.
     ///
     /// Cancel safe: a second call continues with the running hook and the remaining time. The time of the kill can only
     /// become earlier (POD-I5).
@@ -235,7 +235,7 @@ impl ContainerManager {
             // The first call recorded the event.
             Ok(Err(_)) if ended_before => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("not done limit the grace period of {} s", time.limit.as_secs()),
+            Err(_) => format!("not done within the grace period of {} s", time.limit.as_secs()),
         };
         let message = format!("pre-stop hook of container {} failed: {error}", container.name);
         self.ports.events.record(pod, PodEvent::warning("FailedPreStopHook", message));
@@ -251,14 +251,14 @@ async fn guarded(hook: Hook) -> Result<(), HookError> {
 /// A pre-stop hook that can outlive the call that began it.
 type HookRun = Shared<BoxFuture<'static, Result<(), HookError>>>;
 
-/// The stops that were begun, so that a second call continues them. An entry is removed when its container has stopped
+/// The stops that have begun, so that a second call continues them. An entry is removed when its container has stopped
 /// or its pod is forgotten.
 #[derive(Default)]
 pub(super) struct StopMemory {
     pods: Mutex<HashMap<PodUid, HashMap<ContainerId, BegunStop>>>,
 }
 
-/// A stop that was begun.
+/// A stop that has begun.
 #[derive(Default)]
 struct BegunStop {
     /// `None` after a failed try.
@@ -266,7 +266,7 @@ struct BegunStop {
     hook: Option<HookRun>,
 }
 
-/// The time limit of one stop, forced all calls for it.
+/// The time limit of one stop, over all calls for it.
 #[derive(Clone, Copy, Debug)]
 struct StopTime {
     began: Instant,

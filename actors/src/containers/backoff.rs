@@ -93,7 +93,7 @@ impl CrashBackoff {
         let exit = ended.map(exit_of).or(crash_loop.and_then(|crash_loop| crash_loop.removed_exit));
         let Some(mut exit) = exit else { return BackoffDecision::Start };
         // The runtime's clock may have been set, and ours follows with a delay. A run that started after the delay was
-        // last advanced_at also ended after it. Any other exit in the future happened before this table was made.
+        // last advanced also ended after it. Any other exit in the future happened before this table was made.
         let started = ended
             .zip(crash_loop)
             .filter(|(ended, crash_loop)| crash_loop.last_run.is_some_and(|last| ended.restart_count > last));
@@ -102,7 +102,7 @@ impl CrashBackoff {
             None if exit > now => exit = self.created_at,
             None => {}
         }
-        // The recovery time counts from the restart, which is when the delay was advanced_at.
+        // The recovery time counts from the restart, which is when the delay was advanced.
         let crash_loop = crash_loop.filter(|crash_loop| exit.since(crash_loop.advanced_at) <= RECOVERED);
         let delay = crash_loop.map_or(Duration::ZERO, |crash_loop| crash_loop.delay);
         if now < exit + delay {
@@ -120,7 +120,7 @@ impl CrashBackoff {
     /// Keeps the exit of a container whose runs are about to be removed. It makes a pod that restarts all its
     /// containers again and again wait for the backoff of the container that triggers the restarts.
     pub fn keep_exit(&mut self, uid: &PodUid, container: &Definition<'_>, status: &PodRuntimeStatus, now: Time) {
-        // Later it cannot be known that the run ended after the delay was advanced_at, so it ended now at the latest.
+        // A later check cannot know that the run ended after the delay was advanced, so the exit is at most `now`.
         let Some(exit) = newest_exited(container, status).map(|run| exit_of(run).min(now)) else { return };
         let crash_loop = self
             .crash_loop(uid, container, status)

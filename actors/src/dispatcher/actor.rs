@@ -19,15 +19,15 @@ use crate::ports::{SOURCE_CHANNEL_DEPTH, SourceUpdate};
 use crate::probes::ProbeChange;
 use crate::time::Time;
 
-/// How many messages wait in the mailbox before their senders wait: more than the runtime reads that the observer has under
-/// way, so that a burst of them does not stop it.
+/// The capacity of the mailbox. It is larger than the number of runtime reads that the observer has under way, so that a burst
+/// of changed pods does not block the observer.
 pub(crate) const MAILBOX: usize = 64;
 
-/// How long until pods are admitted again after an admission handler panicked, as after a failed hook (upstream
-/// `backOffPeriod`, kubelet 1.36).
+/// The delay before admission is retried after an admission handler panicked. Equal to the delay after a failed hook
+/// (upstream `backOffPeriod`, kubelet 1.36).
 const ADMISSION_RETRY: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Receives the updates and changes that the dispatcher handles. See the module.
 pub(crate) struct DispatcherActor {
     dispatcher: Arc<Dispatcher>,
     metrics: ActorMetrics,
@@ -43,11 +43,12 @@ pub(crate) struct DispatcherActor {
 
 struct AcceptedUpdate {
     update: SourceUpdate,
-    /// Fires once fewer than [`SOURCE_CHANNEL_DEPTH`] updates are before this one. Absent if that was so from the start.
+    /// Fires once fewer than [`SOURCE_CHANNEL_DEPTH`] updates are before this one. `None` if there were fewer when this
+    /// update arrived.
     reply: Option<oneshot::Sender<()>>,
 }
 
-/// Whether pods are left that no admission handler has decided on.
+/// Whether admission has to be retried, because some pods have no decision.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AdmissionRetry {
     NotNeeded,
@@ -57,7 +58,7 @@ enum AdmissionRetry {
     Due,
 }
 
-/// What the dispatcher applies next.
+/// The next step of the dispatcher.
 enum Turn {
     Update(SourceUpdate),
     RetryAdmission,
@@ -82,7 +83,7 @@ impl DispatcherActor {
         }
     }
 
-    /// Applies what can be applied now, one update after the other.
+    /// Applies the accepted updates, one after the other, while the runtime is healthy and no rejection is being published.
     fn apply_accepted(&mut self, ctx: &mut Context<Self>) {
         let is_healthy = *self.healthy.borrow();
         while is_healthy && !self.publishing {
@@ -100,7 +101,7 @@ impl DispatcherActor {
             debug_assert!(reply.is_none(), "the first update in line has room");
             let has_room = self.accepted.get_mut(SOURCE_CHANNEL_DEPTH - 1);
             if let Some(reply) = has_room.and_then(|accepted| accepted.reply.take()) {
-                // A source that stopped waits for no reply.
+                // A source that has stopped no longer waits for the reply.
                 let _stopped = reply.send(());
             }
             return Some(Turn::Update(update));
@@ -137,8 +138,8 @@ impl DispatcherActor {
         }));
     }
 
-    /// An update or a retry was applied. If a handler panicked, admission is retried; updates that keep coming do not put
-    /// the retry off.
+    /// Ends the handling of an update or a retry. If a handler panicked, admission is retried. Further updates do not
+    /// postpone the retry.
     fn applied(&mut self, is_retry: bool, is_complete: bool, start: Time, ctx: &mut Context<Self>) {
         if is_complete {
             if is_retry {
@@ -155,13 +156,13 @@ impl DispatcherActor {
         self.metrics.handled(self.dispatcher.clock.now().since(start));
     }
 
-    /// A port of the embedder panicked while a message was handled.
+    /// Counts and logs a panic in one of the embedder's ports.
     fn panicked(&self) {
         self.dispatcher.metrics.actors.hook_panicked();
         tracing::error!("the dispatcher's handling of a message panicked");
     }
 
-    /// Handles a message that needs no turn, and counts it. A panic costs that message alone.
+    /// Handles a message at once, ahead of the accepted updates, and counts it. A panic loses only that message.
     fn handle_now(&self, handle: impl FnOnce(&Dispatcher)) {
         self.metrics.received();
         let start = self.dispatcher.clock.now();

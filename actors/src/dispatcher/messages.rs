@@ -6,11 +6,11 @@ use crate::ids::PodUid;
 use crate::ports::SourceUpdate;
 use crate::probes::ProbeChange;
 
-/// Sent by a source: the pods that it desires now, or why it cannot name them yet.
+/// Sent by a source: the pods that it desires now, or why it has not read them yet.
 ///
 /// The reply comes once the update is accepted. While the runtime is unhealthy, the dispatcher accepts up to
 /// [`SOURCE_CHANNEL_DEPTH`](crate::ports::SOURCE_CHANNEL_DEPTH) updates and applies them later, in their order; the reply to
-/// a further update comes when the ones before it have made room. Sending the same set again changes nothing.
+/// a further update comes once enough earlier updates have been applied. Sending the same set again changes nothing.
 impl Message for SourceUpdate {
     type Result = ();
 }
@@ -21,7 +21,7 @@ impl Message for ProbeChange {
 }
 
 /// Sent by the observer: the containers or sandboxes of a pod changed in the runtime. The pod's worker syncs the pod again.
-/// No reply. Several of them that arrive before the worker's turn cost one sync.
+/// No reply. Several of these messages that arrive before the worker's turn lead to one sync.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
 pub(crate) struct RuntimePodChanged {
@@ -29,8 +29,8 @@ pub(crate) struct RuntimePodChanged {
     pub(crate) uid: PodUid,
 }
 
-/// Sent by the observer: the runtime became healthy or unhealthy. The dispatcher reads which it is from the observer, and
-/// applies source updates only while the runtime is healthy. No reply. Repeating it changes nothing.
+/// Sent by the observer: the runtime became healthy or unhealthy. The dispatcher reads the current health from the observer,
+/// and applies source updates only while the runtime is healthy. No reply. Repeating it changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
 pub(crate) struct RuntimeHealthChanged;

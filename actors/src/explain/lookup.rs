@@ -1,4 +1,4 @@
-//! Gathers the facts that explanations are made of, from all parts of the node.
+//! Gathers the facts for explanations from all parts of the node.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::shutdown::ShutdownProgress;
 use crate::statuses::Statuses;
 use crate::time::Time;
 
-/// Explains why pods are where they are. Reads all parts of the node and changes nothing.
+/// Explains the states and waits of pods. Reads all parts of the node and changes nothing.
 pub struct Explainer {
     pub(crate) engine: Engine,
     pub(crate) desired: Arc<DesiredPods>,
@@ -40,8 +40,8 @@ pub struct Inspection<'a> {
     explainer: &'a Explainer,
     at: Time,
     node: NodeState,
-    /// The queue of the start governor, read when the first pod is found in it.
-    line: OnceCell<QueueSnapshot>,
+    /// The queue of the start governor, read when the first waiting start is found.
+    start_queue: OnceCell<QueueSnapshot>,
 }
 
 impl Explainer {
@@ -55,7 +55,7 @@ impl Explainer {
             runtime: self.observer.outage(),
             unready: self.observer.unready(),
         };
-        Inspection { explainer: self, at: self.clock.now(), node, line: OnceCell::new() }
+        Inspection { explainer: self, at: self.clock.now(), node, start_queue: OnceCell::new() }
     }
 
     /// Every pod that is desired or has a record, sorted by full name. Among pods of one name the desired one comes first.
@@ -63,13 +63,13 @@ impl Explainer {
         self.inspect().pods()
     }
 
-    /// The pods of one full name, the desired one first. There may be several, because a static pod waits for the end of the one
-    /// before it.
+    /// The pods of one full name, the desired one first. There may be several, because a static pod waits until the earlier pod
+    /// of its full name has terminated.
     pub fn named(&self, name: &FullName) -> Vec<PodFacts> {
         self.inspect().named(name)
     }
 
-    /// The full name of every pod that is desired or has a record. Some names come more than once.
+    /// The full name of every pod that is desired or has a record. The list may contain duplicates.
     pub fn names(&self) -> Vec<FullName> {
         let (pods, held) = self.desired.pods_and_held();
         pods.iter().chain(&held).map(|pod| pod.full_name().clone()).chain(self.engine.full_names()).collect()
@@ -90,8 +90,8 @@ impl Explainer {
     ) -> Option<Explanation> {
         let node = self.inspect();
         let mut others = node.named(name);
-        let place = others.iter().position(|pod| uid.is_none_or(|uid| pod.uid == *uid))?;
-        let pod = others.remove(place);
+        let index = others.iter().position(|pod| uid.is_none_or(|uid| pod.uid == *uid))?;
+        let pod = others.remove(index);
         Some(node.with(|cx| explain(cx, &pod, &others, &events(&pod.uid), &self.problems())))
     }
 
@@ -154,8 +154,8 @@ impl Inspection<'_> {
         })
     }
 
-    fn with<T>(&self, ask: impl FnOnce(&Cx<'_>) -> T) -> T {
-        ask(&Cx { now: self.at, node: &self.node, find: &|uid| self.pod(uid) })
+    fn with<T>(&self, query: impl FnOnce(&Cx<'_>) -> T) -> T {
+        query(&Cx { now: self.at, node: &self.node, find: &|uid| self.pod(uid) })
     }
 
     /// See [`Explainer::named`].
@@ -167,6 +167,7 @@ impl Inspection<'_> {
         pods
     }
 
+    /// The facts of these pods, sorted by full name. `held` are the pods of updates that wait until the runtime is healthy.
     fn of(&self, desired: Vec<Arc<PodObject>>, held: Vec<Arc<PodObject>>, known: Vec<PodSnapshot>) -> Vec<PodFacts> {
         let mut snapshots: HashMap<PodUid, PodSnapshot> = known.into_iter().map(|it| (it.uid.clone(), it)).collect();
         let mut pods = Vec::new();
@@ -191,9 +192,9 @@ impl Inspection<'_> {
             (None, Some(snapshot)) => snapshot.full_name.clone()?,
             (None, None) => return None,
         };
-        let standing = |activity: &Activity| match activity.task {
+        let queue_position = |activity: &Activity| match activity.task {
             Task::AwaitTurn(_, ticket) => {
-                self.line.get_or_init(|| self.explainer.containers.governor().queue()).position(ticket)
+                self.start_queue.get_or_init(|| self.explainer.containers.governor().queue()).position(ticket)
             }
             _ => None,
         };
@@ -203,7 +204,7 @@ impl Inspection<'_> {
             object,
             snapshot,
             desired: is_desired,
-            activities: activities.of(uid).into_iter().map(|one| (one.clone(), standing(&one))).collect(),
+            activities: activities.of(uid).into_iter().map(|one| (one.clone(), queue_position(&one))).collect(),
             start_errors: self.explainer.containers.start_errors().of(uid),
             pulls: self.explainer.containers.pull_failures(uid),
             volume_path: self.explainer.storage.under_way(uid),

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use super::*;
 use crate::testing::pod;
 
-/// Takes a second for each write, or nothing.
+/// A store whose writes take a second each, or fail, or hang.
 #[derive(Default)]
 struct Slow {
     kept: Mutex<Vec<String>>,
-    /// How many records each write had, and whether they were all.
+    /// For each write: whether it saved all records, and the number of records.
     writes: Mutex<Vec<(bool, usize)>>,
     broken: AtomicBool,
     cannot_append: AtomicBool,
@@ -68,15 +68,15 @@ fn failed(reason: &str) -> PodStatus {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_noted_is_found_by_the_next_agent_until_it_is_not_needed() {
+async fn the_next_agent_restores_final_statuses_until_they_are_dropped() {
     let store = Arc::new(Slow::default());
     let (final_statuses, statuses) = open(&store);
     assert!(statuses.is_empty());
     assert!(final_statuses.note(&pod("a").build(), Ending::Rejected, &failed("OutOfcpu")));
     assert!(final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")));
-    assert_eq!(final_statuses.ending(&"a".into()), Some(Ending::Rejected), "it counts before it is on disk");
+    assert_eq!(final_statuses.ending(&"a".into()), Some(Ending::Rejected), "the ending is known before it is on disk");
     final_statuses.written().await;
-    assert!(!final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")), "nothing new");
+    assert!(!final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")), "the status is unchanged");
 
     let (final_statuses, statuses) = open(&store);
     assert_eq!(statuses, [("a".into(), failed("OutOfcpu")), ("b".into(), failed("Evicted"))]);
@@ -90,7 +90,7 @@ async fn what_was_noted_is_found_by_the_next_agent_until_it_is_not_needed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_the_disk_works_goes_there_together() {
+async fn final_statuses_that_arrive_during_a_write_are_written_together() {
     let store = Arc::new(Slow::default());
     let (final_statuses, _) = open(&store);
     let begin = Instant::now();
@@ -110,7 +110,7 @@ async fn what_comes_while_the_disk_works_goes_there_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_change_costs_does_not_grow_with_what_is_kept() {
+async fn the_cost_of_a_change_does_not_grow_with_the_number_of_final_statuses() {
     let store = Arc::new(Slow::default());
     let (final_statuses, _) = open(&store);
     let note = async |n: u32| {
@@ -120,7 +120,7 @@ async fn what_a_change_costs_does_not_grow_with_what_is_kept() {
     for n in 0..500 {
         note(n).await;
     }
-    // Each comes, and goes again at once.
+    // Each final status is added and dropped again at once.
     for n in 500..1500 {
         note(n).await;
         final_statuses.retain(|uid| uid.to_string() != format!("p{n}"));
@@ -132,11 +132,11 @@ async fn what_a_change_costs_does_not_grow_with_what_is_kept() {
     assert!(written < 3 * 2500, "{written} lines for 2,500 changes");
     let largest = writes.iter().filter(|(all, _)| !all).map(|(_, records)| *records).max();
     assert_eq!(largest, Some(1));
-    assert!(store.kept.lock().len() <= 2 * 500 + OUTDATED_LINES, "it does not grow with time");
+    assert!(store.kept.lock().len() <= 2 * 500 + OUTDATED_LINES, "the file does not grow with time");
 
     final_statuses.retain(|_| false);
     final_statuses.written().await;
-    assert_eq!(store.kept.lock().len(), 0, "nothing is said of each of them");
+    assert_eq!(store.kept.lock().len(), 0, "one save replaces the lines of dropped entries");
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,13 +147,13 @@ async fn lines_that_cannot_be_appended_are_saved_with_all_others() {
         store.cannot_append.store(cannot, Ordering::Relaxed);
         final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
         final_statuses.written().await;
-        assert!(open(&store).1.iter().any(|(uid, _)| *uid == name.into()), "{name} is on disk once it is told");
+        assert!(open(&store).1.iter().any(|(uid, _)| *uid == name.into()), "{name} is on disk once `written` returns");
     }
     assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 3), (false, 1)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_agent_before_wrote_is_not_appended_to() {
+async fn the_first_write_of_an_agent_saves_all_final_statuses() {
     let store = Arc::new(Slow::default());
     let (final_statuses, _) = open(&store);
     for name in ["a", "b"] {
@@ -168,7 +168,7 @@ async fn what_an_agent_before_wrote_is_not_appended_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
+async fn a_failing_disk_delays_no_pod_and_is_written_later() {
     let store = Arc::new(Slow::default());
     store.broken.store(true, Ordering::Relaxed);
     let (final_statuses, _) = open(&store);
@@ -187,7 +187,7 @@ async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
     let begin = Instant::now();
     final_statuses.written().await;
     assert_eq!(begin.elapsed(), WRITE_TIMEOUT);
-    // However long that goes on, no more is remembered than what counts.
+    // However long the disk hangs, the queue stays bounded.
     for n in 0..2000 {
         final_statuses.note(&pod("c").build(), Ending::Ended, &failed(&n.to_string()));
         if let Unwritten::Lines(lines) = &final_statuses.state.lock().unwritten {
@@ -197,20 +197,20 @@ async fn a_disk_that_takes_nothing_holds_nobody_up_and_gets_it_later() {
 }
 
 #[test]
-fn the_last_line_of_a_pod_counts() {
-    let over = |uid: &str, reason: &str| {
+fn the_last_line_of_a_pod_gives_its_final_status() {
+    let ended = |uid: &str, reason: &str| {
         format!(r#"{{"ending":"Ended","uid":"{uid}","pod":"n/p","status":{{"phase":"Failed","reason":"{reason}"}}}}"#)
     };
     let forgotten = |uid: &str| format!(r#"{{"ending":"Forgotten","uid":"{uid}"}}"#);
     let store = Slow::default();
     *store.kept.lock() = vec![
-        over("a", "1"),
-        over("b", "1"),
-        over("c", "1"),
-        over("a", "2"),
+        ended("a", "1"),
+        ended("b", "1"),
+        ended("c", "1"),
+        ended("a", "2"),
         forgotten("b"),
         forgotten("c"),
-        over("c", "2"),
+        ended("c", "2"),
         forgotten("d"),
     ];
     let (_, statuses) = FinalStatusStore::open(Arc::new(store)).unwrap();
@@ -220,7 +220,7 @@ fn the_last_line_of_a_pod_counts() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_costs_no_other() {
+fn an_unreadable_line_does_not_lose_other_final_statuses() {
     let good = |uid: &str| format!(r#"{{"uid":"{uid}","pod":"n/p","ending":"Ended","status":{{"phase":"Failed"}}}}"#);
     let store = Slow::default();
     *store.kept.lock() = vec![good("a"), r#"{"uid":"b","ending":"Vanished"}"#.into(), "x".into(), good("c")];
@@ -230,12 +230,12 @@ fn an_entry_that_cannot_be_read_costs_no_other() {
 }
 
 #[test]
-fn an_end_is_final_unless_only_the_node_went_down_and_nobody_makes_the_pod_anew() {
+fn a_status_is_final_unless_a_node_shutdown_failed_a_static_pod() {
     let end = |phase: &str, reason: &str| {
         let reason = (!reason.is_empty()).then(|| reason.to_owned());
         PodStatus { phase: Some(phase.into()), reason, ..PodStatus::default() }
     };
-    for (is_static, policy, phase, reason, is) in [
+    for (is_static, policy, phase, reason, expected) in [
         (false, "Always", "Running", "", false),
         (false, "Always", "Failed", TERMINATED, true),
         (false, "Always", "Failed", NODE_SHUTDOWN, true),
@@ -250,6 +250,6 @@ fn an_end_is_final_unless_only_the_node_went_down_and_nobody_makes_the_pod_anew(
     ] {
         let pod = pod("p").spec(|spec| spec.restart_policy = Some(policy.into()));
         let pod = if is_static { pod.static_pod() } else { pod };
-        assert_eq!(is_final(&pod.build(), &end(phase, reason)), is, "{is_static} {policy} {phase} {reason}");
+        assert_eq!(is_final(&pod.build(), &end(phase, reason)), expected, "{is_static} {policy} {phase} {reason}");
     }
 }

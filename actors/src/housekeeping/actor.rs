@@ -40,7 +40,7 @@ impl HousekeepingActor {
         async move {
             let start = housekeeping.clock.now();
             let result = AssertUnwindSafe(housekeeping.pass()).catch_unwind().await.unwrap_or_else(|_| {
-                // The next pass starts anew from what it finds.
+                // A pass keeps no partial state, so the next one can simply run.
                 housekeeping.metrics.actors.hook_panicked();
                 tracing::error!("housekeeping pass panicked");
                 Err(PassError::Panicked)

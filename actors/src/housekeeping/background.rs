@@ -14,7 +14,7 @@ use crate::ids::PodUid;
 use crate::ports::{ContainerRuntime, ContainerState};
 use crate::time::Grace;
 
-/// Marks a key as being worked on until this is dropped, also by a panic.
+/// Marks a key as busy until this is dropped, by a panic too.
 pub(super) struct Busy<K: Eq + Hash> {
     keys: Arc<Mutex<HashSet<K>>>,
     key: K,
@@ -43,6 +43,7 @@ pub(super) struct ZombieStop {
 }
 
 impl ZombieStop {
+    /// Reads the pod again and stops its containers, if the pod is still terminated.
     pub(super) async fn stop(&self) {
         let Ok(status) = self.runtime.pod_status(&self.uid).await else { return };
         // Checked after the read: if the pod is terminated even now, its containers started after its termination.

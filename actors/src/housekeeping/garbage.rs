@@ -1,9 +1,9 @@
-//! The sweep: removes dead containers, ended sandboxes, and directories and cgroups of pods that are gone, in the background of
-//! a pass. Besides the sweep, only a pod's worker removes containers, where its plan says so.
+//! The sweep: removes dead containers, ended sandboxes, and the directories and cgroups of removed pods, in the background of
+//! a pass. Besides the sweep, only a pod's worker removes containers, as its plan requires.
 //!
-//! The sweep loses no exit code. If the pod goes on, a dead container is removed only after the observer has read its end and
-//! while a newer run of it stays; a worker starts a newer run only after it has read the end of the last one. If the pod has
-//! terminated, its worker read all ends before that.
+//! The sweep loses no exit code. While the pod runs, a dead container is removed only after the observer has read its exit and
+//! while a newer run of the container is kept. A worker starts a newer run only after it has read the exit of the last one.
+//! The worker of a terminated pod read all exits before the pod terminated.
 
 mod plan;
 
@@ -32,19 +32,21 @@ use crate::ports::{
 
 use plan::{Keep, garbage, may_have_garbage};
 
-/// How many pods are cleaned at once. One slow removal delays no other, and the runtime has room left for starts.
+/// The number of pods that are cleaned up at once. One slow removal does not delay the others, and the runtime keeps capacity
+/// for starts.
 const PARALLEL: usize = 4;
 
-/// How long the dead containers of one pod may delay a sweep: longer than any call to a runtime except a stop. The next sweep
+/// The time limit for removing the dead containers of one pod: longer than any runtime call except a stop. The next sweep
 /// tries again.
 const COLLECT_LIMIT: Duration = Duration::from_secs(180);
-/// How long the directory of one pod may delay a sweep. The removal goes on, and the next sweep checks it again.
+/// How long a sweep waits for the removal of one pod's directory. The removal continues after that, and the next sweep checks
+/// it.
 const REMOVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The failures of the last sweep.
 #[derive(Debug, Default)]
 pub(super) struct SweepState {
-    /// Whether dead containers or sandboxes could not be removed.
+    /// Holds `()` if dead containers or sandboxes could not be removed.
     containers: FailureLog<()>,
     /// The pods whose directory could not be removed. `None` if the directories could not be listed.
     directories: FailureLog<Option<PodUid>>,
@@ -89,7 +91,7 @@ impl Sweep {
         self.remove_leftovers(&listed).await;
     }
 
-    /// Removes the garbage of one pod. The next sweep tries again what cannot be removed.
+    /// Removes the garbage of one pod. The next sweep retries failed removals.
     async fn collect(&self, pod: &RuntimePod) -> Result<(), RuntimeError> {
         let has_terminated = self.has_terminated(&pod.uid);
         let last = self.observer.last(&pod.uid);
@@ -98,17 +100,17 @@ impl Sweep {
             runs.any(|run| run.id == *id && run.state == ContainerState::Exited)
         };
         let garbage = garbage(pod, if has_terminated { Keep::Nothing } else { Keep::Newest }, read);
-        // A pod that was created again meanwhile goes on from the containers that are left, so each of their ends counts.
-        let came_back = || has_terminated && !self.has_terminated(&pod.uid);
+        // A pod that is created again during the sweep continues from the containers that are left, so their exits are needed.
+        let was_created_again = || has_terminated && !self.has_terminated(&pod.uid);
         for run in &garbage.containers {
-            if came_back() {
+            if was_created_again() {
                 return Ok(());
             }
             // The container that is kept also keeps the newest log.
             guarded(&self.metrics, || self.runtime.remove_container(run, false)).await?;
         }
         for sandbox in &garbage.sandboxes {
-            if came_back() {
+            if was_created_again() {
                 return Ok(());
             }
             guarded(&self.metrics, || self.runtime.remove_sandbox(sandbox)).await?;
@@ -116,7 +118,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// Whether the pod has terminated, so that its dead containers are of no use.
+    /// Whether the pod has terminated, so that its dead containers are no longer needed.
     fn has_terminated(&self, uid: &PodUid) -> bool {
         // A desired pod without a record was rejected, or is about to start: it may still need its dead containers.
         let is_decided = self.engine.is_pod_known(uid) || !self.is_desired(uid);
@@ -156,13 +158,13 @@ impl Sweep {
                 return;
             }
         };
-        // The set of running pods is built last: it is hardly ever needed.
+        // The set of running pods is built only if a directory may be unused, which is rare.
         let unused =
             |uid: &PodUid, runs| is_directory_unused(self.is_desired(uid), self.engine.is_pod_known(uid), runs);
         let unused_unless_running: Vec<PodUid> = pods.into_iter().filter(|uid| unused(uid, false)).collect();
         let runs = if unused_unless_running.is_empty() { HashSet::default() } else { running(listed) };
-        let may_go = |uid: &PodUid| unused(uid, runs.contains(uid));
-        let removals = stream::iter(unused_unless_running.into_iter().filter(may_go)).map(|uid| async {
+        let may_be_removed = |uid: &PodUid| unused(uid, runs.contains(uid));
+        let removals = stream::iter(unused_unless_running.into_iter().filter(may_be_removed)).map(|uid| async {
             let failure = self.remove_leftover(&uid).await.err();
             (uid, failure)
         });
@@ -195,8 +197,8 @@ impl Sweep {
         }
     }
 
-    /// Removes the cgroup and the directory of one pod. A pod with a fixed UID may come back right now and must keep both
-    /// (POD-W37), so the ports ask once more, right before they remove anything, whether the pod is unused.
+    /// Removes the cgroup and the directory of one pod. A pod with a fixed UID may be created again at any time and must keep
+    /// both (POD-W37), so the ports check that the pod is unused right before they remove anything.
     async fn remove_leftover(&self, uid: &PodUid) -> Result<(), Leftover> {
         let unused = || -> Unused {
             let (engine, desired, uid) = (self.engine.clone(), self.desired.clone(), uid.clone());

@@ -21,7 +21,7 @@ pub(crate) enum PodAction {
     Restart(Arc<PodObject>),
     /// Cleans up a pod that ended under an earlier agent and is being deleted (POD-K11).
     Finish(Arc<PodObject>),
-    /// Stops a rejected pod that runs since an earlier agent (POD-W13). Its spec is known, so its hooks apply.
+    /// Stops a rejected pod that an earlier agent started (POD-W13). Its spec is known, so its hooks run.
     Stop(Arc<PodObject>),
     /// Stops a pod that only the runtime knows (POD-K12).
     StopRuntimeOnly(RunningPod),
@@ -37,9 +37,9 @@ impl PodAction {
     }
 }
 
-/// At most one action for each pod without a record. `missing` are the pods that should run and have none. `before` are the
-/// pods that had a record when the list was requested: if such a record is gone now, the pod has stopped, and the list may be
-/// older than that.
+/// Decides on at most one action for each pod without a record. `missing` are the pods that should run and have no record.
+/// `before` are the pods that had a record when the list was requested: if such a pod has no record now, it has stopped, and
+/// the list may be older than its stop.
 pub(crate) fn actions<'a>(
     desired: &PodManager,
     missing: Vec<Arc<PodObject>>,
@@ -50,7 +50,7 @@ pub(crate) fn actions<'a>(
     let mut actions: Vec<PodAction> = missing.into_iter().map(PodAction::Restart).collect();
     let stuck: Vec<_> = desired.ending().filter(|pod| !is_known(pod.uid())).collect();
     let unknown: Vec<_> = listed.iter().filter(|pod| pod.is_running() && !is_known(&pod.uid)).collect();
-    // The usual case. The rest would build a set of all pods.
+    // The usual case. The code below would build a set of all pods.
     if stuck.is_empty() && unknown.is_empty() {
         return actions;
     }
@@ -106,7 +106,7 @@ pub(super) fn occupying_orphans(known: &[KnownPod]) -> usize {
     known.iter().filter(|pod| pod.orphan && pod.has_config && pod.lifecycle < Lifecycle::Terminated).count()
 }
 
-/// For each phase, the time for which a record has been in it longest (POD-W10).
+/// For each phase, the longest time that a record has been in it (POD-W10).
 pub(super) fn oldest_phases(known: &[KnownPod], now: Time) -> OldestPhases {
     let mut oldest = OldestPhases::default();
     for pod in known {

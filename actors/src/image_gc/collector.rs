@@ -44,17 +44,17 @@ pub(crate) enum CollectError {
         first: RuntimeError,
     },
     /// The unused images do not take enough space.
-    #[error("removing images freed {freed} of {wanted} bytes: remove other files, or enlarge the disk")]
+    #[error("removing images freed {freed} of {excess} bytes: remove other files, or enlarge the disk")]
     NotEnough {
         /// The number of bytes to free.
-        wanted: u64,
+        excess: u64,
         /// The number of bytes that were freed.
         freed: u64,
     },
 }
 
 impl ImageCollector {
-    /// A collector that has seen no image yet.
+    /// A collector that knows no image yet.
     pub(crate) fn new(
         store: Arc<dyn ImageStore>,
         policy: ImageGcPolicy,
@@ -78,7 +78,7 @@ impl ImageCollector {
     /// Runs one round. Rounds must not overlap.
     ///
     /// # Errors
-    /// [`CollectError`]. Images that could be removed are removed all the same.
+    /// [`CollectError`]. An image that cannot be removed does not keep other images from being removed.
     pub(crate) async fn collect(&self) -> Result<(), CollectError> {
         if self.policy.is_off() {
             return Ok(());
@@ -122,12 +122,12 @@ impl ImageCollector {
             return Err(CollectError::NoCapacity);
         }
         let mut short = None;
-        if let Some(wanted) = self.policy.excess(disk) {
+        if let Some(excess) = self.policy.excess(disk) {
             let spare = self.ledger.lock().spare(&self.policy, now);
             let (capacity, available) = (disk.capacity, disk.available);
-            tracing::info!(capacity, available, wanted, images = spare.len(), "disk is too full, removing images");
-            let freed = self.remove(spare, wanted, ImageRemoval::Space, &mut failed).await;
-            short = (freed < wanted).then_some(CollectError::NotEnough { wanted, freed });
+            tracing::info!(capacity, available, excess, images = spare.len(), "disk is too full, removing images");
+            let freed = self.remove(spare, excess, ImageRemoval::Space, &mut failed).await;
+            short = (freed < excess).then_some(CollectError::NotEnough { excess, freed });
         }
         match (failed.first(), short) {
             (Some(first), _) => Err(CollectError::Remove { failed: failed.len(), first: first.clone() }),
@@ -136,17 +136,17 @@ impl ImageCollector {
         }
     }
 
-    /// Removes images until `wanted` bytes are freed. Returns the number of freed bytes. A failure does not end the round.
+    /// Removes images until `excess` bytes are freed. Returns the number of freed bytes. A failure does not end the round.
     async fn remove(
         &self,
         removals: Vec<Removal>,
-        wanted: u64,
+        excess: u64,
         why: ImageRemoval,
         failed: &mut Vec<RuntimeError>,
     ) -> u64 {
         let mut freed = 0;
         for Removal { id, size } in removals {
-            if freed >= wanted {
+            if freed >= excess {
                 break;
             }
             match guarded(&self.metrics, || self.store.remove_image(&id)).await {
@@ -184,7 +184,7 @@ mod tests {
         available: Mutex<u64>,
         stuck: Mutex<Vec<&'static str>>,
         down: Mutex<bool>,
-        told: Mutex<Vec<String>>,
+        node_events: Mutex<Vec<String>>,
     }
 
     impl ImageStore for World {
@@ -216,7 +216,7 @@ mod tests {
         fn record(&self, _: &Arc<PodObject>, _: PodEvent) {}
 
         fn record_of_node(&self, event: PodEvent) {
-            self.told.lock().push(event.reason.into_owned());
+            self.node_events.lock().push(event.reason.into_owned());
         }
     }
 
@@ -234,36 +234,36 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_full_disk_is_freed_and_what_cannot_go_keeps_nothing_else() {
+    async fn an_image_that_cannot_be_removed_does_not_stop_the_collection() {
         let world = Arc::new(World::default());
         let images = ["a", "b", "c", "d"].map(|id| image(id, ImageNeed::Unused));
         *world.images.lock() = [&images[..], &[image("used", ImageNeed::Used)]].concat();
         *world.available.lock() = 5;
         world.stuck.lock().push("a");
         let collector = collector(&world, ImageGcPolicy::default());
-        // All of it is new.
-        assert_eq!(collector.collect().await, Err(CollectError::NotEnough { wanted: 15, freed: 0 }));
-        assert_eq!(std::mem::take(&mut *world.told.lock()), ["FreeDiskSpaceFailed"]);
+        // All images are too new to be removed.
+        assert_eq!(collector.collect().await, Err(CollectError::NotEnough { excess: 15, freed: 0 }));
+        assert_eq!(std::mem::take(&mut *world.node_events.lock()), ["FreeDiskSpaceFailed"]);
         tokio::time::sleep(Duration::from_secs(300)).await;
         assert!(matches!(collector.collect().await, Err(CollectError::Remove { failed: 1, .. })));
-        assert_eq!(left(&world), ["a", "d", "used"], "enough is enough");
-        assert_eq!(std::mem::take(&mut *world.told.lock()), ["ImageGCFailed"], "the second failure in a row");
+        assert_eq!(left(&world), ["a", "d", "used"], "no more images are removed than needed");
+        assert_eq!(std::mem::take(&mut *world.node_events.lock()), ["ImageGCFailed"], "the second failure in a row");
         assert_eq!(collector.collect().await, Ok(()));
         let text = collector.metrics.encode(podwright_metrics::Format::Classic);
         assert!(text.contains("kubelet_image_garbage_collected_total{reason=\"space\"} 2"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_runtime_that_is_away_once_is_no_event() {
+    async fn only_repeated_image_gc_failures_are_events() {
         let world = Arc::new(World::default());
         *world.available.lock() = 90;
         let collector = collector(&world, ImageGcPolicy::default());
-        for (down, told) in [(true, 0), (false, 0), (true, 0), (true, 1), (true, 2)] {
+        for (down, events) in [(true, 0), (false, 0), (true, 0), (true, 1), (true, 2)] {
             *world.down.lock() = down;
             assert_eq!(collector.collect().await.is_err(), down);
-            assert_eq!(world.told.lock().len(), told);
+            assert_eq!(world.node_events.lock().len(), events);
         }
         let off = ImageGcPolicy::new(100, 0, Duration::ZERO, None).unwrap();
-        assert_eq!(super::tests::collector(&world, off).collect().await, Ok(()), "nobody is asked");
+        assert_eq!(super::tests::collector(&world, off).collect().await, Ok(()), "the runtime is not called");
     }
 }

@@ -80,12 +80,12 @@ impl ImageGcPolicy {
             return None;
         }
         let used = 100 - available * 100 / capacity;
-        let wanted = capacity * u128::from(100 - self.low) / 100;
-        (used >= u128::from(self.high)).then(|| u64::try_from(wanted.saturating_sub(available)).unwrap_or(u64::MAX))
+        let target = capacity * u128::from(100 - self.low) / 100;
+        (used >= u128::from(self.high)).then(|| u64::try_from(target.saturating_sub(available)).unwrap_or(u64::MAX))
     }
 }
 
-/// The images of the node, with their first and last use.
+/// The images of the node, with the times at which each was first seen and last used.
 #[derive(Debug, Default)]
 pub(super) struct ImageLedger(BTreeMap<ImageId, ImageUse>);
 
@@ -105,7 +105,7 @@ pub(super) struct Removal {
 }
 
 impl ImageLedger {
-    /// Notes the images that exist now, and forgets all others.
+    /// Records the images that exist now, and forgets all others.
     pub(super) fn note(&mut self, images: Vec<StoredImage>, now: Time) {
         let mut before = std::mem::take(&mut self.0);
         for StoredImage { id, size, need } in images {
@@ -124,8 +124,9 @@ impl ImageLedger {
         self.0.remove(id);
     }
 
-    /// The unused images whose last use is longer ago than the maximum age. None until the agent has run for that long, since
-    /// `started`: it does not know earlier uses. For an image that was never used, the time it was first seen counts.
+    /// The unused images whose last use is longer ago than the maximum age. For an image that was never used, the time it was
+    /// first seen counts. Empty until the agent, which began at `started`, has run for that long, because it does not know
+    /// earlier uses.
     pub(super) fn too_old(&self, policy: &ImageGcPolicy, started: Time, now: Time) -> Vec<Removal> {
         let Some(max_age) = policy.max_age.filter(|age| now.since(started) > *age) else { return vec![] };
         self.unused(|entry| now.since(entry.last_used.unwrap_or(entry.first_seen)) > max_age)
@@ -136,11 +137,11 @@ impl ImageLedger {
         self.unused(|entry| now.since(entry.first_seen) >= policy.min_age)
     }
 
-    fn unused(&self, may_go: impl Fn(&ImageUse) -> bool) -> Vec<Removal> {
-        let of = self.0.iter().filter(|(_, entry)| entry.need == ImageNeed::Unused && may_go(entry));
-        let mut going: Vec<_> = of.collect();
-        going.sort_by_key(|(_, entry)| (entry.last_used, entry.first_seen));
-        going.into_iter().map(|(id, entry)| Removal { id: id.clone(), size: entry.size }).collect()
+    fn unused(&self, may_be_removed: impl Fn(&ImageUse) -> bool) -> Vec<Removal> {
+        let unused = self.0.iter().filter(|(_, entry)| entry.need == ImageNeed::Unused && may_be_removed(entry));
+        let mut removals: Vec<_> = unused.collect();
+        removals.sort_by_key(|(_, entry)| (entry.last_used, entry.first_seen));
+        removals.into_iter().map(|(id, entry)| Removal { id: id.clone(), size: entry.size }).collect()
     }
 }
 
@@ -166,14 +167,18 @@ mod tests {
     fn image_gc_frees_a_full_disk_down_to_the_low_threshold() {
         let policy = ImageGcPolicy::default();
         let excess = |available| policy.excess(DiskUsage { capacity: 1000, available });
-        for (available, wanted) in
+        for (available, expected) in
             [(1000, None), (160, None), (151, Some(49)), (150, Some(50)), (100, Some(100)), (0, Some(200))]
         {
-            assert_eq!(excess(available), wanted, "{available} of 1000 left");
+            assert_eq!(excess(available), expected, "{available} of 1000 left");
         }
-        // Shares are counted in whole percent of what is left: 15.9 are 15.
+        // The available share is rounded down to whole percent: 15.9 counts as 15.
         assert_eq!(excess(159), Some(41));
-        assert_eq!(policy.excess(DiskUsage { capacity: 100, available: 200 }), None, "more left than there is");
+        assert_eq!(
+            policy.excess(DiskUsage { capacity: 100, available: 200 }),
+            None,
+            "more available than the capacity"
+        );
         assert_eq!(policy.excess(DiskUsage { capacity: 0, available: 0 }), None);
         let off = ImageGcPolicy::new(100, 80, MINUTE, None).unwrap();
         assert!(off.is_off() && off.excess(DiskUsage { capacity: 100, available: 0 }).is_none());
@@ -184,16 +189,16 @@ mod tests {
         use ImageNeed::{Pinned, Unused, Used};
         let (policy, mut ledger) = (ImageGcPolicy::default(), ImageLedger::default());
         ledger.note(vec![image("a", Used), image("b", Used), image("never", Unused), image("pause", Pinned)], at(0));
-        assert_eq!(ids(ledger.spare(&policy, at(1))), [""; 0], "all of it is new");
+        assert_eq!(ids(ledger.spare(&policy, at(1))), [""; 0], "all images are too new");
         let all = |a, b| vec![image("a", a), image("b", b), image("never", Unused), image("pause", Pinned)];
         ledger.note(all(Unused, Used), at(5));
         ledger.note([all(Unused, Unused), vec![image("new", Unused)]].concat(), at(10));
-        // The one that was never used first, then by last use.
+        // The image that was never used comes first, then by last use.
         assert_eq!(ids(ledger.spare(&policy, at(10))), ["never", "a", "b"]);
         assert_eq!(ids(ledger.spare(&policy, at(12))), ["never", "new", "a", "b"]);
         ledger.note(all(Used, Unused), at(15));
         ledger.forget(&"never".into());
-        assert_eq!(ids(ledger.spare(&policy, at(15))), ["b"], "used again, gone, removed");
+        assert_eq!(ids(ledger.spare(&policy, at(15))), ["b"], "`a` is used again, `new` is gone, `never` was removed");
     }
 
     #[test]
@@ -207,7 +212,7 @@ mod tests {
         let old = |ledger: &ImageLedger, now| ids(ledger.too_old(&policy, at(0), now));
         assert_eq!(old(&ledger, at(10)), [""; 0]);
         assert_eq!(old(&ledger, at(11)), ["never", "a"]);
-        assert_eq!(ids(ledger.too_old(&policy, at(2), at(11))), [""; 0], "an agent that came later");
+        assert_eq!(ids(ledger.too_old(&policy, at(2), at(11))), [""; 0], "an agent that started later");
         assert_eq!(ids(ledger.too_old(&ImageGcPolicy::default(), at(0), at(9999))), [""; 0], "off by default");
     }
 

@@ -23,13 +23,13 @@ use crate::ports::{Clock, SourceUpdate};
 use crate::shutdown::{self, ShutdownConfig, ShutdownProgress, stop_all};
 use crate::statuses::Statuses;
 
-/// How long the cleanup of pods may take after they have stopped.
+/// How long a shutdown waits for the cleanup of stopped pods.
 const CLEANUP: Duration = Duration::from_secs(10);
 
 /// A running node. Queries answer at once, from any thread.
 ///
-/// Dropping the handle stops the node's actors, its workers and their hooks where they are, as a crash would: containers go
-/// on, and the next node over the same runtime adopts them. [`shutdown`](NodeHandle::shutdown) stops the pods first.
+/// Dropping the handle stops the node's actors, its workers and their hooks at once, as a crash would. Containers continue to
+/// run, and the next node over the same runtime adopts them. [`shutdown`](NodeHandle::shutdown) stops the pods first.
 pub struct NodeHandle {
     pub(super) engine: Engine,
     pub(super) desired: Arc<DesiredPods>,
@@ -48,7 +48,7 @@ pub struct NodeHandle {
     pub(super) stop: CancellationToken,
 }
 
-/// How a shutdown went.
+/// The result of a shutdown.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -86,12 +86,12 @@ impl NodeHandle {
         &self.containers
     }
 
-    /// Explains why a pod is where it is.
+    /// The explainer of the pods' states and waits.
     pub fn explainer(&self) -> &Arc<Explainer> {
         &self.explainer
     }
 
-    /// Where sources send their updates. `send` waits while the mailbox is full, and returns once the update is accepted.
+    /// The recipient of the sources' updates. `send` waits while the mailbox is full, and returns once the update is accepted.
     pub fn sources(&self) -> Recipient<SourceUpdate> {
         self.dispatcher.clone().recipient()
     }
@@ -106,7 +106,7 @@ impl NodeHandle {
         self.passes.last_end().is_some_and(|last| self.clock.now().since(last) > limit)
     }
 
-    /// Runs a housekeeping pass now, besides those of every two seconds.
+    /// Runs a housekeeping pass now, in addition to the passes of every two seconds.
     ///
     /// # Errors
     /// [`PassError`] if the runtime does not list its pods, or if the node has stopped.
@@ -114,7 +114,8 @@ impl NodeHandle {
         self.housekeeping.send(RunPass).await.unwrap_or(Err(PassError::Stopped))
     }
 
-    /// Rejects new pods with the reason `NodeShutdown` from now on, or, with false, admits them again.
+    /// Rejects new pods with the reason `NodeShutdown` from now on if `refuse` is true, and admits new pods again if it is
+    /// false.
     pub async fn refuse_new_pods(&self, refuse: bool) {
         // A node that has stopped admits nothing.
         let _stopped = self.dispatcher.send(RefuseNewPods { refuse }).await;
@@ -124,7 +125,7 @@ impl NodeHandle {
     /// within its part of the time and each pod within its grace period. Leaves all pods running if `config` disables graceful
     /// shutdown.
     ///
-    /// If this is cancelled, the stops that have begun go on.
+    /// If this is cancelled, the stops that have begun continue.
     pub async fn stop_pods(&self, config: ShutdownConfig) -> ShutdownReport {
         self.refuse_new_pods(true).await;
         let pods = shutdown::pods(&self.engine, &self.desired);
@@ -144,7 +145,7 @@ impl NodeHandle {
     /// Stops all pods as [`stop_pods`](NodeHandle::stop_pods) does, waits up to 10 s more until they are cleaned up, and stops
     /// the node. A deadline of zero, or of less than the time reserved for critical pods, leaves all pods running.
     ///
-    /// Queries are answered during and after the shutdown. If this is cancelled, the stops that have begun go on until the
+    /// Queries are answered during and after the shutdown. If this is cancelled, the stops that have begun continue until the
     /// handle is dropped.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         let config = ShutdownConfig { total: deadline, critical: self.critical_shutdown };
@@ -158,7 +159,7 @@ impl NodeHandle {
         report
     }
 
-    /// Stops everything that runs by itself. Clones of the engine may outlive the handle, so its workers are stopped here.
+    /// Stops the actors, the background work and the workers. Clones of the engine may outlive the handle, so its workers are stopped here.
     fn abort(&self) {
         self.stop.cancel();
         self.engine.stop();

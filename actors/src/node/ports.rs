@@ -64,8 +64,8 @@ impl NodePorts {
         self
     }
 
-    /// The file of final statuses, which outlives the agent. By default none: an agent that restarts runs pods again that have
-    /// ended.
+    /// The file of final statuses, which outlives the agent. By default none: an agent that restarts runs ended pods
+    /// again.
     pub fn final_statuses(mut self, checkpoint: Arc<dyn Checkpoint>) -> Self {
         self.final_statuses = checkpoint;
         self
@@ -89,7 +89,7 @@ impl NodePorts {
         self
     }
 
-    /// The metrics to count in. By default metrics that nobody reads.
+    /// The metrics to count in. By default new metrics, which are not published.
     pub fn metrics(mut self, metrics: Metrics) -> Self {
         self.metrics = metrics;
         self

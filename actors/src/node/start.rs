@@ -51,7 +51,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         recorder,
     } = ports;
 
-    // Each actor that others send to has an address before it is built.
+    // The dispatcher gets its address before it is built, because other parts send to it.
     let stop = CancellationToken::new();
     let mut dispatcher_context = Context::<DispatcherActor>::new();
     dispatcher_context.set_mailbox_capacity(dispatcher::MAILBOX);
@@ -68,7 +68,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     ended.into_iter().for_each(|(uid, status)| statuses.restore(uid, status));
     let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
 
-    // Containers, probes and the hooks over them.
+    // Containers, probes, and the hooks that use them.
     let resolver = ContainerResolver { host_ips: facts.host_ips.clone(), allocatable };
     let containers = Arc::new(ContainerManager::new(
         containers_config,
@@ -114,7 +114,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let active =
         ActivePods { engine: engine.clone(), statuses: statuses.clone(), final_statuses: final_statuses.clone() };
 
-    // From here on, parts run by themselves.
+    // The parts that run by themselves.
     let shutdown = Arc::new(ShutdownProgress::default());
     let passes = Arc::new(PassHealth::default());
     let explainer = Arc::new(Explainer {

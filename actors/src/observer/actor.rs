@@ -21,7 +21,7 @@ use crate::time::Time;
 
 /// How often to relist a runtime that has no events (upstream `genericPlegRelistPeriod`, kubelet 1.36).
 const RELIST: Duration = Duration::from_secs(1);
-/// How often to relist a runtime that has events: for events that were lost, and for the gauges.
+/// How often to relist a runtime that has events. Relists find changes whose events were lost, and update the gauges.
 const RELIST_WITH_EVENTS: Duration = Duration::from_secs(10);
 /// The first delay after the runtime's adapter panicked in its events. It doubles up to the relist period.
 const EVENTS_RETRY: Duration = RELIST;
@@ -49,6 +49,7 @@ pub(crate) struct ObserverActor {
     list_now: bool,
     /// The last relist, until the pods that it found changed are read.
     relist: Option<Relist>,
+    /// Whether the last list succeeded.
     reachable: bool,
 }
 
@@ -155,14 +156,14 @@ impl ObserverActor {
         if !std::mem::replace(&mut self.reachable, true) {
             tracing::info!("runtime answers again");
         }
-        self.observer.answered();
+        self.observer.list_succeeded();
         self.marked.extend(changed.iter().cloned());
         self.relist = Some(Relist { start, unread: changed });
         self.end_relist(ctx);
     }
 
-    /// Ends a relist once every pod that it found changed is read. The node is healthy from the first such end on: by then
-    /// it knows which containers run.
+    /// Ends a relist once every pod that it found changed is read. The runtime counts as healthy after the first relist has
+    /// ended, because the cache then has every running container.
     fn end_relist(&mut self, ctx: &mut Context<Self>) {
         if let Some(relist) = self.relist.take_if(|relist| relist.unread.is_empty()) {
             self.observer.metrics.pleg.relisted(self.observer.clock.now().since(relist.start));
@@ -172,7 +173,7 @@ impl ObserverActor {
     }
 
     fn unreachable(&mut self, error: &RuntimeError, ctx: &mut Context<Self>) {
-        self.observer.did_not_answer(error);
+        self.observer.list_failed(error);
         if std::mem::replace(&mut self.reachable, false) {
             tracing::warn!(%error, "runtime does not answer, pods are left as they are");
         }
@@ -195,7 +196,7 @@ impl Actor for ObserverActor {
         stop_with(&self.stop, self, ctx);
         ctx.notify(RelistTurn);
         let (observer, address) = (self.observer.clone(), ctx.address());
-        // A task of its own, because each event waits for its turn in the mailbox: a flood of events delays nothing else.
+        // A task of its own, because each hint waits for room in the mailbox: a flood of events then delays only this task.
         actix::spawn(self.stop.clone().run_until_cancelled_owned(follow_events(observer, address)));
     }
 }

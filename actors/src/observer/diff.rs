@@ -8,13 +8,13 @@ use crate::ports::{ContainerState, PodRuntimeStatus, RuntimePod, SandboxState};
 /// A change of one container or sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum RuntimeChange {
-    /// It runs.
+    /// The container or sandbox runs.
     Started,
-    /// It ended, or it vanished while it ran.
+    /// The container or sandbox ended, or it vanished while it ran.
     Died,
-    /// It was removed after it had ended, or it vanished.
+    /// The container or sandbox was removed after it had ended, or it vanished.
     Removed,
-    /// It was created, or its state is unknown.
+    /// The container was created, or its state is unknown.
     Unknown,
 }
 
@@ -29,7 +29,7 @@ impl RuntimeChange {
     }
 }
 
-/// The states of a pod's containers and sandboxes, sorted by id. The cache keeps two for each pod, so it is small.
+/// The states of a pod's containers and sandboxes, sorted by id. The cache keeps two of these for each pod, so they are small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PodStates(Arc<[(Id, IdState)]>);
 
@@ -57,7 +57,7 @@ impl PodStates {
         PodStates(all.into())
     }
 
-    /// Whether a listed pod has the same states. Each relist asks this of every pod, so it allocates nothing.
+    /// Whether a listed pod has the same states. Called for every pod in each relist, so it allocates nothing.
     pub(super) fn matches(&self, pod: &RuntimePod) -> bool {
         let container =
             |id: &ContainerId| self.0.iter().find(|(known, _)| matches!(known, Id::Container(k) if k == id));
@@ -128,7 +128,7 @@ mod tests {
 
     // POD-S88
     #[test]
-    fn changes_name_how_each_container_changed() {
+    fn each_container_change_is_found() {
         use ContainerState::*;
         let running = states(&[("c", Running)]);
         let rows: [(&PodStates, &PodStates, &[RuntimeChange]); 6] = [

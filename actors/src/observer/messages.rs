@@ -6,7 +6,7 @@ use actix::Message;
 use crate::ids::PodUid;
 
 /// Sent by the task that follows the runtime's events: something may have changed in a pod. The observer reads the pod. The
-/// reply comes once the pod is marked to be read. Hints for one pod that arrive before its read cost one read.
+/// reply comes once the pod is marked to be read. Several hints for one pod that arrive before its read lead to one read.
 #[derive(Clone, Debug, PartialEq, Eq, Message)]
 #[rtype(result = "()")]
 pub(crate) struct PodHint {

@@ -32,7 +32,7 @@ struct CachedPod {
     status: Arc<PodRuntimeStatus>,
     /// The states in `status`.
     states: PodStates,
-    /// The states that were reported, or that a worker read and acts on. A difference from `states` is yet to be reported.
+    /// The states that were reported, or that a worker has read. Differences from `states` have not been reported yet.
     acknowledged: PodStates,
     /// The number of the read that found `status`.
     read: u64,
@@ -81,7 +81,7 @@ impl PodCache {
         }
     }
 
-    /// Notes that every pod that a relist found changed has been read.
+    /// Records the end of a relist: every pod that it found changed has been read.
     pub(super) fn list_ended(&self) {
         self.listed.store(true, Ordering::Release);
     }
@@ -90,7 +90,7 @@ impl PodCache {
         self.listed.load(Ordering::Acquire)
     }
 
-    /// Notes that a read of a pod failed.
+    /// Records that a read of a pod failed.
     pub(super) fn read_failed(&self, uid: &PodUid) {
         self.unread.lock().insert(uid.clone());
     }
@@ -113,8 +113,8 @@ impl PodCache {
         differ
     }
 
-    /// Keeps the status that a read found. Returns the newest status, and the changes since the acknowledged states.
-    pub(super) fn keep(
+    /// Stores the status that a read found. Returns the newest status, and the changes since the acknowledged states.
+    pub(super) fn store(
         &self,
         uid: &PodUid,
         read: u64,

@@ -118,7 +118,7 @@ pub enum Outcome {
 /// An effect of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// ProbedRun a probe at the time `at`, instead of any other.
+    /// Run a probe at the time `at`. This replaces any other scheduled probe.
     ProbeAt {
         /// The run.
         id: ContainerId,

@@ -9,8 +9,8 @@ use crate::ports::{ContainerState, RuntimePod, RuntimePodContainer, SandboxState
 /// Which dead containers of a pod are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// The newest dead run of each container. It holds the last state, the crash backoff and a log, and the worker may not have
-    /// acted on its end yet. The number is upstream's `MaxPerPodContainerCount` (kubelet 1.36).
+    /// The newest dead run of each container. The last state, the crash backoff and a log come from it, and the worker may not
+    /// have acted on its exit yet. The number, 1, is upstream's `MaxPerPodContainerCount` (kubelet 1.36).
     Newest,
     /// No dead run.
     Nothing,
@@ -19,36 +19,35 @@ pub(super) enum Keep {
 /// The containers and sandboxes of one pod that can be removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Garbage {
-    /// Runs, in the order of their removal: the newest run of each container comes last.
+    /// The runs in the order of their removal: the newest run of each container comes last.
     pub(super) containers: Vec<ContainerId>,
-    /// Ended sandboxes that then hold no container.
+    /// The ended sandboxes that hold no container after those removals.
     pub(super) sandboxes: Vec<SandboxId>,
 }
 
 /// The garbage of a pod.
 ///
-/// A run that ended stays until its end was `read`, because nobody else knows its exit code (POD-W11). A run whose state the
-/// runtime does not know is removed once a newer run of its container exists. A run that was created and never started is
-/// removed once a newer one has started; until then it stays, because its removal would cause a sync that skips the backoff of
-/// the next try.
+/// An exited run is kept until its exit was `read`, because only the runtime knows the exit code (POD-W11). A run in an unknown
+/// state is removed once a newer run of its container exists. A run that was created and never started is removed once a newer
+/// one has started. An earlier removal would cause a sync that skips the backoff of the next start.
 pub(super) fn garbage(pod: &RuntimePod, keep: Keep, read: impl Fn(&ContainerId) -> bool) -> Garbage {
     let mut runs: Vec<&RuntimePodContainer> = pod.containers.iter().collect();
     runs.sort_by_key(|run| Reverse((run.attempt, run.created_at)));
-    let (mut seen, mut started, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
+    let (mut names, mut started, mut exited) = (HashSet::new(), HashSet::new(), HashSet::new());
     let mut containers = Vec::new();
     for run in runs {
-        let newest = seen.insert(&run.name);
-        let goes = match (run.state, keep) {
+        let is_newest = names.insert(&run.name);
+        let is_garbage = match (run.state, keep) {
             (ContainerState::Running, _) => false,
-            (ContainerState::Exited, Keep::Newest) => !ended.insert(&run.name) && read(&run.id),
+            (ContainerState::Exited, Keep::Newest) => !exited.insert(&run.name) && read(&run.id),
             (ContainerState::Created, Keep::Newest) => started.contains(&run.name),
-            (ContainerState::Unknown, Keep::Newest) => !newest,
+            (ContainerState::Unknown, Keep::Newest) => !is_newest,
             (ContainerState::Exited | ContainerState::Created | ContainerState::Unknown, Keep::Nothing) => true,
         };
         if matches!(run.state, ContainerState::Running | ContainerState::Exited) {
             started.insert(&run.name);
         }
-        if goes {
+        if is_garbage {
             containers.push(run.id.clone());
         }
     }
@@ -57,19 +56,20 @@ pub(super) fn garbage(pod: &RuntimePod, keep: Keep, read: impl Fn(&ContainerId) 
     Garbage { containers, sandboxes }
 }
 
-/// The ended sandboxes without a container that stays. The newest sandbox is kept: its attempt determines the next one.
-fn sandboxes(pod: &RuntimePod, keep: Keep, going: &[ContainerId]) -> Vec<SandboxId> {
+/// The ended sandboxes that no kept container uses. The newest sandbox is kept, because the attempt of the next one follows
+/// from it.
+fn sandboxes(pod: &RuntimePod, keep: Keep, removed: &[ContainerId]) -> Vec<SandboxId> {
     let ended = || pod.sandboxes.iter().filter(|sandbox| sandbox.state == SandboxState::NotReady);
     if ended().next().is_none() {
         return vec![];
     }
-    let going: HashSet<&ContainerId> = going.iter().collect();
+    let removed: HashSet<&ContainerId> = removed.iter().collect();
     let in_use: HashSet<&SandboxId> =
-        pod.containers.iter().filter(|run| !going.contains(&run.id)).map(|run| &run.sandbox).collect();
+        pod.containers.iter().filter(|run| !removed.contains(&run.id)).map(|run| &run.sandbox).collect();
     let newest =
         pod.sandboxes.iter().max_by_key(|sandbox| (sandbox.attempt, sandbox.created_at)).map(|sandbox| &sandbox.id);
-    let spare = |id| !in_use.contains(id) && (keep == Keep::Nothing || newest != Some(id));
-    ended().map(|sandbox| &sandbox.id).filter(|id| spare(id)).cloned().collect()
+    let is_garbage = |id| !in_use.contains(id) && (keep == Keep::Nothing || newest != Some(id));
+    ended().map(|sandbox| &sandbox.id).filter(|id| is_garbage(id)).cloned().collect()
 }
 
 /// Whether a pod has anything that could be garbage. Checked first, because nearly every pod has nothing.
@@ -87,8 +87,8 @@ mod tests {
     use crate::ports::RuntimePodSandbox;
     use crate::time::Time;
 
-    /// A pod with runs `(id, container, sandbox, state)`, made one after the other while the clock was set back again and
-    /// again, and sandboxes `(id, ready)`.
+    /// A pod with runs `(id, container, sandbox, state)` and sandboxes `(id, ready)`. The attempts grow, while the creation
+    /// times go back, as on a machine whose clock was set back.
     fn pod(sandboxes: &[(&str, bool)], runs: &[(&str, &str, &str, ContainerState)]) -> RuntimePod {
         let sandbox = |(at, (id, ready)): (usize, &(&str, bool))| RuntimePodSandbox {
             id: (*id).into(),
@@ -109,20 +109,20 @@ mod tests {
         }
     }
 
-    /// What goes: runs, then sandboxes.
-    fn goes(pod: &RuntimePod, keep: Keep, unread: &str) -> String {
+    /// The garbage of a pod in one line: runs, then sandboxes.
+    fn removed(pod: &RuntimePod, keep: Keep, unread: &str) -> String {
         let garbage = garbage(pod, keep, |id| id.as_str() != unread);
         let runs = garbage.containers.iter().map(ToString::to_string);
         runs.chain(garbage.sandboxes.iter().map(ToString::to_string)).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn of_a_pod_that_goes_on_the_newest_dead_run_of_each_container_is_kept() {
+    fn a_running_pod_keeps_the_newest_dead_run_of_each_container() {
         for (runs, expected) in [
             (&[("a1", "a", "s2", Exited)][..], ""),
             (&[("a1", "a", "s2", Exited), ("a2", "a", "s2", Exited), ("b1", "b", "s2", Exited)], "a1"),
             (&[("a1", "a", "s2", Exited), ("a2", "a", "s2", Exited), ("a3", "a", "s2", Running)], "a1"),
-            // What is being started is neither dead nor in the way of what is.
+            // A created run is not dead, and does not replace the newest dead run.
             (&[("a1", "a", "s2", Exited), ("a2", "a", "s2", Created)], ""),
             (&[("a1", "a", "s2", Exited), ("a2", "a", "s2", Created), ("a3", "a", "s2", Running)], "a2"),
             (&[("a1", "a", "s2", Created), ("a2", "a", "s2", Created)], ""),
@@ -130,19 +130,19 @@ mod tests {
             (&[("a1", "a", "s2", Unknown)], ""),
             (&[("a1", "a", "s2", Unknown), ("a2", "a", "s2", Running)], "a1"),
         ] {
-            assert_eq!(goes(&pod(&[("s2", true)], runs), Keep::Newest, ""), expected, "{runs:?}");
+            assert_eq!(removed(&pod(&[("s2", true)], runs), Keep::Newest, ""), expected, "{runs:?}");
         }
     }
 
     #[test]
-    fn an_end_that_nobody_read_keeps_its_run() {
+    fn a_dead_run_is_kept_until_its_exit_was_read() {
         let pod = pod(&[("s", true)], &[("a1", "a", "s", Exited), ("a2", "a", "s", Exited), ("a3", "a", "s", Running)]);
-        assert_eq!(goes(&pod, Keep::Newest, "a1"), "");
-        assert_eq!(goes(&pod, Keep::Newest, ""), "a1");
+        assert_eq!(removed(&pod, Keep::Newest, "a1"), "");
+        assert_eq!(removed(&pod, Keep::Newest, ""), "a1");
     }
 
     #[test]
-    fn of_a_pod_that_is_over_nothing_dead_is_kept() {
+    fn a_terminated_pod_keeps_no_dead_container() {
         let runs = [
             ("a1", "a", "s1", Exited),
             ("a2", "a", "s2", Exited),
@@ -150,16 +150,20 @@ mod tests {
             ("c1", "c", "s2", Unknown),
             ("d1", "d", "s2", Running),
         ];
-        assert_eq!(goes(&pod(&[("s1", false), ("s2", true)], &runs), Keep::Nothing, "a1"), "a1 a2 b1 c1 s1");
+        assert_eq!(removed(&pod(&[("s1", false), ("s2", true)], &runs), Keep::Nothing, "a1"), "a1 a2 b1 c1 s1");
     }
 
     #[test]
-    fn an_ended_sandbox_goes_when_nothing_is_left_in_it_and_another_came() {
+    fn an_ended_sandbox_is_removed_once_it_is_empty_and_replaced() {
         let sandboxes = [("s1", false), ("s2", false), ("s3", false)];
         let runs = [("a1", "a", "s1", Exited), ("a2", "a", "s2", Exited)];
-        assert_eq!(goes(&pod(&sandboxes, &runs), Keep::Newest, ""), "a1 s1");
-        assert_eq!(goes(&pod(&sandboxes, &runs), Keep::Newest, "a1"), "", "its run is kept");
-        assert_eq!(goes(&pod(&sandboxes, &runs), Keep::Nothing, ""), "a1 a2 s1 s2 s3");
-        assert_eq!(goes(&pod(&[("s1", true)], &[]), Keep::Nothing, ""), "", "one that is ready is somebody's to stop");
+        assert_eq!(removed(&pod(&sandboxes, &runs), Keep::Newest, ""), "a1 s1");
+        assert_eq!(removed(&pod(&sandboxes, &runs), Keep::Newest, "a1"), "", "a kept run uses the sandbox");
+        assert_eq!(removed(&pod(&sandboxes, &runs), Keep::Nothing, ""), "a1 a2 s1 s2 s3");
+        assert_eq!(
+            removed(&pod(&[("s1", true)], &[]), Keep::Nothing, ""),
+            "",
+            "a ready sandbox is stopped by a worker"
+        );
     }
 }

@@ -38,9 +38,9 @@ fn exited() -> PodRuntimeStatus {
 fn a_slow_read_does_not_overwrite_a_later_status() {
     let cache = PodCache::default();
     let uid = "u".into();
-    assert_eq!(cache.keep(&uid, 1, running(), Acknowledge::All).1, [RuntimeChange::Started]);
-    assert_eq!(cache.keep(&uid, 3, exited(), Acknowledge::All).1, [RuntimeChange::Died]);
-    let (found, changes) = cache.keep(&uid, 2, running(), Acknowledge::All);
+    assert_eq!(cache.store(&uid, 1, running(), Acknowledge::All).1, [RuntimeChange::Started]);
+    assert_eq!(cache.store(&uid, 3, exited(), Acknowledge::All).1, [RuntimeChange::Died]);
+    let (found, changes) = cache.store(&uid, 2, running(), Acknowledge::All);
     assert_eq!((&*found, changes), (&exited(), vec![]));
     assert_eq!(*cache.last(&uid).unwrap(), exited());
 }
@@ -49,14 +49,14 @@ fn a_slow_read_does_not_overwrite_a_later_status() {
 fn the_next_read_reports_a_death_that_was_not_acknowledged() {
     let cache = PodCache::default();
     let uid = "u".into();
-    assert_eq!(cache.keep(&uid, 1, running(), Acknowledge::AllButDeaths).1, [RuntimeChange::Started]);
-    assert_eq!(cache.keep(&uid, 3, exited(), Acknowledge::AllButDeaths).1, [RuntimeChange::Died]);
-    assert_eq!(cache.keep(&uid, 2, exited(), Acknowledge::All).1, [RuntimeChange::Died]);
-    assert_eq!(cache.keep(&uid, 4, exited(), Acknowledge::All).1, []);
+    assert_eq!(cache.store(&uid, 1, running(), Acknowledge::AllButDeaths).1, [RuntimeChange::Started]);
+    assert_eq!(cache.store(&uid, 3, exited(), Acknowledge::AllButDeaths).1, [RuntimeChange::Died]);
+    assert_eq!(cache.store(&uid, 2, exited(), Acknowledge::All).1, [RuntimeChange::Died]);
+    assert_eq!(cache.store(&uid, 4, exited(), Acknowledge::All).1, []);
     // Starts were acknowledged, so they are not reported again.
     let both = status(&[("c", ContainerState::Exited), ("d", ContainerState::Running)]);
-    assert_eq!(cache.keep(&uid, 5, both.clone(), Acknowledge::AllButDeaths).1, [RuntimeChange::Started]);
-    assert_eq!(cache.keep(&uid, 6, both, Acknowledge::All).1, []);
+    assert_eq!(cache.store(&uid, 5, both.clone(), Acknowledge::AllButDeaths).1, [RuntimeChange::Started]);
+    assert_eq!(cache.store(&uid, 6, both, Acknowledge::All).1, []);
 }
 
 #[test]
@@ -64,13 +64,13 @@ fn a_pod_that_is_gone_is_not_brought_back_by_an_earlier_read() {
     let cache = PodCache::default();
     let uid = "u".into();
     cache.list_ended();
-    let _ = cache.keep(&uid, 1, running(), Acknowledge::All);
+    let _ = cache.store(&uid, 1, running(), Acknowledge::All);
     assert_eq!(cache.observed(&uid), Observed::Running);
-    let gone = cache.keep(&uid, 3, status(&[]), Acknowledge::All).1;
-    assert_eq!(gone, [RuntimeChange::Died, RuntimeChange::Removed]);
-    let _ = cache.keep(&uid, 2, running(), Acknowledge::All);
+    let changes = cache.store(&uid, 3, status(&[]), Acknowledge::All).1;
+    assert_eq!(changes, [RuntimeChange::Died, RuntimeChange::Removed]);
+    let _ = cache.store(&uid, 2, running(), Acknowledge::All);
     assert_eq!((cache.last(&uid), cache.observed(&uid)), (None, Observed::Stopped));
-    let _ = cache.keep(&uid, 4, running(), Acknowledge::All);
+    let _ = cache.store(&uid, 4, running(), Acknowledge::All);
     assert_eq!(cache.observed(&uid), Observed::Running);
 }
 
@@ -78,10 +78,10 @@ fn a_pod_that_is_gone_is_not_brought_back_by_an_earlier_read() {
 fn a_vanished_pod_is_cached_until_its_death_is_reported() {
     let cache = PodCache::default();
     let uid = "u".into();
-    let _ = cache.keep(&uid, 1, running(), Acknowledge::All);
-    let _ = cache.keep(&uid, 2, status(&[]), Acknowledge::AllButDeaths);
+    let _ = cache.store(&uid, 1, running(), Acknowledge::All);
+    let _ = cache.store(&uid, 2, status(&[]), Acknowledge::AllButDeaths);
     assert!(cache.last(&uid).is_some());
-    assert_eq!(cache.keep(&uid, 3, status(&[]), Acknowledge::All).1, [RuntimeChange::Died, RuntimeChange::Removed]);
+    assert_eq!(cache.store(&uid, 3, status(&[]), Acknowledge::All).1, [RuntimeChange::Died, RuntimeChange::Removed]);
     assert!(cache.last(&uid).is_none());
 }
 
@@ -112,7 +112,7 @@ fn a_sandbox_that_ended_keeps_its_addresses() {
     };
     let with = |sandbox| PodRuntimeStatus { sandboxes: vec![sandbox], containers: Vec::new() };
     let address = vec!["10.0.0.7".parse().unwrap()];
-    let _ = cache.keep(&uid, 1, with(sandbox(SandboxState::Ready, address.clone())), Acknowledge::All);
-    let (found, _) = cache.keep(&uid, 2, with(sandbox(SandboxState::NotReady, vec![])), Acknowledge::All);
+    let _ = cache.store(&uid, 1, with(sandbox(SandboxState::Ready, address.clone())), Acknowledge::All);
+    let (found, _) = cache.store(&uid, 2, with(sandbox(SandboxState::NotReady, vec![])), Acknowledge::All);
     assert_eq!(found.sandboxes[0].ips, address);
 }
