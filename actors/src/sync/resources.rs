@@ -1,0 +1,99 @@
+//! The steps that make and remove what a pod's containers need: network, cgroup and volumes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::NodeSyncer;
+use crate::container_manager::RunningParts;
+use crate::container_manager::activity::Task;
+use crate::pod::PodObject;
+use crate::ports::{CgroupError, HookContext, PodEvent, PodRuntimeStatus, SyncError, VolumeMounts, within};
+
+/// How long the volumes of a pod may take to be set up or removed, before the hook fails and is retried (upstream
+/// `podAttachAndMountTimeout`, kubelet 1.36).
+const VOLUMES_TIMEOUT: Duration = Duration::from_secs(123);
+
+/// The result of [`NodeSyncer::make_cgroup`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CgroupStep {
+    /// The pod has its cgroup.
+    Ready,
+    /// Containers ran outside of the pod's cgroup and were stopped. The next sync starts them inside of it.
+    StoppedContainers,
+}
+
+impl NodeSyncer {
+    /// Fails while the runtime reports that its network is not ready, unless the pod uses the host network (upstream
+    /// `SyncPod`, kubelet 1.36).
+    pub(super) fn check_network(&self, pod: &Arc<PodObject>) -> Result<(), SyncError> {
+        let problem = if pod.is_host_network() { None } else { self.runtime.unready().network };
+        let Some(problem) = problem else { return Ok(()) };
+        let error = SyncError::NetworkNotReady(problem);
+        self.events.record(pod, PodEvent::warning("NetworkNotReady", error.to_string()));
+        Err(error)
+    }
+
+    /// Makes the pod's cgroup before any container runs. If containers run although the cgroup is missing, they are stopped
+    /// first, because no limit of the pod applies to them.
+    pub(super) async fn make_cgroup(
+        &self,
+        cx: &HookContext,
+        pod: &Arc<PodObject>,
+        runtime: &PodRuntimeStatus,
+    ) -> Result<CgroupStep, SyncError> {
+        let Some(cgroups) = &self.cgroups else { return Ok(CgroupStep::Ready) };
+        let failed = |error: CgroupError| {
+            self.events.record(pod, PodEvent::warning("FailedCreatePodContainer", error.to_string()));
+            SyncError::failed(error)
+        };
+        let activity = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
+        let exists = async { cgroups.exists(pod).await.map_err(failed) };
+        if cx.cancel().run_until_cancelled(exists).await.unwrap_or(Err(SyncError::Cancelled))? {
+            return Ok(CgroupStep::Ready);
+        }
+        drop(activity);
+        let step = if runtime.has_running_container() {
+            tracing::warn!(pod.uid = %pod.uid(), "containers run outside of their pod's cgroup and are stopped");
+            self.containers.kill_pod(cx.cancel(), pod.uid(), Some(pod), &RunningParts::from(runtime), None).await?;
+            CgroupStep::StoppedContainers
+        } else {
+            CgroupStep::Ready
+        };
+        // A pod that runs once and was just stopped has ended, so it needs no cgroup.
+        if step == CgroupStep::Ready || !pod.runs_once() {
+            let _activity = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
+            // Not cancelled half way: nobody would remove a cgroup that is made after the cancellation.
+            cgroups.make(pod).await.map_err(failed)?;
+        }
+        Ok(step)
+    }
+
+    pub(super) async fn set_up_volumes(
+        &self,
+        cx: &HookContext,
+        pod: &Arc<PodObject>,
+    ) -> Result<VolumeMounts, SyncError> {
+        let _activity = self.containers.activities().begin(&cx.uid, Task::SetUpVolumes);
+        let set_up = within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.set_up(pod));
+        match cx.cancel().run_until_cancelled(set_up).await {
+            None => Err(SyncError::Cancelled),
+            Some(Ok(volumes)) => Ok(volumes),
+            Some(Err(error)) => {
+                self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
+                Err(SyncError::Storage(error))
+            }
+        }
+    }
+
+    /// Removes the pod's volumes, and then its cgroup.
+    pub(super) async fn clean_up(&self, cx: &HookContext) -> Result<(), SyncError> {
+        let activity = self.containers.activities().begin(&cx.uid, Task::TakeDownVolumes);
+        within(VOLUMES_TIMEOUT, &*self.storage, &cx.uid, self.storage.tear_down(&cx.uid)).await?;
+        drop(activity);
+        if let Some(cgroups) = &self.cgroups {
+            let _activity = self.containers.activities().begin(&cx.uid, Task::RemoveCgroup);
+            cgroups.remove(&cx.uid, Box::new(|| true)).await.map_err(SyncError::failed)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,127 @@
+//! The steps that read a pod from the runtime and publish its status.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+
+use super::NodeSyncer;
+use crate::container_manager::activity::Task;
+use crate::final_statuses::{Ending, is_final};
+use crate::ids::PodUid;
+use crate::pod::PodObject;
+use crate::ports::{HookContext, PodEvent, PodRuntimeStatus, RuntimeError, SyncError, TerminatingPod};
+use crate::status::{DEADLINE_EXCEEDED, StatusInput, compute};
+
+/// How far a pod has come, as its status shows it.
+pub(super) enum Stage<'a> {
+    Running,
+    Stopping(&'a TerminatingPod),
+    /// No container runs or can start.
+    Stopped,
+}
+
+impl NodeSyncer {
+    /// Reads the pod. See [`Observer::read`](crate::observer::Observer::read).
+    pub(super) async fn read(
+        &self,
+        cx: &HookContext,
+        pod: Option<&Arc<PodObject>>,
+    ) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let _activity = self.containers.activities().begin(&cx.uid, Task::ReadStatus);
+        self.read_ended(cx, pod, cx.cancel().run_until_cancelled(self.observer.read(&cx.uid)).await)
+    }
+
+    /// Reads the pod before its containers are started or stopped. See
+    /// [`Observer::read_to_sync`](crate::observer::Observer::read_to_sync).
+    pub(super) async fn read_to_sync(
+        &self,
+        cx: &HookContext,
+        pod: &Arc<PodObject>,
+    ) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let _activity = self.containers.activities().begin(&cx.uid, Task::ReadStatus);
+        self.read_ended(cx, Some(pod), cx.cancel().run_until_cancelled(self.observer.read_to_sync(&cx.uid)).await)
+    }
+
+    /// Reads the pod after its containers were started or stopped. See
+    /// [`Observer::read_again`](crate::observer::Observer::read_again).
+    pub(super) async fn read_again(
+        &self,
+        cx: &HookContext,
+        pod: &Arc<PodObject>,
+    ) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let _activity = self.containers.activities().begin(&cx.uid, Task::ReadStatus);
+        self.read_ended(cx, Some(pod), cx.cancel().run_until_cancelled(self.observer.read_again(&cx.uid)).await)
+    }
+
+    /// Passes the status that was read to the probes. A read that failed becomes an event of the pod, unless only the runtime
+    /// knows the pod. `read` is `None` if the read was cancelled.
+    fn read_ended(
+        &self,
+        cx: &HookContext,
+        pod: Option<&Arc<PodObject>>,
+        read: Option<Result<Arc<PodRuntimeStatus>, RuntimeError>>,
+    ) -> Result<Arc<PodRuntimeStatus>, SyncError> {
+        let runtime = read.ok_or(SyncError::Cancelled)?.map_err(|error| {
+            if let Some(pod) = pod {
+                let message = format!("error determining status: {error}");
+                self.events.record(pod, PodEvent::warning("FailedSync", message));
+            }
+            SyncError::failed(error)
+        })?;
+        self.probes.observe(&cx.uid, &runtime);
+        Ok(runtime)
+    }
+
+    /// Computes the pod's status and publishes it. A final status is on disk before it is published.
+    pub(super) async fn publish(
+        &self,
+        cx: &HookContext,
+        pod: &PodObject,
+        mirror: Option<&PodObject>,
+        runtime: &PodRuntimeStatus,
+        stage: Stage<'_>,
+    ) -> PodStatus {
+        let mut status = self.compute(&cx.uid, pod, runtime, &stage);
+        if let Stage::Stopping(TerminatingPod { status_fn: Some(edit), .. }) = &stage {
+            edit(&mut status);
+        }
+        if is_final(pod, &status)
+            && let Some(status) = self.statuses.completed(pod, mirror, status.clone())
+        {
+            self.store_final_status(pod, &status).await;
+        }
+        self.statuses.set(pod, mirror, status.clone(), false);
+        status
+    }
+
+    /// Stores the final status of a pod on disk. Skips a pod that no later agent can start: no source desires it, or its
+    /// source reports its terminal phase.
+    pub(super) async fn store_final_status(&self, pod: &PodObject, status: &PodStatus) {
+        let may_start_again = !pod.phase().is_terminal() && self.desired.pod(pod.uid()).is_some();
+        if may_start_again && self.final_statuses.note(pod, Ending::Ended, status) {
+            self.final_statuses.written().await;
+        }
+    }
+
+    /// Records an event if the active deadline ended the pod. `sync_pod` reaches a terminal phase once, so there is one event.
+    pub(super) fn report_exceeded_deadline(&self, pod: &Arc<PodObject>, status: &PodStatus) {
+        if status.reason.as_deref() == Some(DEADLINE_EXCEEDED) {
+            let message = status.message.clone().unwrap_or_default();
+            self.events.record(pod, PodEvent::normal(DEADLINE_EXCEEDED, message));
+        }
+    }
+
+    fn compute(&self, uid: &PodUid, pod: &PodObject, runtime: &PodRuntimeStatus, stage: &Stage<'_>) -> PodStatus {
+        compute(&StatusInput {
+            pod,
+            runtime,
+            previous: self.statuses.get(uid).as_deref(),
+            probes: &self.probes.snapshot(uid),
+            start_errors: &self.containers.start_errors().of(uid),
+            is_terminal: matches!(stage, Stage::Stopped),
+            termination_requested: !matches!(stage, Stage::Running),
+            now: self.clock.now(),
+            node: &self.node,
+        })
+    }
+}
