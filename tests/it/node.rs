@@ -6,6 +6,7 @@ mod cgroups;
 mod crashes;
 mod explain;
 mod final_statuses;
+mod handle;
 mod housekeeping;
 mod network;
 mod observation;

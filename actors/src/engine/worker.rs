@@ -71,7 +71,8 @@ pub(super) enum Next {
 pub(super) struct Worker {
     cell: Arc<Cell>,
     hook: Option<HookFuture>,
-    jitter: Jitter,
+    /// Draws the jitter of the pod's delays.
+    jitter: fastrand::Rng,
     /// The lifecycle state that was logged last.
     logged: Lifecycle,
     /// Absent if no log subscriber enabled it.
@@ -88,7 +89,7 @@ impl Worker {
         Worker {
             cell,
             hook: None,
-            jitter: Jitter(0),
+            jitter: fastrand::Rng::with_seed(0),
             logged: Lifecycle::Waiting,
             span: None,
             started: false,
@@ -108,7 +109,7 @@ impl Worker {
     /// Does the work that is there. Panics if the clock or a log subscriber panics; the scheduler then replaces the worker.
     pub(super) fn turn(&mut self, clock: &mut TurnClock<'_>) -> Next {
         if !self.started {
-            self.jitter = Jitter(clock.engine().jitter_seed(self.cell.uid()));
+            self.jitter = fastrand::Rng::with_seed(clock.engine().jitter_seed(self.cell.uid()));
             self.span = pod_span(&self.cell);
             self.started = true;
         }
@@ -152,7 +153,7 @@ impl Worker {
 
     /// Feeds the outcome of a hook call into the record.
     fn finish_call(&mut self, clock: &mut TurnClock<'_>, outcome: Outcome, span: Option<&Span>) -> Next {
-        let context = clock.engine().step_context(clock.now(), self.jitter.next());
+        let context = clock.engine().step_context(clock.now(), jitter(&mut self.jitter));
         let mut guard = self.cell.lock();
         let Slot::Live(live) = &mut *guard else { return Next::End };
         drop(live.end_call());
@@ -219,7 +220,7 @@ impl Worker {
             let _no_effects = engine.drive(&self.cell, live, Event::Due, engine.step_context(clock.now(), 0.0));
         }
         let may_start = engine.may_start(&self.cell, live);
-        let jitter = if may_start { 0.0 } else { self.jitter.next() };
+        let jitter = if may_start { 0.0 } else { jitter(&mut self.jitter) };
         let event = Event::Take { may_start, observed: observed.unwrap_or(Observed::Never) };
         let context = engine.step_context(clock.now(), jitter);
         let mut effects = engine.drive(&self.cell, live, event, context);
@@ -251,18 +252,9 @@ impl Worker {
     }
 }
 
-/// The random numbers of one pod, by splitmix64.
-struct Jitter(u64);
-
-impl Jitter {
-    /// A number from 0 to 0.5.
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 54) as f64
-    }
+/// The jitter of one delay, from 0 to 0.5.
+fn jitter(random: &mut fastrand::Rng) -> f64 {
+    random.f64() / 2.0
 }
 
 /// The last transition, if its state was not logged yet. Updates cause transitions too, so the worker compares after every step.

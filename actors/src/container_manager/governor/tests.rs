@@ -8,16 +8,6 @@ use super::queue::{ROW, StartKind, Ticket};
 use super::state::{Event, Governor};
 use crate::time::Time;
 
-/// A small random number generator, so that a run depends only on its seed.
-struct SeededRng(u64);
-
-impl SeededRng {
-    fn fraction(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Request(bool),
@@ -115,7 +105,7 @@ struct Simulation {
     /// The duration of a start alone, in seconds.
     base: f64,
     width: f64,
-    rng: SeededRng,
+    rng: fastrand::Rng,
     now: f64,
     /// The remaining work of each start, in seconds at full speed.
     running: BTreeMap<Ticket, f64>,
@@ -123,13 +113,13 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64, base: f64, width: f64) -> Self {
-        let (governor, rng) = (Governor::default(), SeededRng(seed));
+        let (governor, rng) = (Governor::default(), fastrand::Rng::with_seed(seed));
         Simulation { governor, base, width, rng, now: 1000.0, running: BTreeMap::new() }
     }
 
     fn step(&mut self, event: Event) {
         for ticket in self.governor.step(event, Time::from_nanos((self.now * 1e9) as u64)) {
-            let work = self.base * (0.9 + 0.2 * self.rng.fraction());
+            let work = self.base * (0.9 + 0.2 * self.rng.f64());
             self.running.insert(ticket, work);
         }
     }

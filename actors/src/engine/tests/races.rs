@@ -40,20 +40,16 @@ async fn invariants_hold_under_random_updates_failures_and_panics() {
     assert!(calls > 0);
 }
 
-/// Random numbers, by splitmix64.
-struct Random(u64);
+/// Random numbers that a seed repeats.
+struct Random(fastrand::Rng);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    fn new(seed: u64) -> Self {
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.0.u64(..limit)
     }
 
     fn percent(&mut self, chance: u64) -> bool {
@@ -239,7 +235,7 @@ fn built(uid: &str, name: &str, is_static: bool) -> crate::testing::PodBuilder {
 
 /// Runs one world to its end. Returns the number of hook calls.
 async fn run_world(seed: u64) -> usize {
-    let random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    let random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let seen = ChaosState {
         random,
         calm: false,
@@ -256,8 +252,8 @@ async fn run_world(seed: u64) -> usize {
     let (desired, waiting) = (RefCell::default(), RefCell::default());
     let world = Rc::new(World { engine, view, desired, waiting });
 
-    let clients = (0..4).map(|n| client(world.clone(), Random(seed ^ (n + 1) << 32), 40));
-    let housekeeper = actix::spawn(housekeeping(world.clone(), Random(!seed)));
+    let clients = (0..4).map(|n| client(world.clone(), Random::new(seed ^ (n + 1) << 32), 40));
+    let housekeeper = actix::spawn(housekeeping(world.clone(), Random::new(!seed)));
     join_all(clients).await;
     housekeeper.abort();
     chaos.0.lock().calm = true;
