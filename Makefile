@@ -24,6 +24,7 @@ test: browser containers
 ifeq ($(NEXTEST),yes)
 	$(CARGO) nextest run --workspace
 else
+	$(CARGO) build --examples
 	$(CARGO) test --workspace --lib --bins --tests
 endif
 	$(CARGO) test --workspace --doc

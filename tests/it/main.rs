@@ -7,6 +7,7 @@ mod agent;
 mod churn;
 #[cfg(all(feature = "agent", feature = "cri", feature = "process"))]
 mod cri;
+mod examples;
 #[cfg(all(feature = "agent", feature = "process"))]
 mod fuzz_corpora;
 #[cfg(feature = "agent")]
