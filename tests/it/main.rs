@@ -19,6 +19,7 @@ mod process_runtime;
 #[path = "../../fuzz/src/lib.rs"]
 #[expect(unreachable_pub, reason = "a library to the fuzz targets")]
 mod properties;
+mod public_api;
 mod recordings;
 #[cfg(feature = "simulated")]
 mod simulated;

@@ -1,0 +1,52 @@
+//! The names that the three libraries export are those of `public_api.txt`, so that a change of the public API is seen in
+//! review. The names are read from the sources, with every feature.
+
+mod krate;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use krate::{Krate, Names};
+
+const CRATES: &[(&str, &str)] =
+    &[("podwright_metrics", "metrics/src"), ("podwright_actors", "actors/src"), ("podwright", "src")];
+
+#[test]
+fn public_api_is_the_committed_one() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut counts = Vec::new();
+    let mut lines = BTreeSet::new();
+    for (name, folder) in CRATES {
+        let names = Krate::read(name, &root.join(folder)).public_names();
+        let Names { lines: found, types, functions } = names;
+        counts.push(format!("{name} {types} types, {functions} functions"));
+        lines.extend(found);
+    }
+    let mut text = format!("# {}\n", counts.join("; "));
+    for line in &lines {
+        writeln!(text, "{line}").unwrap();
+    }
+
+    let file = root.join("tests/it/public_api.txt");
+    if std::env::var_os("PODWRIGHT_BLESS").is_some() {
+        fs::write(&file, &text).unwrap();
+        return;
+    }
+    let committed = fs::read_to_string(&file).unwrap_or_default();
+    if committed == text {
+        return;
+    }
+    let before: BTreeSet<String> = committed.lines().skip(1).map(str::to_owned).collect();
+    let mut changes = String::new();
+    for line in before.difference(&lines) {
+        writeln!(changes, "- {line}").unwrap();
+    }
+    for line in lines.difference(&before) {
+        writeln!(changes, "+ {line}").unwrap();
+    }
+    panic!(
+        "the public API has changed:\n{changes}If that is intended, run this test with PODWRIGHT_BLESS=1 and commit {file:?}."
+    );
+}
