@@ -1,4 +1,4 @@
-//! The calls of probes and hooks against real servers on this machine.
+//! Network calls of probes and hooks to real servers on this machine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tonic_health::ServingStatus;
 
-/// A timeout that guards only against hanging.
+/// A timeout that only prevents the test from hanging.
 const PLENTY: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -65,7 +65,7 @@ fn router() -> Router {
         .route("/endless", get(endless))
 }
 
-/// A body that begins and never ends.
+/// A body that starts and never ends.
 async fn endless() -> impl IntoResponse {
     let beginning = futures_util::stream::iter([Ok::<_, std::io::Error>("begun")]);
     let rest = futures_util::stream::pending();
@@ -236,7 +236,7 @@ async fn grpc_check_fails_on_a_server_without_grpc() {
     assert!(matches!(client().grpc_check(target, PLENTY).await, Err(NetworkError::Failed(_))));
 }
 
-// A hook by HTTPS is repeated without TLS then (`kubelet_lifecycle_handler_http_fallbacks_total`).
+// The kubelet then repeats an HTTPS hook without TLS (`kubelet_lifecycle_handler_http_fallbacks_total`).
 #[tokio::test]
 async fn https_error_distinguishes_missing_tls_from_a_failing_handshake() {
     let server = serve(router()).await;

@@ -73,7 +73,7 @@ async fn reopened_log_continues_in_a_new_file() {
     runtime.reopen_log(&id).unwrap();
     std::fs::write(go.path(), "").unwrap();
     ended(&runtime, &pod).await;
-    // Which file has the line that was written just before is the shim's luck; none is lost.
+    // Either file may have the line that was written just before the rename. No line is lost.
     let (before, after) = (std::fs::read_to_string(moved).unwrap(), std::fs::read_to_string(path).unwrap());
     assert!(format!("{before}{after}").contains("stdout F old\n"));
     assert!(after.ends_with("stdout F new\n"));
@@ -91,7 +91,7 @@ async fn stopped_container_can_exit_by_itself_after_sigterm() {
     runtime.stop_container(&id, Duration::from_secs(600)).await.unwrap();
     let status = status(&runtime, &pod).await;
     assert_eq!((status.state, status.exit_code), (ContainerState::Exited, 5));
-    // A stop of what has stopped or never was succeeds.
+    // Stopping a container that has stopped or never existed succeeds.
     runtime.stop_container(&id, Duration::ZERO).await.unwrap();
     runtime.stop_container(&"none".into(), Duration::ZERO).await.unwrap();
 }
@@ -111,7 +111,7 @@ async fn container_ignoring_sigterm_is_killed_after_the_grace_period() {
     assert_eq!(status(&runtime, &pod).await.signal, Some(9));
 }
 
-// S-rule of §16: a shorter grace takes effect at once, also on the call that came before.
+// A shorter grace period applies at once, also to the stop call that is already running.
 #[tokio::test]
 async fn later_stop_with_shorter_grace_period_shortens_the_first() {
     let root = Root::new();
@@ -122,7 +122,7 @@ async fn later_stop_with_shorter_grace_period_shortens_the_first() {
     let id = run(&runtime, &pod, &text).await;
     ready.read().await;
     let mut first = runtime.stop_container(&id, Duration::from_secs(600));
-    // Polled once, so that it is under way, then dropped: the request stays in force.
+    // The call is polled once and then dropped. Its stop request stays in force.
     assert!(futures_util::FutureExt::now_or_never(&mut first).is_none());
     drop(first);
     let longer = runtime.stop_container(&id, Duration::from_secs(900));
@@ -155,7 +155,7 @@ async fn processes_outside_the_session_end_with_their_container() {
         let runtime = root.open_with(|config| config.cgroups = cgroups).await;
         let pod = pod("u", |_| {});
         let (first, second, go) = (root.fifo("first"), root.fifo("second"), root.fifo("go"));
-        // The second one forgets its environment too; only being a descendant gives it away.
+        // The second process has no environment either. Only its ancestry shows that it belongs to the container.
         let text = format!(
             "setsid sh -c 'echo $$ > {}; trap \"\" TERM HUP; sleep 1000' & \
              env -i setsid sh -c \"sh -c 'echo \\$\\$ > {}; exec sleep 1000' >/dev/null 2>&1 &\" & \
@@ -214,12 +214,12 @@ async fn sandbox_is_ready_until_stopped_and_removable_after_that() {
     let id = run(&runtime, &pod, "exec sleep 1000").await;
     let all = runtime.pod_status(pod.uid()).await.unwrap();
     let sandbox = &all.sandboxes[0];
-    // Its network is the pod's own as far as the plan can tell, with the node's addresses: it is not made again.
+    // The sandbox reports its own network with the node's addresses, so the plan does not create the sandbox again.
     assert_eq!((sandbox.state, sandbox.host_network, sandbox.ips.len()), (SandboxState::Ready, false, 1));
     assert!(matches!(runtime.remove_sandbox(&sandbox.id).await, Err(RuntimeError::Failed(_))));
     assert!(matches!(runtime.remove_container(&id, false).await, Err(RuntimeError::Failed(_))));
 
-    // It is stopped too, although it never started.
+    // Stopping the sandbox also stops a container that never started.
     let idle = runtime.create_container(script(&pod, &sandbox.id, "exit")).await.unwrap();
     runtime.stop_sandbox(&sandbox.id).await.unwrap();
     assert!(matches!(runtime.start_container(&idle).await, Err(RuntimeError::Failed(_))));

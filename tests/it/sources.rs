@@ -41,7 +41,7 @@ struct Running {
 
 impl Running {
     fn files(paths: &[PathBuf]) -> Running {
-        // Only the watch tells of changes here.
+        // The check runs too rarely to matter, so only the watch reports changes.
         let cx = SourceContext { check_frequency: Duration::from_secs(3600), ..context() };
         Running::start(|out, stop| FileSource::new(paths.to_vec(), cx).run(out, stop))
     }
@@ -61,18 +61,18 @@ impl Running {
         Running { sets, stop }
     }
 
-    async fn news(&mut self) -> SourceUpdate {
-        timeout(Duration::from_secs(20), self.sets.recv()).await.expect("something is said in time").unwrap()
+    async fn next_update(&mut self) -> SourceUpdate {
+        timeout(Duration::from_secs(20), self.sets.recv()).await.expect("no update arrived in time").unwrap()
     }
 
     async fn next(&mut self) -> SourceSet {
-        match self.news().await {
+        match self.next_update().await {
             SourceUpdate::Set(set) => set,
             not_yet => panic!("no set: {not_yet:?}"),
         }
     }
 
-    /// The first set from now on that is as expected; steps of a change may be seen before.
+    /// Returns the next set that is as expected. A change may cause other sets before it.
     async fn until(&mut self, expected: impl Fn(&SourceSet) -> bool) -> SourceSet {
         loop {
             let set = self.next().await;
@@ -146,7 +146,7 @@ async fn manifest_directory_is_watched_file_by_file() {
     assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["a-node two"]);
 }
 
-// Rule POD-W27.
+// POD-W27.
 #[actix::test]
 async fn invalid_manifest_keeps_its_pod_while_the_file_exists() {
     let dir = TempDir::new().unwrap();
@@ -167,13 +167,13 @@ async fn invalid_manifest_keeps_its_pod_while_the_file_exists() {
         source.until(|set| set.problems.is_empty()).await;
     }
 
-    // Unreadable by anybody, root too.
+    // Not even root can read this file.
     fs::remove_file(&a).unwrap();
     std::os::unix::fs::symlink("/nonexistent/target", dir.path().join(".link")).unwrap();
     fs::rename(dir.path().join(".link"), &a).unwrap();
     let set = source.until(|set| !set.problems.is_empty()).await;
     assert_eq!((held(&set), blamed(&set)), (held(&before), vec![a.as_path()]));
-    // A broken manifest does not hold up the others.
+    // A broken manifest does not delay the others.
     replace(&b, &pod("b", "two"));
     let set = source.until(|set| held(set)[1] == "b-node two").await;
     assert_eq!(held(&set), ["a-node one", "b-node two"]);
@@ -192,7 +192,7 @@ async fn unlistable_manifest_directory_keeps_its_pods() {
     assert_eq!(held(&source.next().await), ["a-node one"]);
 
     fs::rename(&dir, parent.path().join("aside")).unwrap();
-    // A link to itself can be listed by nobody.
+    // Nobody can list a link to itself.
     std::os::unix::fs::symlink(&dir, &dir).unwrap();
     let set = source.until(|set| !set.problems.is_empty()).await;
     assert_eq!((held(&set), blamed(&set)), (vec!["a-node one".to_owned()], vec![dir.as_path()]));
@@ -223,7 +223,7 @@ async fn missing_manifest_path_is_an_empty_set_until_it_exists() {
     assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["s-node one"]);
 }
 
-// POD-S31: whatever was seen between, the last edit is what runs in the end.
+// Whatever versions are delivered before, the last edit is delivered in the end (POD-S31).
 #[actix::test]
 async fn last_of_many_manifest_edits_is_delivered() {
     let dir = TempDir::new().unwrap();
@@ -240,7 +240,7 @@ async fn last_of_many_manifest_edits_is_delivered() {
         let set = source.next().await;
         sets += 1;
         let last = held(&set) == ["a-node v300"];
-        // A file that is just being written may be seen empty.
+        // The source may read an empty file while it is being written.
         let half_written = !set.problems.is_empty();
         let changes = config.apply(set.pods).changes;
         if half_written && changes.is_empty() {
@@ -251,7 +251,7 @@ async fn last_of_many_manifest_edits_is_delivered() {
             break;
         }
     }
-    assert!(sets < 30, "edits in quick succession are taken together: {sets} sets");
+    assert!(sets < 30, "quick edits are not merged: {sets} sets");
     let uid = config.pods().next().unwrap().uid().clone();
     // The same manifest has the same UID in another run of the agent.
     let again = Running::files(&[dir.path().to_owned()]).next().await;
@@ -293,38 +293,38 @@ async fn every_example_manifest_is_valid() {
     assert!(SourceConfig::new().apply(set.pods).refused.is_empty());
 }
 
-/// A server whose one answer can be changed.
+/// A server with one answer, which the test can change.
 struct Server {
     url: String,
     answer: Arc<Mutex<(StatusCode, String)>>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Server {
     async fn start(status: StatusCode, body: &str) -> Server {
         let answer = Arc::new(Mutex::new((status, body.to_owned())));
-        let asked = Arc::new(AtomicUsize::new(0));
-        let state = (answer.clone(), asked.clone());
+        let requests = Arc::new(AtomicUsize::new(0));
+        let state = (answer.clone(), requests.clone());
         let handler = move || {
-            let (answer, asked) = state.clone();
+            let (answer, requests) = state.clone();
             async move {
-                asked.fetch_add(1, Ordering::SeqCst);
+                requests.fetch_add(1, Ordering::SeqCst);
                 answer.lock().unwrap().clone()
             }
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://user:secret@{}/pods", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, Router::new().route("/pods", get(handler))).await });
-        Server { url, answer, asked }
+        Server { url, answer, requests }
     }
 
     fn answer(&self, status: StatusCode, body: &str) {
         *self.answer.lock().unwrap() = (status, body.to_owned());
     }
 
-    async fn asked_again(&self) {
-        let before = self.asked.load(Ordering::SeqCst);
-        while self.asked.load(Ordering::SeqCst) < before + 2 {
+    async fn requested_again(&self) {
+        let before = self.requests.load(Ordering::SeqCst);
+        while self.requests.load(Ordering::SeqCst) < before + 2 {
             tokio::task::yield_now().await;
         }
     }
@@ -340,8 +340,8 @@ async fn url_source_keeps_its_last_pods_while_requests_fail() {
     assert_eq!((set.source, held(&set)), (SourceKind::Http, vec!["a-node one".into()]));
     let uid = set.pods[0].uid().clone();
 
-    // What did not change is not sent again.
-    server.asked_again().await;
+    // The source does not send an unchanged set again.
+    server.requested_again().await;
     assert!(source.sets.try_recv().is_err());
 
     for (status, body) in [
@@ -364,7 +364,7 @@ async fn url_source_keeps_its_last_pods_while_requests_fail() {
     assert_eq!(source.next().await.pods.len(), 0);
 }
 
-// A source that was never reached has not delivered: pods of an earlier run must not be stopped for that.
+// A source that was never reached has not delivered. Pods of an earlier agent must not be stopped for that reason.
 #[actix::test]
 async fn first_url_set_waits_until_every_url_answered() {
     let (up, down) = (
@@ -372,11 +372,17 @@ async fn first_url_set_waits_until_every_url_answered() {
         Server::start(StatusCode::SERVICE_UNAVAILABLE, "").await,
     );
     let mut source = Running::urls(&[up.url.clone(), down.url.clone()], OFTEN);
-    let SourceUpdate::NotYet { source: SourceKind::Http, problems } = source.news().await else { panic!("a set") };
-    let told: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
-    assert_eq!(told, ["answered 503 Service Unavailable; the URL is requested again every 0 s"], "and why");
-    down.asked_again().await;
-    assert!(source.sets.try_recv().is_err(), "once");
+    let SourceUpdate::NotYet { source: SourceKind::Http, problems } = source.next_update().await else {
+        panic!("a set")
+    };
+    let messages: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        ["answered 503 Service Unavailable; the URL is requested again every 0 s"],
+        "the update reports the reason"
+    );
+    down.requested_again().await;
+    assert!(source.sets.try_recv().is_err(), "the update is sent once");
     down.answer(StatusCode::OK, &pod("b", "one"));
     assert_eq!(held(&source.next().await), ["a-node one", "b-node one"]);
 }

@@ -1,23 +1,23 @@
-//! Bad input gets one message that names the thing and the remedy, and nothing else stops.
+//! Bad input causes one message that names the input and the remedy. Everything else keeps running.
 
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 
-use super::harness::{Place, eventually, manifest, podwright, text};
+use super::harness::{AgentHome, eventually, manifest, podwright, text};
 
 const SLEEPS: &str = "exec sleep 1000";
 
 #[tokio::test]
 async fn broken_manifest_is_logged_with_its_line_and_other_pods_run() {
-    let place = Place::new();
-    place.put("good.yaml", &manifest("good", SLEEPS, ""));
-    place.put("broken.yaml", "apiVersion: v1\nkind: [\n");
-    place.put("field.yaml", &manifest("field", SLEEPS, "restartPolice: Never"));
-    place.put("nameless.yaml", &manifest("nameless", SLEEPS, "").replace("- name: main\n    image", "- image"));
-    place.put("twice.yaml", &manifest("good", SLEEPS, "hostNetwork: true"));
-    symlink("/nowhere", place.manifests().join("link.yaml")).unwrap();
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("good.yaml", &manifest("good", SLEEPS, ""));
+    home.put("broken.yaml", "apiVersion: v1\nkind: [\n");
+    home.put("field.yaml", &manifest("field", SLEEPS, "restartPolice: Never"));
+    home.put("nameless.yaml", &manifest("nameless", SLEEPS, "").replace("- name: main\n    image", "- image"));
+    home.put("twice.yaml", &manifest("good", SLEEPS, "hostNetwork: true"));
+    symlink("/nowhere", home.manifests().join("link.yaml")).unwrap();
+    let agent = home.start(&[]).await;
     agent.ready("good-n1").await;
     for (file, what, remedy) in [
         ("broken.yaml", "not valid YAML", "line "),
@@ -33,35 +33,39 @@ async fn broken_manifest_is_logged_with_its_line_and_other_pods_run() {
     }
     assert_eq!(agent.pods().len(), 1);
 
-    let (code, told) = agent.get("/explain/default/field-n1", "");
+    let (code, answer) = agent.get("/explain/default/field-n1", "");
     assert_eq!(code, 404);
-    assert!(told.contains("a manifest with this pod cannot be used") && told.contains("field.yaml"), "{told}");
+    assert!(answer.contains("a manifest with this pod cannot be used") && answer.contains("field.yaml"), "{answer}");
 
-    let (_, told) = agent.get("/explain/default/elsewhere", "");
+    let (_, answer) = agent.get("/explain/default/elsewhere", "");
     assert!(
-        told.contains("the pod may be in a manifest that cannot be used") && told.contains("broken.yaml"),
-        "{told}"
+        answer.contains("the pod may be in a manifest that cannot be used") && answer.contains("broken.yaml"),
+        "{answer}"
     );
-    let (_, told) = agent.get("/explain/default/broken-n1", "");
-    assert!(told.contains("a manifest with this pod") && told.contains("broken.yaml"), "{told}");
+    let (_, answer) = agent.get("/explain/default/broken-n1", "");
+    assert!(answer.contains("a manifest with this pod") && answer.contains("broken.yaml"), "{answer}");
     assert!(agent.get("/explain", "").1.contains("broken.yaml"));
 
-    // POD-W27: the pod that ran before its manifest broke goes on, and its explanation says so, although the text names no pod.
-    place.put("good.yaml", "apiVersion: v1\nkind: [\n");
-    eventually("the problem is told", || async { agent.explain("good-n1").contains("good.yaml").then_some(()) }).await;
+    // The pod keeps running although its manifest is broken (POD-W27). Its explanation names the manifest, although the broken
+    // text names no pod.
+    home.put("good.yaml", "apiVersion: v1\nkind: [\n");
+    eventually("the explanation names the manifest", || async {
+        agent.explain("good-n1").contains("good.yaml").then_some(())
+    })
+    .await;
     assert_eq!(agent.pods().len(), 1);
 }
 
 #[tokio::test]
 async fn unlistable_manifest_directory_is_logged_and_other_paths_are_used() {
-    let place = Place::new();
-    place.put("good.yaml", &manifest("good", SLEEPS, ""));
-    let file = place.root().join("file");
+    let home = AgentHome::new();
+    home.put("good.yaml", &manifest("good", SLEEPS, ""));
+    let file = home.root().join("file");
     fs::write(&file, "").unwrap();
     let below = file.join("below");
-    let manifests = place.manifests();
+    let manifests = home.manifests();
     let args = ["--manifests", manifests.to_str().unwrap(), "--manifests", below.to_str().unwrap()];
-    let agent = place.start(&args).await;
+    let agent = home.start(&args).await;
     agent.ready("good-n1").await;
     let line = agent.says("cannot be listed").await;
     assert!(line.contains(below.to_str().unwrap()) && line.contains("let this user read it"), "{line}");
@@ -92,30 +96,33 @@ async fn unusable_root_directory_is_an_error_with_remedy() {
     ] {
         let output = podwright(&["run", "--root", root]).await;
         assert_eq!(output.status.code(), Some(1), "{root}");
-        let told = text(&output.stderr);
-        assert!(told.contains(says) && told.contains("--root"), "{told}");
+        let printed = text(&output.stderr);
+        assert!(printed.contains(says) && printed.contains("--root"), "{printed}");
     }
 }
 
 #[tokio::test]
 async fn two_agents_cannot_share_a_root_directory() {
-    let place = Place::new();
-    place.put("good.yaml", &manifest("good", SLEEPS, ""));
-    let agent = place.start(&[]).await;
-    let second = place.run(&[]).await;
+    let home = AgentHome::new();
+    home.put("good.yaml", &manifest("good", SLEEPS, ""));
+    let agent = home.start(&[]).await;
+    let second = home.run(&[]).await;
     assert_eq!(second.status.code(), Some(1));
-    let told = text(&second.stderr);
-    assert!(told.contains(place.root().to_str().unwrap()) && told.contains("in use by another agent"), "{told}");
+    let printed = text(&second.stderr);
+    assert!(
+        printed.contains(home.root().to_str().unwrap()) && printed.contains("in use by another agent"),
+        "{printed}"
+    );
     agent.ready("good-n1").await;
 }
 
 #[tokio::test]
 async fn pods_run_although_the_admin_address_is_taken() {
-    let place = Place::new();
-    place.put("job.yaml", &manifest("job", "exit 0", "restartPolicy: Never"));
+    let home = AgentHome::new();
+    home.put("job.yaml", &manifest("job", "exit 0", "restartPolicy: Never"));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = place.run(&["--admin", &address, "--until-finished"]).await;
+    let output = home.run(&["--admin", &address, "--until-finished"]).await;
     assert_eq!(output.status.code(), Some(0));
     let logged = text(&output.stdout);
     let lines: Vec<&str> = logged.lines().filter(|line| line.contains("cannot listen for admin requests")).collect();
@@ -125,10 +132,10 @@ async fn pods_run_although_the_admin_address_is_taken() {
 
 #[tokio::test]
 async fn corrupted_container_record_is_logged_and_other_pods_are_adopted() {
-    let place = Place::new();
-    place.put("one.yaml", &manifest("one", SLEEPS, ""));
-    place.put("two.yaml", &manifest("two", SLEEPS, ""));
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("one.yaml", &manifest("one", SLEEPS, ""));
+    home.put("two.yaml", &manifest("two", SLEEPS, ""));
+    let agent = home.start(&[]).await;
     let one = agent.ready("one-n1").await;
     let two = agent.ready("two-n1").await;
     agent.crash().await;
@@ -136,26 +143,28 @@ async fn corrupted_container_record_is_logged_and_other_pods_are_adopted() {
         let id = super::harness::container(pod).unwrap().container_id.clone().unwrap();
         id.trim_start_matches("process://").to_owned()
     };
-    let record = place.root().join("process/containers").join(id(&one)).join("state");
+    let record = home.root().join("process/containers").join(id(&one)).join("state");
     fs::write(&record, "scribble").unwrap();
 
-    let agent = place.start(&[]).await;
+    let agent = home.start(&[]).await;
     let line = agent.says(&id(&one)).await;
     assert!(line.contains("WARN") || line.contains("ERROR"), "{line}");
     assert_eq!(id(&agent.ready("two-n1").await), id(&two));
-    agent.until("one-n1", "runs anew", |pod| super::harness::is_ready(pod) && id(pod) != id(&one)).await;
+    agent
+        .until("one-n1", "runs with a new container", |pod| super::harness::is_ready(pod) && id(pod) != id(&one))
+        .await;
 }
 
 #[tokio::test]
 async fn validate_prints_every_manifest_fault_and_fails() {
-    let place = Place::new();
-    place.put("good.yaml", &manifest("good", SLEEPS, ""));
-    place.put("field.yaml", &manifest("field", SLEEPS, "restartPolice: Never"));
-    let output = podwright(&["validate", place.manifests().to_str().unwrap()]).await;
+    let home = AgentHome::new();
+    home.put("good.yaml", &manifest("good", SLEEPS, ""));
+    home.put("field.yaml", &manifest("field", SLEEPS, "restartPolice: Never"));
+    let output = podwright(&["validate", home.manifests().to_str().unwrap()]).await;
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stdout);
-    assert!(told.contains("good.yaml: ok, 1 pod: default/good"), "{told}");
-    assert!(told.contains("field.yaml: line 6"), "{told}");
+    let printed = text(&output.stdout);
+    assert!(printed.contains("good.yaml: ok, 1 pod: default/good"), "{printed}");
+    assert!(printed.contains("field.yaml: line 6"), "{printed}");
     let output = podwright(&["validate", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
 }

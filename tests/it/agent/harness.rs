@@ -19,15 +19,15 @@ use crate::support::processes::{PATIENCE, Root, kill};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The root directory and manifest directory of an agent. Containers in it are killed when the test ends.
-pub(crate) struct Place {
+pub(crate) struct AgentHome {
     root: Root,
 }
 
-impl Place {
+impl AgentHome {
     pub(crate) fn new() -> Self {
-        let place = Place { root: Root::new() };
-        fs::create_dir(place.manifests()).unwrap();
-        place
+        let home = AgentHome { root: Root::new() };
+        fs::create_dir(home.manifests()).unwrap();
+        home
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -127,7 +127,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn admin(&self) -> SocketAddr {
-        self.admin.expect("started to be asked")
+        self.admin.expect("the agent was started without admin address")
     }
 
     /// The number of its open files and sockets.
@@ -211,8 +211,8 @@ impl Agent {
     }
 
     /// Waits until a pod with this name meets the condition, and returns it.
-    pub(crate) async fn until(&self, name: &str, what: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
-        eventually(&format!("{name} {what}"), || async { self.named(name).into_iter().find(&wanted) }).await
+    pub(crate) async fn until(&self, name: &str, what: &str, expected: impl Fn(&Pod) -> bool) -> Pod {
+        eventually(&format!("{name} {what}"), || async { self.named(name).into_iter().find(&expected) }).await
     }
 
     /// Waits until a pod with this name is ready, and returns it.
@@ -238,11 +238,11 @@ pub(crate) async fn podwright(args: &[&str]) -> Output {
     timeout(PATIENCE, run).await.expect("the command does not end").unwrap()
 }
 
-/// Polls until `look` returns a value.
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
+/// Calls `poll` until it returns a value.
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, poll: impl Fn() -> F) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = poll().await {
             return found;
         }
         assert!(Instant::now() < deadline, "did not happen: {what}");

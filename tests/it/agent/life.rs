@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use rustix::process::Signal;
 
-use super::harness::{Place, container, eventually, is_ready, manifest, phase, podwright, text};
+use super::harness::{AgentHome, container, eventually, is_ready, manifest, phase, podwright, text};
 
 const SLEEPS: &str = "exec sleep 1000";
 const STUBBORN: &str = "trap '' TERM; while :; do sleep 0.1; done";
@@ -28,8 +28,8 @@ fn last_run(pod: &Pod) -> ContainerStateTerminated {
 
 #[tokio::test]
 async fn example_pods_run_and_a_signal_stops_them_all() {
-    let place = Place::new();
-    let mut agent = place.start(&["--manifests", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
+    let home = AgentHome::new();
+    let mut agent = home.start(&["--manifests", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
     for name in ["hello-n1", "hooks-n1", "init-sidecar-n1", "stubborn-n1", "volumes-n1", "probes-n1"] {
         agent.ready(name).await;
     }
@@ -44,15 +44,15 @@ async fn example_pods_run_and_a_signal_stops_them_all() {
 
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().await, Some(0), "{}", agent.logged());
-    assert_eq!(place.processes(), Vec::<String>::new());
+    assert_eq!(home.processes(), Vec::<String>::new());
 }
 
 // The first restart happens at once, the second after ten seconds (POD-S67).
 #[tokio::test]
 async fn crashing_container_restarts_with_growing_backoff() {
-    let place = Place::new();
-    place.put("crash.yaml", &manifest("crash", "exit 3", ""));
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("crash.yaml", &manifest("crash", "exit 3", ""));
+    let agent = home.start(&[]).await;
     let pod = agent
         .until("crash-n1", "backs off", |pod| restarts(pod).is_some_and(|(_, reason)| reason == "CrashLoopBackOff"))
         .await;
@@ -62,12 +62,12 @@ async fn crashing_container_restarts_with_growing_backoff() {
     assert_eq!(first_restart.exit_code, 3);
     assert!(backoff(&pod).contains("10 s"), "{}", backoff(&pod));
 
-    let told = agent.explain("crash-n1");
+    let answer = agent.explain("crash-n1");
     assert!(
-        told.contains("container \"main\" waits out its crash backoff: it ended with exit code 3 (Error)"),
-        "{told}"
+        answer.contains("container \"main\" waits out its crash backoff: it ended with exit code 3 (Error)"),
+        "{answer}"
     );
-    assert!(told.contains("next in "), "{told}");
+    assert!(answer.contains("next in "), "{answer}");
 
     let again = |pod: &Pod| restarts(pod).is_some_and(|(count, reason)| count == 2 && reason == "CrashLoopBackOff");
     let pod = agent.until("crash-n1", "backs off again", again).await;
@@ -79,49 +79,50 @@ async fn crashing_container_restarts_with_growing_backoff() {
 
 #[tokio::test]
 async fn edited_manifest_replaces_its_pod_after_the_old_pod_stopped() {
-    let place = Place::new();
-    place.put("web.yaml", &manifest("web", STUBBORN, "terminationGracePeriodSeconds: 2"));
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("web.yaml", &manifest("web", STUBBORN, "terminationGracePeriodSeconds: 2"));
+    let agent = home.start(&[]).await;
     let old = agent.ready("web-n1").await;
 
-    place.put("web.yaml", &manifest("web", SLEEPS, "terminationGracePeriodSeconds: 2"));
-    let told = eventually("the new pod waits for its name", || async {
-        Some(agent.explain("web-n1")).filter(|told| told.contains("is still held by"))
+    home.put("web.yaml", &manifest("web", SLEEPS, "terminationGracePeriodSeconds: 2"));
+    let answer = eventually("the new pod waits for its name", || async {
+        Some(agent.explain("web-n1")).filter(|answer| answer.contains("is still held by"))
     })
     .await;
     let uid = old.metadata.uid.as_deref().unwrap();
-    assert!(told.contains(&format!("its name default/web-n1 is still held by the pod with UID {uid}")), "{told}");
-    assert!(told.contains("\n    cause: its containers were asked to stop and have 2 s for it"), "{told}");
-    let (code, told) = agent.get(&format!("/explain/default/web-n1?uid={uid}"), "");
-    assert!(code == 200 && told.contains("\n  its containers were asked to stop and have 2 s for it"), "{told}");
+    assert!(answer.contains(&format!("its name default/web-n1 is still held by the pod with UID {uid}")), "{answer}");
+    assert!(answer.contains("\n    cause: its containers were asked to stop and have 2 s for it"), "{answer}");
+    let (code, answer) = agent.get(&format!("/explain/default/web-n1?uid={uid}"), "");
+    assert!(code == 200 && answer.contains("\n  its containers were asked to stop and have 2 s for it"), "{answer}");
     assert!(agent.named("web-n1").iter().filter(|pod| is_ready(pod)).count() <= 1);
 
     let new = agent.until("web-n1", "is new", |pod| is_ready(pod) && pod.metadata.uid != old.metadata.uid).await;
     assert_ne!(container(&new).unwrap().container_id, container(&old).unwrap().container_id);
     let uid = new.metadata.uid.as_deref().unwrap();
     let unknown = agent.ask(&["explain", "default/web-n1", "--uid", "nobody"]).await;
-    let told = format!("podwright: there is no pod default/web-n1 with UID nobody\nUIDs of pods with this name: {uid}");
-    assert!(text(&unknown.stderr).starts_with(&told), "{}", text(&unknown.stderr));
+    let answer =
+        format!("podwright: there is no pod default/web-n1 with UID nobody\nUIDs of pods with this name: {uid}");
+    assert!(text(&unknown.stderr).starts_with(&answer), "{}", text(&unknown.stderr));
     let known = agent.ask(&["explain", "default/web-n1", "--uid", uid]).await;
     assert!(text(&known.stdout).contains(uid), "{}", text(&known.stderr));
 
-    place.remove("web.yaml");
+    home.remove("web.yaml");
     eventually("the pod is gone", || async { agent.pods().is_empty().then_some(()) }).await;
-    eventually("its processes are gone", || async { place.processes().is_empty().then_some(()) }).await;
+    eventually("its processes are gone", || async { home.processes().is_empty().then_some(()) }).await;
 }
 
 #[tokio::test]
 async fn static_pod_with_fixed_uid_can_be_removed_and_added_again() {
-    let place = Place::new();
+    let home = AgentHome::new();
     let fixed = manifest("fixed", SLEEPS, "").replace("  name: fixed", "  name: fixed\n  uid: fixed-uid");
-    place.put("fixed.yaml", &fixed);
-    let agent = place.start(&[]).await;
+    home.put("fixed.yaml", &fixed);
+    let agent = home.start(&[]).await;
     let old = agent.ready("fixed-n1").await;
     assert_eq!(old.metadata.uid.as_deref(), Some("fixed-uid"));
 
-    place.remove("fixed.yaml");
+    home.remove("fixed.yaml");
     agent.says("Stopping container main").await;
-    place.put("fixed.yaml", &fixed);
+    home.put("fixed.yaml", &fixed);
     let id = |pod: &Pod| container(pod).and_then(|have| have.container_id.clone());
     let new = agent.until("fixed-n1", "runs again", |pod| is_ready(pod) && id(pod) != id(&old)).await;
     assert_eq!(new.metadata.uid, old.metadata.uid);
@@ -129,47 +130,48 @@ async fn static_pod_with_fixed_uid_can_be_removed_and_added_again() {
 
 #[tokio::test]
 async fn second_signal_ends_the_agent_and_leaves_containers_running() {
-    let place = Place::new();
-    place.put("stubborn.yaml", &manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 50"));
-    let mut agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("stubborn.yaml", &manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 50"));
+    let mut agent = home.start(&[]).await;
     agent.ready("stubborn-n1").await;
     agent.signal(Signal::INT);
     agent.says("stopping pods").await;
     agent.signal(Signal::TERM);
     // An agent that ignored the second signal would end its pod and exit with 0.
     assert_eq!(agent.ended().await, Some(143));
-    assert!(!place.processes().is_empty(), "the container runs on for the next agent");
+    assert!(!home.processes().is_empty(), "the container runs on for the next agent");
 }
 
 #[tokio::test]
 async fn zero_shutdown_grace_leaves_pods_running_for_the_next_agent() {
-    let place = Place::new();
-    place.put("web.yaml", &manifest("web", SLEEPS, ""));
-    let mut agent = place.start(&["--shutdown-grace", "0"]).await;
+    let home = AgentHome::new();
+    home.put("web.yaml", &manifest("web", SLEEPS, ""));
+    let mut agent = home.start(&["--shutdown-grace", "0"]).await;
     let before = agent.ready("web-n1").await;
     agent.signal(Signal::TERM);
     assert_eq!(agent.ended().await, Some(0));
-    let agent = place.start(&[]).await;
+    let agent = home.start(&[]).await;
     let after = agent.ready("web-n1").await;
     assert_eq!(container(&after).unwrap().container_id, container(&before).unwrap().container_id);
 }
 
 #[tokio::test]
 async fn readyz_names_the_missing_source_and_healthz_stays_ok() {
-    let place = Place::new();
+    let home = AgentHome::new();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let agent = place.start(&["--manifests", &format!("http://{nobody}/pods.yaml")]).await;
+    let agent = home.start(&["--manifests", &format!("http://{nobody}/pods.yaml")]).await;
     assert_eq!(agent.get("/readyz", "").0, 503);
     assert!(agent.get("/readyz", "").1.contains("source http has not delivered"), "{:?}", agent.get("/readyz", ""));
-    eventually("why is told", || async { agent.get("/readyz", "").1.contains("no answer").then_some(()) }).await;
+    eventually("/readyz gives the reason", || async { agent.get("/readyz", "").1.contains("no answer").then_some(()) })
+        .await;
     assert_eq!(agent.get("/healthz", "").0, 200);
 }
 
 #[tokio::test]
 async fn get_and_explain_print_pods_as_table_and_json() {
-    let place = Place::new();
-    place.put("web.yaml", &manifest("web", SLEEPS, ""));
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("web.yaml", &manifest("web", SLEEPS, ""));
+    let agent = home.start(&[]).await;
     agent.ready("web-n1").await;
 
     let table = text(&agent.ask(&["get", "pods"]).await.stdout);
@@ -206,9 +208,9 @@ async fn command_without_running_agent_prints_the_remedy() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let output = podwright(&["get", "pods", "--admin", &free]).await;
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr);
+    let printed = text(&output.stderr);
     assert_eq!(
-        told,
+        printed,
         format!(
             "podwright: no agent listens at {free}: start one with `podwright run`, or give the address of a running one with --admin\n"
         )

@@ -1,4 +1,4 @@
-//! What containers write: kept small, and read back.
+//! Container logs: `podwright logs`, and log rotation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::harness::{Agent, Place, container, eventually, manifest, phase, text};
+use super::harness::{Agent, AgentHome, container, eventually, manifest, phase, text};
 use crate::support::processes::PATIENCE;
 
 const NEVER: &str = "restartPolicy: Never";
@@ -26,29 +26,33 @@ async fn refused(agent: &Agent, args: &[&str]) -> String {
 
 #[tokio::test]
 async fn logs_command_prints_the_lines_that_its_flags_select() {
-    let place = Place::new();
+    let home = AgentHome::new();
     let long = "head -c 40000 /dev/zero | tr '\\0' x; echo";
-    place.put("a.yaml", &manifest("a", &format!("echo one; echo two >&2; {long}; echo three"), NEVER));
+    home.put("a.yaml", &manifest("a", &format!("echo one; echo two >&2; {long}; echo three"), NEVER));
     let two = manifest("two", "echo main; sleep 1000", "")
         .replace("  - name: main", "  - name: side\n    image: i\n    command: [sleep, '1000']\n  - name: main");
-    place.put("two.yaml", &two);
-    place.put(
+    home.put("two.yaml", &two);
+    home.put(
         "annotated.yaml",
         &two.replace("name: two", "name: annotated\n  annotations: {kubectl.kubernetes.io/default-container: main}"),
     );
-    place.put(
+    home.put(
         "greedy.yaml",
         &manifest("greedy", "true", NEVER).replace("image: i", "image: i\n    resources: {requests: {cpu: 9999}}"),
     );
-    place.put("none.yaml", &manifest("none", "true", "").replace("    command: [/bin/sh, -c, \"true\"]\n", ""));
-    let agent = place.start(&[]).await;
+    home.put("none.yaml", &manifest("none", "true", "").replace("    command: [/bin/sh, -c, \"true\"]\n", ""));
+    let agent = home.start(&[]).await;
     agent.until("a-n1", "is done", |pod| phase(pod) == "Succeeded").await;
     for name in ["two-n1", "annotated-n1"] {
         agent.ready(name).await;
     }
 
     let whole = logs(&agent, &["default/a-n1"]).await;
-    assert_eq!(whole.lines().map(str::len).collect::<Vec<_>>(), [3, 3, 40000, 5], "pieces are joined");
+    assert_eq!(
+        whole.lines().map(str::len).collect::<Vec<_>>(),
+        [3, 3, 40000, 5],
+        "the pieces of a long line are joined"
+    );
     assert_eq!(logs(&agent, &["default/a-n1", "--tail", "1"]).await, "three\n");
     assert_eq!(logs(&agent, &["default/a-n1", "--since", "1h"]).await, whole);
     let timed = logs(&agent, &["default/a-n1", "--tail", "1", "--timestamps"]).await;
@@ -74,29 +78,32 @@ async fn logs_command_prints_the_lines_that_its_flags_select() {
 
 #[tokio::test]
 async fn logs_previous_prints_the_log_of_the_run_before() {
-    let place = Place::new();
-    let ran = place.root().join("ran");
+    let home = AgentHome::new();
+    let ran = home.root().join("ran");
     let script =
         format!("echo run >> {0}; wc -l < {0}; [ $(wc -l < {0}) -gt 1 ] && exec sleep 1000; exit 1", ran.display());
-    place.put("a.yaml", &manifest("a", &script, ""));
-    let agent = place.start(&[]).await;
+    home.put("a.yaml", &manifest("a", &script, ""));
+    let agent = home.start(&[]).await;
     let again =
         |pod: &k8s_openapi::api::core::v1::Pod| container(pod).is_some_and(|it| it.restart_count == 1 && it.ready);
     agent.until("a-n1", "runs again", again).await;
-    eventually("it has said so", || async { (logs(&agent, &["default/a-n1"]).await == "2\n").then_some(()) }).await;
+    eventually("the new run has written its line", || async {
+        (logs(&agent, &["default/a-n1"]).await == "2\n").then_some(())
+    })
+    .await;
     assert_eq!(logs(&agent, &["default/a-n1", "--previous"]).await, "1\n");
 }
 
 #[tokio::test]
 async fn logs_follow_prints_new_output_until_the_container_ends() {
-    let place = Place::new();
-    let go = place.root().join("go");
+    let home = AgentHome::new();
+    let go = home.root().join("go");
     let script = format!("echo before; while [ ! -e {} ]; do sleep 0.05; done; echo after; echo last", go.display());
-    place.put("a.yaml", &manifest("a", &script, NEVER));
-    let agent = place.start(&[]).await;
+    home.put("a.yaml", &manifest("a", &script, NEVER));
+    let agent = home.start(&[]).await;
     agent.ready("a-n1").await;
     let follow = tokio::spawn(follow(&agent, "default/a-n1"));
-    // Others leave in the middle; all of them are let in, because each seat is free again.
+    // The number of log readers is limited. A reader that disconnects frees its slot, so all of these readers are accepted.
     for _ in 0..100 {
         let mut gone = follow_command(&agent, "default/a-n1").stdout(Stdio::piped()).spawn().unwrap();
         let mut first = [0; 7];
@@ -105,7 +112,7 @@ async fn logs_follow_prints_new_output_until_the_container_ends() {
         gone.kill().await.unwrap();
     }
     fs::write(&go, "").unwrap();
-    let seen = timeout(PATIENCE, follow).await.expect("it ends with the container").unwrap();
+    let seen = timeout(PATIENCE, follow).await.expect("following ends with the container").unwrap();
     assert_eq!(seen, "before\nafter\nlast\n");
 }
 
@@ -120,21 +127,22 @@ fn follow(agent: &Agent, pod: &str) -> impl Future<Output = String> + use<> {
     async { text(&output.await.unwrap().stdout) }
 }
 
-/// Writes for longer than two looks of the one who rotates, thousands of lines on both streams.
+/// Writes thousands of lines to both streams, for longer than two rotation checks take.
 const BUSY: &str = "i=0; while [ $i -lt 24000 ]; do j=0; while [ $j -lt 10 ]; do echo line $i; i=$((i+1)); echo line $i >&2; i=$((i+1)); j=$((j+1)); done; sleep 0.02; done";
 const LINES: u64 = 24000;
 
-/// A busy writer's log is rotated more than once, and nobody misses a line or sees one twice.
+/// The log of a busy container is rotated more than once. Every reader gets each line exactly once.
 pub(crate) async fn nothing_is_lost_in_rotation(
-    place: &Place,
+    home: &AgentHome,
     flags: &[&str],
     image: &str,
     dir: impl Fn(&str) -> PathBuf,
 ) {
-    place.put("busy.yaml", &manifest("busy", BUSY, NEVER).replace("image: i\n", &format!("image: {image}\n")));
-    let agent = place.start(&[flags, &["--container-log-max-size", "20Ki"]].concat()).await;
+    home.put("busy.yaml", &manifest("busy", BUSY, NEVER).replace("image: i\n", &format!("image: {image}\n")));
+    let agent = home.start(&[flags, &["--container-log-max-size", "20Ki"]].concat()).await;
     let pod = agent.ready("busy-n1").await;
-    let seen = timeout(2 * PATIENCE, follow(&agent, "default/busy-n1")).await.expect("it ends with the container");
+    let seen =
+        timeout(2 * PATIENCE, follow(&agent, "default/busy-n1")).await.expect("following ends with the container");
     each_line_once(&seen, "followed");
     agent.until("busy-n1", "is done", |pod| phase(pod) == "Succeeded").await;
     let files = files(&dir(pod.metadata.uid.as_deref().unwrap()));
@@ -149,7 +157,7 @@ fn each_line_once(text: &str, how: &str) {
     let number = |line: &str| line.strip_prefix("line ")?.parse::<u64>().ok();
     let mut numbers: Vec<u64> =
         text.lines().map(|line| number(line).unwrap_or_else(|| panic!("{how}: {line:?}"))).collect();
-    // What two streams say in the same moment has no order.
+    // Lines that both streams write at the same time have no defined order.
     numbers.sort_unstable();
     let odd = numbers.iter().zip(0..).find(|(seen, n)| **seen != *n);
     assert_eq!((odd, numbers.len() as u64), (None, LINES), "{how}");
@@ -164,35 +172,38 @@ fn files(dir: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn log_rotation_loses_no_output_of_a_process() {
-    let place = Place::new();
-    let pods = place.root().join("pods");
-    nothing_is_lost_in_rotation(&place, &[], "i", |uid| pods.join(uid).join("logs/main")).await;
+    let home = AgentHome::new();
+    let pods = home.root().join("pods");
+    nothing_is_lost_in_rotation(&home, &[], "i", |uid| pods.join(uid).join("logs/main")).await;
 }
 
 #[tokio::test]
 async fn next_agent_completes_a_log_rotation_that_a_crash_interrupted() {
-    let place = Place::new();
-    let (go, done) = (place.root().join("go"), place.root().join("done"));
+    let home = AgentHome::new();
+    let (go, done) = (home.root().join("go"), home.root().join("done"));
     let wait = |path: &Path| format!("while [ ! -e {} ]; do sleep 0.05; done", path.display());
     let script = format!("echo one; {}; echo two; {}; echo three; exec sleep 1000", wait(&go), wait(&done));
-    place.put("a.yaml", &manifest("a", &script, ""));
-    let agent = place.start(&[]).await;
+    home.put("a.yaml", &manifest("a", &script, ""));
+    let agent = home.start(&[]).await;
     let pod = agent.ready("a-n1").await;
-    let dir = place.root().join("pods").join(pod.metadata.uid.unwrap()).join("logs/main");
-    eventually("it logs", || async { fs::read_to_string(dir.join("0.log")).ok().filter(|log| !log.is_empty()) }).await;
+    let dir = home.root().join("pods").join(pod.metadata.uid.unwrap()).join("logs/main");
+    eventually("the container logs its first line", || async {
+        fs::read_to_string(dir.join("0.log")).ok().filter(|log| !log.is_empty())
+    })
+    .await;
     agent.crash().await;
     let moved = dir.join("0.log.20261121-000000");
     fs::rename(dir.join("0.log"), &moved).unwrap();
     fs::write(&go, "").unwrap();
-    eventually("it writes to the old file", || async {
+    eventually("the container still writes to the old file", || async {
         fs::read_to_string(&moved).ok().filter(|log| log.contains("two"))
     })
     .await;
 
-    let agent = place.start(&[]).await;
-    eventually("it has a new file", || async { dir.join("0.log").exists().then_some(()) }).await;
+    let agent = home.start(&[]).await;
+    eventually("the log has a new file", || async { dir.join("0.log").exists().then_some(()) }).await;
     fs::write(&done, "").unwrap();
-    eventually("it writes to that", || async {
+    eventually("the container writes to the new file", || async {
         fs::read_to_string(dir.join("0.log")).ok().filter(|log| log.contains("three"))
     })
     .await;

@@ -1,4 +1,4 @@
-//! The page at `/`, in a real browser, told by a real agent.
+//! The page at `/` of a real agent, in a real browser.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::harness::{Agent, Place, manifest};
+use super::harness::{Agent, AgentHome, manifest};
 use crate::support::browser::{Browser, Key};
 
 const SLEEPS: &str = "exec sleep 1000";
@@ -15,7 +15,7 @@ const ESCAPE: Key = Key("Escape", 27);
 const ENTER: Key = Key("Enter", 13);
 const DOWN: Key = Key("ArrowDown", 40);
 
-/// Every text that can be seen and is too faint to be read, by the rule of WCAG 2.2 AA.
+/// JavaScript that returns every visible text whose contrast is below the limit of WCAG 2.2 AA.
 const FAINT: &str = r#"(() => {
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   const rgba = (color) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return canvas.getImageData(0, 0, 1, 1).data; };
@@ -36,7 +36,7 @@ fn url(agent: &Agent) -> String {
     format!("http://{}/", agent.admin())
 }
 
-/// Whether a row says all of this.
+/// JavaScript that checks whether one row contains all these words.
 fn row(words: &[&str]) -> String {
     let all: Vec<String> = words.iter().map(|word| format!("r.innerText.includes({word:?})")).collect();
     format!("[...document.querySelectorAll('#rows .row')].some((r) => {})", all.join(" && "))
@@ -61,29 +61,31 @@ async fn fits(browser: &mut Browser) {
 #[tokio::test]
 async fn page_shows_pods_with_their_waits_and_reconnects() {
     let Some(mut browser) = Browser::start().await else { return };
-    let place = Place::new();
-    place.put("crash.yaml", &manifest("crash", "exit 3", ""));
-    place.put("web.yaml", &manifest("web", SLEEPS, ""));
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("crash.yaml", &manifest("crash", "exit 3", ""));
+    home.put("web.yaml", &manifest("web", SLEEPS, ""));
+    let agent = home.start(&[]).await;
     let address = agent.admin().to_string();
     browser.size(1280, 900).await;
     browser.open(&url(&agent)).await;
-    browser.until("a pod runs", &row(&["default/web-n1", "Running", "1/1"])).await;
+    browser.until("a row shows the running pod", &row(&["default/web-n1", "Running", "1/1"])).await;
     browser
         .until(
-            "a pod backs off",
+            "a row shows the crash backoff",
             &row(&["crash-n1", "CrashLoopBackOff", "the crash backoff of container main", " left"]),
         )
         .await;
     browser
-        .until("the failing pod is first", "document.querySelector('#rows .row .name').innerText === 'crash-n1'")
+        .until("the failing pod is listed first", "document.querySelector('#rows .row .name').innerText === 'crash-n1'")
         .await;
-    browser.until("it is counted", "document.querySelector('[data-name=failing] b').innerText === '1'").await;
+    browser
+        .until("the failing pod is counted", "document.querySelector('[data-name=failing] b').innerText === '1'")
+        .await;
 
-    place.put("late.yaml", &manifest("late", SLEEPS, ""));
+    home.put("late.yaml", &manifest("late", SLEEPS, ""));
     browser.until("a new pod is shown", &row(&["late-n1", "Running"])).await;
-    place.remove("late.yaml");
-    browser.until("a pod that has gone is not", &format!("!{}", row(&["late-n1"]))).await;
+    home.remove("late.yaml");
+    browser.until("the removed pod is no longer shown", &format!("!{}", row(&["late-n1"]))).await;
 
     // By keyboard alone.
     browser.eval("document.querySelector('#rows .row').focus()").await;
@@ -99,50 +101,54 @@ async fn page_shows_pods_with_their_waits_and_reconnects() {
     browser.press(ESCAPE).await;
     browser
         .until(
-            "the focus is back",
+            "the focus is on the row again",
             "document.activeElement.innerText.includes('web-n1') && document.querySelector('#detail').hidden",
         )
         .await;
 
     browser.eval("location.hash = '#default/crash-n1'").await;
     let says = |words: &str| format!("document.querySelector('#detail').innerText.includes({words:?})");
-    browser.until("the wait is told", &says("container \"main\" waits out its crash backoff")).await;
-    browser.until("what ends it is told", &says("released by:")).await;
-    browser.until("its life is drawn", "document.querySelectorAll('#drawing rect.healthy').length > 0").await;
-    browser.until("its events are drawn", "document.querySelectorAll('#drawing .mark').length > 2").await;
-    browser.until("its last exit is told", &says("3 Error")).await;
+    browser.until("the detail shows the wait", &says("container \"main\" waits out its crash backoff")).await;
+    browser.until("the detail shows what releases the wait", &says("released by:")).await;
+    browser
+        .until("the timeline shows the healthy phases", "document.querySelectorAll('#drawing rect.healthy').length > 0")
+        .await;
+    browser.until("the timeline shows the events", "document.querySelectorAll('#drawing .mark').length > 2").await;
+    browser.until("the detail shows the last exit", &says("3 Error")).await;
     let lane = "[...document.querySelectorAll('#drawing text')].some((t) => t.textContent === 'container main')";
-    browser.until("its container's runs are drawn", lane).await;
-    browser.until("its transitions are listed", &says("allowed to start")).await;
+    browser.until("the timeline shows the runs of the container", lane).await;
+    browser.until("the detail lists the transitions", &says("allowed to start")).await;
     readable(&mut browser).await;
     browser.size(360, 740).await;
-    browser.until("it has the page for itself", "document.querySelector('#pods').offsetParent === null").await;
+    browser
+        .until("the detail hides the list on a narrow screen", "document.querySelector('#pods').offsetParent === null")
+        .await;
     fits(&mut browser).await;
     browser.eval("document.querySelector('#close').click()").await;
-    browser.until("the list is back", &row(&["crash-n1"])).await;
+    browser.until("the list is shown again", &row(&["crash-n1"])).await;
     fits(&mut browser).await;
     readable(&mut browser).await;
     assert_eq!(browser.complaints(&url(&agent)), Vec::<String>::new());
 
     agent.crash().await;
-    browser.until("it says that it is cut off", "!document.querySelector('#lost').hidden").await;
+    browser.until("the page reports the lost connection", "!document.querySelector('#lost').hidden").await;
     fits(&mut browser).await;
-    // The page asks whether it is hidden each time when it would connect; these questions are counted.
+    // Before each attempt to connect, the page reads whether it is hidden. The test counts these reads.
     let hide = |hidden: bool| {
         format!(
-            "{{ window.asked = 0; \
-             Object.defineProperty(document, 'hidden', {{ configurable: true, get: () => {{ window.asked += 1; return {hidden}; }} }}); \
+            "{{ window.reads = 0; \
+             Object.defineProperty(document, 'hidden', {{ configurable: true, get: () => {{ window.reads += 1; return {hidden}; }} }}); \
              document.dispatchEvent(new Event('visibilitychange')); }}"
         )
     };
     browser.eval(&hide(true)).await;
-    let mut agent = place.start(&["--admin", &address]).await;
-    browser.until("the page would connect again", "window.asked > 3").await;
+    let mut agent = home.start(&["--admin", &address]).await;
+    browser.until("the page reads whether it is hidden", "window.reads > 3").await;
     let lost = browser.eval("!document.querySelector('#lost').hidden").await;
     assert_eq!(lost, true, "a hidden page does not connect");
     browser.eval(&hide(false)).await;
-    browser.until("it finds back", "document.querySelector('#lost').hidden").await;
-    browser.until("it is told anew", &row(&["web-n1", "Running"])).await;
+    browser.until("the page is connected again", "document.querySelector('#lost').hidden").await;
+    browser.until("the page shows the pods again", &row(&["web-n1", "Running"])).await;
 
     // The agent does not wait for its open page to be closed.
     agent.signal(Signal::TERM);
@@ -153,31 +159,37 @@ async fn page_shows_pods_with_their_waits_and_reconnects() {
 #[tokio::test]
 async fn page_renders_pod_and_manifest_content_as_text() {
     let Some(mut browser) = Browser::start().await else { return };
-    let place = Place::new();
+    let home = AgentHome::new();
     let hostile = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
     let command = format!("[{}]", serde_json::to_string(&format!("/nowhere/{hostile}")).unwrap());
     let pod = manifest("hostile", SLEEPS, "").replace("[/bin/sh, -c, \"exec sleep 1000\"]", &command);
     assert!(pod.contains("onerror"), "{pod}");
-    place.put("hostile.yaml", &pod);
-    place.put("<img src=x onerror=alert(1)>.yaml", "kind: [\n");
-    let agent = place.start(&[]).await;
+    home.put("hostile.yaml", &pod);
+    home.put("<img src=x onerror=alert(1)>.yaml", "kind: [\n");
+    let agent = home.start(&[]).await;
     browser.open(&format!("{}#default/hostile-n1", url(&agent))).await;
     browser
-        .until("the message is there", "document.querySelector('#detail').innerText.includes('<script>document')")
+        .until(
+            "the detail shows the message",
+            "document.querySelector('#detail').innerText.includes('<script>document')",
+        )
         .await;
     browser.eval("document.querySelector('#problems details').open = true").await;
     browser
-        .until("the manifest is named", "document.querySelector('#problems').innerText.includes('<img src=x')")
+        .until("the problems name the manifest", "document.querySelector('#problems').innerText.includes('<img src=x')")
         .await;
     assert_eq!(browser.eval("document.querySelectorAll('img, script').length").await, 1);
     assert_ne!(browser.eval("document.title").await, "owned");
     browser.eval("location.hash = '#default/' + encodeURIComponent('<img src=x onerror=alert(1)>')").await;
     browser
-        .until("a name that is not there", "document.querySelector('#facts').innerText.includes('there is no pod')")
+        .until(
+            "the page reports that the pod does not exist",
+            "document.querySelector('#facts').innerText.includes('there is no pod')",
+        )
         .await;
     assert_eq!(browser.eval("document.querySelectorAll('img').length").await, 0);
 
-    // Were there a way in, the policy would not let it run.
+    // Even if a script could be inserted, the content security policy would not let it run.
     browser.eval("document.body.append(Object.assign(document.createElement('script'), { textContent: 'document.title = \"owned\"' }))").await;
     assert_ne!(browser.eval("document.title").await, "owned");
     browser.close().await;
@@ -186,34 +198,34 @@ async fn page_renders_pod_and_manifest_content_as_text() {
 #[tokio::test]
 async fn page_without_pods_shows_the_manifest_paths() {
     let Some(mut browser) = Browser::start().await else { return };
-    let place = Place::new();
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    let agent = home.start(&[]).await;
     browser.size(360, 740).await;
     browser.open(&url(&agent)).await;
-    let where_ = format!("document.querySelector('#empty').innerText.includes({:?})", place.manifests());
-    browser.until("the remedy is told", &where_).await;
+    let where_ = format!("document.querySelector('#empty').innerText.includes({:?})", home.manifests());
+    browser.until("the page shows the manifest directory", &where_).await;
     fits(&mut browser).await;
     readable(&mut browser).await;
-    place.put("web.yaml", &manifest("web", SLEEPS, ""));
+    home.put("web.yaml", &manifest("web", SLEEPS, ""));
     browser.until("the first pod is shown", &row(&["web-n1"])).await;
-    browser.until("the remedy is gone", "document.querySelector('#empty').hidden").await;
+    browser.until("the hint is hidden", "document.querySelector('#empty').hidden").await;
     assert_eq!(browser.complaints(&url(&agent)), Vec::<String>::new());
     browser.close().await;
 }
 
-/// A page that is told, and answered, by the test: `feed.tell` is the agent's events, `answer` what is fetched.
-const TOLD: &str = r#"
+/// JavaScript that replaces the agent: `feed.send` sends an event to the page, and `answer` answers what the page fetches.
+const FAKE_AGENT: &str = r#"
   window.EventSource = class {
     constructor() { window.feed = this; this.on = {}; }
     addEventListener(name, take) { this.on[name] = take; }
     close() {}
-    tell(name, what) { this.on[name]({ data: JSON.stringify({ now: Date.now(), ...what }) }); }
+    send(name, what) { this.on[name]({ data: JSON.stringify({ now: Date.now(), ...what }) }); }
   };
-  window.asked = [];
-  window.fetch = async (path) => { window.asked.push(path); return window.answer(path); };
-  window.told = (more) => feed.tell("agent", { page: "p", version: "1", name: "n1", started: 0, stopping: false,
-    locations: [{ source: "http", location: "http://place" }], missing: ["http"], conditions: ["no disk"], problemCount: 1,
-    problems: [{ what: "http://place", message: "no answer (refused)" }],
+  window.fetched = [];
+  window.fetch = async (path) => { window.fetched.push(path); return window.answer(path); };
+  window.sendAgent = (more) => feed.send("agent", { page: "p", version: "1", name: "n1", started: 0, stopping: false,
+    locations: [{ source: "http", location: "http://home" }], missing: ["http"], conditions: ["no disk"], problemCount: 1,
+    problems: [{ what: "http://home", message: "no answer (refused)" }],
     runtime: true, housekeeping: Date.now(), late: false, ...more });
   window.row = (uid, health) => ({ uid, namespace: "default", name: "web", health, phase: "Running", state: "Running", ready: 1, containers: 1, restarts: 0 });
 "#;
@@ -221,99 +233,105 @@ const TOLD: &str = r#"
 #[tokio::test]
 async fn page_header_shows_runtime_outage_and_keeps_the_selection() {
     let Some(mut browser) = Browser::start().await else { return };
-    let place = Place::new();
-    let agent = place.start(&[]).await;
-    browser.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": TOLD})).await;
+    let home = AgentHome::new();
+    let agent = home.start(&[]).await;
+    browser.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": FAKE_AGENT})).await;
     browser.size(360, 740).await;
     browser.open(&url(&agent)).await;
-    browser.until("it listens", "window.feed !== undefined").await;
-    browser.eval("told({})").await;
-    browser.eval("feed.tell('rows', { rows: [row('one', 'healthy')], from: 0, of: 1 })").await;
+    browser.until("the page connects", "window.feed !== undefined").await;
+    browser.eval("sendAgent({})").await;
+    browser.eval("feed.send('rows', { rows: [row('one', 'healthy')], from: 0, of: 1 })").await;
     browser.eval("document.querySelector('#problems details').open = true").await;
     let select = "getSelection().selectAllChildren(document.querySelector('#problems li'))";
     browser.eval(select).await;
     let gone = "{ since: Date.now() - 90000, error: 'nobody listens at ' + '/run'.repeat(50) }";
-    browser.eval(&format!("told({{ outage: {gone}, passFailure: {gone}, runtime: false }})")).await;
+    browser.eval(&format!("sendAgent({{ outage: {gone}, passFailure: {gone}, runtime: false }})")).await;
     let says = |words: &str| format!("document.querySelector('#agent').innerText.includes({words:?})");
-    browser.until("the runtime is away", &says("does not answer for 90s")).await;
-    browser.until("passes fail", &says("passes fail for 90s")).await;
+    browser.until("the page reports the runtime outage", &says("does not answer for 90s")).await;
+    browser.until("the page reports the failing passes", &says("passes fail for 90s")).await;
     assert_eq!(browser.eval(&says("nobody listens")).await, true);
     fits(&mut browser).await;
     readable(&mut browser).await;
-    browser.eval("told({})").await;
-    browser.until("it is back", &format!("{} && !{}", says("last pass "), says("nobody"))).await;
-    assert_eq!(browser.eval("getSelection().toString()").await, "http://place: no answer (refused)");
+    browser.eval("sendAgent({})").await;
+    browser
+        .until("the page no longer reports the outage", &format!("{} && !{}", says("last pass "), says("nobody")))
+        .await;
+    assert_eq!(browser.eval("getSelection().toString()").await, "http://home: no answer (refused)");
 
-    assert_eq!(browser.eval(&says("no disk")).await, true, "what the runtime lacks");
+    assert_eq!(browser.eval(&says("no disk")).await, true, "the page shows the missing condition");
 
-    // Of what never came no version runs.
+    // A source that never delivered has no good version that could keep running.
     let kept = "document.querySelector('#problems-title').innerText.endsWith('the last good version keeps running')";
     assert_eq!(browser.eval(kept).await, false);
-    browser.eval("told({ missing: [] })").await;
-    browser.until("all sources delivered", kept).await;
+    browser.eval("sendAgent({ missing: [] })").await;
+    browser.until("the page reports that the last good version keeps running", kept).await;
 
-    // What it was answered with is asked for, because a source of events does not tell.
+    // An `EventSource` does not report the error answer, so the page fetches it.
     browser
         .eval("window.answer = () => new Response('64 pages are open, which is the limit: close one of them\\n', { status: 503 })")
         .await;
     browser.eval("feed.onerror()").await;
     let lost = "document.querySelector('#lost-text').innerText.includes('64 pages are open')";
-    browser.until("why it is cut off", lost).await;
-    assert_eq!(browser.eval("window.asked").await, json!(["/watch"]));
+    browser.until("the page shows why the connection was refused", lost).await;
+    assert_eq!(browser.eval("window.fetched").await, json!(["/watch"]));
     browser.close().await;
 }
 
 #[tokio::test]
 async fn page_opens_each_of_two_pods_with_one_name() {
     let Some(mut browser) = Browser::start().await else { return };
-    let place = Place::new();
-    let agent = place.start(&[]).await;
-    browser.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": TOLD})).await;
+    let home = AgentHome::new();
+    let agent = home.start(&[]).await;
+    browser.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": FAKE_AGENT})).await;
     browser.size(1280, 900).await;
     browser.open(&url(&agent)).await;
-    browser.until("it listens", "window.feed !== undefined").await;
+    browser.until("the page connects", "window.feed !== undefined").await;
     let answer = "window.answer = (path) => { const uid = new URL(path, location).searchParams.get('uid'); \
         return Response.json({ uid, namespace: 'default', name: 'web', state: 'Running', phase: 'Running', desired: true, chain: [], \
         transitions: [], events: [], others: [{ uid: uid === 'old' ? 'new' : 'old', lifecycle: 'sync' }], \
         containers: [{ name: 'main', kind: 'regular', state: 'waiting', standing: 'failing', ready: false, restarts: 0 }] }); }";
     browser.eval(&format!("{{ {answer} }}")).await;
-    browser.eval("told({})").await;
-    browser.eval("feed.tell('rows', { rows: [row('new', 'waiting'), row('old', 'healthy')], from: 0, of: 2 })").await;
-    browser.until("both are shown", "document.querySelectorAll('#rows .row').length === 2").await;
+    browser.eval("sendAgent({})").await;
+    browser.eval("feed.send('rows', { rows: [row('new', 'waiting'), row('old', 'healthy')], from: 0, of: 2 })").await;
+    browser.until("the page lists both pods", "document.querySelectorAll('#rows .row').length === 2").await;
     browser.eval("document.querySelector('#rows .row.healthy').click()").await;
-    browser.until("the older one is opened", "location.hash === '#default/web/old'").await;
-    browser.until("it is asked about", "window.asked.some((path) => path.endsWith('&uid=old'))").await;
-    browser.until("how its container stands", "document.querySelector('#more td .failing') !== null").await;
+    browser.until("the page opens the older pod", "location.hash === '#default/web/old'").await;
+    browser
+        .until("the page fetches the older pod by UID", "window.fetched.some((path) => path.endsWith('&uid=old'))")
+        .await;
+    browser
+        .until("the detail marks the failing container", "document.querySelector('#more td .failing') !== null")
+        .await;
     let selected = "[...document.querySelectorAll('[aria-selected=true]')].map((row) => row.className).join()";
-    browser.until("it alone is marked", &format!("{selected} === 'row healthy'")).await;
+    browser.until("only the row of the older pod is marked", &format!("{selected} === 'row healthy'")).await;
     browser.eval("document.querySelector('#more a').click()").await;
-    browser.until("a link leads to the other", "location.hash === '#default/web/new'").await;
-    browser.until("it is marked", &format!("{selected} === 'row waiting'")).await;
+    browser.until("a link opens the newer pod", "location.hash === '#default/web/new'").await;
+    browser.until("the row of the newer pod is marked", &format!("{selected} === 'row waiting'")).await;
     browser.close().await;
 }
 
 #[tokio::test]
 async fn page_lists_searches_and_scrolls_five_thousand_pods() {
     let Some(mut browser) = Browser::start().await else { return };
-    let place = Place::new();
+    let home = AgentHome::new();
     let one = manifest("NAME", "exit 0", "");
     let all: Vec<String> = (0..5000).map(|n| one.replace("NAME", &format!("pod-{n:04}"))).collect();
     for (n, some) in all.chunks(500).enumerate() {
-        place.put(&format!("{n}.yaml"), &some.join("---\n"));
+        home.put(&format!("{n}.yaml"), &some.join("---\n"));
     }
-    // Those that have room end soon, and again soon after each start; the others are refused.
+    // The node admits 500 pods, whose containers end soon after each start. It rejects the other pods.
     let lives = ["--runtime", "simulated", "--max-pods", "500", "--simulate", "run-for=100ms..5s"];
-    let agent = place.start(&lives).await;
+    let agent = home.start(&lives).await;
     browser.size(1280, 900).await;
     browser.open(&url(&agent)).await;
-    browser.until("all are counted", "document.querySelector('#count').innerText.startsWith('5,000')").await;
+    browser.until("the page counts all pods", "document.querySelector('#count').innerText.startsWith('5,000')").await;
     let drawn = "document.querySelectorAll('#rows .row').length";
     let elements = browser.eval(drawn).await;
     assert!(elements.as_u64().is_some_and(|rows| rows > 5 && rows < 60), "{elements}");
     browser.eval("scrollTo(0, document.documentElement.scrollHeight)").await;
     browser
         .until(
-            "the last is in sight",
+            "the page shows the last row",
             "[...document.querySelectorAll('#rows .row')].some((r) => r.ariaRowIndex === '5001')",
         )
         .await;
@@ -324,12 +342,14 @@ async fn page_lists_searches_and_scrolls_five_thousand_pods() {
         )
     };
     browser.eval(&search("pod-47")).await;
-    browser.until("a search narrows it", "document.querySelector('#count').innerText.startsWith('100 of 5,000')").await;
-    browser.until("it is in the address", "location.search === '?q=pod-47'").await;
-    // What becomes of pods is seen without being asked for.
+    browser
+        .until("the search narrows the list", "document.querySelector('#count').innerText.startsWith('100 of 5,000')")
+        .await;
+    browser.until("the address contains the search", "location.search === '?q=pod-47'").await;
+    // The list follows state changes of the pods without another search.
     browser.eval(&search("crashloopbackoff")).await;
-    browser.until("some wait", "/^[1-9]\\d* of 5,000/.test(document.querySelector('#count').innerText)").await;
-    browser.until("more do", "parseInt(document.querySelector('#count').innerText) > 20").await;
+    browser.until("some pods back off", "/^[1-9]\\d* of 5,000/.test(document.querySelector('#count').innerText)").await;
+    browser.until("more pods back off", "parseInt(document.querySelector('#count').innerText) > 20").await;
     let elements = browser.eval(drawn).await;
     assert!(elements.as_u64().is_some_and(|rows| rows > 5 && rows < 60), "{elements}");
     assert_eq!(browser.complaints(&url(&agent)), Vec::<String>::new());
@@ -338,11 +358,11 @@ async fn page_lists_searches_and_scrolls_five_thousand_pods() {
 
 #[tokio::test]
 async fn page_is_cached_and_cross_site_requests_are_refused() {
-    let place = Place::new();
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    let agent = home.start(&[]).await;
     let ask = |path: &str, headers: &str| {
         let mut stream = TcpStream::connect(agent.admin()).unwrap();
-        // Whoever may watch is told without end.
+        // An accepted `/watch` request never ends, so reads have a timeout.
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
         let mut answer = String::new();
@@ -359,14 +379,14 @@ async fn page_is_cached_and_cross_site_requests_are_refused() {
         let script = format!("Sec-Fetch-Site: {site}\r\n");
         let link = format!("{script}Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n");
         let frame = format!("{script}Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n");
-        // A window that a page opens says what a link says.
+        // A window that another site opens sends the same headers as a link.
         for path in ["/recording", "/watch", "/explain"] {
             for how in [&script, &link, &frame] {
                 assert!(ask(path, how).starts_with("HTTP/1.0 403"), "{path} {how}");
             }
         }
-        assert!(ask("/", &link).starts_with("HTTP/1.0 200"), "a link leads here");
-        assert!(ask("/", &frame).starts_with("HTTP/1.0 403"), "it is in no other page");
+        assert!(ask("/", &link).starts_with("HTTP/1.0 200"), "a link on another site opens the page");
+        assert!(ask("/", &frame).starts_with("HTTP/1.0 403"), "another site cannot embed the page");
     }
     let answer = ask("/explain", "Sec-Fetch-Site: same-origin\r\n");
     assert!(answer.starts_with("HTTP/1.0 200") && answer.contains("x-content-type-options: nosniff"), "{answer}");

@@ -5,42 +5,42 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
-use super::harness::{Agent, Place, manifest, podwright, text};
+use super::harness::{Agent, AgentHome, manifest, podwright, text};
 
 async fn replay(file: &Path, args: &[&str]) -> (Option<i32>, String, String) {
     let output = podwright(&[&["replay", file.to_str().unwrap()], args].concat()).await;
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-fn save(place: &Place, agent: &Agent) -> PathBuf {
-    let file = place.root().join("saved.podrec");
+fn save(home: &AgentHome, agent: &Agent) -> PathBuf {
+    let file = home.root().join("saved.podrec");
     fs::write(&file, agent.fetch("/recording")).unwrap();
     file
 }
 
 #[tokio::test]
 async fn replay_of_a_recording_shows_a_container_crash() {
-    let place = Place::new();
-    place.put("crash.yaml", &manifest("crash", "exit 3", ""));
-    place.put("other.yaml", &manifest("other", "exec sleep 1000", ""));
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("crash.yaml", &manifest("crash", "exit 3", ""));
+    home.put("other.yaml", &manifest("other", "exec sleep 1000", ""));
+    let agent = home.start(&[]).await;
     let backs_off = |pod: &k8s_openapi::api::core::v1::Pod| {
         let waiting = super::harness::container(pod).and_then(|main| main.state.as_ref()?.waiting.as_ref());
         waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some("CrashLoopBackOff"))
     };
     agent.until("crash-n1", "backs off", backs_off).await;
     agent.ready("other-n1").await;
-    place.remove("other.yaml");
+    home.remove("other.yaml");
     agent.says("lifecycle=\"finished\"").await;
-    let file = save(&place, &agent);
+    let file = save(&home, &agent);
 
-    let (code, told, _) = replay(&file, &[]).await;
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("events of 2 pods"), "{told}");
-    assert!(told.ends_with("the replay reached every recorded state\n"), "{told}");
+    let (code, printed, _) = replay(&file, &[]).await;
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("events of 2 pods"), "{printed}");
+    assert!(printed.ends_with("the replay reached every recorded state\n"), "{printed}");
 
-    let (code, told, _) = replay(&file, &["--pod", "default/crash-n1"]).await;
-    assert_eq!(code, Some(0), "{told}");
+    let (code, printed, _) = replay(&file, &["--pod", "default/crash-n1"]).await;
+    assert_eq!(code, Some(0), "{printed}");
     let expected = [
         "source file: pod added",
         "create (static); waiting",
@@ -51,16 +51,16 @@ async fn replay_of_a_recording_shows_a_container_crash() {
         "sync_pod failed: CrashLoopBackOff: waiting 10 s before container main is started again",
         "waits for a retry of sync_pod at",
     ];
-    let mut rest = told.as_str();
+    let mut rest = printed.as_str();
     for line in expected {
-        let at = rest.find(line).unwrap_or_else(|| panic!("{line:?} is missing, or too early:\n{told}"));
+        let at = rest.find(line).unwrap_or_else(|| panic!("{line:?} is missing, or too early:\n{printed}"));
         rest = &rest[at..];
     }
-    let (_, told, _) = replay(&file, &["--pod", "default/other-n1", "-o", "json"]).await;
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    let last = told["timeline"].as_array().unwrap().last().unwrap();
+    let (_, printed, _) = replay(&file, &["--pod", "default/other-n1", "-o", "json"]).await;
+    let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let last = printed["timeline"].as_array().unwrap().last().unwrap();
     assert!(last["after"] == "finished" || last["before"] == "finished", "{last}");
-    assert_eq!(told["difference"], serde_json::Value::Null);
+    assert_eq!(printed["difference"], serde_json::Value::Null);
 
     let (code, _, error) = replay(&file, &["--pod", "default/crash"]).await;
     assert_eq!(code, Some(1));
@@ -70,17 +70,17 @@ async fn replay_of_a_recording_shows_a_container_crash() {
 
 #[tokio::test]
 async fn replay_refuses_an_invalid_recording_with_place_and_remedy() {
-    let place = Place::new();
-    let agent = place.start(&["--recording-size", "0"]).await;
+    let home = AgentHome::new();
+    let agent = home.start(&["--recording-size", "0"]).await;
     let (code, why) = agent.get("/recording", "");
     assert_eq!(code, 404);
     assert!(why.contains("--recording-size"), "{why}");
-    let file = place.root().join("saved.podrec");
+    let file = home.root().join("saved.podrec");
     fs::write(&file, "kind: Pod").unwrap();
     let (code, _, error) = replay(&file, &[]).await;
     assert_eq!(code, Some(1));
     assert!(error.contains("saved.podrec: byte 0: not a recording: get one from a running agent"), "{error}");
-    let (code, _, error) = replay(&place.root().join("nowhere"), &[]).await;
+    let (code, _, error) = replay(&home.root().join("nowhere"), &[]).await;
     assert_eq!(code, Some(1));
     assert!(error.contains("nowhere cannot be read (no such file or directory)"), "{error}");
     agent.signal(Signal::TERM);
@@ -89,7 +89,7 @@ async fn replay_refuses_an_invalid_recording_with_place_and_remedy() {
 #[tokio::test]
 async fn replay_escapes_control_characters_of_a_recording() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/recording/hostile-build.podrec");
-    let (code, told, _) = replay(&file, &[]).await;
-    assert_eq!(code, Some(0), "{told:?}");
-    assert!(told.contains("recorded by dev\\u{1b}[2J\\r\\n\\u{202e}live, saved at"), "{told:?}");
+    let (code, printed, _) = replay(&file, &[]).await;
+    assert_eq!(code, Some(0), "{printed:?}");
+    assert!(printed.contains("recorded by dev\\u{1b}[2J\\r\\n\\u{202e}live, saved at"), "{printed:?}");
 }

@@ -1,18 +1,18 @@
-//! Requests that nobody sane sends: the corpus of the fuzz target, over a socket.
+//! Malformed and unusual requests: the corpus of the fuzz target, sent over a socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::harness::{Place, eventually, manifest};
+use super::harness::{AgentHome, eventually, manifest};
 use crate::fuzz_corpora::corpus;
 use crate::properties::requests::{Answer, EVENTS, PODS, Request, check};
 
 #[tokio::test]
 async fn every_admin_request_of_the_corpus_gets_a_valid_answer() {
-    let place = Place::new();
-    place.put("pods.yaml", PODS);
-    let agent = place.start(&[]).await;
+    let home = AgentHome::new();
+    home.put("pods.yaml", PODS);
+    let agent = home.start(&[]).await;
     let admin = agent.admin();
     eventually("the pods are known", || async {
         let pods = ask(admin, &Request::parse(b"GET /pods").unwrap());
@@ -29,22 +29,22 @@ async fn every_admin_request_of_the_corpus_gets_a_valid_answer() {
 
 #[tokio::test]
 async fn idle_admin_connections_leave_file_descriptors_for_pods() {
-    let place = Place::new();
-    // As on a machine whose limit is 1,024, where more than that sit there.
-    let agent = place.start_with_open_files(256).await;
+    let home = AgentHome::new();
+    // The limit is low, so the connections of this test exceed it.
+    let agent = home.start_with_open_files(256).await;
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(agent.admin()).unwrap()).collect();
-    let limit = place.root().join("limit");
+    let limit = home.root().join("limit");
     let script = format!("ulimit -Sn > {0}.tmp && mv {0}.tmp {0}; sleep 1000", limit.display());
-    place.put("pod.yaml", &manifest("web", &script, ""));
+    home.put("pod.yaml", &manifest("web", &script, ""));
     let has = eventually("the pod runs", || async { std::fs::read_to_string(&limit).ok() }).await;
-    assert_eq!(has.trim(), "256", "what the agent has for itself is not for its pods");
+    assert_eq!(has.trim(), "256", "pods keep the original limit on open files");
     assert!(agent.open_files() < 300, "{} are open", agent.open_files());
     drop(silent);
     assert_eq!(agent.get("/healthz", "").0, 200);
 }
 
 fn ask(admin: SocketAddr, request: &Request) -> Answer {
-    // Not 1.1, in which a body without end would come in chunks.
+    // HTTP/1.1 would send a body of unknown length in chunks.
     let mut text = format!("{} {} HTTP/1.0\r\n", request.method, request.target);
     for (name, value) in &request.headers {
         text.push_str(&format!("{name}: {value}\r\n"));

@@ -5,7 +5,7 @@ use std::fs;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::harness::{Place, container, eventually, manifest, phase};
+use super::harness::{AgentHome, container, eventually, manifest, phase};
 
 /// What must not change: container id, restart count, when it was started.
 fn identity(pod: &Pod) -> (Option<String>, i32, String) {
@@ -20,14 +20,14 @@ fn identity(pod: &Pod) -> (Option<String>, i32, String) {
 
 #[tokio::test]
 async fn killed_agent_loses_and_restarts_none_of_twenty_pods() {
-    let place = Place::new();
+    let home = AgentHome::new();
     for n in 0..19 {
-        place.put(&format!("{n}.yaml"), &manifest(&format!("pod-{n}"), "exec sleep 1000", ""));
+        home.put(&format!("{n}.yaml"), &manifest(&format!("pod-{n}"), "exec sleep 1000", ""));
     }
-    let go = place.root().join("go");
+    let go = home.root().join("go");
     let waits = format!("while [ ! -e {} ]; do sleep 0.05; done; exit 7", go.display());
-    place.put("ends.yaml", &manifest("ends", &waits, "restartPolicy: Never"));
-    let agent = place.start(&[]).await;
+    home.put("ends.yaml", &manifest("ends", &waits, "restartPolicy: Never"));
+    let agent = home.start(&[]).await;
     let before = eventually("20 pods run", || async {
         let pods = agent.pods();
         let run = pods.len() == 20 && pods.iter().all(|pod| phase(pod) == "Running");
@@ -38,12 +38,12 @@ async fn killed_agent_loses_and_restarts_none_of_twenty_pods() {
 
     fs::write(&go, "").unwrap();
     eventually("one ends while no agent is there", || async {
-        let containers = fs::read_dir(place.root().join("process/containers")).unwrap().flatten();
+        let containers = fs::read_dir(home.root().join("process/containers")).unwrap().flatten();
         containers.into_iter().any(|container| container.path().join("exit").exists()).then_some(())
     })
     .await;
 
-    let agent = place.start(&[]).await;
+    let agent = home.start(&[]).await;
     let ended = agent.until("ends-n1", "has failed", |pod| phase(pod) == "Failed").await;
     let end = container(&ended).unwrap().state.as_ref().unwrap().terminated.as_ref().unwrap();
     assert_eq!(end.exit_code, 7);
@@ -65,17 +65,17 @@ async fn killed_agent_loses_and_restarts_none_of_twenty_pods() {
 async fn agent_killed_during_pod_start_loses_and_duplicates_no_container() {
     const PODS: usize = 8;
     for lines in (0..=22).step_by(2) {
-        let place = Place::new();
-        let ran = |i: usize| place.root().join(format!("ran-{i}"));
+        let home = AgentHome::new();
+        let ran = |i: usize| home.root().join(format!("ran-{i}"));
         for i in 0..PODS {
             let script = format!("echo $PODWRIGHT_CONTAINER_ID >> {}; exec sleep 1000", ran(i).display());
-            place.put(&format!("p{i}.yaml"), &manifest(&format!("p{i}"), &script, "terminationGracePeriodSeconds: 1"));
+            home.put(&format!("p{i}.yaml"), &manifest(&format!("p{i}"), &script, "terminationGracePeriodSeconds: 1"));
         }
-        let first = place.start_unasked(&[]);
+        let first = home.start_unasked(&[]);
         first.says_times("pod=default/p", lines).await;
         first.crash().await;
 
-        let second = place.start(&[]).await;
+        let second = home.start(&[]).await;
         for i in 0..PODS {
             second.ready(&format!("p{i}-n1")).await;
         }
@@ -83,7 +83,7 @@ async fn agent_killed_during_pod_start_loses_and_duplicates_no_container() {
             let runs = fs::read_to_string(ran(i)).unwrap();
             assert_eq!(runs.lines().count(), 1, "killed after {lines} log lines, p{i} ran as {runs}");
         }
-        let sleeping = place.processes().iter().filter(|command| command.starts_with("sleep 1000")).count();
+        let sleeping = home.processes().iter().filter(|command| command.starts_with("sleep 1000")).count();
         assert_eq!(sleeping, PODS, "killed after {lines} log lines");
     }
 }

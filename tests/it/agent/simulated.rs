@@ -1,30 +1,30 @@
 //! The agent over the simulated runtime.
 
-use super::harness::{Place, text};
+use super::harness::{AgentHome, text};
 
 #[tokio::test]
 async fn example_pods_run_simulated_without_a_process() {
-    let place = Place::new();
+    let home = AgentHome::new();
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
-    let agent = place.start(&["--runtime", "simulated", "--manifests", examples]).await;
+    let agent = home.start(&["--runtime", "simulated", "--manifests", examples]).await;
     for name in ["hello-n1", "init-sidecar-n1", "probes-n1", "volumes-n1"] {
         agent.ready(name).await;
     }
-    assert!(place.processes().is_empty(), "{:?}", place.processes());
+    assert!(home.processes().is_empty(), "{:?}", home.processes());
 }
 
 #[tokio::test]
 async fn simulated_pods_follow_flags_unless_annotations_override_them() {
-    let place = Place::new();
+    let home = AgentHome::new();
     let manifest = |name: &str, annotations: &str| {
         let meta = format!("metadata: {{name: {name}, annotations: {{{annotations}}}}}");
         let spec = "spec: {restartPolicy: Never, containers: [{name: main, image: i, command: [nothing]}]}";
-        place.put(&format!("{name}.yaml"), &format!("apiVersion: v1\nkind: Pod\n{meta}\n{spec}\n"));
+        home.put(&format!("{name}.yaml"), &format!("apiVersion: v1\nkind: Pod\n{meta}\n{spec}\n"));
     };
     manifest("a", "");
     manifest("b", "simulated.podwright.dev/exit-code: \"7\"");
     let args = ["--runtime", "simulated", "--simulate", "run-for=10ms..20ms", "--simulate", "seed=1"];
-    let output = place.run(&[&args[..], &["--until-finished"]].concat()).await;
+    let output = home.run(&[&args[..], &["--until-finished"]].concat()).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("all pods have finished succeeded=1 failed=1"), "{}", text(&output.stdout));
     assert!(
@@ -36,13 +36,13 @@ async fn simulated_pods_follow_flags_unless_annotations_override_them() {
 
 #[tokio::test]
 async fn invalid_simulation_flag_ends_the_agent_with_remedy() {
-    let place = Place::new();
+    let home = AgentHome::new();
     for (args, says) in [
         (&["--runtime", "simulated", "--simulate", "run-for=soon"][..], "write a duration"),
         (&["--runtime", "simulated", "--simulate", "run=5s"][..], "write one of sandbox-latency"),
         (&["--simulate", "run-for=5s"][..], "add --runtime simulated"),
     ] {
-        let output = place.run(args).await;
+        let output = home.run(args).await;
         assert_ne!(output.status.code(), Some(0));
         assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
     }

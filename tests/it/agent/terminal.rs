@@ -1,4 +1,4 @@
-//! The live table on a terminal, and the end of the terminal.
+//! The live table on a terminal, and an agent whose terminal closes.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use super::harness::{Place, eventually, manifest};
+use super::harness::{AgentHome, eventually, manifest};
 use crate::support::processes::{PATIENCE, kill};
 
 /// A terminal of 100 by 20 characters, and what was written to it.
@@ -22,7 +22,7 @@ struct Tty {
 }
 
 impl Tty {
-    /// The terminal, and its end for the program.
+    /// Returns the terminal and the end that the program uses.
     fn open() -> (Tty, File) {
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&controller).unwrap();
@@ -50,19 +50,19 @@ impl Tty {
     }
 }
 
-fn start(place: &Place, end: File) -> Child {
-    let mut command = place.command(&[]);
+fn start(home: &AgentHome, end: File) -> Child {
+    let mut command = home.command(&[]);
     command.env("TERM", "xterm").env("NO_COLOR", "1").stdout(Stdio::from(end)).spawn().unwrap()
 }
 
 #[tokio::test]
 async fn live_table_shows_pods_and_restores_the_terminal() {
-    let place = Place::new();
-    place.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
-    place.put("crash.yaml", &manifest("crash", "exit 1", ""));
-    place.put("broken.yaml", "kind: [\n");
+    let home = AgentHome::new();
+    home.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
+    home.put("crash.yaml", &manifest("crash", "exit 1", ""));
+    home.put("broken.yaml", "kind: [\n");
     let (tty, end) = Tty::open();
-    let mut agent = start(&place, end);
+    let mut agent = start(&home, end);
     for what in
         ["\x1b[?1049h", "WAITS FOR", "web-n1", "the crash backoff", "! ", "broken.yaml", "Started container main"]
     {
@@ -77,19 +77,19 @@ async fn live_table_shows_pods_and_restores_the_terminal() {
     tty.shows("\x1b[?25h\x1b[?1049l").await;
     let text = tty.text();
     let after = text.rsplit("\x1b[?1049l").next().unwrap();
-    assert!(after.contains("web-n1") && !after.contains('\x1b'), "the last table stays to be read: {after:?}");
+    assert!(after.contains("web-n1") && !after.contains('\x1b'), "the last table stays on the terminal: {after:?}");
 }
 
 #[tokio::test]
 async fn closed_terminal_stops_the_agent_and_its_pods() {
-    let place = Place::new();
-    place.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
+    let home = AgentHome::new();
+    home.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
     let (tty, end) = Tty::open();
-    let mut agent = start(&place, end);
+    let mut agent = start(&home, end);
     tty.shows("Started container main").await;
     kill(agent.id().unwrap(), Signal::HUP);
     drop(tty);
     let ended = timeout(PATIENCE, agent.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(0));
-    assert_eq!(place.processes(), Vec::<String>::new());
+    assert_eq!(home.processes(), Vec::<String>::new());
 }

@@ -1,25 +1,25 @@
 //! `--until-finished` and its exit codes.
 
-use super::harness::{Place, manifest, text};
+use super::harness::{AgentHome, manifest, text};
 
 const NEVER: &str = "restartPolicy: Never";
 
 #[tokio::test]
 async fn until_finished_exits_with_0_after_all_pods_succeeded() {
-    let place = Place::new();
-    place.put("a.yaml", &manifest("a", "sleep 1", NEVER));
-    place.put("b.yaml", &manifest("b", "exit 0", "restartPolicy: OnFailure"));
-    let output = place.run(&["--until-finished"]).await;
+    let home = AgentHome::new();
+    home.put("a.yaml", &manifest("a", "sleep 1", NEVER));
+    home.put("b.yaml", &manifest("b", "exit 0", "restartPolicy: OnFailure"));
+    let output = home.run(&["--until-finished"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("all pods have finished succeeded=2 failed=0"));
 }
 
 #[tokio::test]
 async fn until_finished_exits_with_1_and_names_the_failed_pod() {
-    let place = Place::new();
-    place.put("a.yaml", &manifest("a", "exit 0", NEVER));
-    place.put("b.yaml", &manifest("b", "exit 5", NEVER));
-    let output = place.run(&["--until-finished"]).await;
+    let home = AgentHome::new();
+    home.put("a.yaml", &manifest("a", "exit 0", NEVER));
+    home.put("b.yaml", &manifest("b", "exit 5", NEVER));
+    let output = home.run(&["--until-finished"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(
         text(&output.stdout).contains("pod default/b-n1 failed (main ended with exit code 5)"),
@@ -30,24 +30,24 @@ async fn until_finished_exits_with_1_and_names_the_failed_pod() {
 
 #[tokio::test]
 async fn until_finished_counts_rejected_pods_and_broken_manifests_as_failed() {
-    let place = Place::new();
+    let home = AgentHome::new();
     let greedy =
         manifest("greedy", "exit 0", NEVER).replace("image: i", "image: i\n    resources: {requests: {cpu: 9999}}");
-    place.put("greedy.yaml", &greedy);
-    let output = place.run(&["--until-finished"]).await;
+    home.put("greedy.yaml", &greedy);
+    let output = home.run(&["--until-finished"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("pod default/greedy-n1 failed: OutOfcpu"), "{}", text(&output.stdout));
 
-    place.put("greedy.yaml", "kind: Pod\n");
-    let output = place.run(&["--until-finished"]).await;
+    home.put("greedy.yaml", "kind: Pod\n");
+    let output = home.run(&["--until-finished"]).await;
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("greedy.yaml"), "{}", text(&output.stdout));
 }
 
 #[tokio::test]
 async fn until_finished_does_not_wait_for_missing_manifests() {
-    let place = Place::new();
-    let output = place.run(&["--until-finished", "--manifests", "/nowhere/at-all"]).await;
+    let home = AgentHome::new();
+    let output = home.run(&["--until-finished", "--manifests", "/nowhere/at-all"]).await;
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no manifest is at /nowhere/at-all"), "{}", text(&output.stderr));
 }

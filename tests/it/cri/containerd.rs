@@ -10,7 +10,7 @@ use podwright_metrics::Metrics;
 use super::calls;
 use super::image;
 use super::instance::Instance;
-use crate::agent::harness::{Agent, Place, eventually};
+use crate::agent::harness::{Agent, AgentHome, eventually};
 use crate::support::fake_ports::Events;
 use crate::support::required::{Program, found_or_skip};
 
@@ -48,14 +48,14 @@ impl Containerd {
     }
 
     /// Starts an agent that uses it, with cgroups apart from those of the machine's own node.
-    pub(super) async fn agent(&self, place: &Place) -> Agent {
-        self.agent_with(place, &[]).await
+    pub(super) async fn agent(&self, home: &AgentHome) -> Agent {
+        self.agent_with(home, &[]).await
     }
 
     /// The same with more flags.
-    pub(super) async fn agent_with(&self, place: &Place, flags: &[&str]) -> Agent {
+    pub(super) async fn agent_with(&self, home: &AgentHome, flags: &[&str]) -> Agent {
         let (runtime, cgroups) = (self.runtime(), format!("--cgroup-root={CGROUP_ROOT}"));
-        place.start(&[&[&*runtime, &cgroups], flags].concat()).await
+        home.start(&[&[&*runtime, &cgroups], flags].concat()).await
     }
 
     /// A client of it.

@@ -1,4 +1,4 @@
-//! Images made of the machine's busybox, in the layout of OCI images.
+//! Images that are built from the busybox of this machine, in the OCI layout.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use tar::{Builder, EntryType, Header};
 
-/// What the examples run.
+/// The image of the example pods.
 pub(super) const BUSYBOX: &str = "docker.io/library/busybox:stable";
-/// What keeps a sandbox alive.
+/// The image of the pause container of a sandbox.
 pub(super) const PAUSE: &str = "podwright.test/pause:1";
 
-/// What nothing runs.
+/// An image that no pod uses.
 pub(super) const SPARE: &str = "podwright.test/spare:1";
 
 /// Writes an archive with images, for `ctr images import`.
@@ -57,7 +57,7 @@ pub(super) fn write(busybox: &Path, images: &[&str], to: &Path) {
     archive.finish().unwrap();
 }
 
-/// Busybox under each of its names, and what programs expect to find.
+/// Busybox with a link for each of its commands, and the files that programs expect.
 fn layer(busybox: &Path) -> Vec<u8> {
     let mut layer = Builder::new(Vec::new());
     for (name, mode) in [("bin/", 0o755), ("etc/", 0o755), ("root/", 0o700), ("tmp/", 0o1777)] {

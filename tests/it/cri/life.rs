@@ -1,4 +1,4 @@
-//! Pods of each kind, from their start to their end.
+//! The start, probes and end of CRI pods of each kind.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 
 use super::containerd::Containerd;
-use crate::agent::harness::{Place, container, phase};
+use crate::agent::harness::{AgentHome, container, phase};
 
 fn named<'a>(pod: &'a Pod, name: &str) -> &'a ContainerStatus {
     let status = pod.status.as_ref().unwrap();
@@ -26,15 +26,15 @@ fn waiting(pod: &Pod) -> Option<&str> {
 #[tokio::test]
 async fn example_pods_run_as_cri_containers() {
     let Some(containerd) = Containerd::turn().await else { return };
-    let place = Place::new();
+    let home = AgentHome::new();
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     let cgroups = format!("--cgroup-root={}", super::containerd::CGROUP_ROOT);
-    let agent = place.start(&[&containerd.runtime(), &cgroups, "--manifests", examples]).await;
+    let agent = home.start(&[&containerd.runtime(), &cgroups, "--manifests", examples]).await;
 
     for name in ["hello-n1", "hooks-n1", "probes-n1", "stubborn-n1", "volumes-n1"] {
         let pod = agent.ready(name).await;
         let status = pod.status.unwrap();
-        assert!(status.pod_ip.is_some(), "{name} has an address of its own");
+        assert!(status.pod_ip.is_some(), "{name} has its own address");
         let run = &status.container_statuses.unwrap()[0];
         assert!(run.container_id.as_ref().unwrap().starts_with("containerd://"), "{run:?}");
         assert!(run.image_id.contains("sha256:"), "{run:?}");
@@ -53,16 +53,16 @@ async fn example_pods_run_as_cri_containers() {
     assert_eq!(prepared.exit_code, 0);
     assert!(prepared.finished_at.unwrap() <= since("helper") && since("helper") <= since("work"));
     let retried = agent.until("job-retry-n1", "succeeds", |pod| phase(pod) == "Succeeded").await;
-    assert_eq!(container(&retried).unwrap().restart_count, 2, "an emptyDir lives as long as its pod");
+    assert_eq!(container(&retried).unwrap().restart_count, 2, "an emptyDir exists for as long as its pod");
 }
 
 #[tokio::test]
 async fn cri_pods_that_cannot_run_report_the_reason() {
     let Some(containerd) = Containerd::turn().await else { return };
-    let place = Place::new();
+    let home = AgentHome::new();
     let pod = |name: &str, container: &str| {
         let head = "apiVersion: v1\nkind: Pod\nmetadata:";
-        place.put(
+        home.put(
             &format!("{name}.yaml"),
             &format!("{head}\n  name: {name}\nspec:\n  restartPolicy: Never\n  containers:\n  - name: main\n    {container}\n"),
         );
@@ -77,7 +77,7 @@ async fn cri_pods_that_cannot_run_report_the_reason() {
     pod("writes", &format!("image: {image}\n    command: {said}\n    {fallback}"));
     pod("logs", &format!("image: {image}\n    command: [/bin/sh, -c, \"echo one; echo two; exit 3\"]\n    {fallback}"));
     pod("silent", &format!("image: {image}\n    command: [/bin/sh, -c, \"echo one; exit 3\"]"));
-    let agent = containerd.agent(&place).await;
+    let agent = containerd.agent(&home).await;
 
     agent.until("never-n1", "is never pulled", |pod| waiting(pod) == Some("ErrImageNeverPull")).await;
     agent.until("invalid-n1", "has no valid image", |pod| waiting(pod) == Some("InvalidImageName")).await;
@@ -100,23 +100,23 @@ async fn cri_pods_that_cannot_run_report_the_reason() {
 #[tokio::test]
 async fn exec_and_http_probes_reach_cri_containers() {
     let Some(containerd) = Containerd::turn().await else { return };
-    let place = Place::new();
+    let home = AgentHome::new();
     let serve = "mkdir /www; echo hi > /www/index.html; sleep 1; exec httpd -f -p 8080 -h /www";
     let probes = "startupProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 30}\n    \
                   readinessProbe: {httpGet: {port: 8080, path: /index.html}, periodSeconds: 1}\n    \
                   livenessProbe: {exec: {command: [test, -e, /www/index.html]}, periodSeconds: 1, failureThreshold: 1}";
-    place.put(
+    home.put(
         "web.yaml",
         &format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: {}\n    command: [/bin/sh, -c, {serve:?}]\n    {probes}\n",
             super::image::BUSYBOX
         ),
     );
-    let agent = containerd.agent(&place).await;
+    let agent = containerd.agent(&home).await;
     let pod = agent.ready("web-n1").await;
     assert_eq!(container(&pod).unwrap().restart_count, 0);
 
-    // What the liveness probe looks for is taken away, from outside.
+    // Another process removes the file that the liveness probe checks.
     let id = container(&pod).unwrap().container_id.clone().unwrap();
     let id = id.strip_prefix("containerd://").unwrap();
     containerd.ctr(&["tasks", "exec", "--exec-id", "x", id, "rm", "/www/index.html"]);
@@ -127,10 +127,10 @@ async fn exec_and_http_probes_reach_cri_containers() {
     agent.ready("web-n1").await;
 }
 
-/// A listener in the network of a process, whoever accepts from it.
+/// Returns a listener in the network namespace of a process. Any thread can accept its connections.
 fn listen_in_network_of(pid: &str, port: u16) -> TcpListener {
     let network = fs::File::open(format!("/proc/{pid}/ns/net")).unwrap();
-    // A thread of its own, which ends there.
+    // Only this thread enters the network namespace, and it ends after the bind.
     let bind = move || {
         move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
         TcpListener::bind(("0.0.0.0", port)).unwrap()
@@ -141,16 +141,16 @@ fn listen_in_network_of(pid: &str, port: u16) -> TcpListener {
 #[tokio::test]
 async fn grpc_probe_reaches_a_server_in_the_pod_network() {
     let Some(containerd) = Containerd::turn().await else { return };
-    let place = Place::new();
+    let home = AgentHome::new();
     let probe = "readinessProbe: {grpc: {port: 9000, service: shop}, periodSeconds: 1, failureThreshold: 1}";
-    place.put(
+    home.put(
         "shop.yaml",
         &format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: shop\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    image: {}\n    command: [sleep, '1000']\n    {probe}\n",
             super::image::BUSYBOX
         ),
     );
-    let agent = containerd.agent(&place).await;
+    let agent = containerd.agent(&home).await;
     let runs = |pod: &Pod| container(pod).is_some_and(|it| it.started == Some(true));
     let pod = agent.until("shop-n1", "runs", runs).await;
     let id = container(&pod).unwrap().container_id.clone().unwrap();
@@ -171,9 +171,9 @@ async fn grpc_probe_reaches_a_server_in_the_pod_network() {
 #[tokio::test]
 async fn log_rotation_loses_no_output_of_a_container() {
     let Some(containerd) = Containerd::turn().await else { return };
-    let place = Place::new();
-    let logs = place.root().join("log/pods");
+    let home = AgentHome::new();
+    let logs = home.root().join("log/pods");
     let dir = |uid: &str| logs.join(format!("default_busy-n1_{uid}/main"));
     let image = super::image::BUSYBOX;
-    crate::agent::logs::nothing_is_lost_in_rotation(&place, &[&containerd.runtime()], image, dir).await;
+    crate::agent::logs::nothing_is_lost_in_rotation(&home, &[&containerd.runtime()], image, dir).await;
 }

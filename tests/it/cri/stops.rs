@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::containerd::Containerd;
 use super::image::BUSYBOX;
-use crate::agent::harness::{Place, eventually, manifest};
+use crate::agent::harness::{AgentHome, eventually, manifest};
 use crate::support::processes::PATIENCE;
 
 const STUBBORN: &str = "trap 'echo no' TERM; while true; do sleep 0.1; done";
@@ -20,18 +20,18 @@ const STUBBORN: &str = "trap 'echo no' TERM; while true; do sleep 0.1; done";
 #[tokio::test]
 async fn cri_container_ignoring_sigterm_is_killed_after_its_grace_period() {
     let Some(containerd) = Containerd::turn().await else { return };
-    let place = Place::new();
+    let home = AgentHome::new();
     let text = manifest("stubborn", STUBBORN, "terminationGracePeriodSeconds: 3");
-    place.put("stubborn.yaml", &text.replace("image: i", &format!("image: {BUSYBOX}")));
-    let agent = containerd.agent(&place).await;
+    home.put("stubborn.yaml", &text.replace("image: i", &format!("image: {BUSYBOX}")));
+    let agent = containerd.agent(&home).await;
     let pod = agent.ready("stubborn-n1").await;
-    let log = place.root().join("log/pods").join(format!("default_stubborn-n1_{}", pod.metadata.uid.unwrap()));
-    let asked = Instant::now();
-    place.remove("stubborn.yaml");
+    let log = home.root().join("log/pods").join(format!("default_stubborn-n1_{}", pod.metadata.uid.unwrap()));
+    let begin = Instant::now();
+    home.remove("stubborn.yaml");
     let said = || async { fs::read_to_string(log.join("main/0.log")).unwrap_or_default().contains("no").then_some(()) };
-    eventually("it is asked first", said).await;
-    eventually("it is gone", || async { agent.pods().is_empty().then_some(()) }).await;
-    assert!(asked.elapsed() >= Duration::from_secs(3), "{:?}", asked.elapsed());
+    eventually("the container gets SIGTERM first", said).await;
+    eventually("the pod is gone", || async { agent.pods().is_empty().then_some(()) }).await;
+    assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
 }
 
 #[tokio::test]
@@ -44,11 +44,11 @@ async fn cri_creation_is_idempotent_and_a_shorter_grace_period_applies() {
     let pod = PodObject::new(serde_json::from_value(pod).unwrap()).unwrap();
 
     // A dropped call does not interrupt the creation, and a repeated call returns the created sandbox.
-    let wanted = || SandboxConfig { pod: pod.clone(), attempt: 0 };
-    assert!(runtime.run_sandbox(wanted()).now_or_never().is_none());
-    let sandbox = runtime.run_sandbox(wanted()).await.unwrap();
+    let config = || SandboxConfig { pod: pod.clone(), attempt: 0 };
+    assert!(runtime.run_sandbox(config()).now_or_never().is_none());
+    let sandbox = runtime.run_sandbox(config()).await.unwrap();
     let again = containerd.open(root.path());
-    assert_eq!(again.run_sandbox(wanted()).await.unwrap(), sandbox, "a second agent gets the same sandbox");
+    assert_eq!(again.run_sandbox(config()).await.unwrap(), sandbox, "a second agent gets the same sandbox");
 
     let never = CancellationToken::new();
     let image_id = runtime.ensure_image(&pod, BUSYBOX, None, &never).await.unwrap();
@@ -70,9 +70,9 @@ async fn cri_creation_is_idempotent_and_a_shorter_grace_period_applies() {
     let id = runtime.create_container(config()).await.unwrap();
     assert_eq!(again.create_container(config()).await.unwrap(), id);
     let changed = again.create_container(ContainerConfig { spec_hash: 2, ..config() }).await.unwrap();
-    assert_ne!(changed, id, "one of another definition is replaced");
+    assert_ne!(changed, id, "a container with another definition is replaced");
     runtime.start_container(&changed).await.unwrap();
-    assert!(runtime.remove_container(&changed, false).await.is_err(), "what runs is not removed");
+    assert!(runtime.remove_container(&changed, false).await.is_err(), "a running container is not removed");
     let late = runtime.exec(&changed, &["sleep".into(), "100".into()], Duration::from_secs(1)).await;
     assert!(matches!(late, Err(podwright_actors::ports::RuntimeError::Timeout { .. })), "{late:?}");
 

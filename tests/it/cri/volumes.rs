@@ -1,13 +1,13 @@
-//! Volumes as containers see them, the cgroups of their pods, and what is left of both.
+//! Volumes as containers see them, the cgroups of their pods, and the removal of both.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::containerd::{CGROUP_ROOT, Containerd};
 use super::image::BUSYBOX;
-use crate::agent::harness::{Agent, Place, eventually};
+use crate::agent::harness::{Agent, AgentHome, eventually};
 
-/// A pod that says what a script says, then runs on.
+/// Puts a pod that prints the output of a script and then keeps running.
 fn manifest(name: &str, spec: &str, mounts: &str, script: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  labels: {{app: {name}}}\nspec:\n  \
@@ -17,18 +17,18 @@ fn manifest(name: &str, spec: &str, mounts: &str, script: &str) -> String {
     )
 }
 
-fn pod_dir(place: &Place, uid: &str) -> PathBuf {
-    place.root().join("pods").join(uid)
+fn pod_dir(home: &AgentHome, uid: &str) -> PathBuf {
+    home.root().join("pods").join(uid)
 }
 
-/// What is mounted below a directory.
+/// The mount points below a directory.
 fn mounted(dir: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let at = table.lines().filter_map(|line| line.split(' ').nth(4)).filter(|at| Path::new(at).starts_with(dir));
     at.map(str::to_owned).collect()
 }
 
-/// What the cgroups of a pod hold, by file, in whichever version.
+/// The values in the cgroups of a pod by file name, for cgroup v1 and v2.
 fn limits(uid: &str) -> Vec<String> {
     let trees = ["", "cpu", "memory"].map(|tree| Path::new("/sys/fs/cgroup").join(tree));
     let mut found = vec![];
@@ -41,19 +41,19 @@ fn limits(uid: &str) -> Vec<String> {
     found
 }
 
-async fn said(agent: &Agent, place: &Place, name: &str) -> (String, String) {
+async fn said(agent: &Agent, home: &AgentHome, name: &str) -> (String, String) {
     let pod = agent.ready(name).await;
     let uid = pod.metadata.uid.unwrap();
-    let data = pod_dir(place, &uid).join("volumes/kubernetes.io~empty-dir/data");
+    let data = pod_dir(home, &uid).join("volumes/kubernetes.io~empty-dir/data");
     let said = || async { data.join("done").exists().then(|| fs::read_to_string(data.join("said")).unwrap()) };
-    (uid, eventually("it has looked around", said).await)
+    (uid, eventually("the script has printed its output", said).await)
 }
 
 #[tokio::test]
 async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
     let Some(containerd) = Containerd::turn().await else { return };
-    let place = Place::new();
-    let host = place.root().join("host");
+    let home = AgentHome::new();
+    let host = home.root().join("host");
     let volumes = format!(
         "volumes: [{{name: data, emptyDir: {{}}}}, {{name: ram, emptyDir: {{medium: Memory, sizeLimit: 1Mi}}}}, \
          {{name: host, hostPath: {{path: {0}/made/dir, type: DirectoryOrCreate}}}}, \
@@ -72,16 +72,16 @@ async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
     let script = "grep ' /ram ' /proc/mounts; dd if=/dev/zero of=/ram/big bs=1M count=2 || echo full; \
                   touch /host/x || echo read-only; echo through > /sub/file; cat /data/a/b/file /labels; echo; \
                   echo y > /file; [ -c /null ] && [ -S /sock ] && echo special";
-    place.put("vols.yaml", &manifest("vols", &volumes, mounts, script));
-    let mut agent = containerd.agent(&place).await;
+    home.put("vols.yaml", &manifest("vols", &volumes, mounts, script));
+    let mut agent = containerd.agent(&home).await;
 
-    let (uid, text) = said(&agent, &place, "vols-n1").await;
+    let (uid, text) = said(&agent, &home, "vols-n1").await;
     for line in ["full", "read-only", "through", "app=\"vols\"", "special"] {
         assert!(text.lines().any(|said| said == line), "{line}: {text}");
     }
     assert!(text.contains("tmpfs /ram tmpfs rw") && text.contains("size=1024k"), "{text}");
     assert!(!host.join("made/dir/x").exists() && fs::read_to_string(host.join("made/file")).unwrap() == "y\n");
-    let dir = pod_dir(&place, &uid);
+    let dir = pod_dir(&home, &uid);
     assert_eq!(mounted(&dir).len(), 3, "memory, and two parts of volumes: {:?}", mounted(&dir));
     let limits_are = limits(&uid);
     for (v1, v2) in [
@@ -92,19 +92,19 @@ async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
         assert!(limits_are.iter().any(|limit| limit == v1 || limit == v2), "{v1}: {limits_are:?}");
     }
 
-    // What a pod had is gone also if it went away while no agent ran.
+    // The next agent removes the mounts and directories of a pod whose manifest was removed while no agent ran.
     agent.crash().await;
-    place.remove("vols.yaml");
-    agent = containerd.agent(&place).await;
+    home.remove("vols.yaml");
+    agent = containerd.agent(&home).await;
     let gone = || async { (!dir.exists() && mounted(&dir).is_empty() && limits(&uid).is_empty()).then_some(()) };
-    eventually("nothing is left of it", gone).await;
-    assert!(host.join("made/file").exists() && containerd.socket().exists(), "what was the node's is still there");
+    eventually("the mounts and directories of the pod are gone", gone).await;
+    assert!(host.join("made/file").exists() && containerd.socket().exists(), "files of the node are not removed");
 
-    // And if an agent saw it go.
-    place.put("vols.yaml", &manifest("vols", &volumes, mounts, script));
-    let (uid, _) = said(&agent, &place, "vols-n1").await;
-    let dir = pod_dir(&place, &uid);
-    place.remove("vols.yaml");
+    // A running agent removes them too.
+    home.put("vols.yaml", &manifest("vols", &volumes, mounts, script));
+    let (uid, _) = said(&agent, &home, "vols-n1").await;
+    let dir = pod_dir(&home, &uid);
+    home.remove("vols.yaml");
     let gone = || async { (!dir.exists() && mounted(&dir).is_empty() && limits(&uid).is_empty()).then_some(()) };
-    eventually("nothing is left of it", gone).await;
+    eventually("the mounts and directories of the pod are gone", gone).await;
 }

@@ -83,8 +83,8 @@ impl AdmissionHandler for PanickingHandler {
 
 #[actix::test]
 async fn admission_panic_is_retried_and_delays_no_other_pod() {
-    let judge = Arc::new(PanickingHandler(AtomicBool::new(true)));
-    let setup = Setup { judge: Some(judge.clone()), ..Setup::new(true) };
+    let admission = Arc::new(PanickingHandler(AtomicBool::new(true)));
+    let setup = Setup { admission: Some(admission.clone()), ..Setup::new(true) };
     let node = setup.start();
     node.deliver(&[]).await;
     node.deliver(&[pod("a"), pod("b"), pod("c")]).await;
@@ -94,29 +94,29 @@ async fn admission_panic_is_retried_and_delays_no_other_pod() {
     // An update does not start the pod without admission either.
     node.deliver(&[pod("a"), pod("b").label("2"), pod("c")]).await;
     assert_eq!(node.runtime.running("b"), [""; 0]);
-    judge.0.store(false, Ordering::Relaxed);
+    admission.0.store(false, Ordering::Relaxed);
     node.wait(11.0).await;
     assert_eq!(node.runtime.running("b"), ["main"]);
     // A pod that left its source before the retry is not admitted any more.
-    judge.0.store(true, Ordering::Relaxed);
+    admission.0.store(true, Ordering::Relaxed);
     node.deliver(&[pod("a"), pod("b").label("2")]).await;
     node.deliver(&[pod("a")]).await;
     node.wait(10.0).await;
     node.deliver(&[pod("a"), pod("b")]).await;
     node.deliver(&[pod("a")]).await;
-    judge.0.store(false, Ordering::Relaxed);
+    admission.0.store(false, Ordering::Relaxed);
     node.wait(30.0).await;
     assert_eq!(node.pod_counts(), ["active_pods{} 1", "desired_pods{} 1", "working_pods{desired,sync,} 1"]);
 }
 
 #[actix::test]
 async fn source_updates_do_not_delay_an_admission_retry() {
-    let judge = Arc::new(PanickingHandler(AtomicBool::new(true)));
-    let node = Setup { judge: Some(judge.clone()), ..Setup::new(true) }.start();
+    let admission = Arc::new(PanickingHandler(AtomicBool::new(true)));
+    let node = Setup { admission: Some(admission.clone()), ..Setup::new(true) }.start();
     node.deliver(&[pod("b")]).await;
     node.wait(6.0).await;
     node.deliver(&[pod("b").label("2")]).await;
-    judge.0.store(false, Ordering::Relaxed);
+    admission.0.store(false, Ordering::Relaxed);
     node.wait(5.0).await;
     assert_eq!(node.runtime.running("b"), ["main"]);
 }

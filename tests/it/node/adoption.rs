@@ -11,7 +11,7 @@ use crate::support::test_node::{Setup, TestNode};
 async fn restarted(running: &str, definition: &PodBuilder) -> TestNode {
     let before = TestNode::start().await;
     before.deliver(std::slice::from_ref(definition)).await;
-    let made = before.runtime.look(&running.into()).containers[0].clone();
+    let made = before.runtime.inspect(&running.into()).containers[0].clone();
     let setup = Setup::again(true);
     setup.runtime.plant(running, FullName::new("test", running), "main");
     setup.runtime.edit(running, "main", |container| {

@@ -129,7 +129,7 @@ async fn exited_containers_are_removed_except_the_newest() {
     node.runtime.script("main", Script::ends(1.0, 1));
     node.deliver(&[pod("a")]).await;
     node.wait(200.0).await;
-    let runs = node.runtime.look(&"a".into()).containers;
+    let runs = node.runtime.inspect(&"a".into()).containers;
     assert!(runs.len() <= 2, "{runs:?}");
     assert_eq!(runs[0].restart_count as usize, node.runtime.times_of("start main").len() - 1);
 }

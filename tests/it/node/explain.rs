@@ -291,14 +291,14 @@ async fn explain_shows_a_volume_that_does_not_answer() {
     node.wait(20.0).await;
     // During the wait.
     for (uid, what) in [("a", "set up: /pods/a"), ("b", "taken down: /pods/b")] {
-        let told = waits(&node, uid);
-        assert!(told.contains(&format!("its volumes are being {what} is under way")), "{told}");
+        let printed = waits(&node, uid);
+        assert!(printed.contains(&format!("its volumes are being {what} is under way")), "{printed}");
     }
     node.wait(104.0).await;
     let said = "/pods/a is not done after 123 s: check whether the file system there answers";
     assert!(node.events.of("FailedMount").iter().any(|event| event.message == said));
-    let told = waits(&node, "a");
-    assert!(told.contains(&format!("volume \"/pods/a\" cannot be brought up: {said}")), "{told}");
+    let printed = waits(&node, "a");
+    assert!(printed.contains(&format!("volume \"/pods/a\" cannot be brought up: {said}")), "{printed}");
 }
 
 #[actix::test]

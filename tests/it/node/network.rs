@@ -17,9 +17,12 @@ async fn pod_waits_for_the_network_unless_it_uses_the_host_network() {
     node.wait(10.0).await;
     assert_eq!(node.runtime.running("a"), [""; 0]);
     assert_eq!(node.runtime.running("h"), ["main"]);
-    let told = node.events.of("NetworkNotReady");
+    let events = node.events.of("NetworkNotReady");
     let expected = "network is not ready: cni plugin not initialized";
-    assert!(node.events.has("a", "NetworkNotReady") && told.iter().all(|event| event.message == expected), "{told:?}");
+    assert!(
+        node.events.has("a", "NetworkNotReady") && events.iter().all(|event| event.message == expected),
+        "{events:?}"
+    );
     assert!(!node.events.has("h", "NetworkNotReady"));
     let why = explain(&node, "a").to_string();
     assert!(

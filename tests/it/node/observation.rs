@@ -90,7 +90,7 @@ async fn pod_added_again_is_not_observed_from_its_earlier_life() {
     node.deliver(&[pod("a").label("settled")]).await;
     node.deliver(&[]).await;
     node.until(4.4).await;
-    assert_eq!(node.runtime.look(&"a".into()).containers, []);
+    assert_eq!(node.runtime.inspect(&"a".into()).containers, []);
     node.deliver(&[pod("a")]).await;
     node.until(6.0).await;
     let status = node.status("a");

@@ -94,7 +94,7 @@ async fn leftovers_of_a_pod_deleted_without_an_agent_are_removed() {
     let node = with_runtime_only_pod(|setup| setup.storage.plant("u")).await;
     node.until(8.0).await;
     assert!(!node.storage.has("u"));
-    assert_eq!(node.runtime.look(&"u".into()), Default::default());
+    assert_eq!(node.runtime.inspect(&"u".into()), Default::default());
     assert_eq!(node.pod_counts(), ["orphaned_runtime_pods_total{} 1"]);
 }
 

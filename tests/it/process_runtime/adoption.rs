@@ -1,4 +1,4 @@
-//! An agent that comes after another one.
+//! An agent that starts after another one and adopts its containers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn running_containers_are_adopted_and_ended_ones_are_reported() {
     let before = status(&first, &stays).await;
     drop(first);
 
-    // The shims' pid descriptors stand for an event where no agent watches.
+    // While no agent runs, the pid descriptor of a shim reports its end.
     let shims = [parent(ends_pid), parent(lost_pid)].map(watch);
     let command = watch(lost_pid);
     kill(parent(lost_pid), Signal::KILL);
@@ -33,7 +33,7 @@ async fn running_containers_are_adopted_and_ended_ones_are_reported() {
     for shim in shims {
         shim.await.unwrap();
     }
-    // A command ends with its shim even where nobody looks.
+    // A command ends with its shim even while no agent runs.
     tokio::time::timeout(PATIENCE, command).await.expect("the command outlives its shim").unwrap();
 
     let second = root.open().await;
@@ -70,7 +70,7 @@ async fn container_start_that_was_only_recorded_can_be_repeated() {
     let sandbox = sandbox(&first, &pod).await;
     let id = first.create_container(script(&pod, &sandbox, "exit 9")).await.unwrap();
     drop(first);
-    // As if the agent had died after it wrote its intent and before it spawned the shim.
+    // The state after an agent died between writing the record and spawning the shim.
     std::fs::write(root.records(&id).join("lock"), "").unwrap();
     let second = root.open().await;
     assert_eq!(status(&second, &pod).await.state, ContainerState::Created);
@@ -141,12 +141,12 @@ async fn reboot_ends_every_sandbox_and_container() {
     ended(&first, &pod).await;
     drop(first);
     boot_ends(&root, &pod, &id, true).await;
-    // What is void after a boot need not have reached the disk before.
+    // Records that a reboot makes obsolete need not have reached the disk before it.
     boot_ends(&root, &pod, &id, false).await;
 }
 
 async fn boot_ends(root: &Root, pod: &Arc<PodObject>, id: &ContainerId, has_shim: bool) {
-    // What a crash of the whole machine leaves: started, no exit, another boot.
+    // The records after a crash of the machine: the container started, has no exit record, and belongs to an earlier boot.
     std::fs::remove_file(root.records(id).join("exit")).unwrap();
     let sandboxes = root.path().join("process/sandboxes");
     let sandbox = std::fs::read_dir(&sandboxes).unwrap().next().unwrap().unwrap().path().join("state");
@@ -164,7 +164,7 @@ async fn boot_ends(root: &Root, pod: &Arc<PodObject>, id: &ContainerId, has_shim
     assert!(all.containers[0].message.contains("node restarted"), "{}", all.containers[0].message);
 }
 
-/// Rewrites a record as one of another boot.
+/// Rewrites a record so that it belongs to another boot.
 fn reboot(path: &std::path::Path) {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let text = std::fs::read_to_string(path).unwrap();
@@ -181,7 +181,7 @@ async fn two_process_runtimes_cannot_share_a_root_directory() {
     assert!(matches!(root.try_open().await, Err(OpenError::InUse(_))));
 }
 
-/// A command that an agent was running when it was killed is ended by the next one; its container runs on.
+/// The next agent ends a command that an earlier agent was running when it was killed. The container keeps running.
 #[tokio::test]
 async fn exec_commands_of_an_earlier_agent_end() {
     let root = Root::new();
@@ -189,7 +189,7 @@ async fn exec_commands_of_an_earlier_agent_end() {
     let in_exec = root.fifo("in-exec");
     let first = root.open().await;
     let id = run(&first, &pod, "exec sleep 1000").await;
-    // Left behind in the background, which is what a killed agent's command looks like too.
+    // The command stays in the background, like a command of an agent that was killed.
     let command = format!("sh -c 'echo $$ > {}; exec sleep 1000' > /dev/null 2>&1 &", in_exec.path());
     let command = ["sh", "-c", &command].map(str::to_owned);
     let (done, pid) = tokio::join!(first.exec(&id, &command, PATIENCE), in_exec.read());

@@ -1,4 +1,4 @@
-//! Commands beside a container's own.
+//! Exec commands in a container.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ async fn exec_command_runs_in_the_container_environment() {
     assert_eq!((out.exit_code, String::from_utf8(out.output).unwrap()), (3, expected));
     assert_eq!(exec("kill -9 $$").await.exit_code, 137);
     assert_eq!(exec("head -c 100000 /dev/zero").await.output.len(), 10 * 1024);
-    // Something in the background holds the output open.
+    // A background process keeps the output open.
     assert_eq!(exec("sleep 1000 & echo done").await.output, b"done\n");
 
     let missing = runtime.exec(&id, &["no-such-program".to_owned()], PATIENCE).await;
     assert!(matches!(&missing, Err(RuntimeError::Failed(text)) if text.contains("PATH")), "{missing:?}");
 
-    // What was left in the background ends with the container.
+    // Background processes of a command end with the container.
     let left = String::from_utf8(exec("sleep 1000 >/dev/null 2>&1 & echo $!").await.output).unwrap();
     runtime.stop_container(&id, Duration::ZERO).await.unwrap();
     assert!(!is_alive(left.trim().parse().unwrap()));
@@ -50,7 +50,7 @@ async fn exec_command_past_its_timeout_is_killed_with_its_children() {
     let (result, escaped, main) =
         tokio::join!(runtime.exec(&id, &command, Duration::from_secs(1)), escaped.pid(), main.pid());
     assert!(matches!(result, Err(RuntimeError::Timeout { .. })), "{result:?}");
-    // The rest is killed in the background; the end of the container waits for it.
+    // Remaining processes are killed in the background, and the end of the container waits for that.
     runtime.stop_container(&id, Duration::ZERO).await.unwrap();
     assert!(!is_alive(main) && !is_alive(escaped));
 }

@@ -1,4 +1,4 @@
-//! What a container's definition asks for.
+//! The settings in the definition of a container.
 
 use k8s_openapi::api::core::v1::{Lifecycle, PodSecurityContext};
 use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, RuntimeError};
@@ -70,7 +70,7 @@ async fn container_mounts_are_links_and_environment_variables() {
     for (file, text) in [("by-cwd", "a\n"), ("by-path", "b\n"), ("by-var", "c\n")] {
         assert_eq!(std::fs::read_to_string(volume.join(file)).unwrap(), text);
     }
-    // The links go, what they point to stays.
+    // Removing the container removes the links but not their targets.
     runtime.remove_container(&id, false).await.unwrap();
     assert!(!root.rootfs(&pod, &id).exists());
     assert!(volume.join("by-cwd").exists());
@@ -98,7 +98,7 @@ async fn termination_message_comes_from_its_file_or_from_the_log() {
         ("d", Some("FallbackToLogsOnError"), "echo first; echo second; exit 1", "first\nsecond\n"),
         ("e", Some("FallbackToLogsOnError"), "echo log; exit 0", ""),
         ("f", Some("FallbackToLogsOnError"), "echo log; printf file > dev/termination-log; exit 1", "file"),
-        // Neither a link nor a FIFO in its place makes the shim read or wait for something else.
+        // The shim does not follow a link and does not wait for a FIFO that replaces the file.
         ("g", None, "rm dev/termination-log; ln -s /etc/passwd dev/termination-log; exit 1", ""),
         ("h", None, "rm dev/termination-log; mkfifo dev/termination-log; exit 1", ""),
     ] {
@@ -141,7 +141,7 @@ async fn root_agent_runs_a_container_as_its_run_as_user() {
     });
     let fifo = root.fifo("out");
     std::os::unix::fs::chown(fifo.path(), Some(12345), None).unwrap();
-    // The path of the FIFO leads through a directory that is the test's alone.
+    // The other user cannot reach the FIFO by its path, because only the test's user can enter the directory.
     let id = run(&runtime, &pod, "id -u; id -g; id -G; touch mine && echo wrote").await;
     assert_eq!(ended(&runtime, &pod).await.exit_code, 0);
     let log = std::fs::read_to_string(runtime.log_path(&id).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Cgroups of pods that are nowhere.
+//! Pod cgroups in memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl FakeCgroups {
         self.pods.lock().iter().map(ToString::to_string).collect()
     }
 
-    /// One that an earlier agent left.
+    /// Adds a cgroup that an earlier agent left.
     pub(crate) fn plant(&self, uid: &str) {
         self.pods.lock().insert(PodUid::new(uid));
     }
@@ -33,17 +33,17 @@ impl FakeCgroups {
         self.pods.lock().remove(&PodUid::new(uid));
     }
 
-    /// Removals that began wait before they do anything.
+    /// While `held`, a removal waits before it removes anything.
     pub(crate) fn hold(&self, held: bool) {
         self.held.send_replace(held);
     }
 
-    /// Whether one is there is not answered.
+    /// While `silent`, the query for a cgroup does not return.
     pub(crate) fn silence(&self, silent: bool) {
         self.silent.send_replace(silent);
     }
 
-    /// None can be removed.
+    /// Makes every removal fail.
     pub(crate) fn stick(&self, stuck: bool) {
         *self.stuck.lock() = stuck;
     }

@@ -16,13 +16,13 @@ use podwright_actors::ports::{
     PodStorage, StorageError, TcpTarget, Unused, VolumeMounts,
 };
 
-/// Whether a journal's records say that a pod is over: the last one counts.
+/// Whether the last record of a pod in a journal is a final status.
 pub(crate) fn has_end_of(records: &[String], uid: &str) -> bool {
     let uid = format!("\"uid\":\"{uid}\"");
     records.iter().rfind(|record| record.contains(&uid)).is_some_and(|record| !record.contains("\"Forgotten\""))
 }
 
-/// What a node keeps over its end, in memory; it may be made to fail.
+/// A store of final statuses in memory. Tests can make it fail.
 #[derive(Default)]
 pub(crate) struct FakeFinalStatuses {
     records: Mutex<Vec<String>>,
@@ -32,12 +32,12 @@ pub(crate) struct FakeFinalStatuses {
 }
 
 impl FakeFinalStatuses {
-    /// What is kept now.
+    /// The stored records.
     pub(crate) fn records(&self) -> Vec<String> {
         self.records.lock().clone()
     }
 
-    /// Whether something is kept of a pod.
+    /// Whether the final status of a pod is stored.
     pub(crate) fn has(&self, uid: &str) -> bool {
         has_end_of(&self.records.lock(), uid)
     }
@@ -46,17 +46,17 @@ impl FakeFinalStatuses {
         self.records.lock().push(record.to_owned());
     }
 
-    /// Nothing can be written, or can be again.
+    /// Makes all writes fail, or succeed again.
     pub(crate) fn broken(&self, broken: bool) {
         self.broken.store(broken, Ordering::Relaxed);
     }
 
-    /// Each write takes so many milliseconds.
+    /// Makes each write take this many milliseconds.
     pub(crate) fn slow(&self, millis: u64) {
         self.slow.store(millis, Ordering::Relaxed);
     }
 
-    /// How often something was written.
+    /// The number of writes.
     pub(crate) fn writes(&self) -> usize {
         self.writes.load(Ordering::Relaxed)
     }
@@ -93,7 +93,7 @@ impl Checkpoint for FakeFinalStatuses {
     }
 }
 
-/// Pod directories. Volumes come and go at once, unless they are stuck.
+/// Pod directories in memory. Volumes are mounted and unmounted at once, unless a test changes that.
 #[derive(Default)]
 pub(crate) struct FakeStorage(Mutex<Directories>);
 
@@ -108,29 +108,29 @@ struct Directories {
 }
 
 impl FakeStorage {
-    /// A directory that an earlier agent left, with its volumes.
+    /// Adds a directory with volumes that an earlier agent left.
     pub(crate) fn plant(&self, uid: &str) {
         let mut state = self.0.lock();
         state.pods.insert(uid.into());
         state.mounted.insert(uid.into());
     }
 
-    /// Volumes that do not come down, or do again.
+    /// Makes unmounting fail, or succeed again.
     pub(crate) fn stuck(&self, stuck: bool) {
         self.0.lock().stuck = stuck;
     }
 
-    /// Volumes that do not come up, or do again.
+    /// Makes mounting fail, or succeed again.
     pub(crate) fn missing(&self, missing: bool) {
         self.0.lock().missing = missing;
     }
 
-    /// A pod's directory that does not answer.
+    /// Makes calls for the directory of this pod hang.
     pub(crate) fn hang(&self, uid: &str) {
         self.0.lock().hung.insert(uid.into());
     }
 
-    /// So long a volume takes to come up, or not to.
+    /// How long mounting takes, whether it succeeds or fails.
     pub(crate) fn slow(&self, by: Duration) {
         self.0.lock().slow = by;
     }
@@ -210,7 +210,7 @@ impl PodStorage for FakeStorage {
     }
 }
 
-/// Nobody answers.
+/// A network in which no server answers.
 pub(crate) struct NoNetwork;
 
 impl NetworkClient for NoNetwork {
@@ -236,14 +236,14 @@ impl Events {
         self.count(pod, reason) > 0
     }
 
-    /// The events of a reason, of whatever pod.
+    /// The events with this reason, of any pod.
     pub(crate) fn of(&self, reason: &str) -> Vec<PodEvent> {
         self.1.lock().iter().filter(|event| event.reason == reason).cloned().collect()
     }
 
     pub(crate) fn count(&self, pod: &str, reason: &str) -> usize {
-        let wanted = format!("{pod}: {reason}");
-        self.0.lock().iter().filter(|event| **event == wanted).count()
+        let expected = format!("{pod}: {reason}");
+        self.0.lock().iter().filter(|event| **event == expected).count()
     }
 }
 

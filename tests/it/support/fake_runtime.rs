@@ -1,4 +1,4 @@
-//! A container runtime in memory, in tokio's time: what its containers do is scripted by their names.
+//! A container runtime in memory, in tokio's time. Scripts by container name define what its containers do.
 
 mod calls;
 
@@ -15,12 +15,12 @@ use podwright_actors::time::Time;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// What a container does. The default one runs for ever and ends with 0 as soon as it is asked to.
+/// The behaviour of a container. By default it runs for ever and ends with 0 as soon as it gets a stop request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
     /// Ends by itself after this long, with this code.
     pub(crate) ends: Option<(Duration, i32)>,
-    /// How long it takes to stop when asked, and with which code; `None` ignores the request.
+    /// Time from a stop request to the exit, and the exit code. `None` ignores the request.
     pub(crate) stops: Option<(Duration, i32)>,
     /// Whether it fails to start.
     pub(crate) fails_to_start: bool,
@@ -80,7 +80,7 @@ pub(crate) struct FakeRuntime {
     begin: Instant,
     with_events: bool,
     state: Mutex<State>,
-    /// Something changed that a stop or the event stream waits for.
+    /// Wakes stops and the event stream after a change.
     changed: Notify,
 }
 
@@ -112,15 +112,19 @@ struct Live {
     status: ContainerStatus,
     script: Script,
     started: Option<Instant>,
-    asked: Option<Instant>,
+    stop_requested: Option<Instant>,
     killed_at: Option<Instant>,
 }
 
 impl Live {
-    /// When and how it will have ended.
+    /// The time and the exit code of its end, if its end is determined.
     fn end(&self) -> Option<(Instant, i32)> {
         let own = self.script.ends.zip(self.started).map(|((after, code), started)| (started + after, code));
-        let term = self.script.stops.zip(self.asked).map(|((after, code), asked)| (asked + after, code));
+        let term = self
+            .script
+            .stops
+            .zip(self.stop_requested)
+            .map(|((after, code), stop_requested)| (stop_requested + after, code));
         let kill = self.killed_at.map(|at| (at, 137));
         let running = self.status.state == ContainerState::Running;
         [own, term, kill].into_iter().flatten().filter(|_| running).min_by_key(|(at, _)| *at)
@@ -148,13 +152,13 @@ impl FakeRuntime {
         self.fail(Op::StopSandbox);
     }
 
-    /// Nothing can be asked of it until [`heal`](Self::heal); what runs goes on.
+    /// Makes all calls fail until [`heal`](Self::heal). Containers keep running.
     pub(crate) fn unreachable(&self) {
         let error = RuntimeError::Unreachable("nobody listens".into());
         self.state.lock().failing.extend(Op::ALL.map(|op| (op, error.clone())));
     }
 
-    /// What it says it lacks from now on.
+    /// Sets the conditions that the runtime reports as not ready.
     pub(crate) fn unready(&self, unready: Unready) {
         self.state.lock().unready = unready;
     }
@@ -175,7 +179,7 @@ impl FakeRuntime {
         self.state.lock().slow.insert(op, Duration::from_secs_f64(by));
     }
 
-    /// Lists arrive so long after they were made.
+    /// Makes lists arrive this long after they were taken.
     pub(crate) fn old_lists(&self, seconds: f64) {
         self.state.lock().list_age = Duration::from_secs_f64(seconds);
     }
@@ -185,7 +189,7 @@ impl FakeRuntime {
         self.state.lock().slow_reads.insert(uid.into(), Duration::from_secs_f64(by));
     }
 
-    /// A pod that some earlier agent started: a ready sandbox and a running container, of a definition that no pod has.
+    /// Adds a pod that an earlier agent started: a ready sandbox and a running container, whose definition matches no pod.
     pub(crate) fn plant(&self, uid: &str, full_name: FullName, container: &str) {
         let mut state = self.state.lock();
         let pod = state.pods.entry(uid.into()).or_insert_with(|| Pod {
@@ -201,12 +205,12 @@ impl FakeRuntime {
         status.state = ContainerState::Running;
         status.started_at = Some(self.clock.now());
         let script = state.scripts.get(container).copied().unwrap_or_default();
-        let live = Live { status, script, started: Some(Instant::now()), asked: None, killed_at: None };
+        let live = Live { status, script, started: Some(Instant::now()), stop_requested: None, killed_at: None };
         state.pods.get_mut(&uid.into()).unwrap().containers.insert(0, live);
         self.hint(&mut state, &uid.into());
     }
 
-    /// A container in a sandbox of its own, so that stopping the other sandboxes leaves it alone.
+    /// Adds a container in its own sandbox, so that it keeps running when the other sandboxes stop.
     pub(crate) fn plant_apart(&self, uid: &str, container: &str) {
         let apart = self.sandbox(format!("apart-{uid}"), 1, false);
         let full_name = FullName::new("test", uid);
@@ -215,7 +219,7 @@ impl FakeRuntime {
         self.plant(uid, full_name.clone(), container);
     }
 
-    /// Edits what the runtime says of a container's newest run.
+    /// Edits the status of a container's newest run.
     pub(crate) fn edit(&self, uid: &str, container: &str, edit: impl FnOnce(&mut ContainerStatus)) {
         let mut state = self.state.lock();
         let pod = state.pods.get_mut(&uid.into()).unwrap();
@@ -223,7 +227,7 @@ impl FakeRuntime {
         self.hint(&mut state, &uid.into());
     }
 
-    /// A pod's newest sandbox ends, and all in it.
+    /// Ends the newest sandbox of a pod and all its containers.
     pub(crate) fn end_sandbox(&self, uid: &str) {
         let mut state = self.state.lock();
         let pod = state.pods.get_mut(&uid.into()).unwrap();
@@ -244,20 +248,20 @@ impl FakeRuntime {
         self.calls().into_iter().filter(|call| call.uid == uid).map(|call| call.what).collect()
     }
 
-    /// When each call that begins so was made, in seconds.
+    /// The time in seconds of each call that starts with this text.
     pub(crate) fn times_of(&self, what: &str) -> Vec<f64> {
         let state = self.state.lock();
         state.calls.iter().filter(|call| call.what.starts_with(what)).map(|call| call.at).collect()
     }
 
-    /// What runs of a pod.
+    /// The running containers of a pod.
     pub(crate) fn running(&self, uid: &str) -> Vec<String> {
-        let status = self.look(&uid.into());
+        let status = self.inspect(&uid.into());
         let running = status.containers.iter().filter(|c| c.state == ContainerState::Running);
         running.map(|c| c.name.to_string()).collect()
     }
 
-    pub(crate) fn look(&self, uid: &PodUid) -> PodRuntimeStatus {
+    pub(crate) fn inspect(&self, uid: &PodUid) -> PodRuntimeStatus {
         let mut state = self.state.lock();
         self.settle(&mut state);
         let Some(pod) = state.pods.get(uid) else { return PodRuntimeStatus::default() };
@@ -297,7 +301,7 @@ impl FakeRuntime {
         }
     }
 
-    /// Notes a call, and what it is to do before and instead of its work.
+    /// Records a call, and applies the delay, failure or panic that the test set for it.
     async fn enter(&self, op: Op, uid: &PodUid, what: String) -> Result<(), RuntimeError> {
         let slow = {
             let mut state = self.state.lock();
@@ -310,11 +314,11 @@ impl FakeRuntime {
             sleep(slow).await;
         }
         let state = self.state.lock();
-        assert!(!state.panicking.contains(&op), "{op:?} was told to panic");
+        assert!(!state.panicking.contains(&op), "the test makes {op:?} panic");
         state.failing.get(&op).cloned().map_or(Ok(()), Err)
     }
 
-    /// Ends what was due to end by now.
+    /// Ends the containers whose end is due.
     fn settle(&self, state: &mut State) {
         let now = Instant::now();
         let mut ended = Vec::new();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use podwright_actors::pod::PodObject;
 use serde_json::{Value, json};
 
-/// Begins a pod from the API server: named so in namespace `test`, with the name as UID, one container `main`, a grace of
-/// 30 s.
+/// Builds a pod from the API server in namespace `test`. Its UID is its name. It has one container `main` and a grace period
+/// of 30 s.
 pub(crate) fn pod(name: &str) -> PodBuilder {
     PodBuilder(json!({
         "metadata": {
@@ -35,7 +35,7 @@ impl PodBuilder {
         self
     }
 
-    /// From a file instead of the API server.
+    /// Makes the pod come from a file instead of the API server.
     pub(crate) fn of_file(self) -> Self {
         self.annotation("kubernetes.io/config.source", "file")
     }
@@ -68,7 +68,7 @@ impl PodBuilder {
         self.spec("restartPolicy", policy)
     }
 
-    /// The containers, each with this image.
+    /// Replaces the containers. Each one has the image `img`.
     pub(crate) fn containers(self, names: &[&str]) -> Self {
         let list: Vec<Value> = names.iter().map(|name| json!({"name": name, "image": "img"})).collect();
         self.spec("containers", list)

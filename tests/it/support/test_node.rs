@@ -41,7 +41,7 @@ pub(crate) struct TestNode {
     pub(crate) clock: TokioClock,
     begin: Instant,
     /// The set that each source delivered last.
-    wanted: Mutex<[Vec<Arc<podwright_actors::pod::PodObject>>; 2]>,
+    last_sets: Mutex<[Vec<Arc<podwright_actors::pod::PodObject>>; 2]>,
 }
 
 /// The fakes and settings of a node that has not started.
@@ -56,7 +56,7 @@ pub(crate) struct Setup {
     pub(crate) sources: Vec<SourceKind>,
     pub(crate) clock: TokioClock,
     /// An admission handler that runs after the node capacity.
-    pub(crate) judge: Option<Arc<dyn AdmissionHandler>>,
+    pub(crate) admission: Option<Arc<dyn AdmissionHandler>>,
     /// The runtime and network to use instead of the fakes.
     pub(crate) over: Option<(Arc<dyn ContainerRuntime>, Arc<dyn NetworkClient>)>,
 }
@@ -80,13 +80,14 @@ impl Setup {
             resync: Duration::from_secs(60),
             sources: vec![SourceKind::File, SourceKind::Api],
             clock,
-            judge: None,
+            admission: None,
             over: None,
         }
     }
 
     pub(crate) fn start(self) -> TestNode {
-        let Setup { runtime, storage, cgroups, final_statuses, cpu_millis, resync, sources, clock, judge, over } = self;
+        let Setup { runtime, storage, cgroups, final_statuses, cpu_millis, resync, sources, clock, admission, over } =
+            self;
         let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
         let (below, network) = over.unwrap_or_else(fakes);
         let (events, metrics) = (Arc::new(Events::default()), Metrics::new());
@@ -99,8 +100,8 @@ impl Setup {
             .admission(Arc::new(capacity))
             .metrics(metrics.clone())
             .recorder(Arc::new(Recorder::new(Recorder::SMALLEST)));
-        if let Some(judge) = judge {
-            ports = ports.admission(judge);
+        if let Some(admission) = admission {
+            ports = ports.admission(admission);
         }
         if let Some(cgroups) = cgroups {
             ports = ports.cgroups(cgroups);
@@ -113,8 +114,8 @@ impl Setup {
             .engine(engine)
             .start()
             .unwrap();
-        let wanted = Mutex::default();
-        TestNode { node, runtime, storage, final_statuses, events, metrics, clock, begin: Instant::now(), wanted }
+        let last_sets = Mutex::default();
+        TestNode { node, runtime, storage, final_statuses, events, metrics, clock, begin: Instant::now(), last_sets }
     }
 }
 
@@ -142,8 +143,8 @@ impl TestNode {
     ) {
         // A source delivers the same object for an unchanged pod.
         let pods: Vec<_> = {
-            let mut wanted = self.wanted.lock();
-            let last = &mut wanted[usize::from(source == SourceKind::Api)];
+            let mut last_sets = self.last_sets.lock();
+            let last = &mut last_sets[usize::from(source == SourceKind::Api)];
             let same = |pod: &Arc<podwright_actors::pod::PodObject>| {
                 last.iter().find(|old| old.pod() == pod.pod()).unwrap_or(pod).clone()
             };

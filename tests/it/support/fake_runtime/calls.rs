@@ -1,4 +1,4 @@
-//! What the runtime does when it is called.
+//! The runtime port of the fake runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl ContainerRuntime for FakeRuntime {
             }
             let (pods, age) = {
                 let mut state = self.state.lock();
-                assert!(!state.panicking.contains(&Op::List), "listing was told to panic");
+                assert!(!state.panicking.contains(&Op::List), "the test makes listing panic");
                 if let Some(error) = state.failing.get(&Op::List) {
                     return Err(error.clone());
                 }
@@ -43,7 +43,7 @@ impl ContainerRuntime for FakeRuntime {
     fn pod_status<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, PodRuntimeStatus> {
         async move {
             self.enter(Op::Status, uid, "status".into()).await?;
-            Ok(self.look(uid))
+            Ok(self.inspect(uid))
         }
         .boxed()
     }
@@ -130,7 +130,7 @@ impl ContainerRuntime for FakeRuntime {
             let id = status.id.clone();
             let script = state.scripts.get(config.name.as_str()).copied().unwrap_or_default();
             let pod = state.pods.get_mut(&uid).ok_or_else(|| RuntimeError::NotFound(uid.to_string()))?;
-            pod.containers.insert(0, Live { status, script, started: None, asked: None, killed_at: None });
+            pod.containers.insert(0, Live { status, script, started: None, stop_requested: None, killed_at: None });
             self.hint(&mut state, &uid);
             Ok(id)
         }
@@ -163,14 +163,14 @@ impl ContainerRuntime for FakeRuntime {
             self.enter(Op::Stop, &uid, format!("stop {name} {}", grace.as_secs_f64())).await?;
             self.live(id, |live| {
                 let now = Instant::now();
-                live.asked.get_or_insert(now);
+                live.stop_requested.get_or_insert(now);
                 live.killed_at = Some(live.killed_at.map_or(now + grace, |at| at.min(now + grace)));
             })?;
             self.changed.notify_waiters();
             loop {
                 let changed = self.changed.notified();
                 let end = self.live(id, |live| live.end())?;
-                // It runs no more, or never ran.
+                // The container has ended or never ran.
                 let Some((at, _)) = end else { return Ok(()) };
                 tokio::select! {
                     () = sleep_until(at) => {}
@@ -197,7 +197,7 @@ impl ContainerRuntime for FakeRuntime {
 
     fn exec<'a>(&'a self, _: &'a ContainerId, _: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
         async {
-            assert!(!self.state.lock().panicking.contains(&Op::Exec), "a command was told to panic");
+            assert!(!self.state.lock().panicking.contains(&Op::Exec), "the test makes exec panic");
             Ok(ExecOutput::default())
         }
         .boxed()
@@ -212,7 +212,7 @@ impl ContainerRuntime for FakeRuntime {
                 let changed = self.changed.notified();
                 let next = {
                     let mut state = self.state.lock();
-                    assert!(!state.panicking.contains(&Op::Events), "events were told to panic");
+                    assert!(!state.panicking.contains(&Op::Events), "the test makes events panic");
                     self.settle(&mut state);
                     if let Some(uid) = state.hints.pop_front() {
                         return uid;
