@@ -1,5 +1,5 @@
 //! The logs of containers in the CRI format: `TIME STREAM TAG TEXT`. The tag is `F` if the record ends a line and `P` if the
-//! line goes on in the next record.
+//! line continues in the next record.
 //!
 //! ```text
 //!  N.log                       the file that run N of the container writes to
@@ -55,8 +55,9 @@ pub(super) fn remove_run(path: &Path) -> io::Result<()> {
         return Ok(());
     };
     // A rotated file has the name of the log with a suffix.
-    let of_run = |file: &str| file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    let gone_is_fine = |result: io::Result<()>| match result {
+    let belongs_to_run =
+        |file: &str| file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let ignore_missing = |result: io::Result<()>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     };
@@ -66,8 +67,8 @@ pub(super) fn remove_run(path: &Path) -> io::Result<()> {
     };
     for entry in entries {
         let entry = entry?;
-        if of_run(&entry.file_name().to_string_lossy()) {
-            gone_is_fine(std::fs::remove_file(entry.path()))?;
+        if belongs_to_run(&entry.file_name().to_string_lossy()) {
+            ignore_missing(std::fs::remove_file(entry.path()))?;
         }
     }
     Ok(())
@@ -80,22 +81,25 @@ pub(super) const MAX_PIECE: usize = 16 * 1024;
 
 /// The most bytes of a log that become a termination message (`kubelet/container/runtime.go`, kubelet 1.36).
 #[cfg(any(feature = "cri", feature = "process"))]
-const MAX_BYTES: usize = 2048;
+const TERMINATION_MESSAGE_BYTES: usize = 2048;
 /// The most records of a log that become a termination message (same source).
 #[cfg(any(feature = "cri", feature = "process"))]
-const MAX_RECORDS: usize = 80;
+const TERMINATION_MESSAGE_RECORDS: usize = 80;
 
 /// The end of a log, for the termination message of its container. Empty if the log cannot be read. Blocks.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub(super) fn end_of_log(path: &Path) -> Vec<u8> {
     let mut raw = Vec::new();
     let read = File::open(path).and_then(|mut file| {
-        let start = file.metadata()?.len().saturating_sub(tail_window(MAX_RECORDS, MAX_BYTES) as u64);
+        let start = file
+            .metadata()?
+            .len()
+            .saturating_sub(tail_window(TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES) as u64);
         file.seek(SeekFrom::Start(start))?;
         file.read_to_end(&mut raw)?;
         Ok(start > 0)
     });
-    read.map_or_else(|_| Vec::new(), |cut| tail(&raw, cut, MAX_RECORDS, MAX_BYTES))
+    read.map_or_else(|_| Vec::new(), |cut| tail(&raw, cut, TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES))
 }
 
 /// One record of a log.
@@ -131,10 +135,10 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The text of the last records of a log: of at most `max_records` records, and at most `max_bytes` bytes.
+/// The text of the last records of a log: at most `max_records` records, and at most `max_bytes` bytes.
 ///
-/// `bytes` is the end of the log. `cut` means that it may begin in the middle of a record, which is then ignored.
-/// [`tail_window`] is the number of bytes that suffice.
+/// `bytes` is the end of the log. `cut` means that `bytes` may begin in the middle of a record, which is then ignored.
+/// [`tail_window`] returns how many bytes the caller has to read.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub fn tail(bytes: &[u8], cut: bool, max_records: usize, max_bytes: usize) -> Vec<u8> {
     let whole = bytes.split_inclusive(|b| *b == b'\n').skip(usize::from(cut));
@@ -150,7 +154,7 @@ pub fn tail(bytes: &[u8], cut: bool, max_records: usize, max_bytes: usize) -> Ve
     text
 }
 
-/// How many bytes of a log's end [`tail`] needs for these limits, even if they begin in the middle of a record.
+/// How many bytes from the end of a log [`tail`] needs for these limits, even if they begin in the middle of a record.
 #[cfg(any(feature = "cri", feature = "process"))]
 pub const fn tail_window(max_records: usize, max_bytes: usize) -> usize {
     HEADER + MAX_PIECE + max_records * HEADER + max_bytes

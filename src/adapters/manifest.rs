@@ -70,7 +70,7 @@ pub fn read(bytes: &[u8]) -> Manifest {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
-            let at = Position::behind(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]));
+            let at = Position::after(&String::from_utf8_lossy(&bytes[..error.valid_up_to()]));
             reader.refuse(Some(at), "not valid UTF-8: save it in that encoding".into());
             return reader.finish();
         }
@@ -81,7 +81,7 @@ pub fn read(bytes: &[u8]) -> Manifest {
             reader.refuse(error.location().and_then(Position::of), brief(error));
         }
         Ok(documents) if documents.is_empty() => {
-            reader.refuse(None, "holds no pod: write one, or remove the manifest to stop its pods".into());
+            reader.refuse(None, "contains no pod: write one, or remove the manifest to stop its pods".into());
         }
         Ok(documents) => documents.iter().for_each(|document| reader.document(document)),
     }
@@ -90,19 +90,19 @@ pub fn read(bytes: &[u8]) -> Manifest {
 
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
-        // The tools that manifests are written for read a mode such as 0644 as octal.
-        legacy_octal_numbers: true,
-        // The document is parsed before the types of its fields are known, so `y` may be a name or a boolean.
-        strict_booleans: true,
-        with_snippet: false,
-        // Parsing is recursive. A list of pods needs half of this depth, and a thread's stack allows twice of it.
-        budget: serde_saphyr::budget! { max_depth: 32 },
-        // Limits the work that nested aliases can cause.
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
-    }
+            // The tools that manifests are written for read a mode such as 0644 as octal.
+            legacy_octal_numbers: true,
+            // The document is parsed before the types of its fields are known, so `y` may be a name or a boolean.
+            strict_booleans: true,
+            with_snippet: false,
+    // Parsing is recursive. A list of pods needs half of this depth, and a thread's stack suffices for twice this depth.
+            budget: serde_saphyr::budget! { max_depth: 32 },
+            // Limits the work that nested aliases can cause.
+            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
+        }
 }
 
-/// The parser's message without the position, which [`Fault`] shows.
+/// The parser's message without the position. [`Fault`] prints the position itself.
 fn brief(error: &serde_saphyr::Error) -> String {
     if let serde_saphyr::Error::DuplicateMappingKey { key, .. } = error {
         return format!("field {:?} is set twice: keep one", key.as_deref().unwrap_or_default());
@@ -117,7 +117,7 @@ fn brief(error: &serde_saphyr::Error) -> String {
 #[derive(Debug, Default)]
 struct ManifestBuilder {
     manifest: Manifest,
-    /// How many faults there are beyond [`MAX_FAULTS`].
+    /// The number of faults after the first [`MAX_FAULTS`].
     unreported: usize,
 }
 
@@ -134,7 +134,7 @@ impl ManifestBuilder {
         self.add(|| Fault { at, pod: None, message });
     }
 
-    /// Adds a fault. `fault` is not called beyond [`MAX_FAULTS`], because finding the position in a long text takes time.
+    /// Adds a fault. After [`MAX_FAULTS`], `fault` is not called, because finding the position in a long text takes time.
     fn add(&mut self, fault: impl FnOnce() -> Fault) {
         if self.manifest.faults.len() >= MAX_FAULTS {
             self.unreported += 1;
@@ -194,8 +194,9 @@ impl ManifestBuilder {
         let pod = match typed::deserialize::<Pod>(node) {
             Ok(pod) => pod,
             Err(faults) => {
-                let said = |found: typed::TypeFault| fault(found.at, format!("{}: {}", found.path, found.message));
-                return faults.into_iter().for_each(|found| self.add(|| said(found)));
+                let type_fault =
+                    |found: typed::TypeFault| fault(found.at, format!("{}: {}", found.path, found.message));
+                return faults.into_iter().for_each(|found| self.add(|| type_fault(found)));
             }
         };
         let mut problems = validate::validate(&pod);
@@ -203,8 +204,8 @@ impl ManifestBuilder {
         if problems.is_empty() {
             self.manifest.pods.push(pod);
         }
-        let said = |problem: &Problem| fault(node.locate(&problem.path), problem.to_string());
-        problems.iter().for_each(|problem| self.add(|| said(problem)));
+        let invalid = |problem: &Problem| fault(node.locate(&problem.path), problem.to_string());
+        problems.iter().for_each(|problem| self.add(|| invalid(problem)));
     }
 }
 

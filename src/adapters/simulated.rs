@@ -1,8 +1,8 @@
 //! The simulated runtime: a [`ContainerRuntime`](podwright_actors::ports::ContainerRuntime) in memory.
 //!
 //! It runs no processes. Pods get addresses, and containers start, end, fail and stop as the pod's annotations say, in
-//! tokio's time. So a machine can simulate a node with many thousands of pods, and with `tokio::time::pause()` a test of
-//! days takes milliseconds. Everything above the runtime is the real node: workers, plans, backoffs, probes and statuses.
+//! tokio's time. So a machine can simulate a node with many thousands of pods, and with `tokio::time::pause()` a test that
+//! spans days takes milliseconds. All other parts of the node are real: workers, plans, backoffs, probes and statuses.
 //!
 //! ```
 //! use std::time::Duration;

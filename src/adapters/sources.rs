@@ -1,9 +1,9 @@
 //! Sources of static pods: files and directories, and URLs.
 //!
 //! A source sends a full [`SourceSet`](podwright_actors::ports::SourceSet) when it starts and whenever its pods or problems
-//! change. A file or URL that cannot be read or used is reported as a problem. Until it is readable again or removed, the
-//! source keeps the pods of its last good content, so that a faulty edit stops no pod (POD-W27). Files and URLs do not
-//! affect one another.
+//! change. A file or URL that cannot be read or used is reported as a problem. The source keeps the pods of its last good
+//! content until the file or URL is readable again or removed, so a faulty edit does not stop any pod (POD-W27). Files and
+//! URLs do not affect one another.
 
 mod files;
 mod manifest_cache;
@@ -93,7 +93,7 @@ impl FromStr for Origin {
     }
 }
 
-/// Drops an update that equals the one before.
+/// Drops an update that equals the previous one.
 #[derive(Debug, Default)]
 struct ChangeFilter {
     last: Option<SourceUpdate>,

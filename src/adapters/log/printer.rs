@@ -1,23 +1,23 @@
 //! Turns records into lines: joins the records of a line and prints only the requested lines.
 //!
-//! The memory is bounded for any input. A record that is longer than a runtime writes is printed in parts. Records that arrive
-//! while a line of the other stream is unfinished are held back up to a limit.
+//! The memory is bounded for any input. A record that is longer than any runtime writes is printed in parts. Records that
+//! arrive while a line of the other stream is unfinished are held back up to a limit.
 
 use jiff::Timestamp;
 
 use super::Record;
 
 /// How many bytes of a record are kept until its end is read: four times the longest record of a runtime.
-const LONGEST: usize = 64 << 10;
+const MAX_RECORD: usize = 64 << 10;
 /// How many bytes of one stream are held back until a line of the other stream ends.
-const HELD: usize = 64 << 10;
+const MAX_HELD: usize = 64 << 10;
 
 /// Which lines to print, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PrintOptions {
     /// Print only lines that began at this time or later.
     pub(super) since: Option<Timestamp>,
-    /// Put its time before each line.
+    /// Print the time of each line before its text.
     pub(super) timestamps: bool,
     /// Skip this many lines at the beginning.
     pub(super) skip: u64,
@@ -27,11 +27,11 @@ pub(super) struct PrintOptions {
 #[derive(Debug, Default)]
 pub(super) struct Printer {
     options: PrintOptions,
-    /// The beginning of a record whose end was not read yet.
+    /// The beginning of a record whose end has not been read yet.
     record: Vec<u8>,
     /// How to handle the bytes up to the end of the current record.
     rest: RestOfRecord,
-    /// The line whose end was not read yet.
+    /// The line whose end has not been read yet.
     line: Option<OpenLine>,
     /// Records of the other stream that arrived since that line began.
     held: Vec<u8>,
@@ -67,8 +67,8 @@ impl Printer {
                 None => (part, false),
             };
             match self.rest {
-                RestOfRecord::Keep => self.record(text, whole, out),
-                RestOfRecord::Print { stream, ends } => self.piece(b"", stream, whole && ends, text, out),
+                RestOfRecord::Keep => self.feed_record(text, whole, out),
+                RestOfRecord::Print { stream, ends } => self.print_piece(b"", stream, whole && ends, text, out),
                 RestOfRecord::Drop => {}
             }
             if whole {
@@ -84,47 +84,47 @@ impl Printer {
         }
     }
 
-    fn record(&mut self, text: &[u8], whole: bool, out: &mut Vec<u8>) {
+    fn feed_record(&mut self, text: &[u8], whole: bool, out: &mut Vec<u8>) {
         // Nearly every record is read in one part.
         if whole && self.record.is_empty() {
-            self.parsed(text, out);
+            self.print_record(text, out);
             return;
         }
-        let room = (LONGEST - self.record.len()).min(text.len());
+        let room = (MAX_RECORD - self.record.len()).min(text.len());
         self.record.extend_from_slice(&text[..room]);
-        if !whole && self.record.len() < LONGEST {
+        if !whole && self.record.len() < MAX_RECORD {
             return;
         }
         let record = std::mem::take(&mut self.record);
         if whole && room == text.len() {
-            self.parsed(&record, out);
+            self.print_record(&record, out);
             return;
         }
         let Some(Record { time, stream, ends, text: begun }) = Record::parse(&record) else {
             self.rest = RestOfRecord::Drop;
             return;
         };
-        let stream = known(stream);
-        self.piece(time, stream, false, begun, out);
-        self.piece(b"", stream, whole && ends, &text[room..], out);
+        let stream = stream_name(stream);
+        self.print_piece(time, stream, false, begun, out);
+        self.print_piece(b"", stream, whole && ends, &text[room..], out);
         self.rest = RestOfRecord::Print { stream, ends };
     }
 
     /// Prints a complete record. Bytes that are not a record are dropped.
-    fn parsed(&mut self, record: &[u8], out: &mut Vec<u8>) {
+    fn print_record(&mut self, record: &[u8], out: &mut Vec<u8>) {
         if let Some(Record { time, stream, ends, text }) = Record::parse(record) {
-            self.piece(time, known(stream), ends, text, out);
+            self.print_piece(time, stream_name(stream), ends, text, out);
         }
     }
 
-    fn piece(&mut self, time: &[u8], stream: &'static str, ends: bool, text: &[u8], out: &mut Vec<u8>) {
+    fn print_piece(&mut self, time: &[u8], stream: &'static str, ends: bool, text: &[u8], out: &mut Vec<u8>) {
         let line = match self.line {
             Some(line) if line.stream != stream => {
                 self.hold(time, stream, ends, text, out);
                 return;
             }
             Some(line) => line,
-            None => self.begin(time, stream, out),
+            None => self.begin_line(time, stream, out),
         };
         if line.printed {
             out.extend_from_slice(text);
@@ -134,7 +134,7 @@ impl Printer {
         }
     }
 
-    fn begin(&mut self, time: &[u8], stream: &'static str, out: &mut Vec<u8>) -> OpenLine {
+    fn begin_line(&mut self, time: &[u8], stream: &'static str, out: &mut Vec<u8>) -> OpenLine {
         let printed = self.options.skip == 0 && self.is_late_enough(time);
         if printed && self.options.timestamps {
             out.extend_from_slice(time);
@@ -163,14 +163,14 @@ impl Printer {
         self.options.skip = self.options.skip.saturating_sub(1);
         let held = std::mem::take(&mut self.held);
         for record in held.split(|byte| *byte == b'\n') {
-            self.parsed(record, out);
+            self.print_record(record, out);
         }
     }
 
     fn hold(&mut self, time: &[u8], stream: &'static str, ends: bool, text: &[u8], out: &mut Vec<u8>) {
-        if self.held.len() + text.len() > HELD {
+        if self.held.len() + text.len() > MAX_HELD {
             self.end_line(out);
-            self.piece(time, stream, ends, text, out);
+            self.print_piece(time, stream, ends, text, out);
             return;
         }
         let tag = if ends { b"F" } else { b"P" };
@@ -180,7 +180,7 @@ impl Printer {
     }
 }
 
-fn known(stream: &str) -> &'static str {
+fn stream_name(stream: &str) -> &'static str {
     if stream == "stderr" { "stderr" } else { "stdout" }
 }
 
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn printer_bounds_the_memory_for_an_endless_record() {
-        let long = "x".repeat(5 * LONGEST + 17);
+        let long = "x".repeat(5 * MAX_RECORD + 17);
         let log = format!("T stdout F {long}\nT stdout P {long}\nT stderr F b\nT stdout F c\n");
         assert_eq!(printed(PrintOptions::default(), log.as_bytes()), format!("{long}\n{long}c\nb\n"));
         let (mut printer, mut out) = (Printer::new(PrintOptions::default()), Vec::new());
@@ -264,7 +264,7 @@ mod tests {
             for _ in 0..100 {
                 printer.feed(junk, &mut out);
                 printer.feed(&[b'y'; 10_000], &mut out);
-                assert!(printer.record.capacity() <= 2 * LONGEST);
+                assert!(printer.record.capacity() <= 2 * MAX_RECORD);
                 out.clear();
             }
         }

@@ -17,8 +17,8 @@ use super::rotation::list;
 
 /// How many bytes are read at once.
 const CHUNK: usize = 64 << 10;
-/// How often opening a file is tried if files are rotated meanwhile.
-const TRIES: usize = 10;
+/// How many times the reader tries to open a file while a rotation moves files.
+const OPEN_ATTEMPTS: usize = 10;
 
 /// Which lines of a log to read, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct ReadOptions {
     pub tail: Option<u64>,
     /// Read only lines that began at this time or later.
     pub since: Option<Timestamp>,
-    /// Put its time before each line.
+    /// Print the time of each line before its text.
     pub timestamps: bool,
 }
 
@@ -49,8 +49,8 @@ enum Position {
         file: File,
         /// The time of the newest rotated file when this file was opened.
         after: Option<DateTime>,
-        /// This file was moved away, and its end was read once since then.
-        left: bool,
+        /// The file was moved away, and the reader has reached its end once after that.
+        ended_after_move: bool,
     },
 }
 
@@ -76,7 +76,7 @@ impl Reader {
             position: Position::Rotated(DateTime::MIN, Box::new(io::empty())),
             buffer: vec![0; CHUNK],
         };
-        let (older, after, file) = reader.newest()?;
+        let (older, after, file) = reader.open_current()?;
         let mut skip = 0;
         let first = match (options.tail, options.since) {
             (Some(lines), _) => {
@@ -89,8 +89,8 @@ impl Reader {
         };
         reader.printer = Printer::new(PrintOptions { since: options.since, timestamps: options.timestamps, skip });
         reader.position = match older.get(first) {
-            Some(old) => Position::Rotated(old.at, reader.rotated(old.at)?),
-            None => Position::Current { file, after, left: false },
+            Some(old) => Position::Rotated(old.at, reader.open_rotated(old.at)?),
+            None => Position::Current { file, after, ended_after_move: false },
         };
         Ok(reader)
     }
@@ -114,7 +114,7 @@ impl Reader {
                 self.printer.feed(&self.buffer[..count], &mut text);
                 return Ok(LogRead::Text(text));
             }
-            if !self.go_on()? {
+            if !self.open_next()? {
                 return Ok(LogRead::End);
             }
         }
@@ -128,10 +128,10 @@ impl Reader {
     }
 
     /// Opens the file after the one that was read to its end. Returns false if there is none.
-    fn go_on(&mut self) -> io::Result<bool> {
+    fn open_next(&mut self) -> io::Result<bool> {
         let at = match &mut self.position {
             Position::Rotated(at, _) => *at,
-            Position::Current { file, after, left } => {
+            Position::Current { file, after, ended_after_move } => {
                 let path = self.dir.join(&self.current);
                 let ours = file.metadata()?;
                 match path.symlink_metadata() {
@@ -139,44 +139,45 @@ impl Reader {
                     // Either nothing was rotated, or the container has no new file yet and still writes to this one.
                     _ => return Ok(false),
                 }
-                if !*left {
+                if !*ended_after_move {
                     // The container may still write to this file just after it opened the new one: read it once more.
-                    *left = true;
+                    *ended_after_move = true;
                     return Ok(false);
                 }
                 let older = file_names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str));
                 match older.iter().find(|old| Some(old.at) > *after) {
-                    // The oldest file that was rotated since is this one.
+                    // The first file that was rotated after this file was opened is this file itself.
                     Some(old) => old.at,
                     None => after.unwrap_or(DateTime::MIN),
                 }
             }
         };
-        for _ in 0..TRIES {
-            let (older, after, file) = self.newest()?;
+        for _ in 0..OPEN_ATTEMPTS {
+            let (older, after, file) = self.open_current()?;
             self.position = match older.iter().find(|old| old.at > at) {
-                Some(old) => match self.rotated(old.at) {
+                Some(old) => match self.open_rotated(old.at) {
                     Ok(source) => Position::Rotated(old.at, source),
                     // The file was compressed or removed after it was listed.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     Err(error) => return Err(error),
                 },
-                None => Position::Current { file, after, left: false },
+                None => Position::Current { file, after, ended_after_move: false },
             };
             return Ok(true);
         }
         Ok(false)
     }
 
-    /// The rotated files, the time of the newest of them, and the file that is written to, all as of one point in time. If
-    /// the newest file was just moved away and the container has no new file yet, the newest rotated file takes its part.
-    fn newest(&self) -> io::Result<(Vec<RotatedFile>, Option<DateTime>, File)> {
+    /// Returns the rotated files, the time of the newest rotated file, and the file that the container writes to, all as of
+    /// one point in time. If that file was just moved away and the container has no new file yet, the newest rotated file is
+    /// returned in its place.
+    fn open_current(&self) -> io::Result<(Vec<RotatedFile>, Option<DateTime>, File)> {
         let path = self.dir.join(&self.current);
         let older =
             || Ok::<_, io::Error>(file_names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str)));
         let mut before = older()?;
         let mut missing = io::Error::from(ErrorKind::NotFound);
-        for _ in 0..TRIES {
+        for _ in 0..OPEN_ATTEMPTS {
             let opened = open(&path);
             let after = older()?;
             let same = before.last().map(|last| last.at) == after.last().map(|last| last.at);
@@ -200,7 +201,7 @@ impl Reader {
     }
 
     /// Opens a rotated file, compressed or not.
-    fn rotated(&self, at: DateTime) -> io::Result<Box<dyn Read + Send>> {
+    fn open_rotated(&self, at: DateTime) -> io::Result<Box<dyn Read + Send>> {
         let name = |compressed| self.dir.join(RotatedFile { at, compressed }.name(&self.current));
         match open(&name(false)) {
             Ok(file) => Ok(Box::new(file)),
@@ -222,7 +223,7 @@ impl Reader {
         newest.rewind()?;
         let mut first = older.len();
         while count < lines && first > 0 {
-            match self.rotated(older[first - 1].at).and_then(count_lines) {
+            match self.open_rotated(older[first - 1].at).and_then(count_lines) {
                 Ok(more) => count += more,
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
                 Err(error) => return Err(error),
@@ -233,7 +234,7 @@ impl Reader {
     }
 }
 
-/// The runs of a container that have a log in its log directory, in ascending order. None if the directory does not exist.
+/// The runs of a container that have a log in its log directory, in ascending order. Empty if there is no such directory.
 /// Blocks.
 ///
 /// # Errors
@@ -249,7 +250,7 @@ pub fn runs(dir: &Path) -> io::Result<Vec<u32>> {
     Ok(runs)
 }
 
-/// Opens a log file. Another program may have put something else in its place: a link must not be followed, and opening a
+/// Opens a log file. Another program may have replaced the file: a link must not be followed, and opening a
 /// FIFO must not block.
 fn open(path: &Path) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).expect("both flags are low bits");
@@ -260,7 +261,7 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// How many lines end in a file.
+/// The number of complete lines in a file.
 fn count_lines(mut file: impl Read) -> io::Result<u64> {
     let (mut printer, mut buffer, mut out) = (Printer::default(), vec![0; CHUNK], Vec::new());
     let mut lines = 0;

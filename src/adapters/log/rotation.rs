@@ -2,8 +2,9 @@
 //! and removed (upstream `container_log_manager.go`, kubelet 1.36).
 //!
 //! No line is lost if the agent dies at any point. A container writes to the file that was moved away until it opens the new
-//! one. So a file is compressed at the next rotation at the earliest, and a container whose log file is missing is asked
-//! again to open a new one. A compressed file gets its name when it is complete; only then is the uncompressed file removed.
+//! one. So a file is compressed at the next rotation at the earliest. If a container's log file is missing, the agent asks
+//! the runtime again to open a new one. A compressed file gets its name when it is complete, and only then is the
+//! uncompressed file removed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -30,7 +31,7 @@ use super::{OpenLog, WritesLogs};
 const INTERVAL: Duration = Duration::from_secs(10);
 /// How long a container may take to open a new file.
 const REOPENED_WITHIN: Duration = Duration::from_secs(5);
-/// How often the new file is looked for.
+/// The interval between two checks for the new file.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How large logs may grow.
@@ -38,7 +39,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub struct Limits {
     /// The size in bytes above which a file is rotated; 0 turns rotation off.
     pub max_size: u64,
-    /// How many files a run may have, with the one that is written to; at least two.
+    /// The maximum number of files of a run, including the file that the container writes to. At least two.
     pub max_files: usize,
 }
 
@@ -70,7 +71,7 @@ pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Optio
         }
     }
     let Some(now) = now else { return plan };
-    // Two files are counted beside these: the one that is rotated now and the new one.
+    // Two more files count: the file that is rotated now and the new file.
     let excess = rotated.len().saturating_sub(max_files.saturating_sub(2));
     let (old, kept) = rotated.split_at(excess);
     plan.remove.extend(old.iter().map(|rotated| rotated.name(current)));
@@ -174,15 +175,15 @@ impl Rotator {
 
     /// Checks each of these logs once, rotates the full ones, and returns the errors.
     pub async fn round(&mut self, logs: &[OpenLog]) -> Vec<RotateError> {
-        let tidy = std::mem::take(&mut self.first);
+        let clean_up = std::mem::take(&mut self.first);
         let mut errors = Vec::new();
-        // Most logs are not full. One blocking call finds them all.
+        // Most logs are not full. One blocking call finds all of those.
         let limits = self.limits;
         let paths: Vec<PathBuf> = logs.iter().map(|log| log.path.clone()).collect();
-        let small = move || paths.into_iter().filter(|path| !tidy && is_small(path, limits)).collect();
+        let small = move || paths.into_iter().filter(|path| !clean_up && is_small(path, limits)).collect();
         let small: HashSet<PathBuf> = tokio::task::spawn_blocking(small).await.unwrap_or_default();
         for log in logs.iter().filter(|log| !small.contains(&log.path)) {
-            let done = self.one(log, tidy, &mut errors).await;
+            let done = self.rotate(log, clean_up, &mut errors).await;
             errors.extend(done.err());
         }
         errors
@@ -208,11 +209,11 @@ impl Rotator {
         unreported
     }
 
-    /// Rotates one log if it is full. An error with an older file does not keep the log from being rotated; it is added to
+    /// Rotates one log if it is full. An error with an older file does not prevent the rotation. That error is added to
     /// `errors`.
-    async fn one(&self, log: &OpenLog, tidy: bool, errors: &mut Vec<RotateError>) -> Result<(), RotateError> {
+    async fn rotate(&self, log: &OpenLog, clean_up: bool, errors: &mut Vec<RotateError>) -> Result<(), RotateError> {
         let (path, limits) = (log.path.clone(), self.limits);
-        let inspection = tokio::task::spawn_blocking(move || inspect(&path, limits, tidy)).await;
+        let inspection = tokio::task::spawn_blocking(move || inspect(&path, limits, clean_up)).await;
         let inspection = inspection.unwrap_or_else(|error| Err(failed(&log.path)(io::Error::other(error))))?;
         let moved = match inspection {
             Inspection::Fine => return Ok(()),
@@ -268,7 +269,7 @@ fn is_small(path: &Path, limits: Limits) -> bool {
 }
 
 /// Checks a log, and moves it away if it is full. Blocks.
-fn inspect(path: &Path, limits: Limits, tidy: bool) -> Result<Inspection, RotateError> {
+fn inspect(path: &Path, limits: Limits, clean_up: bool) -> Result<Inspection, RotateError> {
     let size = match fs::symlink_metadata(path) {
         Ok(meta) => meta.len(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Inspection::Missing),
@@ -278,7 +279,7 @@ fn inspect(path: &Path, limits: Limits, tidy: bool) -> Result<Inspection, Rotate
     let (Some(dir), Some(current)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(Inspection::Fine);
     };
-    if !full && !tidy {
+    if !full && !clean_up {
         return Ok(Inspection::Fine);
     }
     let files = list(dir).map_err(failed(dir))?;
@@ -334,7 +335,7 @@ fn write_compressed(file: &Path, temporary: &Path) -> io::Result<()> {
     let mut encoder = GzEncoder::new(to, Compression::default());
     io::copy(&mut from, &mut encoder)?;
     let to = encoder.finish()?;
-    // A reader skips files that were last modified before the lines it looks for.
+    // A reader with a `since` time skips the files that were last modified before that time.
     to.set_modified(meta.modified()?)?;
     // The content must be on disk before the uncompressed file is removed.
     to.sync_data()

@@ -21,7 +21,7 @@ impl Position {
     }
 
     /// The position after a text.
-    pub(super) fn behind(text: &str) -> Position {
+    pub(super) fn after(text: &str) -> Position {
         let last = text.rsplit('\n').next().unwrap_or_default();
         Position { line: 1 + text.matches('\n').count() as u64, column: 1 + last.chars().count() as u64 }
     }

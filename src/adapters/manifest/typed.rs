@@ -73,20 +73,20 @@ struct Typed<'a, 'p> {
 }
 
 impl<'a> Typed<'a, '_> {
-    fn must_be(&self, what: &str) -> Located {
+    fn must_be(&self, what: &str) -> LocatedError {
         self.locate(de::Error::custom(format_args!("must be {what}, not {}", describe(self.node))))
     }
 
-    /// Adds the position of this node to an error that has none. So an error gets the position of the innermost value.
-    fn locate(&self, error: Located) -> Located {
-        Located {
+    /// Adds the position of this node to an error without a position. So an error gets the position of the innermost value.
+    fn locate(&self, error: LocatedError) -> LocatedError {
+        LocatedError {
             at: error.at.or(self.node.at),
             path: error.path.or_else(|| Some(self.path.to_string())),
             message: error.message,
         }
     }
 
-    fn integer<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn integer<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         match self.node.value {
             Value::Int(number) => visitor.visit_i64(number),
             Value::Uint(number) => visitor.visit_u64(number),
@@ -95,7 +95,7 @@ impl<'a> Typed<'a, '_> {
         .map_err(|error| self.locate(error))
     }
 
-    fn string<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn string<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         match &self.node.value {
             Value::Text(text) => visitor.visit_str(text).map_err(|error| self.locate(error)),
             Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Float(_) => {
@@ -106,21 +106,21 @@ impl<'a> Typed<'a, '_> {
         }
     }
 
-    fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn list<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         let Value::List(items) = &self.node.value else { return Err(self.must_be("a list")) };
-        visitor.visit_seq(ListItems { of: &self, items, next: 0 }).map_err(|error| self.locate(error))
+        visitor.visit_seq(ListItems { parent: &self, items, next: 0 }).map_err(|error| self.locate(error))
     }
 
-    fn map<V: Visitor<'a>>(self, visitor: V, known: Option<&'static [&'static str]>) -> Result<V::Value, Located> {
+    fn map<V: Visitor<'a>>(self, visitor: V, known: Option<&'static [&'static str]>) -> Result<V::Value, LocatedError> {
         let Value::Map(entries) = &self.node.value else { return Err(self.must_be("a map of fields")) };
-        visitor.visit_map(MapEntries { of: &self, entries, known, value: None }).map_err(|error| self.locate(error))
+        visitor.visit_map(MapEntries { parent: &self, entries, known, value: None }).map_err(|error| self.locate(error))
     }
 }
 
 fn describe(node: &YamlNode) -> String {
     match &node.value {
         Value::Null => "empty".into(),
-        Value::Bool(value) => format!("the truth value {value}"),
+        Value::Bool(value) => format!("the boolean {value}"),
         Value::Int(number) => format!("the number {number}"),
         Value::Uint(number) => format!("the number {number}"),
         Value::Float(number) => format!("the number {number}"),
@@ -132,9 +132,9 @@ fn describe(node: &YamlNode) -> String {
 }
 
 impl<'de> Deserializer<'de> for Typed<'de, '_> {
-    type Error = Located;
+    type Error = LocatedError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         match &self.node.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -148,7 +148,7 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
         .map_err(|error| self.locate(error))
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         match &self.node.value {
             Value::Bool(value) => visitor.visit_bool(*value),
             // Further booleans of YAML 1.1. In a field of another type they are text.
@@ -162,38 +162,42 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
         }
     }
 
-    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_i32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         self.integer(visitor)
     }
 
-    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         self.integer(visitor)
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         self.string(visitor)
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         self.string(visitor)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         match self.node.value {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, LocatedError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         self.list(visitor)
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         self.map(visitor, None)
     }
 
@@ -202,12 +206,12 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Located> {
+    ) -> Result<V::Value, LocatedError> {
         self.map(visitor, Some(fields))
     }
 
     /// The API types call this for a field that they do not have.
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Located> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, LocatedError> {
         if let Some(field) = self.field {
             let message = unknown_field(field.key, field.known);
             self.unknown.borrow_mut().push(TypeFault { at: field.at, path: self.path.to_string(), message });
@@ -220,14 +224,14 @@ impl<'de> Deserializer<'de> for Typed<'de, '_> {
     }
 }
 
-/// The message for an unknown field. It suggests the most similar known field, if one is similar enough.
+/// The message for an unknown field. It suggests the most similar known field if there is a similar one.
 pub(super) fn unknown_field(key: &str, known: &[&str]) -> String {
     // No field has such a long name, and comparing longer keys takes time.
     let near = known
         .iter()
         .filter(|_| key.len() <= 64)
         .map(|name| (strsim::damerau_levenshtein(&key.to_lowercase(), &name.to_lowercase()), name))
-        // With more than a third of the letters changed it is another word.
+        // If more than a third of the letters differ, the key is another word and not a misspelling.
         .filter(|(distance, name)| distance * 3 <= name.len().max(3))
         .min_by_key(|(distance, _)| *distance);
     match near {
@@ -237,69 +241,69 @@ pub(super) fn unknown_field(key: &str, known: &[&str]) -> String {
 }
 
 struct ListItems<'a, 'p> {
-    of: &'p Typed<'a, 'p>,
+    parent: &'p Typed<'a, 'p>,
     items: &'a [YamlNode],
     next: usize,
 }
 
 impl<'a> SeqAccess<'a> for ListItems<'a, '_> {
-    type Error = Located;
+    type Error = LocatedError;
 
-    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Located> {
+    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, LocatedError> {
         let Some(node) = self.items.get(self.next) else { return Ok(None) };
-        let path = Path::Index(&self.of.path, self.next);
+        let path = Path::Index(&self.parent.path, self.next);
         self.next += 1;
-        seed.deserialize(Typed { node, path, unknown: self.of.unknown, field: None }).map(Some)
+        seed.deserialize(Typed { node, path, unknown: self.parent.unknown, field: None }).map(Some)
     }
 }
 
 struct MapEntries<'a, 'p> {
-    of: &'p Typed<'a, 'p>,
+    parent: &'p Typed<'a, 'p>,
     entries: &'a [MapEntry],
     known: Option<&'static [&'static str]>,
     value: Option<&'a MapEntry>,
 }
 
 impl<'a> MapAccess<'a> for MapEntries<'a, '_> {
-    type Error = Located;
+    type Error = LocatedError;
 
-    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Located> {
+    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, LocatedError> {
         let Some((entry, rest)) = self.entries.split_first() else { return Ok(None) };
         self.entries = rest;
         self.value = Some(entry);
         seed.deserialize(StrDeserializer::new(&entry.key)).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Located> {
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, LocatedError> {
         let entry = self.value.take().expect("serde asks for a value only after its key");
         let (path, field) = match self.known {
             Some(known) => {
                 let field = Field { at: entry.at, known, key: &entry.key };
-                (Path::Field(&self.of.path, &entry.key), Some(field))
+                (Path::Field(&self.parent.path, &entry.key), Some(field))
             }
-            None => (Path::Key(&self.of.path, &entry.key), None),
+            None => (Path::Key(&self.parent.path, &entry.key), None),
         };
-        seed.deserialize(Typed { node: &entry.node, path, unknown: self.of.unknown, field })
+        seed.deserialize(Typed { node: &entry.node, path, unknown: self.parent.unknown, field })
     }
 }
 
 /// An error with its position and path, once they are known.
 #[derive(Debug)]
-pub(super) struct Located {
+pub(super) struct LocatedError {
     at: Option<Position>,
     path: Option<String>,
     message: String,
 }
 
-impl de::Error for Located {
+impl de::Error for LocatedError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Located { at: None, path: None, message: message.to_string() }
+        LocatedError { at: None, path: None, message: message.to_string() }
     }
 }
 
-impl std::error::Error for Located {}
+impl std::error::Error for LocatedError {}
 
-impl fmt::Display for Located {
+impl fmt::Display for LocatedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }

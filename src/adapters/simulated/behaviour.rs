@@ -185,16 +185,17 @@ impl Behaviour {
 
     /// The defaults for an init container that is not a sidecar. It ends at once with exit code 0: other containers wait for
     /// its end, so with `run-for: forever` they would never start.
-    pub(super) fn of_init(&self) -> Behaviour {
+    pub(super) fn for_init_container(&self) -> Behaviour {
         Behaviour { run_for: RunFor::Time(Latency::ZERO), exits: Share::Always, exit_code: 0, ..self.clone() }
     }
 
     /// The behaviour of one container of a pod: these defaults, changed by the pod's annotations. `None` if the pod has no
-    /// such annotations. All of them are parsed, so that an invalid one is found by whichever container starts first.
+    /// such annotations. Every annotation is parsed for every container, so the first container reports an invalid
+    /// annotation.
     ///
     /// # Errors
     /// [`BadAnnotation`] for the first invalid annotation.
-    pub(super) fn of_container(
+    pub(super) fn for_container(
         &self,
         annotations: Option<&BTreeMap<String, String>>,
         container: NamedContainer<'_>,
@@ -266,25 +267,25 @@ mod tests {
 
     const ALL: [&str; 3] = ["setup", "web", "proxy"];
 
-    fn of(annotations: &[(&str, &str)], container: &str) -> Result<Option<Behaviour>, BadAnnotation> {
+    fn parsed(annotations: &[(&str, &str)], container: &str) -> Result<Option<Behaviour>, BadAnnotation> {
         let annotations = annotations.iter().map(|(key, value)| (format!("{ANNOTATION_PREFIX}{key}"), (*value).into()));
         let named = NamedContainer { name: container, is_init: container == "setup" };
-        Behaviour::default().of_container(Some(&annotations.collect()), named, &ALL)
+        Behaviour::default().for_container(Some(&annotations.collect()), named, &ALL)
     }
 
     #[test]
     fn annotation_value_may_differ_between_containers() {
         let annotations = [("run-for", "5s, proxy=1s..2s"), ("exit-code", "proxy=3")];
-        let web = of(&annotations, "web").unwrap().unwrap();
+        let web = parsed(&annotations, "web").unwrap().unwrap();
         assert_eq!(web.run_for, RunFor::Time(Latency::exactly(Duration::from_secs(5))));
         assert_eq!(web.exit_code, 0);
-        let proxy = of(&annotations, "proxy").unwrap().unwrap();
+        let proxy = parsed(&annotations, "proxy").unwrap().unwrap();
         let range = Latency::between(Duration::from_secs(1), Duration::from_secs(2));
         assert_eq!(proxy.run_for, RunFor::Time(range));
         assert_eq!(proxy.exit_code, 3);
-        assert_eq!(of(&annotations, "setup").unwrap().unwrap(), Behaviour::default());
-        assert_eq!(of(&[("exit-code", "setup=9,1")], "setup").unwrap().unwrap().exit_code, 9);
-        assert_eq!(of(&[], "web"), Ok(None));
+        assert_eq!(parsed(&annotations, "setup").unwrap().unwrap(), Behaviour::default());
+        assert_eq!(parsed(&[("exit-code", "setup=9,1")], "setup").unwrap().unwrap().exit_code, 9);
+        assert_eq!(parsed(&[], "web"), Ok(None));
     }
 
     #[test]
@@ -301,7 +302,7 @@ mod tests {
             ("sandbox-latency", "web=5s", "whole pod"),
         ] {
             // Also for a container that the annotation does not name.
-            let error = of(&[(key, value)], "proxy").unwrap_err().to_string();
+            let error = parsed(&[(key, value)], "proxy").unwrap_err().to_string();
             assert!(error.contains(&format!("{ANNOTATION_PREFIX}{key}")) && error.contains(says), "{error}");
         }
     }

@@ -37,7 +37,7 @@ pub(super) struct SimulatedRuntimeState {
     /// The defaults of init containers that are not sidecars.
     init_defaults: Arc<Behaviour>,
     state: Mutex<LockedState>,
-    /// Notifies [`next_event`](Self::next_event) that a pod changed, or that an earlier end is planned.
+    /// Wakes [`next_event`](Self::next_event) when a pod has changed, or when a container will end earlier than planned.
     changed: Notify,
 }
 
@@ -52,7 +52,7 @@ impl SimulatedRuntime {
     /// A runtime without pods.
     pub fn new(config: SimulatedConfig) -> Self {
         let defaults = Arc::new(config.defaults.clone());
-        let init_defaults = Arc::new(config.defaults.of_init());
+        let init_defaults = Arc::new(config.defaults.for_init_container());
         let shared =
             SimulatedRuntimeState { config, defaults, init_defaults, state: Mutex::default(), changed: Notify::new() };
         SimulatedRuntime { shared: Arc::new(shared) }
@@ -74,7 +74,7 @@ impl SimulatedRuntime {
 }
 
 impl SimulatedRuntimeState {
-    /// Runs `work` on the table as of now, and notifies the waiting calls of its consequences.
+    /// Runs `work` on the table as of now, and wakes the calls that wait for a container's end or for a changed pod.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut PodTable, Time) -> T) -> T {
         self.locked(|state, now| work(&mut state.table, now))
     }
@@ -113,12 +113,12 @@ impl SimulatedRuntimeState {
         let is_init = pod.init_containers().iter().any(|init| init.name == container && !is_sidecar(init));
         let defaults = if is_init { &self.init_defaults } else { &self.defaults };
         let named = NamedContainer { name: container, is_init };
-        let own = defaults.of_container(pod.metadata().annotations.as_ref(), named, &all)?;
+        let own = defaults.for_container(pod.metadata().annotations.as_ref(), named, &all)?;
         Ok(own.map_or_else(|| defaults.clone(), Arc::new))
     }
 
-    /// The behaviour of a container, or the default if the pod's annotations are invalid. For calls that cannot report the
-    /// error; the creation of the pod's containers reports it.
+    /// The behaviour of a container, or the default if the pod's annotations are invalid. Used by calls that cannot report
+    /// the error; the creation of the pod's containers reports the error.
     fn behaviour_or_default(&self, pod: &PodObject, container: &str) -> Arc<Behaviour> {
         self.behaviour(pod, container).unwrap_or_else(|_| self.defaults.clone())
     }
@@ -141,7 +141,7 @@ impl SimulatedRuntimeState {
             behaviour,
         };
         let id = self.with(|table, now| table.add_sandbox(new, now));
-        id.ok_or_else(|| RuntimeError::Failed("no address is left for another pod".into()))
+        id.ok_or_else(|| RuntimeError::Failed("no address is left for another pod: remove pods first".into()))
     }
 
     async fn ensure_image(
@@ -224,7 +224,7 @@ impl SimulatedRuntimeState {
         self.locked(|state, now| {
             let Some(run) = state.table.run(key) else { return };
             state.table.stop(key, now, self.stop_end(&run, now, grace));
-            // An earlier stop call may have less time to wait now.
+            // An earlier call of this function may now have to wait for a shorter time.
             if let Some(waiter) = state.waiters.get(&key) {
                 waiter.notify_waiters();
             }
@@ -238,7 +238,7 @@ impl SimulatedRuntimeState {
                 RunPhase::Created | RunPhase::Running(None) | RunPhase::Ended => None,
             });
             let Some((left, changed)) = waiting else { return };
-            // After the end and after the timeout alike, the state is checked again.
+            // The loop checks the state again, both after a notification and after the timeout.
             let _elapsed = tokio::time::timeout(left, changed).await;
         }
     }
@@ -270,7 +270,7 @@ impl SimulatedRuntimeState {
                 Ok(ExecOutput { exit_code: run.behaviour.exec_exit_code.into(), output: b"simulated".to_vec() })
             }
             RunPhase::Created | RunPhase::Ended => {
-                Err(RuntimeError::Failed(format!("container {id} does not run: a command needs a running container")))
+                Err(RuntimeError::Failed(format!("container {id} is not running: a command needs a running container")))
             }
         }
     }
@@ -282,7 +282,7 @@ impl SimulatedRuntimeState {
             if let Some(uid) = changed {
                 return uid;
             }
-            // A notification since then left a permit, so it is not missed.
+            // A notification that was sent after the table was read has left a permit, so it is not missed.
             match next {
                 Some(left) => {
                     let _elapsed = tokio::time::timeout(left, self.changed.notified()).await;
@@ -366,7 +366,7 @@ impl ContainerRuntime for SimulatedRuntime {
         async move {
             let remove = |key| self.shared.with(|table, _| table.remove_container(key));
             let gone = Key::parse(id.as_str()).is_none_or(remove);
-            if gone { Ok(()) } else { Err(RuntimeError::Failed(format!("container {id} runs: stop it first"))) }
+            if gone { Ok(()) } else { Err(RuntimeError::Failed(format!("container {id} is running: stop it first"))) }
         }
         .boxed()
     }

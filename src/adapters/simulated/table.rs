@@ -106,7 +106,7 @@ pub(super) struct NewContainer<'a> {
     pub(super) behaviour: Arc<Behaviour>,
 }
 
-/// A snapshot of a container's run, and of the settings that decide how it goes on.
+/// A snapshot of a container's run, and of the settings that decide how it continues.
 pub(super) struct RunSnapshot {
     pub(super) uid: PodUid,
     pub(super) name: ContainerName,
@@ -118,7 +118,7 @@ pub(super) struct RunSnapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunPhase {
     Created,
-    /// The run goes on until this time, if its end is planned.
+    /// The run continues until this time, if its end is planned.
     Running(Option<Time>),
     Ended,
 }
@@ -287,7 +287,7 @@ impl PodTable {
         Some(Key { pod: number, serial: containers.find(runs)?.serial })
     }
 
-    /// Starts a created container. Returns false if the container was stopped or removed meanwhile.
+    /// Starts a created container. Returns false if the container was stopped or removed before this call.
     pub(super) fn start(&mut self, key: Key, now: Time, end: Option<RunEnd>) -> bool {
         let Some(container) = self.container(key).filter(|container| matches!(container.run_state, RunState::Created))
         else {

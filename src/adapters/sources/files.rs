@@ -16,10 +16,10 @@ use super::scan::Scan;
 use super::watch::Watch;
 use super::{ChangeFilter, SourceContext};
 
-/// How long no file may have changed before the files are read. An editor writes a file in several steps.
+/// How long the files must stay unchanged before they are read. An editor writes a file in several steps.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long after the first change the files are read at the latest.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest delay between the first change and the reading of the files.
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// The pods of several files and directories, as one source.
 #[derive(Debug)]
@@ -38,10 +38,10 @@ impl FileSource {
     /// Sends updates until `stop` is cancelled or the receiver is closed.
     pub async fn run(self, out: Recipient<SourceUpdate>, stop: CancellationToken) {
         // Stopping the source must not wait for a file system that hangs.
-        stop.run_until_cancelled(self.deliver(out)).await;
+        stop.run_until_cancelled(self.send_updates(out)).await;
     }
 
-    async fn deliver(self, out: Recipient<SourceUpdate>) {
+    async fn send_updates(self, out: Recipient<SourceUpdate>) {
         let changed = Arc::new(Notify::new());
         let mut reader = WatchedScan {
             watch: Watch::new(&self.roots, changed.clone()),
@@ -85,9 +85,9 @@ impl WatchedScan {
     }
 }
 
-/// Waits until no file has changed for [`QUIET`], but not longer than [`PATIENCE`].
+/// Waits until no file has changed for [`QUIET`], but not longer than [`MAX_DELAY`].
 async fn wait_until_quiet(changed: &Notify) {
-    let latest = Instant::now() + PATIENCE;
+    let latest = Instant::now() + MAX_DELAY;
     loop {
         let quiet = (Instant::now() + QUIET).min(latest);
         tokio::select! {

@@ -30,7 +30,7 @@ pub(super) struct CachedManifest {
 impl CachedManifest {
     /// Updates the pods from a text.
     ///
-    /// If the text has a fault, pods that the last text had and this one does not have stay: the faulty part may be meant to
+    /// If the text has a fault, the pods that only the previous text defined are kept: the faulty part may be meant to
     /// define them (POD-W27).
     pub(super) fn read(&mut self, bytes: Vec<u8>, source: SourceKind, origin: &str, cx: &SourceContext) {
         self.unreadable = None;
@@ -56,7 +56,7 @@ impl CachedManifest {
         self.faults = faults;
     }
 
-    /// Notes that the text could not be read. The pods stay.
+    /// Records that the text could not be read. The pods are kept.
     pub(super) fn fail(&mut self, why: String) {
         self.unreadable = Some(why);
     }
@@ -79,7 +79,7 @@ impl CachedManifest {
         if name.len() > MAX_NAME {
             let over = name.len() - MAX_NAME;
             return Err(format!(
-                "pod name {name:?}, which ends with the node's name, is too long: shorten it by {over}"
+                "pod name {name:?}, which ends with the node's name, is too long: shorten it by {over} bytes"
             ));
         }
         let new = PodObject::new(pod).map_err(|error| error.to_string())?;

@@ -32,12 +32,12 @@ impl Scan {
             match list(root) {
                 Ok(files) => present.extend(files.into_iter().map(|path| (path, true))),
                 Err(error) => {
-                    // The current content is unknown, so the files that were listed last stay.
+                    // The current content is unknown, so the files of the last successful listing are kept.
                     let below = |path: &&String| Path::new(path.as_str()).starts_with(root);
                     problems.push(SourceProblem {
                         what: root.display().to_string(),
                         message: format!(
-                            "cannot be listed ({}); its last pods stay: let this user read it",
+                            "cannot be listed ({}); its last pods are kept: make it readable for the agent's user",
                             reason(&error)
                         ),
                         pods: self.cache.names(below),
@@ -71,7 +71,7 @@ impl Scan {
             Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => false,
             Err(error) => {
                 let manifest = self.cache.manifests.entry(what.to_owned()).or_default();
-                let stays = if manifest.was_read() { "; its last pods stay" } else { "" };
+                let stays = if manifest.was_read() { "; its last pods are kept" } else { "" };
                 manifest.fail(format!("cannot be read ({}){stays}: correct or remove it", reason(&error)));
                 true
             }
@@ -80,7 +80,7 @@ impl Scan {
 }
 
 /// The manifest files at a path: the path itself if it is a file, or the files in it if it is a directory. Subdirectories,
-/// hidden files and backups of editors are left out. A path that does not exist has no files. Blocks.
+/// hidden files and editor backups are skipped. A path that does not exist has no files. Blocks.
 ///
 /// # Errors
 /// The system's error.
@@ -122,7 +122,7 @@ pub fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// If the path is not a regular file; otherwise the system's error.
 pub fn contents(path: &Path) -> io::Result<Vec<u8>> {
-    // Checked before opening, because opening a named pipe waits for a writer.
+    // The type is checked before the file is opened, because opening a named pipe waits for a writer.
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
@@ -135,7 +135,7 @@ pub fn contents(path: &Path) -> io::Result<Vec<u8>> {
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => "permission denied".into(),
-        ErrorKind::NotFound => "it is a broken link".into(),
+        ErrorKind::NotFound => "it is a broken symbolic link".into(),
         _ => error.to_string(),
     }
 }

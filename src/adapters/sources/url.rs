@@ -47,13 +47,13 @@ impl UrlSource {
 
     /// Sends updates until `stop` is cancelled or the receiver is closed.
     ///
-    /// The first set is sent when every URL has answered once: before that, a pod that is missing from the set may still be
-    /// desired. Until then the updates are [`SourceUpdate::NotYet`], with the reasons.
+    /// The first set is sent when every URL has answered once. Before that, a pod that is missing from the set may still be
+    /// desired, so the updates are [`SourceUpdate::NotYet`], with the reasons.
     pub async fn run(self, out: Recipient<SourceUpdate>, stop: CancellationToken) {
-        stop.run_until_cancelled(self.deliver(out)).await;
+        stop.run_until_cancelled(self.send_updates(out)).await;
     }
 
-    async fn deliver(mut self, out: Recipient<SourceUpdate>) {
+    async fn send_updates(mut self, out: Recipient<SourceUpdate>) {
         let mut cache = ManifestCache::default();
         let mut filter = ChangeFilter::default();
         loop {
@@ -65,7 +65,7 @@ impl UrlSource {
                     Ok(bytes) => manifest.read(bytes, SourceKind::Http, &target.what, &self.cx),
                     Err(error) => {
                         let every = self.cx.check_frequency.as_secs();
-                        let stays = if manifest.was_read() { "its last pods stay, and " } else { "" };
+                        let stays = if manifest.was_read() { "its last pods are kept, and " } else { "" };
                         manifest.fail(format!("{error}; {stays}the URL is requested again every {every} s"));
                     }
                 }
@@ -149,7 +149,7 @@ fn client(url: &Url) -> Result<Client, FetchError> {
     builder.build().map_err(FetchError::Client)
 }
 
-/// The text of an error with its causes. The outermost error alone says little.
+/// The text of an error with its causes. The outermost error alone does not name the cause.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

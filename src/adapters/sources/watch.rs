@@ -1,4 +1,4 @@
-//! Watches manifest paths, so that a change is noticed before the next regular check.
+//! Watches manifest paths, so that a change is noticed before the next periodic check.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tracing::warn;
 
-/// Watches paths that may be created, removed and replaced. A change that it misses is found by the next regular check.
+/// Watches paths that may be created, removed and replaced. The next periodic check finds a change that the watch misses.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// `None` if the system has no watches left.
@@ -24,15 +24,15 @@ impl Watch {
     /// Notifies `changed` of changes at `roots` and directly below them. The roots must be absolute paths.
     pub(super) fn new(roots: &[PathBuf], changed: Arc<Notify>) -> Self {
         let roots: Arc<[PathBuf]> = roots.into();
-        let of_interest = roots.clone();
+        let watched_roots = roots.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             // After an error an event may be missing.
-            if event.as_ref().map_or(true, |event| concerns(event, &of_interest)) {
+            if event.as_ref().map_or(true, |event| may_change_a_manifest(event, &watched_roots)) {
                 changed.notify_one();
             }
         });
         let watcher =
-            watcher.inspect_err(|error| warn!(%error, "cannot watch files, manifests are only checked regularly"));
+            watcher.inspect_err(|error| warn!(%error, "cannot watch files, manifests are only checked periodically"));
         Watch { watcher: watcher.ok(), roots, watched: HashMap::new() }
     }
 
@@ -67,7 +67,7 @@ impl Watch {
                     self.watched.insert(path, id);
                 }
                 Err(error) => {
-                    warn!(%error, path = %path.display(), "cannot watch a directory, it is only checked regularly")
+                    warn!(%error, path = %path.display(), "cannot watch a directory, it is only checked periodically")
                 }
             }
         }
@@ -80,7 +80,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// Whether an event may mean that a manifest changed.
-fn concerns(event: &Event, roots: &[PathBuf]) -> bool {
+fn may_change_a_manifest(event: &Event, roots: &[PathBuf]) -> bool {
     // Reading a manifest causes an event too, and that event must not cause another reading.
     let read = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
@@ -88,11 +88,11 @@ fn concerns(event: &Event, roots: &[PathBuf]) -> bool {
         _ => false,
     };
     // An event without a path means that events were lost.
-    !read && (event.paths.is_empty() || event.paths.iter().any(|path| near(path, roots)))
+    !read && (event.paths.is_empty() || event.paths.iter().any(|path| affects_a_root(path, roots)))
 }
 
 /// Whether a path is a root, directly in one, or above one.
-fn near(path: &Path, roots: &[PathBuf]) -> bool {
+fn affects_a_root(path: &Path, roots: &[PathBuf]) -> bool {
     roots.iter().any(|root| root.starts_with(path) || path.parent() == Some(root))
 }
 
@@ -120,8 +120,12 @@ mod tests {
         ];
         let roots = ["/pods".into(), "/single.yaml".into()];
         for (kind, path, expected) in cases {
-            assert_eq!(concerns(&Event::new(kind).add_path(path.into()), &roots), expected, "{kind:?} {path}");
+            assert_eq!(
+                may_change_a_manifest(&Event::new(kind).add_path(path.into()), &roots),
+                expected,
+                "{kind:?} {path}"
+            );
         }
-        assert!(concerns(&Event::new(EventKind::Other).set_flag(Flag::Rescan), &roots));
+        assert!(may_change_a_manifest(&Event::new(EventKind::Other).set_flag(Flag::Rescan), &roots));
     }
 }

@@ -68,7 +68,7 @@ async fn unlistable_manifest_directory_is_logged_and_other_paths_are_used() {
     let agent = home.start(&args).await;
     agent.ready("good-n1").await;
     let line = agent.says("cannot be listed").await;
-    assert!(line.contains(below.to_str().unwrap()) && line.contains("let this user read it"), "{line}");
+    assert!(line.contains(below.to_str().unwrap()) && line.contains("make it readable for the agent's user"), "{line}");
 }
 
 #[tokio::test]

@@ -107,7 +107,7 @@ fn log_files_older_than_since_are_not_opened() {
 }
 
 #[test]
-fn following_a_log_goes_on_from_file_to_file() {
+fn following_a_log_continues_in_the_next_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("1.log");
     let open = || OpenOptions::new().create(true).append(true).open(&path).unwrap();
@@ -133,7 +133,7 @@ fn following_a_log_goes_on_from_file_to_file() {
     writer = open();
     write(&mut writer);
     assert_eq!(looks(&mut reader), [2, 3]);
-    // Two rotations between two reads; the first file is compressed already.
+    // Two rotations happen between two reads, and the first file is compressed already.
     write(&mut writer);
     fs::rename(&path, moved(2)).unwrap();
     writer = open();
@@ -146,7 +146,7 @@ fn following_a_log_goes_on_from_file_to_file() {
     pack(&dir.path().join("1.log.20261121-000002.gz"), &text);
     fs::remove_file(moved(2)).unwrap();
     assert_eq!(looks(&mut reader), [4, 5, 6]);
-    // The file is moved away, and there is no new one yet.
+    // The file is moved away, and there is no new file yet.
     fs::rename(&path, moved(4)).unwrap();
     assert_eq!(read(dir.path(), ReadOptions { tail: Some(2), ..ReadOptions::default() }), [5, 6]);
 }

@@ -24,7 +24,7 @@ fn rotation_plan_removes_old_files_and_compresses_the_others() {
     let first = plan("0.log", &names(&["0.log", "1.log", "1.log.20261101-000000"]), 5, Some(now));
     assert_eq!(first, RotationPlan { rotate: moved.clone(), ..RotationPlan::default() });
 
-    // Three of the four rotated files stay: five files, less the one that is rotated now and the new one.
+    // Three of the four rotated files are kept: five files, minus the file that is rotated now and the new file.
     let files =
         [days(&["03", "04"]), names(&["0.log", "0.log.20261101-000000.gz", "0.log.20261102-000000.gz"])].concat();
     let next = plan("0.log", &files, 5, Some(now));
@@ -51,13 +51,13 @@ fn rotation_plan_removes_old_files_and_compresses_the_others() {
     assert_eq!(plan("0.log", &[], 5, None).remove, none);
 }
 
-/// A container that opens its log path again when it is asked to.
+/// A container that reopens its log path on request.
 struct Writer {
     path: PathBuf,
     file: Mutex<File>,
-    /// Whether asking it fails.
+    /// Whether a reopen request fails.
     refuses: Mutex<bool>,
-    /// Whether its rotated logs are removed when it is asked, as if its pod was removed.
+    /// Whether a reopen request removes the rotated logs, as the removal of the pod does.
     gone: Mutex<bool>,
 }
 
@@ -143,7 +143,7 @@ async fn full_log_is_rotated_without_losing_a_line() {
     }
     let kinds: Vec<bool> = files(dir.path())[1..].iter().map(|name| name.ends_with(".gz")).collect();
     assert_eq!(kinds, [true, true, false], "{:?}", files(dir.path()));
-    // A log that is not full stays; the next rotation removes the oldest file.
+    // A log that is not full is not rotated. The next rotation removes the oldest file.
     writer.write("few\n");
     assert!(rotator.round(&[writer.log()]).await.is_empty());
     assert_eq!(files(dir.path()).len(), 4);

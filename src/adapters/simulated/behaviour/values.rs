@@ -116,7 +116,7 @@ pub enum Share {
     Never,
     /// Every attempt.
     Always,
-    /// This many attempts, the first ones.
+    /// The first attempts, this many.
     First(u32),
     /// Each attempt with this probability, between 0 and 1.
     Fraction(f64),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use podwright_actors::ids::PodUid;
 use podwright_actors::time::Time;
 
-/// How long after the last attempt the count is forgotten: twice the longest backoff of a pull.
+/// How long a count is kept after its last attempt: twice the longest backoff of a pull.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// The attempts of all pods.

@@ -8,7 +8,7 @@ pub(super) enum RunState {
     Created,
     Running {
         since: Time,
-        /// The planned end: the earliest of the end by itself and the end by a stop.
+        /// The planned end: the end of the container by itself or by a stop, whichever is earlier.
         end: Option<RunEnd>,
     },
     Ended {
@@ -50,7 +50,7 @@ impl EndCause {
 
 impl RunEnd {
     /// The reason and message for the container's status.
-    pub(super) fn words(self) -> (&'static str, &'static str) {
+    pub(super) fn reason_and_message(self) -> (&'static str, &'static str) {
         match self.how {
             EndCause::ByItself(0) | EndCause::Stopped => ("Completed", ""),
             EndCause::ByItself(_) | EndCause::Killed => ("Error", ""),

@@ -112,7 +112,7 @@ impl Container {
             RunState::Running { since, .. } => (Some(since), None),
             RunState::Ended { since, end } => (since, Some(end)),
         };
-        let (reason, message) = end.map_or(("", ""), RunEnd::words);
+        let (reason, message) = end.map_or(("", ""), RunEnd::reason_and_message);
         ContainerStatus {
             id: self.id.clone(),
             sandbox: self.sandbox.clone(),
