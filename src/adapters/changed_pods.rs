@@ -20,7 +20,7 @@ struct Queue {
 }
 
 impl ChangedPods {
-    /// Queues a pod that changed. A pod that is queued already is queued once.
+    /// Queues a pod that changed, unless the pod is queued already.
     pub(super) fn mark(&self, uid: &PodUid) {
         let mut queue = self.queue.lock();
         if queue.set.insert(uid.clone()) {
@@ -36,7 +36,7 @@ impl ChangedPods {
             if let Some(uid) = self.take() {
                 return uid;
             }
-            // A pod that was queued since left a permit, so it is not missed.
+            // A pod that was queued after `take` has left a permit, so it is not missed.
             self.changed.notified().await;
         }
     }

@@ -1,8 +1,8 @@
 //! The final statuses of pods in one file, which outlives the agent. Each record is a line with a checksum. The first line
-//! is a header with the number of records that were saved together; the records after those were appended one by one.
+//! is a header with the number of records that were saved together. Later records were appended.
 //!
 //! If an agent was killed during an append, or the disk was full, the last line has no newline. That append was never
-//! acknowledged, so the line is ignored. Any other difference from what was written is damage.
+//! acknowledged, so the line is ignored. Any other difference counts as damage.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -65,7 +65,7 @@ impl FileCheckpoint {
         CheckpointError { path: self.path.to_path_buf(), error: error.to_string() }
     }
 
-    /// Gives the damaged file a second name, `aside`, under which it stays for inspection when the file is replaced.
+    /// Gives the damaged file a second name, `aside`, so that it can be inspected after the file is replaced.
     fn keep_aside(&self, aside: &Path) -> io::Result<()> {
         let temp = aside.with_extension("corrupt.tmp");
         match fs::remove_file(&temp) {
@@ -94,7 +94,7 @@ impl FileCheckpoint {
         };
         tracing::error!(
             path = %self.path.display(), good = good.len(), copy,
-            "the journal of final statuses is damaged, the agent uses its good lines: pods that were rejected or have finished \
+            "the journal of final statuses is damaged, the agent uses its intact lines: pods that were rejected or have finished \
              may run again, and a pod that was created again may get its old status; remove the manifests of such pods"
         );
     }

@@ -47,7 +47,7 @@ pub(super) fn below(path: &Path) -> io::Result<Vec<Mounted>> {
 /// The system's error.
 pub(super) fn exactly_at(path: &Path) -> io::Result<Option<Mounted>> {
     let found = below(path)?;
-    // Nothing is mounted below the path, so the path need not be resolved again.
+    // If nothing is mounted at or below the path, the path need not be resolved again.
     let exact = if found.is_empty() { return Ok(None) } else { exact(path)? };
     Ok(found.into_iter().find(|mounted| mounted.at == exact))
 }
@@ -62,7 +62,7 @@ fn exact(path: &Path) -> io::Result<PathBuf> {
 
 fn at_or_below(path: &Path) -> io::Result<Vec<Mounted>> {
     let mut found: Vec<_> = parse(&fs::read(TABLE)?).filter(|mounted| mounted.at.starts_with(path)).collect();
-    // The last mount lies on top and has to be unmounted first.
+    // The last mount is on top and has to be unmounted first.
     found.reverse();
     Ok(found)
 }
@@ -125,7 +125,7 @@ pub(super) fn unmount(path: &Path) -> Result<(), UnmountError> {
     }
 }
 
-/// What keeps a mount in use, a mount below it or processes, and the remedy.
+/// What keeps a mount in use, with the remedy: a mount below it, or processes.
 fn held_by(path: &Path) -> String {
     let exact = exact(path).unwrap_or_else(|_| path.to_owned());
     let inner = at_or_below(&exact).unwrap_or_default().into_iter().find(|mounted| mounted.at != exact);

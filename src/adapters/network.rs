@@ -23,8 +23,8 @@ const MAX_REDIRECTS: usize = 10;
 /// How many bytes of a response body are read (upstream `maxRespBodyLength`, kubelet 1.36).
 const MAX_BODY: usize = 10 << 10;
 
-/// Calls over the real network. Every call opens a new connection, because a kept connection would not show whether the
-/// server accepts new ones. No call uses a proxy, and certificates are not verified.
+/// Calls over the real network. Every call opens a new connection, because a call on a kept connection would succeed even
+/// if the server accepted no new ones. No call uses a proxy, and certificates are not verified.
 #[derive(Clone, Debug)]
 pub struct Network {
     http: reqwest::Client,
@@ -157,7 +157,7 @@ fn is_plain_http(error: &(dyn Error + 'static)) -> bool {
     }
 }
 
-/// The causes of a transport error, without the error itself, which says only that the transport failed.
+/// The causes of a transport error. The error itself is left out, because it says only that the transport failed.
 fn causes(error: &dyn Error) -> String {
     let mut texts = Vec::new();
     let mut cause = error.source();

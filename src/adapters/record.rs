@@ -38,13 +38,13 @@ pub enum Damage {
 }
 
 impl ReadError {
-    /// Whether the record does not exist, as opposed to one that cannot be used.
+    /// Whether the record does not exist. False if it exists but cannot be read.
     pub fn is_missing(&self) -> bool {
         matches!(self, ReadError::Missing(_))
     }
 }
 
-/// Whether a record must survive a loss of power, or only the death of processes.
+/// Whether a record must survive a loss of power, or only the end of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// The record is void after a reboot.

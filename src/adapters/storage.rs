@@ -13,13 +13,13 @@
 //!
 //! An emptyDir with medium `Memory` is a tmpfs, or a plain directory if the agent may not mount.
 //!
-//! A pod's directory has mode 0750 as under a kubelet. The directories above and below it have mode 0751, so that a user who
-//! knows a path can pass. Containers without a mount namespace reach their volumes by path. If such a pod asks for a user of
-//! its own, its directory has mode 0751 too; otherwise its containers could not open a volume.
+//! A pod's directory has mode 0750, the mode that the kubelet uses. The directories above and below it have mode 0751, so
+//! that any user can reach a file whose path it knows. Containers without a mount namespace reach their volumes by path. If
+//! such a pod sets a user or group, its directory has mode 0751 too; otherwise its containers could not open a volume.
 //!
-//! The directory also marks the pod as this agent's. Logs outside the pod's directory may lie beside those of other agents.
-//! This agent removes them only if their pod has a directory here, so the directory is created before the logs and removed
-//! after them.
+//! The directory also marks the pod as a pod of this agent. Logs outside the pod's directory may share a directory with the
+//! logs of other agents. This agent removes such logs only if their pod has a directory here, so the pod's directory is
+//! created before the logs and removed after them.
 
 mod calls;
 mod empty_dir;
@@ -48,19 +48,20 @@ use super::POD_DIR;
 use calls::{CallProgress, PodLocks, Progress};
 use empty_dir::Memory;
 
-/// The mode of a directory through which other users may pass, without listing it.
+/// The mode of a directory that other users may enter but not list.
 const PASSABLE: u32 = 0o751;
 
 /// [`PodStorage`] in one directory. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct FileStorage {
     disk: Arc<Disk>,
-    /// The calls for one pod run one after another. A call whose caller has gone still runs to its end before the next one.
+    /// The calls for one pod run one after another. A call whose future was dropped still finishes before the next call
+    /// starts.
     locks: PodLocks,
     progress: Progress,
 }
 
-/// Where pods log when their logs are not in their own directories, in the layout of a kubelet.
+/// The directories for the logs of pods, if the logs are not in the pods' own directories. The layout is that of a kubelet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodLogs {
     /// The directory with one log directory `NAMESPACE_NAME_UID` per pod.
@@ -174,7 +175,7 @@ impl PodStorage for FileStorage {
             remove::volumes(dir, step)?;
             step.at(dir);
             remove::empty_volumes(dir)?;
-            // Before the directory: it shows that the logs are this agent's.
+            // The logs are removed before the pod's directory, because that directory marks them as logs of this agent.
             disk.logs.as_ref().map_or(Ok(()), |logs| remove::logs(logs, &of))?;
             remove::pod(dir)
         })
@@ -215,11 +216,11 @@ impl Disk {
 
     fn set_up(&self, dir: &Path, pod: &PodObject, step: &CallProgress) -> Result<VolumeMounts, StorageError> {
         make_dir(&self.pods, PASSABLE)?;
-        make_dir(dir, if !self.mounted && names_a_user(pod) { PASSABLE } else { POD_DIR })?;
+        make_dir(dir, if !self.mounted && sets_a_user(pod) { PASSABLE } else { POD_DIR })?;
         make_dir(&dir.join("volumes"), PASSABLE)?;
         let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
         let set_up = |volume: &Volume| {
-            let path = self.volume(dir, pod, volume, step).map_err(|error| of_volume(&volume.name, error))?;
+            let path = self.volume(dir, pod, volume, step).map_err(|error| for_volume(&volume.name, error))?;
             Ok((volume.name.clone(), path))
         };
         volumes.iter().map(set_up).collect()
@@ -235,14 +236,14 @@ fn component(text: &str) -> Result<&str, StorageError> {
     Ok(text)
 }
 
-/// Whether the pod or one of its containers asks for a user or group.
-fn names_a_user(pod: &PodObject) -> bool {
+/// Whether the pod or one of its containers sets a user or group.
+fn sets_a_user(pod: &PodObject) -> bool {
     let of_pod = pod.spec().security_context.as_ref().map(|it| (it.run_as_user, it.run_as_group));
     let of_containers =
         pod.init_containers().iter().chain(pod.containers()).filter_map(|it| it.security_context.as_ref());
     let of_ephemeral = pod.ephemeral_containers().iter().filter_map(|it| it.security_context.as_ref());
-    let of_each = of_containers.chain(of_ephemeral).map(|it| (it.run_as_user, it.run_as_group));
-    of_pod.into_iter().chain(of_each).any(|ids| ids != (None, None))
+    let all_containers = of_containers.chain(of_ephemeral).map(|it| (it.run_as_user, it.run_as_group));
+    of_pod.into_iter().chain(all_containers).any(|ids| ids != (None, None))
 }
 
 /// Creates a directory and its parents. The process's umask does not reduce the directory's mode.
@@ -272,7 +273,7 @@ fn absent_is_empty<T>(path: &Path, found: io::Result<Vec<T>>) -> Result<Vec<T>, 
 
 /// The names of the subdirectories of a directory.
 fn directories(path: &Path) -> Result<Vec<OsString>, StorageError> {
-    // An entry of unknown type may have been removed meanwhile.
+    // If the type of an entry cannot be read, the entry may have been removed after it was listed.
     let name = |entry: fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir()).then(|| entry.file_name());
     let list = || fs::read_dir(path)?.filter_map(|entry| entry.map(name).transpose()).collect();
     absent_is_empty(path, list())
@@ -284,7 +285,7 @@ fn is_dir(path: &Path) -> bool {
 }
 
 /// Adds the volume's name to an error of the file system.
-fn of_volume(name: &str, error: StorageError) -> StorageError {
+fn for_volume(name: &str, error: StorageError) -> StorageError {
     match error {
         StorageError::Io { .. } => StorageError::Volume { volume: name.to_owned(), reason: error.to_string() },
         error => error,

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 #[cfg(feature = "cri")]
 pub(super) use bind::bind;
 
-/// How often a name is looked up again if another process renamed something during the lookup.
+/// How many times a name is looked up if another process renames files during the lookup.
 const TRIES: u32 = 100;
 
 /// Opens the file or directory `sub_path` of `volume`. Missing directories are created with the mode of the volume (upstream
@@ -53,8 +53,8 @@ pub(super) fn volume<'a>(path: &'a Path, sub_path: &Path) -> &'a Path {
     path.ancestors().nth(names).unwrap_or(path)
 }
 
-/// The path of the file or directory `sub_path` of `volume`, with all links resolved. Missing directories are created. For
-/// runtimes that cannot mount: a container may move the file or directory afterwards. Blocks.
+/// The path of the file or directory `sub_path` of `volume`, with all links resolved. Missing directories are created. Only
+/// runtimes that cannot mount use this, because a container may move the file or directory afterwards. Blocks.
 ///
 /// # Errors
 /// The errors of [`open`].
@@ -79,7 +79,7 @@ fn create_missing(root: &OwnedFd, sub_path: &Path) -> Result<(), Errno> {
                     Err(Errno::EXIST) => open_below(root, &path, dir)?,
                     made => {
                         made?;
-                        // The new directory gets the mode, but not a link that replaced it meanwhile.
+                        // Only the new directory gets the mode. A link that a container put in its place is not followed.
                         let new = open_below_without_links(&above, Path::new(name.as_os_str()), dir)?;
                         // `mkdirat` applies the process's umask; this does not.
                         fchmod(&new, mode)?;
@@ -106,7 +106,8 @@ fn open_below_without_links(root: &OwnedFd, path: &Path, flags: OFlags) -> Resul
 fn look_up(root: &OwnedFd, path: &Path, flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
     for _ in 0..TRIES {
         match openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            // Something was renamed during the lookup, so the kernel does not know whether the result is inside.
+            // Another process renamed a file during the lookup, so the kernel cannot decide whether the result is in the
+            // volume.
             Err(Errno::AGAIN) => {}
             found => return found,
         }

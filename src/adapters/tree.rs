@@ -1,6 +1,6 @@
-//! Removes directory trees that containers wrote. It follows no links and enters no mounts.
+//! Removes directory trees that containers wrote. The removal follows no links and enters no mounts.
 //!
-//! A container may change the tree during the removal, and another process may mount something in it. So every step goes
+//! A container may change the tree during the removal, and another process may mount a file system in it. So every step goes
 //! from an open directory to a name in that directory, and the kernel refuses to cross into another mount.
 
 use std::ffi::{CString, OsStr};
@@ -16,15 +16,15 @@ use rustix::io::Errno;
 
 use super::mounts;
 
-/// How deep directories are emptied in place. Deeper directories are moved to the top of the tree first, so that a tree of
-/// any depth takes no more than this many open directories.
+/// The depth to which directories are emptied in place. Deeper directories are first moved to the top of the tree, so the
+/// removal of a tree of any depth has at most this many directories open.
 const DEPTH: usize = 64;
 
 /// Removes a file, or a directory with its content. Succeeds if the path does not exist. Blocks.
 ///
 /// # Errors
-/// The error names the path. If something is mounted at the path or below it, nothing is removed. If something is mounted
-/// there during the removal, the removal ends at that mount.
+/// The error names the path. If a mount is at the path or below it, nothing is removed. If another process mounts a file
+/// system there during the removal, the removal ends at that mount.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         let text = format!("{} is not an entry of a directory and cannot be removed", path.display());
@@ -109,7 +109,7 @@ fn restore_access(dir: &OwnedFd, mode: u32) -> io::Result<()> {
     if mode & 0o700 == 0o700 {
         return Ok(());
     }
-    // Names the open directory itself; its own name may lead elsewhere by now.
+    // This path names the open directory itself. The directory's own path may lead to another directory by now.
     let itself = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
     fs::set_permissions(itself, Permissions::from_mode(mode & 0o7777 | 0o700))
 }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::{exact, unescape};
 
-/// How many processes are named at most.
-const NAMED: usize = 3;
+/// The maximum number of processes in the result.
+const MAX_HOLDERS: usize = 3;
 
-/// Descriptions of at most three processes that use something below a path: as working directory, root directory, program or
-/// open file. A process in another mount namespace may use it by another path. So if a file system begins at the path, every
-/// process that uses that file system counts.
+/// Descriptions of at most three processes that use a file or directory below a path as working directory, root directory,
+/// program or open file. A process in another mount namespace may use the same file by another path. So if the path is the
+/// mount point of a file system, every process that uses that file system counts.
 ///
 /// Only files of `/proc` are read. Another process may have opened a file of a file system that does not answer, and reading
 /// the status of that file would block.
@@ -48,7 +48,7 @@ pub(in crate::adapters) fn holders(path: &Path) -> Vec<String> {
         let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
         Some(format!("process {} ({}, {how})", dir.file_name()?.to_str()?, name.trim_end()))
     });
-    named.take(NAMED).collect()
+    named.take(MAX_HOLDERS).collect()
 }
 
 /// A mount in the mount namespace of a process (proc_pid_mountinfo(5)).
@@ -75,8 +75,8 @@ fn table(process: &Path) -> Vec<Mount> {
 
 /// The mount that contains a path.
 fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let on_the_way = mounts.iter().filter(|mount| path.starts_with(&mount.at));
-    on_the_way.max_by_key(|mount| mount.at.as_os_str().len())
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.at));
+    above.max_by_key(|mount| mount.at.as_os_str().len())
 }
 
 /// The device of the file system whose root is mounted at a path; `None` if the path is in a larger file system.

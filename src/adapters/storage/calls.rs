@@ -1,4 +1,4 @@
-//! The storage calls of each pod: one runs at a time, and others can see the path that it works on.
+//! The storage calls of each pod. One call runs at a time, and its current path can be read.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ type PodLock = Arc<tokio::sync::Mutex<()>>;
 pub(super) struct PodLocks(Arc<Mutex<HashMap<PodUid, PodLock>>>);
 
 impl PodLocks {
-    /// Waits until nobody else holds the lock of this pod. Cancel safe.
+    /// Waits until no other call holds the lock of this pod. Cancel safe.
     pub(super) async fn lock(&self, uid: &PodUid) -> OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.0.lock();
-            // The map would grow for as long as the node runs if unused locks stayed in it.
+            // Unused locks are removed, because otherwise the map would grow without bound.
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             locks.entry(uid.clone()).or_default().clone()
         };
@@ -32,7 +32,7 @@ impl PodLocks {
 pub(super) struct Progress(Arc<Mutex<HashMap<PodUid, PathBuf>>>);
 
 impl Progress {
-    /// Notes that a call for a pod begins at a path. The caller holds the pod's lock, so a pod has one call at most.
+    /// Records that a call for a pod begins at a path. The caller holds the pod's lock, so a pod has at most one call.
     pub(super) fn begin(&self, uid: &PodUid, path: &Path) -> CallProgress {
         let call = CallProgress { all: self.clone(), uid: uid.clone() };
         call.at(path);
@@ -52,7 +52,7 @@ pub(super) struct CallProgress {
 }
 
 impl CallProgress {
-    /// Notes that the call goes on at another path.
+    /// Records that the call continues at another path.
     pub(super) fn at(&self, path: &Path) {
         self.all.0.lock().insert(self.uid.clone(), path.to_owned());
     }

@@ -32,7 +32,7 @@ pub(super) fn limit(source: &EmptyDirVolumeSource, pod: &PodObject, allocatable:
     limits.into_iter().flatten().filter_map(|limit| u64::try_from(limit.units()).ok()).filter(|bytes| *bytes > 0).min()
 }
 
-/// Mounts volumes in memory. Clones share whether this process may mount.
+/// Mounts volumes in memory. Clones share the flag that mounting was refused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
     /// Volumes are plain directories, because this process may not mount.
@@ -45,14 +45,14 @@ impl Memory {
         Memory { refused: Arc::new(true.into()) }
     }
 
-    /// Mounts a tmpfs at a directory, unless something is mounted there or the directory has content. Both are kept: an
-    /// earlier agent mounted the tmpfs, or it was not allowed to mount and a container used the directory. A new tmpfs is
-    /// mounted with the mode and group of the volume, so no container sees others.
+    /// Mounts a tmpfs at a directory, unless a file system is mounted there or the directory has content. In both cases the
+    /// volume is kept as it is: an earlier agent mounted the tmpfs, or that agent could not mount and a container used the
+    /// directory. The mount sets the volume's mode and group, so no container sees the volume with another mode or group.
     ///
     /// # Errors
-    /// The system's error. If this process may not mount, that is not an error: the volume is the plain directory.
+    /// The system's error. It is no error if this process may not mount: the volume is then the plain directory.
     pub(super) fn set_up(&self, path: &Path, limit: Option<u64>, group: Option<FsGroup>) -> io::Result<()> {
-        let is_used = || io::Result::Ok(mounts::exactly_at(path)?.is_some() || holds_something(fs::read_dir(path))?);
+        let is_used = || io::Result::Ok(mounts::exactly_at(path)?.is_some() || has_content(fs::read_dir(path))?);
         if self.refused.load(Ordering::Relaxed) || is_used()? {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Memory {
 }
 
 /// Whether a directory has content. A directory that cannot be read counts as used: a container changed its mode.
-fn holds_something(list: io::Result<fs::ReadDir>) -> io::Result<bool> {
+fn has_content(list: io::Result<fs::ReadDir>) -> io::Result<bool> {
     match list {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(true),
         list => Ok(list?.next().is_some()),
@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn unreadable_directory_counts_as_used() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!holds_something(fs::read_dir(dir.path())).unwrap());
-        assert!(holds_something(Err(ErrorKind::PermissionDenied.into())).unwrap());
-        assert!(holds_something(Err(ErrorKind::NotADirectory.into())).is_err());
+        assert!(!has_content(fs::read_dir(dir.path())).unwrap());
+        assert!(has_content(Err(ErrorKind::PermissionDenied.into())).unwrap());
+        assert!(has_content(Err(ErrorKind::NotADirectory.into())).is_err());
     }
 }

@@ -12,8 +12,8 @@ use rustix::fs::{AtFlags, CWD, Gid, chownat};
 pub(super) struct FsGroup(u32);
 
 impl FsGroup {
-    /// The `fsGroup` of a pod. `None` if the pod has none, or if this process may not give files to that group: without root
-    /// it may only give files to its own group.
+    /// The `fsGroup` of a pod. `None` if the pod has none, or if this process may not give files to that group. A process
+    /// that does not run as root may give files only to its own group.
     pub(super) fn of(pod: &PodObject) -> Option<Self> {
         let requested = pod.spec().security_context.as_ref()?.fs_group?;
         let group = FsGroup(u32::try_from(requested).ok()?);
@@ -21,8 +21,8 @@ impl FsGroup {
         (rustix::process::geteuid().is_root() || group.0 == own).then_some(group)
     }
 
-    /// Gives a file or directory to the group. For a link it changes the link, not its target.
-    pub(super) fn own(self, path: &Path) -> io::Result<()> {
+    /// Gives a file or directory to the group. For a link, this changes the group of the link, not of its target.
+    pub(super) fn give(self, path: &Path) -> io::Result<()> {
         Ok(chownat(CWD, path, None, Some(Gid::from_raw(self.0)), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
@@ -41,8 +41,8 @@ impl FsGroup {
     }
 }
 
-/// The mode of a new volume. Every user may write to it, because the containers of the pod may run as different users. A
-/// volume of a pod with an `fsGroup` hands that group on to the files that containers make in it.
+/// The mode of a new volume. Every user may write to it, because the containers of the pod may run as different users. If
+/// the pod has an `fsGroup`, the files that containers create in the volume belong to that group.
 pub(super) fn volume_mode(group: Option<FsGroup>) -> u32 {
     group.map_or(0o777, |group| group.dir_mode(0o777))
 }

@@ -1,7 +1,7 @@
-//! A set of files that changes all at once for its readers: the content of a volume that the agent writes.
+//! The content of a volume that the agent writes: a set of files that is replaced atomically.
 //!
 //! The files of a set are in a directory that is named after the time of its creation. The link `..data` points to that
-//! directory, and readers open links that lead through `..data`. A new set is written beside the old one; then a rename
+//! directory, and readers open links that lead through `..data`. A new set is written next to the old set. Then a rename
 //! replaces `..data` (upstream `AtomicWriter`, kubelet 1.36). If a write is interrupted at any step, readers see the old set
 //! or the new one, and the next write removes the remains.
 
@@ -21,7 +21,7 @@ use crate::adapters::tree;
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 /// The prefix of the agent's own names in the volume. No file of a payload may have it.
-const OURS: &[u8] = b"..";
+const OWN_PREFIX: &[u8] = b"..";
 
 /// The desired files of a volume, by path, with content and mode.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Payload {
         let file: PathBuf = parts.collect();
         if file.as_os_str().is_empty()
             || !inside
-            || file.as_os_str().as_bytes().starts_with(OURS)
+            || file.as_os_str().as_bytes().starts_with(OWN_PREFIX)
             || path.contains('\0')
         {
             return Err(format!("path {path:?} leaves the volume: use a relative path without '..'"));
@@ -58,7 +58,7 @@ impl Payload {
 
     /// Makes the directory contain exactly these files. Writes nothing if it already does.
     pub(super) fn write(&self, dir: &Path) -> io::Result<()> {
-        // A container may have removed the owner's permissions, which all users but root need.
+        // A container may have removed the owner's permissions, which every user except root needs.
         tree::restore_owner_access(dir)?;
         let current = fs::read_link(dir.join(DATA)).ok();
         let set = match current {
@@ -118,7 +118,7 @@ impl Payload {
     }
 
     fn write_set(&self, dir: &Path) -> io::Result<PathBuf> {
-        let (name, set) = fresh_dir(dir)?;
+        let (name, set) = create_set_dir(dir)?;
         for (path, (content, mode)) in &self.files {
             let path = set.join(path);
             if let Some(parent) = path.parent() {
@@ -127,7 +127,7 @@ impl Payload {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
             file.write_all(content)?;
             if let Some(group) = self.group {
-                group.own(&path)?;
+                group.give(&path)?;
             }
             file.set_permissions(Permissions::from_mode(*mode))?;
         }
@@ -157,7 +157,7 @@ impl Payload {
 
 /// Creates a directory for a new set and returns its name and path. All users may read it; the modes of the files decide who
 /// may read those.
-fn fresh_dir(dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
+fn create_set_dir(dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
     loop {
         let name = PathBuf::from(Timestamp::now().strftime("..%Y_%m_%d_%H_%M_%S.%N").to_string());
         let path = dir.join(&name);
@@ -179,7 +179,7 @@ fn remove_unused(dir: &Path, current: &Path) -> io::Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let kept = [OsStr::new(DATA), current.as_os_str()];
-        if name.as_bytes().starts_with(OURS) && !kept.contains(&&*name) {
+        if name.as_bytes().starts_with(OWN_PREFIX) && !kept.contains(&&*name) {
             tree::remove(&entry.path())?;
         }
     }

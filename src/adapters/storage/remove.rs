@@ -1,5 +1,5 @@
-//! Removes the files of a pod, and nothing else: it follows no links and enters no mounts. It unmounts what this agent or an
-//! earlier one mounted for the pod. Any other mount stays, and so do the directories above it.
+//! Removes only the files of a pod: the removal follows no links and enters no mounts. It unmounts what this agent or an
+//! earlier agent mounted for the pod. Any other mount is kept, together with the directories above it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,17 +11,17 @@ use podwright_actors::ports::StorageError;
 use super::calls::CallProgress;
 use super::empty_dir::TMPFS;
 use super::volume::{EMPTY_DIR, PLUGINS};
-use super::{PodLogs, entries, io_error, is_dir, of_volume};
+use super::{PodLogs, entries, for_volume, io_error, is_dir};
 use crate::adapters::mounts::{self, UnmountError};
 
-/// Removes the volumes that the storage creates, with their content. Other volumes stay, because the agent does not own
+/// Removes the volumes that the storage creates, with their content. Other volumes are kept, because the agent does not own
 /// their content.
 pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageError> {
     sub_paths(dir, step)?;
     for plugin in PLUGINS {
         for volume in entries(&dir.join("volumes").join(plugin))? {
             step.at(&volume);
-            let named = |error| of_volume(&name(&volume), error);
+            let named = |error| for_volume(&name(&volume), error);
             if *plugin == EMPTY_DIR {
                 unmount_tmpfs(&volume).map_err(named)?;
             }
@@ -83,10 +83,10 @@ pub(super) fn pod(dir: &Path) -> Result<(), StorageError> {
     if is_dir(dir) { tree(dir) } else { Ok(()) }
 }
 
-/// Removes the log directory of a pod of this agent, and every link to a log in it, broken links included.
+/// Removes the log directory of a pod of this agent, and every link to a log in that directory, including broken links.
 pub(super) fn logs(logs: &PodLogs, uid: &PodUid) -> Result<(), StorageError> {
     let suffix = format!("_{uid}");
-    // The UID may hold underscores; the namespace and the name before it cannot.
+    // The UID may contain underscores, but the namespace and the name before it cannot.
     let is_of_pod = |name: &str| name.strip_suffix(&suffix).is_some_and(|rest| rest.split('_').count() == 2);
     let is_below = |path: &Path| {
         let dir = path.strip_prefix(&logs.pods).ok().and_then(|below| below.iter().next()?.to_str());
@@ -103,7 +103,7 @@ pub(super) fn logs(logs: &PodLogs, uid: &PodUid) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Removes a directory that is empty or not there.
+/// Removes an empty directory. Succeeds if it does not exist.
 fn rmdir(path: &Path) -> Result<(), StorageError> {
     match fs::remove_dir(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(io_error(path, &error)),

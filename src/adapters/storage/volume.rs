@@ -18,7 +18,7 @@ use super::{Disk, PASSABLE, component, empty_dir, io_error, is_dir, make_dir};
 pub(super) const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 const PROJECTED: &str = "kubernetes.io~projected";
-/// The directories of the volumes that are created here, and that therefore may be removed.
+/// The directories of the volumes that this module creates. Only these volumes are removed with their content.
 pub(super) const PLUGINS: &[&str] = &[EMPTY_DIR, DOWNWARD_API, PROJECTED];
 
 impl Disk {
@@ -139,8 +139,8 @@ fn kind(volume: &Volume) -> Option<String> {
     }
 }
 
-/// Creates the directory of a volume. A directory that exists is not changed, because its mode and group belong to the
-/// containers. So the directory gets its name only when its mode and group are set.
+/// Creates the directory of a volume. An existing directory is not changed, because containers may have changed its mode and
+/// group. So a new directory gets its final name only after its mode and group are set.
 fn make_volume(path: &Path, group: Option<FsGroup>) -> Result<(), StorageError> {
     if is_dir(path) {
         return Ok(());
@@ -150,7 +150,7 @@ fn make_volume(path: &Path, group: Option<FsGroup>) -> Result<(), StorageError> 
     let new = path.with_extension("new");
     make_dir(&new, volume_mode(group))?;
     if let Some(group) = group {
-        group.own(&new).map_err(|error| io_error(&new, &error))?;
+        group.give(&new).map_err(|error| io_error(&new, &error))?;
         // Without root, the change of the group clears the setgid bit.
         make_dir(&new, volume_mode(Some(group)))?;
     }
@@ -158,7 +158,7 @@ fn make_volume(path: &Path, group: Option<FsGroup>) -> Result<(), StorageError> 
 }
 
 /// Checks that a hostPath exists with the type that the volume names, and creates it if the type says so (core/v1
-/// `HostPathType`). Nothing else is created, and nothing is ever removed.
+/// `HostPathType`). Nothing else is created, and a hostPath is never removed.
 fn set_up_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathBuf, StorageError> {
     let path = Path::new(&source.path);
     let kind = source.type_.as_deref().unwrap_or_default();

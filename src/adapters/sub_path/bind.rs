@@ -37,7 +37,7 @@ pub(in crate::adapters) fn bind(volume: &Path, sub_path: &Path, mount_point: &Pa
         mount_point.parent().map_or(Ok(()), fs::create_dir_all)?;
         drop(fs::OpenOptions::new().create(true).append(true).open(mount_point)?);
     }
-    // Names the open file or directory itself; its own name may lead elsewhere by now.
+    // This path names the open file or directory itself. Its own path may lead to another file by now.
     mount_bind(format!("/proc/self/fd/{}", found.as_raw_fd()), mount_point).map_err(|error| match error {
         Errno::PERM => io::Error::new(
             ErrorKind::PermissionDenied,

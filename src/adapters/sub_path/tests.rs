@@ -10,7 +10,7 @@ use super::*;
 #[cfg(feature = "cri")]
 use crate::adapters::mounts;
 
-/// A volume, and beside it a secret that no container may reach.
+/// A volume, and next to it a secret that no container may reach.
 struct TestVolume {
     root: TempDir,
 }

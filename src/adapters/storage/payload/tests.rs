@@ -50,7 +50,7 @@ fn files_removed_from_a_payload_are_removed_from_the_volume() {
         assert_eq!(fs::read_link(dir.path().join(DATA)).unwrap(), set, "the same is not written again");
         let own = fs::read_dir(dir.path())
             .unwrap()
-            .filter(|it| it.as_ref().unwrap().file_name().as_bytes().starts_with(OURS));
+            .filter(|it| it.as_ref().unwrap().file_name().as_bytes().starts_with(OWN_PREFIX));
         assert_eq!(own.count(), 2, "..data and its target");
     }
 }
