@@ -25,10 +25,10 @@
 //!
 //! **Adoption.** The agent locks `lock` *before* it spawns the shim, and hands the open file to the shim as its standard
 //! input. A `flock` belongs to the open file, so the lock is never free while the shim lives. An agent that starts later
-//! tries the lock: if the lock is held, the shim lives. Neither a reused pid nor a reboot can mislead that test. If a start
-//! left no `shim` record, nothing ran. If a start left neither an `exit` record nor a held lock, the shim died: the container
-//! is reported as exited with code 137, and the agent kills its remaining processes, which it finds by a variable in their
-//! environment ([`CONTAINER_ENV`]).
+//! tries the lock: if the lock is held, the shim lives. Neither a reused pid nor a reboot can falsify that test. If a start
+//! left no `shim` record, no command ran. If a start left neither an `exit` record nor a held lock, the shim died: the
+//! container is reported as exited with code 137, and the agent kills its remaining processes, which it finds by a
+//! variable in their environment ([`CONTAINER_ENV`]).
 //!
 //! **File system.** There is no mount namespace. Each run of a container has a new directory,
 //! `<root>/pods/<uid>/containers/<name>/<id>`, which is the default working directory. Each volume mount is a symbolic link
@@ -67,7 +67,7 @@ pub use shim::shim_main;
 /// The environment variable with the container's id. Every process of a container has it, so that the agent finds the
 /// container's remaining processes after its shim was killed.
 pub const CONTAINER_ENV: &str = "PODWRIGHT_CONTAINER_ID";
-/// The environment variable with the directory that stands for the container's root. Every process of a container has it.
+/// The environment variable with the directory that serves as the container's root. Every process of a container has it.
 pub const ROOTFS_ENV: &str = "PODWRIGHT_ROOTFS";
 /// The environment variable with the file whose content becomes the container's termination message. Every process of a
 /// container has it.
@@ -80,16 +80,16 @@ pub const SHIM_ARGUMENT: &str = "__shim";
 pub struct ProcessConfig {
     /// The agent's directory. The runtime keeps its records in `process/` and the files that pods see in `pods/`.
     pub root: PathBuf,
-    /// The program that runs a shim, with its leading arguments; the runtime appends the others. The default is the running
-    /// executable with [`SHIM_ARGUMENT`], even if its file was replaced meanwhile.
+    /// The program that runs a shim, with its first arguments. The runtime appends the other arguments. The default is the
+    /// running executable with [`SHIM_ARGUMENT`], even if its file was replaced meanwhile.
     pub shim: Vec<OsString>,
-    /// Whether to put each container into a cgroup of its own. That takes cgroup v2, and root or a delegated hierarchy;
-    /// without them containers run without cgroups.
+    /// Whether to put each container into its own cgroup. This requires cgroup v2, and root or a delegated hierarchy.
+    /// Otherwise containers run without cgroups.
     pub cgroups: bool,
-    /// The addresses that are reported for every pod: the node's, because all pods share the node's network.
+    /// The addresses that are reported for every pod: the node's addresses, because all pods share the node's network.
     pub addresses: Vec<IpAddr>,
     /// The soft limit on open files that containers get; `None` keeps the limit of this process. A process that raises its
-    /// own limit sets the old one here, because programs that use `select` break with a limit above 1,024.
+    /// own limit sets its earlier limit here, because programs that use `select` fail with a limit above 1,024.
     pub open_files: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
-//! One cgroup per container, where the agent may create cgroups of version 2.
+//! One cgroup per container, if the agent may create cgroups of version 2.
 //!
-//! Only a cgroup can limit memory and CPU, and kill a container that forks faster than its processes are killed. Everything
-//! else works without it.
+//! Only a cgroup can limit memory and CPU, or kill a container that forks faster than the agent can kill its processes. All
+//! other features work without cgroups.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -14,14 +14,14 @@ use rustix::io::Errno;
 
 use super::record::Cgroup;
 
-/// The cgroup in which the agent can create those of the containers; `None` if there is none. Creates it.
+/// Creates and returns the parent of the containers' cgroups; `None` if the agent cannot create cgroups.
 pub(super) fn detect() -> Option<PathBuf> {
     let mount = mount_point(&fs::read_to_string("/proc/self/mounts").ok()?)?;
     let parent = if rustix::process::geteuid().is_root() {
         mount
     } else {
-        // Without root the agent needs a delegated subtree. It may move processes within one whose `cgroup.procs` it may
-        // write.
+        // Without root the agent needs a delegated subtree. A subtree is delegated to the agent if it may write the
+        // subtree's `cgroup.procs`.
         let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = mount.join(own_path(&cgroups)?.strip_prefix('/')?);
         access(own.join("cgroup.procs"), Access::WRITE_OK).ok()?;
@@ -32,7 +32,7 @@ pub(super) fn detect() -> Option<PathBuf> {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return None,
         _ => {}
     }
-    // The file exists since Linux 5.14.
+    // Linux has this file since version 5.14.
     fs::exists(base.join("cgroup.kill")).ok()?.then_some(())?;
     if rustix::process::geteuid().is_root() {
         for dir in [&parent, &base] {
@@ -79,7 +79,7 @@ impl Cgroup {
 
     fn set(&self, file: &str, value: &str) -> io::Result<()> {
         let path = self.path.join(file);
-        // Without a controller its file is missing. Writing would try to create the file, and fail with an unclear error.
+        // If the controller is not available, its file is missing, and a write would fail with an unclear error.
         if fs::exists(&path)? { fs::write(path, value) } else { Ok(()) }
     }
 

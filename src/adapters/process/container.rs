@@ -84,7 +84,7 @@ impl Container {
     /// Waits until `condition` returns a value for the state of the run. Cancel safe.
     pub(super) async fn wait_for<T>(&self, mut condition: impl FnMut(&RunState) -> Option<T>) -> T {
         loop {
-            // Registered before the state is read, so that a change between the reading and the waiting is not missed.
+            // The waiter is registered before the state is read, so a change between the read and the wait is not missed.
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             if let Some(answer) = condition(&self.run.lock()) {
@@ -151,8 +151,8 @@ impl Container {
 pub(super) struct Shim(Arc<OwnedFd>);
 
 impl Shim {
-    /// Opens a process. The caller must know that the pid is the shim's: because the shim is a child that was not reaped yet,
-    /// or because the container's lock is still held afterwards.
+    /// Opens a process. The caller must know that the pid belongs to the shim: either the shim is a child that was not
+    /// reaped yet, or the container's lock is still held after this call.
     pub(super) fn open(pid: i32) -> io::Result<Self> {
         let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         Ok(Shim(Arc::new(pidfd_open(pid, PidfdFlags::empty())?)))

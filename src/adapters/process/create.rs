@@ -1,4 +1,4 @@
-//! Plans a container: turns its definition into the record of what the shim runs. Nothing here touches the system.
+//! Plans a container: turns its definition into the record of the command that the shim runs. This module does no I/O.
 
 use std::path::{Path, PathBuf};
 
@@ -17,13 +17,13 @@ use super::{CONTAINER_ENV, ROOTFS_ENV, TERMINATION_LOG_ENV};
 pub(super) struct PlanContext<'a> {
     pub(super) layout: &'a Layout,
     pub(super) shim: &'a [String],
-    /// The cgroup below which containers get theirs; `None` if containers run without cgroups.
+    /// The parent of the containers' cgroups; `None` if containers run without cgroups.
     pub(super) cgroups: Option<&'a Path>,
     /// The agent's effective user.
     pub(super) user: u32,
     /// The agent's effective group.
     pub(super) group: u32,
-    /// The soft limit on open files that containers get; `None` keeps the agent's.
+    /// The soft limit on open files that containers get; `None` keeps the agent's limit.
     pub(super) open_files: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct ContainerPlan {
 /// Decides how a container is run.
 ///
 /// # Errors
-/// [`RuntimeError::Config`], with the remedy, if the container asks for something that this runtime cannot do.
+/// [`RuntimeError::Config`], with the remedy, if the container requires a feature that this runtime does not have.
 pub(super) fn plan(
     config: &ContainerConfig,
     context: &PlanContext<'_>,
@@ -203,7 +203,7 @@ fn user(
         return Ok(None);
     }
     Err(RuntimeError::Config(format!(
-        "container {name} asks for user {uid} and group {gid}, but the agent runs as user {} and group {} and only root \
+        "container {name} requests user {uid} and group {gid}, but the agent runs as user {} and group {} and only root \
          can change them: remove `runAsUser` and `runAsGroup`, or run the agent as root",
         context.user, context.group
     )))

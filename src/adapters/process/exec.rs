@@ -1,4 +1,4 @@
-//! Exec commands: the commands of exec probes and hooks, which run beside a container's own command.
+//! Exec commands: the commands of exec probes and hooks, which run in addition to a container's own command.
 
 use std::io;
 use std::process::Stdio;
@@ -31,7 +31,7 @@ pub(super) async fn exec(
     command: Vec<String>,
     limit: Duration,
 ) -> Result<ExecOutput, RuntimeError> {
-    let not_running = || RuntimeError::Failed(format!("container {} does not run", container.id));
+    let not_running = || RuntimeError::Failed(format!("container {} is not running", container.id));
     if !matches!(*container.run.lock(), RunState::Running { .. }) {
         return Err(not_running());
     }
@@ -39,15 +39,15 @@ pub(super) async fn exec(
     let (files, with_mark) = (container.files.clone(), mark.clone());
     let failed = |error: io::Error| RuntimeError::Failed(format!("cannot run the command: {error}"));
     let prepared = shared.blocking(move || prepare(&files, &command, &with_mark)).await.map_err(failed)?;
-    let Prepared { mut command, output, failure } = prepared;
+    let PreparedExec { mut command, output, failure } = prepared;
     let child = command.spawn().map_err(failed)?;
-    // The command holds the writing ends of the pipes, which would never close.
+    // The command builder holds the write ends of the pipes. They must be closed, or the reads below would never end.
     drop(command);
-    let mut running = Running::new(child, mark, Arc::clone(&shared));
+    let mut running = RunningExec::new(child, mark, Arc::clone(&shared));
     let output = Receiver::from_owned_fd(output.into()).map_err(failed)?;
     let mut failure = Receiver::from_owned_fd(failure.into()).map_err(failed)?;
     let run = async {
-        // The pipe closes without text when the command is executed.
+        // If the command is executed, the pipe closes without any text.
         let mut text = String::new();
         failure.read_to_string(&mut text).await?;
         if text.is_empty() { running.finish(&output).await } else { Err(io::Error::other(text)) }
@@ -59,14 +59,15 @@ pub(super) async fn exec(
     }
 }
 
-struct Prepared {
+struct PreparedExec {
     command: Command,
     output: io::PipeReader,
     failure: io::PipeReader,
 }
 
-fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<Prepared> {
-    // Written before the command runs, so that the shim kills the command when the container ends, even if the agent dies.
+fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<PreparedExec> {
+    // The file is written before the command runs, so that the shim kills the command at the container's end even if the
+    // agent dies.
     std::fs::write(files.exec_used(), b"")?;
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
     let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("the shim's command is empty"))?;
@@ -86,11 +87,11 @@ fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<P
         .stdout(Stdio::from(end.try_clone()?))
         .stderr(Stdio::from(end))
         .kill_on_drop(true);
-    Ok(Prepared { command, output, failure })
+    Ok(PreparedExec { command, output, failure })
 }
 
 /// An exec command that was spawned. Dropping it kills the command and all processes that the command started.
-struct Running {
+struct RunningExec {
     child: Child,
     pid: Option<Pid>,
     mark: String,
@@ -98,10 +99,10 @@ struct Running {
     done: bool,
 }
 
-impl Running {
+impl RunningExec {
     fn new(child: Child, mark: String, shared: Arc<ProcessRuntimeState>) -> Self {
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        Running { child, pid, mark, shared, done: false }
+        RunningExec { child, pid, mark, shared, done: false }
     }
 
     async fn finish(&mut self, pipe: &Receiver) -> std::io::Result<ExecOutput> {
@@ -113,27 +114,28 @@ impl Running {
                 status = self.child.wait() => break status?,
                 ready = pipe.readable(), if open => {
                     ready?;
-                    open = take(pipe, &mut output);
+                    open = read_available(pipe, &mut output);
                 }
             }
         };
         self.done = true;
-        // Reads what the pipe holds now. Its end may never come: a background process may keep the pipe open.
-        take(pipe, &mut output);
+        // Reads the output that is in the pipe now. Reading until its end could block: a background process may keep it
+        // open.
+        read_available(pipe, &mut output);
         use std::os::unix::process::ExitStatusExt;
         let exit_code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         Ok(ExecOutput { exit_code, output })
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningExec {
     fn drop(&mut self) {
         // A command that ended by itself may have left a background process on purpose.
         if self.done {
             return;
         }
-        // The child is not reaped before it is dropped, so its pid was not reused. A child that has not yet created its session
-        // leads no process group; then dropping the handle kills it.
+        // The child has not been reaped yet, so its pid was not reused. A child that has not created its session yet leads
+        // no process group. In that case dropping the handle kills it.
         if let Some(pid) = self.pid {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -147,8 +149,9 @@ impl Drop for Running {
     }
 }
 
-/// Reads what the pipe holds now and keeps the first [`MAX_OUTPUT`] bytes. Returns whether the pipe is still open.
-fn take(pipe: &Receiver, output: &mut Vec<u8>) -> bool {
+/// Reads the output that is in the pipe now and keeps the first [`MAX_OUTPUT`] bytes. Returns whether the pipe is still
+/// open.
+fn read_available(pipe: &Receiver, output: &mut Vec<u8>) -> bool {
     let mut buffer = [0; 4096];
     loop {
         match pipe.try_read(&mut buffer) {
@@ -159,5 +162,5 @@ fn take(pipe: &Receiver, output: &mut Vec<u8>) -> bool {
     }
 }
 
-/// How many bytes of output are kept: as many as the event of a probe may have.
+/// How many bytes of output are kept: the longest output that the event of a probe quotes.
 const MAX_OUTPUT: usize = 10 * 1024;

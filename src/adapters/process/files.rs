@@ -105,8 +105,8 @@ impl ContainerFiles {
         self.dir.join("shim.log")
     }
 
-    /// A file that exists if an exec command was ever run in the container. Then the shim has to search for such commands
-    /// when the container ends.
+    /// A file that exists if an exec command has run in the container. If it exists, the shim searches for remaining exec
+    /// commands when the container ends.
     pub(super) fn exec_used(&self) -> PathBuf {
         self.dir.join("exec-used")
     }
@@ -125,7 +125,7 @@ impl ContainerFiles {
     }
 }
 
-/// The file name of the record without which the directory of a sandbox or container is unfinished.
+/// The file name of a sandbox's or container's last record. A directory without this file is unfinished.
 pub(super) const STATE: &str = "state";
 
 /// A request of an agent to a shim: one line each.

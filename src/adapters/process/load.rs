@@ -28,7 +28,7 @@ pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathB
         shared.table.put_sandbox(sandbox);
     }
     let ids: HashSet<String> = containers.iter().map(|(record, ..)| record.id.clone()).collect();
-    shared.blocking(move || end_execs(&ids)).await;
+    shared.blocking(move || kill_earlier_execs(&ids)).await;
     for (record, files, found) in containers {
         let container = Container::new(record, files, RunState::Starting);
         match found {
@@ -96,8 +96,8 @@ fn read_containers(
             Err(error) if error.is_missing() => drop_unfinished(&dir),
             Err(error) => {
                 let id = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
-                // Without the record nobody knows that these processes are the pod's, and the pod would start them a second
-                // time. The shim has the same variable in its environment, so it is killed too.
+                // Without the record, the agent cannot assign these processes to their pod, and the pod would start them a
+                // second time. The shim has the same variable in its environment, so it is killed too.
                 let killed = start::kill_survivors(&files, id);
                 let aside = move_aside(&dir);
                 warn!(
@@ -121,12 +121,12 @@ fn container_state(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: 
     let Some(lock) = files.try_lock()? else { return Ok(LoadedState::Alive) };
     match record::read::<ShimRecord>(&files.shim()) {
         Err(error) if error.is_missing() && !is_earlier => {
-            // A start was attempted, but the shim did not get as far as its first record.
+            // A start was attempted, but the shim ended before it wrote its first record.
             remove_file(&files.lock())?;
             Ok(LoadedState::Created)
         }
-        // The command may have run even if no record says so: the shim's records need not have reached the disk before the
-        // machine went down.
+        // The command may have run even without a record: the machine may have stopped before the shim's records reached the
+        // disk.
         shim if is_earlier || shim.as_ref().is_ok_and(|shim| shim.boot_id != boot_id) => {
             let exit = ExitRecord::unknown("the node restarted: the container's exit code is unknown".into());
             record::write(&files.exit(), &exit, Durability::Disk)?;
@@ -134,7 +134,7 @@ fn container_state(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: 
         }
         _ => {
             drop(lock);
-            let (started, exit) = start::conclude(files, id);
+            let (started, exit) = start::read_or_write_exit(files, id);
             Ok(LoadedState::Ended(started, exit))
         }
     }
@@ -142,9 +142,9 @@ fn container_state(files: &ContainerFiles, id: &str, boot_id: &str, is_earlier: 
 
 /// Adopts a container whose shim held the container's lock when its files were read.
 async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
-    let limit = Instant::now() + DECIDED_WITHIN;
+    let limit = Instant::now() + MAX_START_TIME;
     let shim = loop {
-        // The pid is the shim's if the lock is still held after the process was opened.
+        // The pid belongs to the shim if the lock is still held after the process was opened.
         let shim = record::read::<ShimRecord>(&container.files.shim()).and_then(|shim| {
             Shim::open(shim.pid).map_err(|error| record::ReadError::Io { path: container.files.shim(), error })
         });
@@ -159,12 +159,12 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
             continue;
         }
         let (files, id) = (container.files.clone(), container.id.clone());
-        let (started, exit) = shared.blocking(move || start::conclude(&files, id.as_str())).await;
+        let (started, exit) = shared.blocking(move || start::read_or_write_exit(&files, id.as_str())).await;
         container.set(RunState::Exited { started, exit: Box::new(exit) });
         return;
     };
-    // The container must be running or exited before it can be listed: one that is listed as created would be started a
-    // second time.
+    // The container must be in the state running or exited before it is listed. If it were listed as created, the engine
+    // would start it a second time.
     let started = loop {
         match record::read::<StartedRecord>(&container.files.started()) {
             Ok(started) => break started,
@@ -184,7 +184,7 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
 }
 
 /// Kills the exec commands that an earlier agent left in the containers. It would have killed them at their timeouts.
-fn end_execs(containers: &HashSet<String>) {
+fn kill_earlier_execs(containers: &HashSet<String>) {
     for mark in procfs::marks(EXEC_ENV) {
         if mark.split_once(':').is_some_and(|(id, _)| containers.contains(id))
             && let Err(error) = procfs::kill_marked(EXEC_ENV, &mark)
@@ -211,7 +211,7 @@ fn directories(dir: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
 /// Removes a directory whose creation or removal an earlier agent did not finish.
 fn drop_unfinished(dir: &Path) {
     if let Err(error) = tree::remove(dir) {
-        warn!(%error, path = %dir.display(), "cannot remove an unused directory: remove it by hand");
+        warn!(%error, path = %dir.display(), "cannot remove an unfinished directory: remove it by hand");
     }
 }
 
@@ -227,8 +227,8 @@ fn move_aside(dir: &Path) -> String {
 pub(super) const REMOVING: &str = "removing";
 /// Suffix of a directory whose record cannot be read.
 const CORRUPT: &str = "corrupt";
-/// How long a start may take that was under way when the earlier agent ended. It usually takes milliseconds; one that takes
-/// this long is stuck.
-const DECIDED_WITHIN: Duration = Duration::from_secs(5);
-/// How often the files of a start that is under way are read.
+/// How long a start may take that the earlier agent began and did not finish. A start usually takes milliseconds. A start
+/// that takes longer than this is stuck.
+const MAX_START_TIME: Duration = Duration::from_secs(5);
+/// The interval between two reads of the files of an unfinished start.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

@@ -101,8 +101,8 @@ fn wait_for_end(pidfd: &OwnedFd, limit: Duration) -> io::Result<()> {
     }
 }
 
-/// How often the processes are listed and killed. Each round waits for the processes that it killed, so two rounds suffice
-/// unless processes fork as fast as they are killed, or hang in the kernel.
+/// How many times the processes are listed and killed. Each round waits for the processes that it killed, so two rounds
+/// suffice unless processes fork as fast as they are killed, or hang in the kernel.
 const ROUNDS: usize = 50;
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub struct ContainerRecord {
     pub image_id: String,
 }
 
-/// The command that a shim runs, and how.
+/// The command that a shim runs, and its environment, user, cgroup and files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     pub id: String,
@@ -52,7 +52,7 @@ pub struct RunRecord {
     pub shim: Vec<String>,
     pub command: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// The directory that stands for the container's root.
+    /// The directory that serves as the container's root.
     pub rootfs: PathBuf,
     pub cwd: PathBuf,
     /// The file whose content becomes the termination message, relative to `rootfs`.
@@ -62,9 +62,9 @@ pub struct RunRecord {
     pub log: PathBuf,
     pub stop_signal: i32,
     pub cgroup: Option<Cgroup>,
-    /// Whether the end of the log becomes the termination message of a failed container that wrote none.
+    /// Whether the end of the log becomes the termination message if the container fails without a message of its own.
     pub message_from_log: bool,
-    /// The soft limit on open files; `None` keeps the shim's.
+    /// The soft limit on open files; `None` keeps the shim's limit.
     pub open_files: Option<u64>,
 }
 
@@ -130,7 +130,8 @@ impl ExitRecord {
     }
 }
 
-/// The time of the wall clock. Agents and shims compare the times in records over restarts, so no other clock can be used.
+/// The time of the wall clock. Agents and shims compare times in records across restarts, so only the wall clock can be
+/// used.
 pub fn now() -> Time {
     Time::ZERO + SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -20,7 +20,7 @@ pub(super) struct Link {
     pub(super) at: PathBuf,
     /// The path on the host that the link points to.
     pub(super) to: PathBuf,
-    /// The mount's `subPath`, with which `to` ends. Missing directories of it are created.
+    /// The mount's `subPath`. `to` ends with it. Its missing directories are created.
     pub(super) sub_path: PathBuf,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
             symlink(sub_path::resolve(sub_path::volume(&link.to, &link.sub_path), &link.sub_path)?, &at)?;
         }
     }
-    // If the termination log lies in a mount, the container creates it: the agent must not write into a volume.
+    // If the termination log is in a mount, the container creates it: the agent must not write into a volume.
     if !links.iter().any(|link| run.termination_log.starts_with(&link.at)) {
         let path = run.rootfs.join(&run.termination_log);
         make_parent(&path)?;
@@ -92,7 +92,7 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
 pub(super) fn remove(rootfs: &Path) -> io::Result<()> {
     crate::adapters::tree::remove(rootfs)?;
     for dir in rootfs.ancestors().skip(1).take(2) {
-        // The directory may hold other containers, or the storage has removed it already.
+        // The directory may contain other containers, or the storage may have removed it already.
         let _ = fs::remove_dir(dir);
     }
     Ok(())
@@ -104,8 +104,8 @@ pub(super) fn mount_variable(volume: &str) -> String {
     format!("PODWRIGHT_MOUNT_{}", letters.collect::<String>())
 }
 
-/// The working directory of the command: the container's root by default, a path in the root for a relative path or one
-/// that lies in a mount, and otherwise that path on the node.
+/// The working directory of the command. The default is the container's root. A relative path, or a path in a mount, is
+/// resolved in the container's root. Any other path is a path on the node.
 pub(super) fn working_dir(rootfs: &Path, requested: Option<&str>, links: &[Link]) -> PathBuf {
     let Some(requested) = requested.filter(|path| !path.is_empty() && *path != "/") else {
         return rootfs.to_owned();

@@ -24,20 +24,20 @@ use super::shared::{ProcessRuntimeState, failed};
 use super::{OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
 use crate::adapters::log::{OpenLog, WritesLogs};
 
-/// The embedded process runtime; see the [module](super). Dropping it stops no container: the containers run on, and the
-/// next runtime that is opened on the same root adopts them.
+/// The embedded process runtime; see the [module](super). Dropping it stops no container. The containers keep running, and
+/// the next runtime that is opened on the same root adopts them.
 #[derive(Debug)]
 pub struct ProcessRuntime {
     shared: Arc<ProcessRuntimeState>,
-    /// The agent's lock on the root directory. It may be released before the last tasks have ended: they are cancelled by
-    /// then and do nothing more.
+    /// The agent's lock on the root directory. It may be released before the last tasks have ended, because those tasks are
+    /// cancelled already and change nothing.
     _lock: File,
 }
 
 impl ProcessRuntime {
     /// Opens the runtime on a directory. It adopts the containers that an earlier agent left running there and records the
-    /// exits of those that ended meanwhile. Must be called on a tokio runtime with I/O and time, on which all tasks of the
-    /// process runtime then run.
+    /// exits of the containers that ended without an agent. Must be called on a tokio runtime with I/O and time. All tasks
+    /// of the process runtime run on that tokio runtime.
     ///
     /// # Errors
     /// [`OpenError`] if the directory cannot be used. A damaged record is not an error: it is moved aside and logged.
@@ -68,7 +68,7 @@ impl ProcessRuntime {
     /// Makes the container's shim open its log file again after the old file was moved away.
     ///
     /// # Errors
-    /// [`RuntimeError::NotFound`] if there is no such container, [`RuntimeError::Failed`] if the container does not run.
+    /// [`RuntimeError::NotFound`] if there is no such container, [`RuntimeError::Failed`] if the container is not running.
     pub fn reopen_log(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let container = self.shared.container(id)?;
         container.files.request(Request::Reopen).map_err(failed("cannot reopen the log"))
@@ -185,7 +185,7 @@ impl ContainerRuntime for ProcessRuntime {
 }
 
 impl ProcessRuntime {
-    /// Runs the work of a call on the state's tokio runtime, where it goes on if the caller drops the call.
+    /// Runs the work of a call on the state's tokio runtime, where the work continues if the caller drops the call.
     fn call<'a, T, F>(&'a self, work: impl FnOnce(Arc<ProcessRuntimeState>) -> F + Send + 'a) -> RuntimeFuture<'a, T>
     where
         T: Send + 'static,

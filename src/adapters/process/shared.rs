@@ -36,7 +36,8 @@ pub(super) struct ProcessRuntimeState {
     cgroups: Option<PathBuf>,
     addresses: Vec<IpAddr>,
     open_files: Option<u64>,
-    /// The tokio runtime on which the process runtime was opened. Callers may be on another one, which may end earlier.
+    /// The tokio runtime on which the process runtime was opened. Callers may run on another tokio runtime, which may end
+    /// earlier.
     handle: Handle,
     open: CancellationToken,
     /// Bounds the number of threads that block on the disk.
@@ -74,7 +75,7 @@ impl ProcessRuntimeState {
         self.open.cancel();
     }
 
-    /// Runs a future on the runtime of this state, also after the caller drops the handle. The result is `None` if the
+    /// Runs a future on the runtime of this state, even after the caller drops the handle. The result is `None` if the
     /// process runtime was closed first.
     pub(super) fn spawn<T: Send + 'static>(
         self: &Arc<Self>,
@@ -99,7 +100,7 @@ impl ProcessRuntimeState {
         self.open.cancelled().await;
     }
 
-    pub(super) fn gone(&self) -> RuntimeError {
+    pub(super) fn closed_error(&self) -> RuntimeError {
         RuntimeError::Unreachable("the process runtime was closed".into())
     }
 
@@ -114,9 +115,9 @@ impl ProcessRuntimeState {
     pub(super) async fn finish<T>(&self, task: JoinHandle<Option<Result<T, RuntimeError>>>) -> Result<T, RuntimeError> {
         match task.await {
             Ok(Some(result)) => result,
-            Ok(None) => Err(self.gone()),
+            Ok(None) => Err(self.closed_error()),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(self.gone()),
+            Err(_) => Err(self.closed_error()),
         }
     }
 
@@ -159,7 +160,7 @@ impl ProcessRuntimeState {
         let Some(mut record) = self.table.sandbox(&id) else { return Ok(()) };
         let uid = PodUid::new(&record.uid);
         if !record.stopped {
-            // Before the containers are stopped, so that none starts after its stop.
+            // The record is written before the containers are stopped, so that no container starts after its stop.
             record.stopped = true;
             self.write_sandbox(record.clone()).await?;
             self.table.put_sandbox(record);
@@ -212,7 +213,7 @@ impl ProcessRuntimeState {
             rootfs::make(&run, &links)?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
             record::write(&written.run(), &run, Durability::Boot)?;
-            // The last write: this file is what makes the container exist.
+            // This file is written last, because a container exists only if it has this file.
             record::write(&written.state(), &state, Durability::Disk)
         };
         self.blocking(write).await.map_err(failed("cannot create the container's files"))?;
@@ -228,7 +229,7 @@ impl ProcessRuntimeState {
         keep_log: bool,
     ) -> Result<(), RuntimeError> {
         if !matches!(*container.run.lock(), RunState::Created | RunState::Exited { .. }) {
-            return Err(RuntimeError::Failed(format!("container {} runs: stop it first", container.id)));
+            return Err(RuntimeError::Failed(format!("container {} is running: stop it first", container.id)));
         }
         let (root, log) = create::rootfs_and_log(&self.layout, &container.record);
         let dir = container.files.dir().to_owned();

@@ -31,8 +31,8 @@ use super::record::{self, Durability, ExitRecord, RunRecord, ShimRecord, Started
 use crate::adapters::log::end_of_log;
 
 /// Runs a shim, or the stage that becomes the container's command. `args` are the arguments after
-/// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime calls this first of all, while it has
-/// only one thread.
+/// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime must call this at the start of `main`,
+/// while it has only one thread.
 pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let result = match args.iter().map(|arg| arg.to_str()).collect::<Option<Vec<_>>>().as_deref() {
@@ -68,7 +68,7 @@ fn run(files: &ContainerFiles) -> io::Result<()> {
     let _ = rustix::thread::set_name(c"podwright-shim");
     set_child_subreaper(Some(getpid()))?;
     rustix::process::chdir("/")?;
-    // The first record, so that an agent that finds the lock held soon learns the shim's pid.
+    // This record is written first, so that an agent that finds the lock held can read the shim's pid soon.
     let shim = ShimRecord { pid: getpid().as_raw_nonzero().get(), boot_id: procfs::boot_id()? };
     record::write(&files.shim(), &shim, Durability::Boot)?;
 
@@ -99,10 +99,10 @@ struct RunningCommand {
 /// Starts the command. The text of an error becomes the message in the container's status.
 fn start(files: &ContainerFiles, run: &RunRecord) -> io::Result<RunningCommand> {
     if let Some(cgroup) = &run.cgroup {
-        cgroup.make().map_err(|error| named("cannot create the cgroup", &error))?;
+        cgroup.make().map_err(|error| with_context("cannot create the cgroup", &error))?;
     }
     let control = pump::open_control(&files.control())?;
-    let log = log::Log::open(&run.log).map_err(|error| named("cannot open the log", &error))?;
+    let log = log::Log::open(&run.log).map_err(|error| with_context("cannot open the log", &error))?;
     let (out, out_end) = io::pipe()?;
     let (err, err_end) = io::pipe()?;
     let (mut failure, failure_end) = io::pipe()?;
@@ -186,7 +186,7 @@ fn reap_until_end(command: Pid, target: &Mutex<Option<Pid>>) -> io::Result<WaitS
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        // A process can be reaped now. The lock keeps the pump from sending a signal to a pid that is reused.
+        // A process can be reaped now. The lock prevents the pump from sending a signal to a reused pid.
         let mut target = target.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((pid, status)) = wait(WaitOptions::NOHANG)?
             && pid == command
@@ -225,7 +225,7 @@ fn remove_cgroup(run: &RunRecord) {
     }
 }
 
-fn named(what: &str, error: &io::Error) -> io::Error {
+fn with_context(what: &str, error: &io::Error) -> io::Error {
     io::Error::other(format!("{what}: {error}"))
 }
 

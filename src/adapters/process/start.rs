@@ -21,7 +21,7 @@ use super::record::{self, Durability, ExitRecord, ReadError, RunRecord, StartedR
 use super::shared::ProcessRuntimeState;
 use super::shim;
 
-/// Starts a created container. Returns once its command was executed or could not be executed.
+/// Starts a created container. Returns after its command was executed, or with the reason why it could not be executed.
 pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Container>) -> Result<(), RuntimeError> {
     {
         if !shared.is_ready(&container.sandbox) {
@@ -34,23 +34,24 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
         if !matches!(*run, RunState::Created) {
             let state = run.state();
             return Err(RuntimeError::Failed(format!(
-                "container {} is {state}: only a created one starts",
+                "container {} is {state}: only a created container can be started",
                 container.id
             )));
         }
         *run = RunState::Starting;
     }
     let files = container.files.clone();
-    let (shim, decided) = match shared.blocking(move || launch(&files)).await {
+    let (shim, outcome_known) = match shared.blocking(move || launch(&files)).await {
         Ok(launched) => launched,
         Err(error) => {
             container.set(RunState::Created);
             return Err(RuntimeError::Failed(format!("cannot start a shim: {error}")));
         }
     };
-    // The shim closes its end of the pipe when the command was executed or could not be, and by dying.
+    // The shim's end of the pipe closes when the command was executed, when it could not be executed, and when the shim
+    // dies.
     let mut rest = Vec::new();
-    let read = async { Receiver::from_owned_fd(decided)?.read_to_end(&mut rest).await };
+    let read = async { Receiver::from_owned_fd(outcome_known)?.read_to_end(&mut rest).await };
     if let Err(error) = read.await {
         warn!(%error, container.id = %container.id, "cannot read from the shim, waiting for its end");
     }
@@ -81,7 +82,7 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
     let lock = files.try_lock()?.ok_or_else(|| io::Error::other("the container's lock is held"))?;
     // The lock file records the attempt, so it must be on disk before the shim exists.
     record::sync_parent(&files.lock())?;
-    let (decided, decided_end) = io::pipe()?;
+    let (outcome_known, outcome_known_end) = io::pipe()?;
     let shim_log = File::options().create(true).append(true).open(files.shim_log())?;
     let spawned = Command::new(program)
         // The name in process listings.
@@ -92,12 +93,12 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
         .env_clear()
         .env(CONTAINER_ENV, &run.id)
         .stdin(Stdio::from(lock))
-        .stdout(Stdio::from(decided_end))
+        .stdout(Stdio::from(outcome_known_end))
         .stderr(Stdio::from(shim_log))
         .spawn();
     match spawned {
         // The pid cannot be reused yet: only `Shim::reap` reaps the child.
-        Ok(child) => Ok((Shim::open(child.id().cast_signed())?, decided.into())),
+        Ok(child) => Ok((Shim::open(child.id().cast_signed())?, outcome_known.into())),
         Err(error) => {
             // Nothing ran, so no start was attempted.
             super::files::remove_file(&files.lock())?;
@@ -109,14 +110,15 @@ fn launch(files: &ContainerFiles) -> io::Result<(Shim, OwnedFd)> {
 /// Waits for the end of a shim and records how its container ended.
 pub(super) async fn watch(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>, shim: Shim) {
     if let Err(error) = ended(&shim).await {
-        // Without a watch the end would never be noticed, and a container that may run must not be reported as exited.
+        // Without a watch, the agent would not notice the end of the container, and it must not report a container that
+        // may run as exited.
         error!(%error, container.id = %container.id, "cannot watch the shim, killing it");
         shim.kill();
     }
     shim.reap();
     let files = container.files.clone();
     let id = container.id.clone();
-    let (started, exit) = shared.blocking(move || conclude(&files, id.as_str())).await;
+    let (started, exit) = shared.blocking(move || read_or_write_exit(&files, id.as_str())).await;
     if exit.is_unknown() {
         warn!(container.id = %container.id, pod.uid = %container.uid, message = exit.message, "the container's exit is unknown");
     }
@@ -135,16 +137,16 @@ async fn ended(shim: &Shim) -> io::Result<()> {
     fd.readable().await.map(drop)
 }
 
-/// How a container ended whose shim has ended. If the shim left no exit record, the container's remaining processes are
-/// killed, and an exit record is written here.
-pub(super) fn conclude(files: &ContainerFiles, id: &str) -> (Option<StartedRecord>, ExitRecord) {
+/// Returns how a container ended, after its shim has ended. If the shim left no exit record, this kills the container's
+/// remaining processes and writes an exit record.
+pub(super) fn read_or_write_exit(files: &ContainerFiles, id: &str) -> (Option<StartedRecord>, ExitRecord) {
     let started = record::read::<StartedRecord>(&files.started()).ok();
     let exit = match record::read::<ExitRecord>(&files.exit()) {
         Ok(exit) => exit,
         Err(error) => {
             // Even a damaged record proves that the command was executed.
             let ran = files.started().exists();
-            let exit = lost(files, ran, &error, kill_survivors(files, id));
+            let exit = exit_without_record(files, ran, &error, kill_survivors(files, id));
             if let Err(error) = record::write(&files.exit(), &exit, Durability::Disk) {
                 warn!(%error, container.id = id, "cannot record the container's exit");
             }
@@ -154,7 +156,12 @@ pub(super) fn conclude(files: &ContainerFiles, id: &str) -> (Option<StartedRecor
     (started, exit)
 }
 
-fn lost(files: &ContainerFiles, started: bool, error: &ReadError, killed: io::Result<usize>) -> ExitRecord {
+fn exit_without_record(
+    files: &ContainerFiles,
+    started: bool,
+    error: &ReadError,
+    killed: io::Result<usize>,
+) -> ExitRecord {
     let output = std::fs::read_to_string(files.shim_log()).unwrap_or_default();
     let output = match output.trim() {
         "" => String::new(),

@@ -19,7 +19,7 @@ pub(super) async fn stop(
     container: Arc<Container>,
     grace: Duration,
 ) -> Result<(), RuntimeError> {
-    let deadline = Instant::now() + grace.min(LONGEST);
+    let deadline = Instant::now() + grace.min(MAX_GRACE);
     let first = {
         let mut stop = container.stop.lock();
         let first = stop.is_none();
@@ -30,20 +30,20 @@ pub(super) async fn stop(
     };
     if first {
         let (shared_too, container) = (Arc::clone(shared), Arc::clone(&container));
-        shared.spawn(async move { carry_out(&shared_too, &container).await });
+        shared.spawn(async move { signal_and_kill(&shared_too, &container).await });
     } else {
         container.changed.notify_waiters();
     }
     tokio::select! {
         () = container.ended() => Ok(()),
-        () = shared.closed() => Err(shared.gone()),
+        () = shared.closed() => Err(shared.closed_error()),
     }
 }
 
-async fn carry_out(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
+async fn signal_and_kill(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
     let Some(shim) = running(shared, container).await else { return };
     request(container, Request::Term);
-    // A later call may bring the deadline forward while this task waits.
+    // A later call may set an earlier deadline while this task waits.
     loop {
         let deadline = (*container.stop.lock()).unwrap_or_else(Instant::now);
         let mut changed = std::pin::pin!(container.changed.notified());
@@ -108,13 +108,13 @@ async fn running(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) 
 
 fn request(container: &Container, request: Request) {
     if let Err(error) = container.files.request(request) {
-        // The shim has ended, and `watch` is about to notice it.
-        tracing::debug!(%error, container.id = %container.id, ?request, "the shim accepts no request");
+        // The shim has ended, and `watch` will notice that.
+        tracing::debug!(%error, container.id = %container.id, ?request, "the shim accepts no requests");
     }
 }
 
-/// The longest grace period: longer than any that is meant, and short enough to add to any clock.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The longest grace period: one year. A longer period could overflow the clock.
+const MAX_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long a shim may take to kill its container. It usually takes milliseconds; a shim that takes this long is stuck or
 /// stopped.
 const SHIM_KILLS_WITHIN: Duration = Duration::from_secs(10);

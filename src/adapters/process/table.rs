@@ -15,7 +15,8 @@ use crate::adapters::changed_pods::ChangedPods;
 use super::container::Container;
 use super::record::SandboxRecord;
 
-/// All pods of the runtime. The table decides what exists; the records on disk restore it after a restart.
+/// All pods of the runtime. While the agent runs, this table is authoritative. After a restart it is restored from the
+/// records.
 #[derive(Debug, Default)]
 pub(super) struct PodTable {
     maps: Mutex<Maps>,
@@ -27,7 +28,8 @@ struct Maps {
     pods: HashMap<PodUid, Pod>,
     sandboxes: HashMap<SandboxId, PodUid>,
     containers: HashMap<ContainerId, Arc<Container>>,
-    /// The latest creation time that was given. Creation times grow, so that two containers never tie for the newest.
+    /// The latest assigned creation time. Every creation time is later than the one before, so one container is always the
+    /// newest.
     last_created: u64,
 }
 
@@ -138,7 +140,7 @@ impl PodTable {
         status
     }
 
-    /// Queues a pod that changed. A pod that is queued already is queued once.
+    /// Queues a pod that changed, unless the pod is queued already.
     pub(super) fn mark_changed(&self, uid: &PodUid) {
         self.changed.mark(uid);
     }

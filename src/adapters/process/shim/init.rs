@@ -1,4 +1,4 @@
-//! The stage between the shim and the command. It sets what only the process that becomes the command can set for itself.
+//! The stage between the shim and the command. It makes the settings that a process can only make for itself.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -36,15 +36,15 @@ pub(super) fn become_exec(dir: &Path, command: &[&str]) -> InitResult {
     })
 }
 
-/// Runs `work` and writes its error to the pipe that is this process's standard input. The pipe moves to a descriptor that
-/// closes when the command is executed, so that the other side sees an end without text on success.
+/// Runs `work` and writes its error to the pipe that is this process's standard input. The pipe is moved to a descriptor
+/// that closes when the command is executed, so on success the reader of the pipe gets an end of file without text.
 fn report_failure(work: impl FnOnce() -> InitResult) -> InitResult {
     let report = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(|error| error.to_string())?;
     let result = work();
     if let Err(text) = &result {
         let _ = File::from(report).write_all(text.as_bytes());
     }
-    // The error was sent. Printed to standard error as well, it would be in the container's log.
+    // The error was sent. If it were also printed to standard error, it would appear in the container's log.
     result.map_err(|_| String::new())
 }
 
@@ -62,7 +62,7 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
             .map_err(|error| format!("cannot limit open files to {files}: {error}"))?;
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    // Before the change of user: the new user may not have access to the directories above, which are the agent's.
+    // This comes before the change of user, because the new user may not have access to the agent's directories above.
     std::env::set_current_dir(&run.cwd).map_err(|error| {
         let cwd = run.cwd.display();
         match error.kind() {
@@ -82,7 +82,7 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
     Ok(run)
 }
 
-/// The limit with another soft limit, but at most the hard limit, which may have been lowered since the run was recorded.
+/// Returns the limit with the soft limit `to`, or with the hard limit if that is lower.
 fn lowered(limit: Rlimit, to: u64) -> Rlimit {
     Rlimit { current: Some(limit.maximum.map_or(to, |most| to.min(most))), ..limit }
 }
@@ -110,7 +110,7 @@ fn execute<S: AsRef<str>>(command: &[S], env: &[(String, String)]) -> InitResult
         io::ErrorKind::NotFound if program.contains('/') => {
             format!("cannot execute {program:?}: this node has no such file")
         }
-        io::ErrorKind::NotFound => format!("cannot execute {program:?}: no directory of PATH on this node has it"),
+        io::ErrorKind::NotFound => format!("cannot execute {program:?}: no directory in PATH on this node contains it"),
         _ => format!("cannot execute {program:?}: {error}"),
     })
 }

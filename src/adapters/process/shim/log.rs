@@ -1,5 +1,5 @@
 //! Writes the container's log in the CRI format: `TIME STREAM TAG TEXT`. The tag is `F` if the record ends a line and `P` if
-//! the line goes on in the next record.
+//! the line continues in the next record.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -20,7 +20,8 @@ pub struct Log {
 impl Log {
     /// Opens the file for appending.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // The mode of log files under a kubelet: log collectors that run as another user read them by their group.
+        // The mode that the kubelet's log files have: log collectors that run as another user read the files through their
+        // group.
         let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
         Ok(Log { path: path.to_owned(), file, failing: false })
     }
@@ -48,7 +49,7 @@ impl Log {
 /// Splits one stream into records.
 pub struct Lines {
     stream: &'static str,
-    /// The beginning of a line whose end was not read yet. It is shorter than [`MAX_PIECE`].
+    /// The beginning of a line whose end has not been read yet. It is shorter than [`MAX_PIECE`].
     pending: Vec<u8>,
 }
 

@@ -37,7 +37,7 @@ pub(super) fn open_control(path: &Path) -> io::Result<File> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
-    // Opened for writing too: otherwise reading would report the end whenever no agent has the FIFO open.
+    // The FIFO is opened for writing too. Otherwise a read would report its end whenever no agent has the FIFO open.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("the flag is one low bit");
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
 }
@@ -50,7 +50,7 @@ impl Pump {
         }
         let body = move || {
             if let Err(error) = self.run() {
-                eprintln!("cannot copy the output any longer: {error}");
+                eprintln!("cannot copy the container's output any more: {error}");
             }
         };
         std::thread::Builder::new().stack_size(STACK).spawn(body)
@@ -82,12 +82,13 @@ impl Pump {
                 let fd = if i == 0 { &self.out } else { &self.err };
                 while open[i] {
                     match copy(fd, lines, &mut buffer, &mut self.log)? {
-                        // One chunk at a time, so that much output delays neither requests nor the other stream.
-                        Copied::Some | Copied::NothingNow if !dead => break,
+                        // Only one chunk is copied at a time, so that a stream with much output delays neither requests
+                        // nor the other stream.
+                        Copied::Some | Copied::WouldBlock if !dead => break,
                         Copied::Some => {}
                         // All processes of the container have ended, so nothing more will be written, even if another
                         // process still has the pipe open.
-                        Copied::NothingNow | Copied::Ended => open[i] = false,
+                        Copied::WouldBlock | Copied::Ended => open[i] = false,
                     }
                 }
             }
@@ -138,7 +139,7 @@ impl Pump {
 /// The result of one read.
 enum Copied {
     Some,
-    NothingNow,
+    WouldBlock,
     Ended,
 }
 
@@ -151,7 +152,7 @@ fn copy(fd: &OwnedFd, lines: &mut Lines, buffer: &mut [u8], log: &mut Log) -> io
             log.write(&records);
             Ok(Copied::Some)
         }
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Copied::NothingNow),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Copied::WouldBlock),
         Err(error) => Err(error.into()),
     }
 }
@@ -163,5 +164,5 @@ fn time_text() -> String {
 
 /// How many bytes are read at once. A pipe holds 64 KiB.
 const CHUNK: usize = 8 * 1024;
-/// The thread's stack in bytes. The thread makes no deep calls.
+/// The size of the thread's stack in bytes. The thread makes no deeply nested calls.
 const STACK: usize = 64 * 1024;
