@@ -218,7 +218,7 @@ impl Client {
     }
 }
 
-/// Rounds up to whole seconds, so that nothing is killed early.
+/// Rounds up to whole seconds, so that no container or command is killed early.
 fn whole_seconds(duration: Duration) -> i64 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i64::try_from(seconds).unwrap_or(i64::MAX)

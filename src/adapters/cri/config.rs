@@ -1,4 +1,5 @@
-//! From a pod to the requests for the runtime. Pure: the same pod on the same node gives the same sandbox and containers.
+//! Converts a pod to the requests for the runtime. Pure: the same pod on the same node gives the same sandbox and
+//! containers.
 //!
 //! ```text
 //!  PodObject ────────┐

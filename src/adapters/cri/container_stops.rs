@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::tasks::{SharedResult, shared_result};
 
-/// The longest grace period that is sent, 100 years. Runtimes convert the period to nanoseconds, and a longer one overflows.
+/// The longest grace period in a request, 100 years. Runtimes convert the period to nanoseconds, and a longer period
+/// overflows.
 const MAX_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The stop calls that are running, by container.
@@ -37,7 +38,7 @@ impl ContainerStops {
     }
 
     /// Stops a container and waits until it has stopped. The runtime kills the container after `grace`. If another stop of the
-    /// container is running and kills it no later, this call waits for that one. Otherwise it calls the runtime again, which
+    /// container is running and kills it no later, this call waits for that stop. Otherwise it calls the runtime again, which
     /// shortens the grace period.
     ///
     /// Cancel safe: the stop continues.
@@ -51,7 +52,7 @@ impl ContainerStops {
                 None => {
                     let (all, id_of_task, client) = (Arc::clone(&self.running), id.clone(), self.client.clone());
                     let task = self.handle.spawn(async move {
-                        // Created here: a tokio runtime that shuts down drops a new task at once, while the lock is held.
+                        // The guard is created in the task, because a tokio runtime that shuts down drops a new task at once, with the lock held.
                         let entry = RemoveOnDrop { running: all, id: id_of_task, kill_at };
                         client.stop_container(entry.id.as_str().to_owned(), grace).await
                     });

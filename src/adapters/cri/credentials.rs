@@ -32,7 +32,7 @@ impl Login {
         }
     }
 
-    /// The text with the password or token replaced. A runtime may put it into an error text.
+    /// The text with the password or token replaced, because a runtime may put it into an error text.
     pub(super) fn redact(&self, text: &str) -> String {
         let (Login::Password { password: secret, .. } | Login::IdentityToken(secret)) = self;
         // A password of three characters protects nothing, and replacing it would make the text unreadable.
@@ -40,7 +40,7 @@ impl Login {
     }
 }
 
-/// Without the login.
+/// Prints no part of the login.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Login")

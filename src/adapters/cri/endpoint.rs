@@ -27,7 +27,7 @@ impl fmt::Display for Endpoint {
 #[error("{0:?} is not a Unix socket: write unix:// and its absolute path, like unix:///run/containerd/containerd.sock")]
 pub struct ParseEndpointError(String);
 
-/// The scheme `unix://` is optional, as for the kubelet.
+/// The scheme `unix://` is optional, as in the kubelet's flags.
 impl FromStr for Endpoint {
     type Err = ParseEndpointError;
 

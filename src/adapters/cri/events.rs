@@ -1,4 +1,4 @@
-//! Container events of the runtime: hints at which pods have changed.
+//! Container events of the runtime. An event is a hint that its pod has changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ pub(super) struct EventStream {
     pub(super) name: RuntimeName,
     /// Receives the pods that have changed.
     pub(super) changed_pods: Arc<ChangedPods>,
-    /// Whether the open stream delivers every event. It is set by the first event of a stream, because some runtimes accept the
+    /// Whether the open stream delivers every event. The first event of a stream sets it, because some runtimes accept the
     /// call and never send an event.
     pub(super) has_events: Arc<AtomicBool>,
     pub(super) metrics: Metrics,

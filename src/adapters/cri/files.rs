@@ -44,7 +44,7 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
     write(&path, &hosts(facts, pod, ips, &of_node)?, 0o644)?;
 
     make_dir(&layout.messages(&uid, name))?;
-    // Writable for every user, because the container may run as any user.
+    // The file is writable for every user, because the container may run as any user.
     write(&layout.message(&uid, name, config.restart_count), "", 0o666)?;
 
     for (number, mount) in config.mounts.iter().enumerate().filter(|(_, mount)| !mount.sub_path.as_os_str().is_empty())

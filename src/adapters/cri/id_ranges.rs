@@ -51,7 +51,7 @@ impl IdRanges {
         }
         let mut taken = BTreeSet::new();
         for entry in fs::read_dir(pods).map_err(failed)? {
-            // Fails if a file cannot be read, because that pod may have any range.
+            // A file that cannot be read is an error, because its pod may have any range.
             taken.extend(read(&entry.map_err(failed)?.path().join(FILE)).map_err(failed)?.map(|ids| ids.first));
         }
         let free = RANGES

@@ -36,9 +36,9 @@ pub(super) struct Images {
     pull_permits: Arc<Semaphore>,
     logins: LoginSources,
     records: PullRecords,
-    /// The running pulls. The callers own a pull: when the last caller drops it, the pull is cancelled.
+    /// The running pulls. A pull is cancelled when its last caller drops it.
     pulls: Mutex<HashMap<PullKey, Weak<SharedPull>>>,
-    /// The images that were made present for a container that may not be created yet, and when.
+    /// The images that are reserved for a container that may not be created yet, with the time of the reservation.
     reserved: Mutex<HashMap<String, Instant>>,
     sandbox_images: Mutex<SandboxImages>,
 }
@@ -172,7 +172,7 @@ fn spec(name: &ImageName) -> v1::ImageSpec {
     v1::ImageSpec { image: name.as_str().to_owned(), ..Default::default() }
 }
 
-/// A duration in Go's format, to the millisecond: `1m2.345s`. Tools parse it in the event.
+/// A duration in Go's format with milliseconds, such as `1m2.345s`. Tools parse this text in the event.
 fn go_duration(duration: Duration) -> String {
     let millis = duration.as_millis();
     let (minutes, seconds) = (millis / 60_000, millis % 60_000);

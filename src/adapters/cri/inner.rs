@@ -65,7 +65,7 @@ impl CriRuntimeInner {
         }
         let image = Some(v1::ImageSpec { image: id.to_owned(), ..Default::default() });
         let found = self.client.image_status(v1::ImageStatusRequest { image, verbose: false }).await?.image;
-        // Without the image, the creation of the container fails, so nothing runs as root by mistake.
+        // If the image is missing, the creation of the container fails, so no container runs as root by mistake.
         let Some(found) = found else { return Ok(ImageUser::Id(0)) };
         let user = ImageUser::of(&found);
         let mut known = self.image_users.lock();

@@ -105,7 +105,7 @@ impl PodPullSecrets {
 }
 
 impl Login {
-    /// The hash of the login. It stands for the login in records on disk.
+    /// The hash of the login. Records on disk contain the hash instead of the login.
     fn hash(&self) -> String {
         let parts = match self {
             Login::Password { username, password } => ["password", username, password],

@@ -1,4 +1,4 @@
-//! What the node and the runtime support: read from the machine and from the runtime, and cached while the connection lasts.
+//! The features and resources of the node and the runtime. They are cached while the connection to the runtime lasts.
 
 use std::collections::BTreeSet;
 use std::fs;

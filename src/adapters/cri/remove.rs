@@ -38,10 +38,10 @@ impl CriRuntimeInner {
         .await
     }
 
-    /// Removes a container that does not run. Also removes its log, unless `keep_log` is set.
+    /// Removes a container that is not running. Also removes its log, unless `keep_log` is set.
     ///
     /// # Errors
-    /// [`RuntimeError::Failed`] if the container runs.
+    /// [`RuntimeError::Failed`] if the container is running.
     pub(super) async fn remove_stopped_container(&self, id: &ContainerId, keep_log: bool) -> Result<(), RuntimeError> {
         let request = v1::ContainerStatusRequest { container_id: id.as_str().to_owned(), verbose: false };
         let status = match self.client.container_status(request).await {
@@ -51,10 +51,10 @@ impl CriRuntimeInner {
         match status.state() {
             // The runtime would kill the container without a grace period.
             v1::ContainerState::ContainerRunning => {
-                return Err(RuntimeError::Failed(format!("container {id} runs: stop it first")));
+                return Err(RuntimeError::Failed(format!("container {id} is running: stop it first")));
             }
-            // The container may run, so it is stopped first. The pod's spec may be gone, so the grace period comes from the
-            // container's annotations.
+            // The container may be running, so it is stopped first. The pod's spec may be gone, so the grace period comes
+            // from the container's annotations.
             v1::ContainerState::ContainerUnknown => {
                 let grace = labels::grace(&status.annotations).map_or(SHORTEST_STOP, Duration::from_secs);
                 ignore_not_found(self.stops.stop(id, grace.max(SHORTEST_STOP)).await)?;

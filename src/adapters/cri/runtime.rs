@@ -94,7 +94,7 @@ impl CriRuntime {
         let watch = Arc::clone(&conditions).watch(client.clone());
         let node = config.registry_config.map(|path| Arc::new(RegistryConfig::new(path)));
         if let Some(node) = node.clone() {
-            // Read now, so that an error in the file is logged at start and not at the first pull.
+            // The file is read now, so that an error in it is logged at the start and not at the first pull.
             handle.spawn_blocking(move || node.current());
         }
         let (changed_pods, has_events) = (Arc::new(ChangedPods::default()), Arc::new(AtomicBool::new(false)));
@@ -134,7 +134,8 @@ impl CriRuntime {
         self.inner.pods().await
     }
 
-    /// Creates a container. If a concurrent call created a container of another definition, removes that one and tries again.
+    /// Creates a container. If a concurrent call created a container of another definition, removes that container and
+    /// retries.
     async fn create(&self, config: ContainerConfig) -> Result<ContainerId, RuntimeError> {
         let key = (config.sandbox.clone(), config.name.clone());
         loop {

@@ -30,7 +30,7 @@ pub(super) fn shared_result<V: Clone + Send + Sync + 'static>(
 }
 
 fn lost_task(error: &JoinError) -> RuntimeError {
-    RuntimeError::Failed(format!("a task of the agent ended before its result: {error}"))
+    RuntimeError::Failed(format!("a task of the agent ended without a result: {error}"))
 }
 
 /// Runs at most one task for each key. A caller with the key of a running task gets the result of that task. A task continues
@@ -65,7 +65,7 @@ where
                 None => {
                     let (all, own_key) = (Arc::clone(&self.running), key.clone());
                     let task = self.handle.spawn(async move {
-                        // Created here: a tokio runtime that shuts down drops a new task at once, while the lock is held.
+                        // The guard is created in the task, because a tokio runtime that shuts down drops a new task at once, with the lock held.
                         let _entry = RemoveOnDrop { running: all, key: own_key };
                         work.await
                     });
@@ -79,7 +79,7 @@ where
     }
 }
 
-/// Removes a task's entry when the task ends, also after a panic.
+/// Removes a task's entry when the task ends, even after a panic.
 struct RemoveOnDrop<K: Eq + Hash, V> {
     running: Arc<Mutex<HashMap<K, SharedResult<V>>>>,
     key: K,

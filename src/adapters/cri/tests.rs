@@ -260,7 +260,7 @@ async fn an_event_stream_that_ends_without_an_event_is_not_retried_soon() {
     let fake = FakeRuntime::start(1).await;
     fake.end_events();
     fake.wait_for_event_calls(1).await;
-    // A runtime that had delivered events would be asked again after a second.
+    // If the runtime had delivered events, the stream would be requested again after a second.
     let again = timeout(Duration::from_millis(1500), fake.wait_for_event_calls(2)).await;
     assert!(again.is_err() && !fake.runtime.has_events());
 }
@@ -305,5 +305,5 @@ async fn unsupported_pod_settings_are_refused_with_a_remedy() {
     let config = ContainerConfig { kind: ContainerKind::Ephemeral, ..container(&pod, "debug", 0) };
     let sandbox = fake.runtime.run_sandbox(SandboxConfig { pod, attempt: 0 }).await.unwrap();
     let refused = fake.runtime.create_container(ContainerConfig { sandbox, ..config }).await;
-    assert!(matches!(&refused, Err(RuntimeError::Config(why)) if why.contains("does not run")), "{refused:?}");
+    assert!(matches!(&refused, Err(RuntimeError::Config(why)) if why.contains("is not running")), "{refused:?}");
 }

@@ -10,7 +10,7 @@
 
 tonic::include_proto!("runtime.v1");
 
-/// Without the login.
+/// Prints no part of the login.
 impl std::fmt::Debug for AuthConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("AuthConfig")

@@ -1,6 +1,6 @@
-//! From the gRPC status of a failed call to a [`RuntimeError`].
+//! Converts the gRPC status of a failed call to a [`RuntimeError`].
 //!
-//! The gRPC code decides wherever it can. The functions that search the status text are all in this file, each with the reason
+//! Where possible, the gRPC code decides. All functions that search the status text are in this file, each with the reason
 //! and the source of the text.
 
 use std::error::Error;
@@ -18,7 +18,7 @@ pub(super) fn classify(endpoint: &Endpoint, call: &'static str, limit: Duration,
     if let Some(source) = status.source() {
         let (why, denied) = innermost_cause(source);
         let remedy = if denied {
-            "run as root, or let this user use the socket"
+            "run the agent as root, or give its user access to the socket"
         } else {
             "start the container runtime there, or correct --runtime"
         };

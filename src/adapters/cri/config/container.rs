@@ -1,4 +1,4 @@
-//! The container configuration that the runtime is asked to create.
+//! The container configuration in a request to create a container.
 
 use k8s_openapi::api::core::v1::Container;
 use podwright_actors::ports::{ContainerConfig, Device};

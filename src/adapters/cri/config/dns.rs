@@ -44,17 +44,17 @@ pub(crate) fn dns_warnings(facts: &NodeFacts, pod: &PodObject) -> Vec<DnsWarning
 pub(super) fn of_pod(facts: &NodeFacts, pod: &PodObject) -> (v1::DnsConfig, Vec<DnsWarning>) {
     let spec = pod.spec();
     let mut warnings = vec![];
-    let wants_cluster = match spec.dns_policy.as_deref() {
+    let uses_cluster_dns = match spec.dns_policy.as_deref() {
         Some("None" | "Default") => false,
         Some("ClusterFirstWithHostNet") => true,
         // `ClusterFirst` on the node's network means `Default`.
         _ => !pod.is_host_network(),
     };
-    let mut dns = match (spec.dns_policy.as_deref(), wants_cluster) {
+    let mut dns = match (spec.dns_policy.as_deref(), uses_cluster_dns) {
         (Some("None"), _) => Resolver::default(),
         (_, true) if !facts.cluster_dns.servers.is_empty() => in_cluster(facts, pod),
-        (_, wants_cluster) => {
-            warnings.extend(wants_cluster.then_some(DnsWarning::NoClusterDns));
+        (_, uses_cluster_dns) => {
+            warnings.extend(uses_cluster_dns.then_some(DnsWarning::NoClusterDns));
             facts.resolver.clone()
         }
     };

@@ -66,8 +66,10 @@ pub(crate) enum ConfigError {
         /// The name of the image's user.
         user: String,
     },
-    /// The target container of an ephemeral container does not run.
-    #[error("container {container:?}: its target container {target:?} does not run: start it or name another one")]
+    /// The target container of an ephemeral container is not running.
+    #[error(
+        "container {container:?}: its target container {target:?} is not running: start it or name another container"
+    )]
     Target {
         /// The ephemeral container's name.
         container: String,

@@ -73,12 +73,12 @@ impl HostIdRange {
 pub(crate) struct ContainerLookups {
     /// The user of the image.
     pub(crate) user: ImageUser,
-    /// The running container that [`target_name`](super::target_name) names. `None` if it does not run, or if no target is
+    /// The running container that [`target_name`](super::target_name) names. `None` if it is not running, or if no target is
     /// named.
     pub(crate) target: Option<ContainerId>,
 }
 
-/// The user as which an image runs.
+/// The user that the containers of an image run as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ImageUser {
     /// A user ID. It is 0 if the image names no user.

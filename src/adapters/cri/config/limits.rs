@@ -58,7 +58,7 @@ fn weight(shares: i64) -> i64 {
 }
 
 /// The CPU request, in thousandths of a CPU, that a pod adds to the shares of the burstable class. `None` for a pod of another
-/// class: a guaranteed pod has its cgroup beside the classes, and the best-effort class has fixed shares.
+/// class: the cgroup of a guaranteed pod is not in a class, and the best-effort class has fixed shares.
 pub(crate) fn burstable_request(pod: &PodObject) -> Option<i64> {
     (QosClass::of(pod) == QosClass::Burstable).then(|| pod_bounds(pod.spec()).cpu_request.millis())
 }

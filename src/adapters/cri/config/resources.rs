@@ -189,7 +189,7 @@ fn oom_score_adj(pod: &PodObject, kind: ContainerKind, container: &Container, me
     let share =
         i128::from(requested.saturating_add(extra)) * i128::from(BEST_EFFORT_OOM_SCORE) / i128::from(memory.max(1));
     let score = BEST_EFFORT_OOM_SCORE - i64::try_from(share).unwrap_or(i64::MAX);
-    // Below every best-effort container, and above every guaranteed one.
+    // The score is below the score of best-effort containers and above the score of guaranteed containers.
     Ok(score.clamp(BEST_EFFORT_OOM_SCORE + GUARANTEED_OOM_SCORE, BEST_EFFORT_OOM_SCORE - 1))
 }
 

@@ -1,4 +1,4 @@
-//! The sandbox configuration that the runtime is asked to create.
+//! The sandbox configuration in a request to create a sandbox.
 
 use std::collections::{HashMap, HashSet};
 

@@ -88,7 +88,7 @@ fn matches(pattern: &[char], text: &[char]) -> bool {
     }
 }
 
-/// If one character matches the beginning of a pattern, the number of pattern characters that it uses.
+/// The number of pattern characters that match one character; `None` if the beginning of the pattern does not match.
 fn match_one(pattern: &[char], c: char) -> Option<usize> {
     match pattern {
         ['?', ..] => Some(1),

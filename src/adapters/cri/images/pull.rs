@@ -51,9 +51,9 @@ impl Images {
         let (records, (name, logins)) = (self.records.clone(), key.clone());
         let task = AbortOnDropHandle::new(self.handle.spawn(async move {
             let start = Instant::now();
-            // Before the wait for a permit, because the pod may be removed during the wait.
+            // The request is built before the wait for a permit, because the pod may be removed during the wait.
             let request = request(&inner, &pod, &name).await;
-            // Fails only if the semaphore is closed, which never happens.
+            // This fails only if the semaphore is closed, which never happens.
             let _permit = permits.acquire_owned().await;
             let (records_of_intent, image) = (records.clone(), name.clone());
             let intent = blocking(move || {

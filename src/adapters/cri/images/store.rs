@@ -42,7 +42,7 @@ impl Images {
     pub(in crate::adapters::cri) async fn list(&self) -> Result<Vec<StoredImage>, RuntimeError> {
         let at = SystemTime::now();
         let images = self.inner.client.list_images(v1::ListImagesRequest { filter: None }).await?.images;
-        // Listed after the images, so that a container that is created between the two calls keeps its image.
+        // Containers are listed after the images, so a container that is created between the two calls keeps its image.
         let containers = self.inner.containers(PodFilter::All).await?;
         let mut needed = self.sandbox_images().await?;
         needed.extend(self.being_pulled());
