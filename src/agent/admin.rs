@@ -58,7 +58,7 @@ pub(crate) async fn serve(address: SocketAddr, view: NodeView, info: AgentInfo, 
                     logged = true;
                     tracing::error!(
                         "cannot listen for admin requests on {address} ({}): free the address, or choose another with --admin; \
-                         pods run all the same, and the agent tries again every {} s",
+                         pods keep running, and the agent tries again every {} s",
                         super::root::reason(&error),
                         RETRY.as_secs()
                     );
@@ -116,7 +116,7 @@ pub fn router(view: NodeView, info: AgentInfo) -> Router {
 
 /// Whether the page of this agent or a page of another site sent the request (W3C Fetch Metadata).
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Whether the user navigates, or a script fetches.
+/// Whether the request is a navigation by the user or a fetch by a script.
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// Where the browser shows the answer: `document` is a tab or a window, and a frame in another page is not.
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
@@ -182,7 +182,7 @@ async fn readyz(State(view): State<NodeView>) -> Response {
         format!("source {} has not delivered{}", source.kind, plain(&why, MAX_PROBLEM_BYTES))
     };
     let sources = view.node.desired().missing_sources();
-    // A source that is held waits for the runtime, and that is reported below.
+    // A source that is held waits for the runtime. The state of the runtime is reported below.
     let mut missing: Vec<String> = sources.iter().filter(|source| !source.held).map(reason).collect();
     match view.node.observer().outage() {
         Some(outage) => {
@@ -228,7 +228,7 @@ impl FormatQuery {
     }
 }
 
-/// The query parameter that chooses between pods of one full name. Without it, the desired pod is meant.
+/// The query parameter that chooses between pods of one full name. Without it, the desired pod is used.
 #[derive(Deserialize)]
 struct UidQuery {
     uid: Option<String>,
@@ -276,8 +276,8 @@ fn explain_text(view: &NodeView) -> String {
     let lines = view.node.explainer().lines();
     let mut text = table::explain_table(&lines, view.now()).join("\n");
     text.push('\n');
-    for trouble in view.node.explainer().node_problems() {
-        text.push_str(&format!("{}\n", plain(&trouble.detail, MAX_PROBLEM_BYTES)));
+    for problem in view.node.explainer().node_problems() {
+        text.push_str(&format!("{}\n", plain(&problem.detail, MAX_PROBLEM_BYTES)));
     }
     for problem in view.problems() {
         text.push_str(&format!("cannot be used: {}\n", plain(&problem.to_string(), MAX_PROBLEM_BYTES)));

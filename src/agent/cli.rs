@@ -109,7 +109,7 @@ pub(crate) struct RunArgs {
     #[cfg(feature = "simulated")]
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Options for simulated pods (--runtime simulated)")]
     pub(crate) simulate: Vec<Simulate>,
-    // The last groups, because their heading would also cover the flags after them.
+    // These groups come last, because their heading would also cover the flags after them.
     #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) images: images::ImageArgs,
@@ -133,7 +133,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// The pod. Without it, one line for each pod.
+    /// The pod. Without a pod, one line is printed for each pod.
     #[arg(value_name = "NAMESPACE/NAME")]
     pub(crate) pod: Option<FullName>,
     /// The UID of the pod, if several pods have the name [default: the pod that a source desires].

@@ -95,7 +95,7 @@ fn failed(address: SocketAddr) -> impl Fn(reqwest::Error) -> RequestError {
 
 fn url(address: SocketAddr, path: &str, query: &[(&str, String)]) -> Url {
     let mut url = Url::parse(&format!("http://{address}")).expect("an address and a port make a URL");
-    // `set_path` escapes characters that are not part of a path: a mistyped name may hold any.
+    // `set_path` escapes characters that are not part of a path. A mistyped name may contain any character.
     url.set_path(path);
     if !query.is_empty() {
         url.query_pairs_mut().extend_pairs(query);

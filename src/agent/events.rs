@@ -55,7 +55,7 @@ impl EventLog {
 impl EventRecorder for EventLog {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
         let (kind, reason, message) = (event.kind, &*event.reason, &event.message);
-        // Without a parent span: the worker's span has the same fields.
+        // The log line has no parent span, because the worker's span has the same fields.
         match kind {
             EventType::Normal => {
                 tracing::info!(parent: None, pod = %pod.full_name(), pod.uid = %pod.uid(), reason, "{message}");

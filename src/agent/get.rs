@@ -21,7 +21,7 @@ const TEXT: &str = "text/plain";
 /// The output of `get`.
 ///
 /// # Errors
-/// [`RequestError`] if the agent does not answer, or answers with something else than pods.
+/// [`RequestError`] if the agent does not answer, or if its answer is not a list of pods.
 pub(crate) fn get(args: &GetArgs) -> Result<String, RequestError> {
     let address = args.admin.0;
     let body = fetch(address, "/pods", &[], JSON)?;

@@ -69,7 +69,8 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
-    // Without internal errors: a closed standard output would otherwise be reported on standard error for each line.
+    // Internal errors are not logged. Otherwise a closed standard output would cause a message on standard error for each
+    // line.
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)

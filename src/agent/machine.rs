@@ -75,7 +75,7 @@ fn source_address(from: SocketAddr, to: SocketAddr) -> Option<IpAddr> {
 }
 
 /// Raises this process's soft limit on open files to its hard limit. Each pod and each request needs file descriptors, and
-/// the usual soft limit is only 1,024. Returns the limit before, which containers get; `None` if the limit did not change.
+/// the usual soft limit is only 1,024. Returns the earlier limit, which containers get; `None` if the limit did not change.
 pub(crate) fn raise_open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let before = limit.current.filter(|current| limit.maximum.is_none_or(|most| most > *current))?;

@@ -21,7 +21,7 @@ use super::unknown_pod::similar_names;
 const MAX_LINE_BYTES: usize = 16 << 10;
 /// The maximum size of a recording, 1 GiB. A limit is needed because a pipe may have no end.
 const MAX_RECORDING_BYTES: u64 = 2 * RecordingSize::LARGEST.0 as u64;
-/// How many bytes suffice to find out whether a file is a recording.
+/// How many bytes are needed to check whether a file is a recording.
 const HEADER_BYTES: u64 = 64;
 
 /// Why a recording cannot be replayed.
@@ -48,7 +48,7 @@ pub(crate) struct ReplayReport {
 /// Replays a recording.
 ///
 /// # Errors
-/// [`ReplayError`] if the file is not a complete recording, or does not hold the pod.
+/// [`ReplayError`] if the file is not a complete recording, or does not contain the pod.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<ReplayReport, ReplayError> {
     let file = || args.file.clone();
     let bytes = read(&args.file, MAX_RECORDING_BYTES)?;
@@ -64,7 +64,7 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<ReplayReport, ReplayError> {
     Ok(ReplayReport { text, agrees: run.difference.is_none() })
 }
 
-/// Reads a whole file or pipe. Only the first bytes are read of a file that is not a recording, because it may have no end.
+/// Reads a whole file or pipe. If it is not a recording, only its first bytes are read, because it may have no end.
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ReplayError> {
     let failed = |error| ReplayError::File(path.to_owned(), error);
     let mut file = File::open(path).map_err(failed)?;
@@ -84,7 +84,8 @@ fn pick(pod: &str) -> Pick {
     pod.parse::<FullName>().map_or_else(|_| Pick::Uid(pod.into()), Pick::Named)
 }
 
-/// The end of the error text for a pod that the recording does not hold: similar names, or else the names it holds.
+/// The end of the error text for a pod that the recording does not contain: similar names, or else the names that it
+/// contains.
 fn pods_hint(pick: &Pick, run: &Replay) -> String {
     let similar = match pick {
         Pick::Named(name) => similar_names(name, run.names.iter().cloned()),
@@ -100,11 +101,11 @@ fn pods_hint(pick: &Pick, run: &Replay) -> String {
 }
 
 fn list(names: &[FullName]) -> String {
-    const SHOWN: usize = 10;
-    let text = names.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    const MAX_LISTED: usize = 10;
+    let text = names.iter().take(MAX_LISTED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut text = plain(&text, MAX_LINE_BYTES).into_owned();
-    if names.len() > SHOWN {
-        let _infallible = write!(text, " and {} more", names.len() - SHOWN);
+    if names.len() > MAX_LISTED {
+        let _infallible = write!(text, " and {} more", names.len() - MAX_LISTED);
     }
     text
 }

@@ -18,7 +18,7 @@ const SYSTEM_LOGS: &str = "/var/log";
 /// How long to wait for the lock of an agent that was killed: the kernel releases the lock once it has freed the memory of
 /// the process.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the lock is tried until then.
+/// The interval between two attempts to take the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// The agent's root directory. It stays locked until this value is dropped or the process ends.
@@ -37,7 +37,7 @@ pub(crate) enum RootError {
     #[error("cannot write to the root directory {path} ({why}): make it writable, or choose another with --root",
         path = .path.display(), why = reason(.error))]
     Write { path: PathBuf, error: io::Error },
-    #[error("the root directory {path} is in use by another agent: stop that one, or choose another with --root",
+    #[error("the root directory {path} is in use by another agent: stop that agent, or choose another with --root",
         path = .0.display())]
     InUse(PathBuf),
     #[error("cannot derive {what} from the environment: set HOME or {variable}, or give {flag}")]
@@ -64,11 +64,11 @@ impl Root {
             .mode(0o640)
             .open(path.join("lock"))
             .map_err(write)?;
-        let patience = Instant::now() + LOCK_TIMEOUT;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(Root { path, _lock: file }),
-                Err(TryLockError::WouldBlock) if Instant::now() < patience => pause(),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => pause(),
                 Err(TryLockError::WouldBlock) => return Err(RootError::InUse(path)),
                 Err(TryLockError::Error(error)) => return Err(write(error)),
             }

@@ -51,7 +51,7 @@ const INSPECT_DELAY_PER_POD: Duration = Duration::from_micros(20);
 pub(crate) enum RunError {
     #[error(transparent)]
     Root(#[from] RootError),
-    #[error("no manifest is at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
+    #[error("there is no manifest at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
     NoManifest(PathBuf),
     #[error(transparent)]
     Node(#[from] StartNodeError),
@@ -187,25 +187,25 @@ async fn serve(
     // The containers of a container runtime keep running for the next agent.
     let deadline = if args.runtime.containers_outlive_agent() { Duration::ZERO } else { args.shutdown_grace.0.total };
     let code = tokio::select! {
-        signal = signals.next() => {
-            if let Some(recorder) = view.node.engine().recorder() {
-                recorder.note(view.now(), &Note::AgentStops { why: signal.name.to_owned() });
-            }
-            tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
-            sources.cancel();
-            tokio::select! {
-                _report = view.node.shutdown(deadline) => ExitCode::SUCCESS,
-                second = signals.next_after_stop() => {
-                    if let Some(terminal) = &terminal {
-                        terminal.leave();
+            signal = signals.next() => {
+                if let Some(recorder) = view.node.engine().recorder() {
+                    recorder.note(view.now(), &Note::AgentStops { why: signal.name.to_owned() });
+                }
+                tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
+                sources.cancel();
+                tokio::select! {
+                    _report = view.node.shutdown(deadline) => ExitCode::SUCCESS,
+                    second = signals.next_after_stop() => {
+                        if let Some(terminal) = &terminal {
+                            terminal.leave();
+                        }
+    // This skips the graceful stop. The next agent adopts the containers that still run.
+                        std::process::exit(second.exit_code());
                     }
-                    // Without a graceful stop. The next agent takes over the containers that still run.
-                    std::process::exit(second.exit_code());
                 }
             }
-        }
-        outcome = finished(&view), if args.until_finished => log_outcome(&outcome),
-    };
+            outcome = finished(&view), if args.until_finished => log_outcome(&outcome),
+        };
     stop.cancel();
     if let Some(screen) = screen {
         let _drawn = screen.await;
@@ -294,7 +294,7 @@ async fn finished(view: &NodeView) -> PodsOutcome {
     let mut changes = view.node.statuses().subscribe();
     loop {
         let inspected = view.clone();
-        // On a blocking thread: the inspection visits every pod, and this thread also starts pods.
+        // The inspection runs on a blocking thread, because it visits every pod and this thread also starts pods.
         let inspection = tokio::task::spawn_blocking(move || {
             // `is_ready` comes first: the list of pods then includes everything that was delivered before it.
             let delivered = inspected.node.desired().is_ready();
@@ -306,8 +306,8 @@ async fn finished(view: &NodeView) -> PodsOutcome {
             Ok((None, pods)) => pods,
             Err(_) => 0,
         };
-        // Cleanup publishes a status just before the record becomes finished, and nothing is published after that. The delay
-        // covers this gap, and the timeout below covers the rest.
+        // Cleanup publishes a status just before the record becomes finished, and publishes nothing after that. The delay
+        // usually covers this gap. If it does not, the timeout below causes another inspection.
         let pause = INSPECT_DELAY + INSPECT_DELAY_PER_POD * u32::try_from(pods).unwrap_or(u32::MAX);
         tokio::select! {
             _ = changes.changed() => tokio::time::sleep(pause).await,

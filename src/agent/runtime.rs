@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use super::cli::RunArgs;
 use super::events::EventLog;
 
-/// A simulated node has a million cores and one exbibyte of memory, so that no pod is rejected for want of resources.
+/// A simulated node has a million cores and one exbibyte of memory, so that no pod is rejected for a lack of resources.
 #[cfg(feature = "simulated")]
 const SIMULATED_CPU_MILLIS: i64 = 1_000_000_000;
 #[cfg(feature = "simulated")]
@@ -51,7 +51,7 @@ const AVAILABLE: &[&str] = &[
 
 impl Runtime {
     /// The node's capacity for pods on a machine with this capacity. Simulated pods use no resources, so a simulated node
-    /// has more than any pod requests.
+    /// has a larger capacity than any pod requests.
     #[cfg_attr(
         not(any(feature = "process", feature = "cri", feature = "simulated")),
         expect(unused_variables, reason = "there is no runtime")
@@ -226,7 +226,7 @@ impl RuntimePorts {
     /// [`OpenRuntimeError`] if the runtime cannot be used.
     pub(crate) async fn open(args: &RunArgs, node: RuntimeConfig<'_>) -> Result<Self, OpenRuntimeError> {
         let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files } = node;
-        // No runtime uses all of these.
+        // Each runtime uses only some of these values.
         let _ = (root, logs, &addresses, clock, name, metrics, events, open_files);
         match args.runtime {
             #[cfg(feature = "cri")]

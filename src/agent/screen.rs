@@ -77,7 +77,7 @@ impl Screen {
         let screen = Arc::new(self);
         loop {
             let inspected = screen.clone();
-            // On a blocking thread: the inspection visits every pod, and this thread also starts pods.
+            // The inspection runs on a blocking thread, because it visits every pod and this thread also starts pods.
             let Ok(frame) = tokio::task::spawn_blocking(move || inspected.frame()).await else { return };
             if frame != drawn {
                 drawn.clone_from(&frame);
@@ -104,7 +104,7 @@ impl Screen {
         }
     }
 
-    /// The table as it is now, to print after the live table has gone.
+    /// The current table, to be printed after the live table is closed.
     pub(crate) fn final_table(view: &NodeView) -> String {
         let inspection = view.inspect();
         let rows: Vec<_> = inspection.pods().iter().map(|pod| table::row(pod, &inspection)).collect();

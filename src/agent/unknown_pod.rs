@@ -10,7 +10,7 @@ use super::admin::MAX_ECHO_BYTES;
 /// The maximum length of one problem in bytes: a path, a field and what is wrong with it.
 pub(crate) const MAX_PROBLEM_BYTES: usize = 8192;
 
-/// Says that there is no such pod, and lists what may explain it: other UIDs of the name, manifests that cannot be used,
+/// Says that there is no such pod, and lists possible causes: other UIDs of the name, manifests that cannot be used,
 /// problems of the whole node, and similar names.
 pub(crate) fn unknown_pod(explainer: &Explainer, name: &FullName, uid: Option<&PodUid>) -> String {
     let mut why = format!("there is no pod {}", plain(&name.to_string(), MAX_ECHO_BYTES));
@@ -42,8 +42,8 @@ pub(crate) fn unknown_pod(explainer: &Explainer, name: &FullName, uid: Option<&P
             ));
         }
     }
-    for trouble in explainer.node_problems() {
-        why.push_str(&format!("{}\n", plain(&trouble.detail, MAX_PROBLEM_BYTES)));
+    for problem in explainer.node_problems() {
+        why.push_str(&format!("{}\n", plain(&problem.detail, MAX_PROBLEM_BYTES)));
     }
     // No full name is longer than this, and the comparison of long texts is slow.
     let short = name.as_str().len() <= MAX_ECHO_BYTES;
@@ -55,8 +55,8 @@ pub(crate) fn unknown_pod(explainer: &Explainer, name: &FullName, uid: Option<&P
     why
 }
 
-/// Whether a problem concerns a pod of this name. The name in the manifest may lack the node's name at its end. A problem
-/// without a pod's name counts if the file has the pod's name.
+/// Whether a problem concerns a pod of this name. The name in the manifest may lack the suffix with the node's name. A
+/// problem without a pod's name counts if the file is named after the pod.
 fn mentions(problem: &SourceProblem, name: &str) -> bool {
     let is = |written: &str| {
         !written.is_empty() && (name == written || name.strip_prefix(written).is_some_and(|n| n.starts_with('-')))

@@ -17,7 +17,7 @@ const LARGE: u64 = 1 << 20;
 /// How many large answers may be in memory. Each one stays there until the client has read all of it.
 const MAX_UNREAD: usize = 4;
 
-/// Limits the CPU time and the memory of such answers. Clones share the limits.
+/// Limits the CPU time and the memory of answers that visit all pods. Clones share the limits.
 #[derive(Clone, Debug)]
 pub(super) struct BlockingAnswers {
     computing: Arc<Semaphore>,
@@ -94,12 +94,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn few_answers_are_computed_at_once_and_the_async_thread_goes_on() {
+    async fn few_answers_are_computed_at_once_without_blocking_other_tasks() {
         let answers = BlockingAnswers::default();
         let (begin, begun) = channel();
         let (allow, finish) = channel::<()>();
         let finish = Arc::new(parking_lot::Mutex::new(finish));
-        let ask = || {
+        let request = || {
             let (answers, begin, finish) = (answers.clone(), begin.clone(), finish.clone());
             let answer = move |(): &()| {
                 begin.send(()).unwrap();
@@ -108,7 +108,7 @@ mod tests {
             };
             tokio::spawn(async move { answers.answer((), answer).await })
         };
-        let asked: Vec<_> = (0..3).map(|_| ask()).collect();
+        let requests: Vec<_> = (0..3).map(|_| request()).collect();
         for _ in 0..MAX_COMPUTING {
             while begun.try_recv().is_err() {
                 tokio::task::yield_now().await;
@@ -119,8 +119,8 @@ mod tests {
         for _ in 0..3 {
             allow.send(()).unwrap();
         }
-        for asked in asked {
-            assert_eq!(asked.await.unwrap().status(), StatusCode::OK);
+        for request in requests {
+            assert_eq!(request.await.unwrap().status(), StatusCode::OK);
         }
         // A panic returns the permit.
         let panics = answers.answer((), |()| -> &str { std::panic::resume_unwind(Box::new("no")) });
@@ -131,25 +131,28 @@ mod tests {
     #[tokio::test]
     async fn unread_large_answers_are_limited_and_small_ones_are_not() {
         let answers = BlockingAnswers::default();
-        let ask = |bytes: u64| answers.answer((), move |()| "x".repeat(bytes as usize));
-        let mut asked = Vec::new();
+        let request = |bytes: u64| answers.answer((), move |()| "x".repeat(bytes as usize));
+        let mut requests = Vec::new();
         for _ in 0..MAX_UNREAD {
-            asked.push(ask(LARGE + 1).await);
+            requests.push(request(LARGE + 1).await);
         }
-        assert!(asked.iter().all(|response| response.status() == StatusCode::OK));
-        let refused = ask(LARGE + 1).await;
+        assert!(requests.iter().all(|response| response.status() == StatusCode::OK));
+        let refused = request(LARGE + 1).await;
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(refused.headers()[RETRY_AFTER], "1");
-        assert_eq!(ask(LARGE).await.status(), StatusCode::OK);
+        assert_eq!(request(LARGE).await.status(), StatusCode::OK);
 
         // An answer counts until its bytes are freed, whether the client reads them or goes away.
-        let taken = asked.pop().unwrap();
+        let taken = requests.pop().unwrap();
         assert_eq!(taken.body().size_hint().exact(), Some(LARGE + 1), "the answer has a length");
         let bytes = to_bytes(taken.into_body(), usize::MAX).await.unwrap();
-        assert_eq!((bytes.len() as u64, ask(LARGE + 1).await.status()), (LARGE + 1, StatusCode::SERVICE_UNAVAILABLE));
+        assert_eq!(
+            (bytes.len() as u64, request(LARGE + 1).await.status()),
+            (LARGE + 1, StatusCode::SERVICE_UNAVAILABLE)
+        );
         drop(bytes);
-        assert_eq!(ask(LARGE + 1).await.status(), StatusCode::OK);
-        asked.clear();
+        assert_eq!(request(LARGE + 1).await.status(), StatusCode::OK);
+        requests.clear();
         assert_eq!(answers.unread.available_permits(), MAX_UNREAD);
     }
 }

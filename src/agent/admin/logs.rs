@@ -167,7 +167,7 @@ struct OpenLog {
     reader: Option<Reader>,
     /// Present if the answer follows the log.
     follow: Option<Follow>,
-    /// The container has ended. One more read finds what it wrote before.
+    /// The container has ended. One more read returns the rest of its output.
     is_last_read: bool,
     _permit: OwnedSemaphorePermit,
 }
@@ -193,7 +193,8 @@ impl OpenLog {
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
             let mut reader = self.reader.take()?;
-            // Checked before the read: the read then includes everything that the container wrote before it ended.
+            // This is checked before the read, so that the last read includes everything that the container wrote before
+            // it ended.
             let ended = self.follow.as_ref().is_none_or(Follow::has_ended);
             let read = spawn_blocking(move || (reader.read(), reader)).await;
             let (read, reader) = match read {

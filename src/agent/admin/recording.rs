@@ -31,7 +31,7 @@ impl RecordingEndpoint {
             let why = "another client is downloading a recording: try again when that download has ended\n";
             return (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, "1")], why).into_response();
         };
-        // On a blocking thread: the checksum covers megabytes, and other requests must not wait for it.
+        // This runs on a blocking thread, because the checksum covers megabytes and other requests must not wait for it.
         let saved = tokio::task::spawn_blocking(move || save().map(|file| RecordingBody { file, _permit: permit }));
         match saved.await {
             Ok(Some(body)) => {

@@ -71,7 +71,7 @@ async fn connection(stream: TcpStream, router: Router) {
     // The deadline for reading the current answer. An answer of unknown length, such as a stream, has none.
     let (deadlines, mut deadline) = watch::channel(None);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        // The client has read the answer before: hyper reads a request only after that.
+        // The client has read the previous answer, because hyper reads the next request only after that.
         deadlines.send_replace(None);
         let (deadlines, response) = (deadlines.clone(), router.call(request));
         async move {

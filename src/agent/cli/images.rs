@@ -29,7 +29,7 @@ pub(crate) struct ImageArgs {
     /// Keep an unused image for at least this many seconds.
     #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = whole_seconds)]
     image_minimum_gc_age: Duration,
-    /// Remove an image that was not used for this many seconds, however empty the disk is; 0 for never.
+    /// Remove an image that was not used for this many seconds, even if the disk has free space; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = whole_seconds)]
     image_maximum_gc_age: Duration,
 }

@@ -32,7 +32,8 @@ pub(crate) struct NodeSettingsArgs {
     #[arg(long, value_name = "NAME=HANDLER")]
     runtime_class: Vec<RuntimeClass>,
     /// The cgroup that holds the cgroups of all pods. It must differ from the cgroup root of a kubelet on the same node,
-    /// which is /. Change it only while no pod runs: the agent stops pods below the former one and leaves their cgroups.
+    /// which is /. Change it only while no pods run: the agent stops the pods in the previous cgroup root and does not
+    /// remove their cgroups.
     #[arg(long, value_name = "PATH", default_value = CGROUP_ROOT)]
     cgroup_root: CgroupPath,
 }

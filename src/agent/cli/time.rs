@@ -54,7 +54,7 @@ impl FromStr for ShutdownGrace {
         };
         if critical > total {
             return Err(format!(
-                "cannot reserve {} s of {} s for critical pods: give more seconds in all, or reserve fewer",
+                "cannot reserve {} s of {} s for critical pods: give more seconds in total, or reserve fewer",
                 critical.as_secs(),
                 total.as_secs()
             ));

@@ -13,7 +13,7 @@ use crate::agent::admin::MAX_PASS_AGE;
 use crate::agent::unknown_pod::MAX_PROBLEM_BYTES;
 use crate::agent::view::NodeView;
 
-/// How many manifest problems the page lists. It counts the others.
+/// How many manifest problems the page lists. Of further problems it only shows the number.
 const MAX_PROBLEMS: usize = 50;
 
 /// Facts about the agent that do not change while it runs.
@@ -108,7 +108,7 @@ impl AgentState {
             started: info.started.into(),
             stopping: info.stopping.is_cancelled(),
             locations: info.locations.clone(),
-            // A source that is held waits for the runtime, and the page shows that separately.
+            // A source that is held waits for the runtime, and the page shows the runtime's state separately.
             missing: node.missing_sources.iter().filter(|it| !it.held).map(|source| source.kind.as_str()).collect(),
             problem_count: problems.len(),
             problems: problems

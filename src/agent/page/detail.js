@@ -14,7 +14,7 @@ function choose(pod) {
   else location.hash = hashOf(pod.row);
 }
 
-// Opens or closes the details as the address says.
+// Opens or closes the details according to the address.
 function route() {
   let parts;
   try { parts = location.hash.slice(1).split("/").map(decodeURIComponent); } catch { parts = []; }
@@ -181,12 +181,12 @@ function transitions(got) {
     return el("tr", {},
       el("td", { className: "when" }, el("time", { dateTime: step.at, title: step.at }, timeOfDay(at(step.at), true))),
       el("td", { className: "when" }, step.to), el("td", {}, step.cause),
-      el("td", { className: "when" }, next === undefined ? aged({}, "since", at(step.at)) : fine(next - at(step.at))));
+      el("td", { className: "when" }, next === undefined ? aged({}, "since", at(step.at)) : shortOrPrecise(next - at(step.at))));
   });
   return [el("h3", {}, "Transitions"), table(["Time", "To", "Cause", "Duration"], rows)];
 }
 
-const fine = (ms) => (ms < 10_000 ? `${(ms / 1000).toFixed(ms < 100 ? 3 : 1)}s` : short(ms));
+const shortOrPrecise = (ms) => (ms < 10_000 ? `${(ms / 1000).toFixed(ms < 100 ? 3 : 1)}s` : short(ms));
 
 function table(heads, rows) {
   return el("div", { className: "scrolls" }, el("table", {}, el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))), el("tbody", {}, rows)));

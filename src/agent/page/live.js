@@ -1,4 +1,4 @@
-// The connection to the agent, and what the page shows while it is lost.
+// The connection to the agent, and the message that the page shows while it is lost.
 
 const SILENCE = 12_000;
 const RETRIES = [1, 2, 4, 8, 10];
@@ -57,7 +57,7 @@ function connect() {
   };
 }
 
-// An EventSource hides an error answer. This fetches the same path once to read the answer, and then aborts the request.
+// An EventSource does not give access to an error answer. This function fetches the same path once to read that answer.
 async function fetchCause() {
   const request = new AbortController();
   let cause;

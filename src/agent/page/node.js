@@ -92,7 +92,7 @@ function chips(into, all) {
   }
 }
 
-function flip(set, value) {
+function toggleFilter(set, value) {
   if (!set.delete(value)) set.add(value);
   filterChanged();
 }
@@ -102,13 +102,13 @@ function drawSummary() {
   chips($("healths"), [
     ...HEALTHS.map((health) => ({
       name: health, health, words: health, count: sum.health[health], always: true,
-      on: filter.healths.has(health), toggle: () => flip(filter.healths, health),
+      on: filter.healths.has(health), toggle: () => toggleFilter(filter.healths, health),
     })),
     { name: "long", words: "waiting > 1 min", count: sum.long, always: true, on: filter.long, toggle: () => { filter.long = !filter.long; filterChanged(); } },
     { name: "recent", words: "restarted < 10 min", count: sum.recent, always: true, on: filter.recent, toggle: () => { filter.recent = !filter.recent; filterChanged(); } },
   ]);
   chips($("phases"), PHASES.map((phase) => ({
-    name: phase, words: phase, count: sum.phase[phase], on: filter.phases.has(phase), toggle: () => flip(filter.phases, phase),
+    name: phase, words: phase, count: sum.phase[phase], on: filter.phases.has(phase), toggle: () => toggleFilter(filter.phases, phase),
   })));
   const share = $("share");
   if (!share.children.length) share.append(...HEALTHS.map((health) => el("span", { className: health })));

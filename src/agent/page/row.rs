@@ -24,7 +24,7 @@ impl From<Time> for Millis {
     }
 }
 
-/// The row of one pod. It holds times and no ages, so that it stays equal while nothing happens to the pod.
+/// The row of one pod. It contains times and no ages, so it does not change unless the pod changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Row {
@@ -40,7 +40,7 @@ pub(super) struct Row {
     ready: usize,
     containers: usize,
     restarts: u32,
-    /// When the container ended that was restarted last.
+    /// When the container that was restarted last had ended before that restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     restarted: Option<Millis>,
     /// When the pod started.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::row::{Row, RowWait, is_syncing};
 
-/// Finds the wait that the row of a pod shows.
+/// Finds the wait to show in the row of a pod.
 pub(super) type NearestWait<'a> = dyn Fn(&PodFacts) -> Option<RowWait> + 'a;
 
 /// The rows as last published, with the facts that they were made from.
@@ -99,7 +99,7 @@ impl Change {
     }
 }
 
-/// Serializes rows behind their pointers.
+/// Serializes the rows that the pointers refer to.
 pub(super) fn serialize_rows<S: serde::Serializer>(rows: &[Arc<Row>], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(rows.iter().map(|row| &**row))
 }

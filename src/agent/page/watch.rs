@@ -33,7 +33,7 @@ pub(in crate::agent) const MAX_WATCHERS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(300);
 /// The longest time between two inspections. It is needed because not every change that the page shows is signalled.
 const TICK: Duration = Duration::from_millis(1000);
-/// After this much silence a `beat` is sent, by which the page knows that the connection works.
+/// After this time without messages a `beat` is sent, so that the page can detect a lost connection.
 const BEAT: Duration = Duration::from_secs(5);
 /// How many messages a watcher may leave unread.
 const MAX_UNREAD: usize = 16;
@@ -168,7 +168,7 @@ impl Watch {
         let mut changes = self.changes.clone();
         loop {
             sleep(PAUSE).await;
-            // The inspection follows in either case: after a signalled change, or when the time is up.
+            // The node is inspected after a signalled change and also after the timeout.
             let _changed = timeout(TICK - PAUSE, changes.changed()).await;
             let watch = self.clone();
             let inspected = spawn_blocking(move || {
@@ -214,14 +214,14 @@ impl Watch {
         published.agent = Some(agent);
         for message in messages {
             published.sent_at = Instant::now();
-            // This fails if the last watcher has left. The next turn of the loop notices that.
+            // This fails if the last watcher has left. The next iteration of the loop detects that.
             let _no_watcher = published.to.send(message);
         }
     }
 }
 
 impl Watcher {
-    /// The next message. Cancel safe: a watcher that is cancelled while it joins joins again.
+    /// The next message. Cancel safe: if the call is cancelled while the watcher joins, the next call joins again.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             let position = match &mut self.position {

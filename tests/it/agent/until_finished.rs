@@ -49,5 +49,5 @@ async fn until_finished_does_not_wait_for_missing_manifests() {
     let home = AgentHome::new();
     let output = home.run(&["--until-finished", "--manifests", "/nowhere/at-all"]).await;
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("no manifest is at /nowhere/at-all"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("there is no manifest at /nowhere/at-all"), "{}", text(&output.stderr));
 }

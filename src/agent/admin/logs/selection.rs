@@ -1,4 +1,4 @@
-//! Selects the container and its run whose log a request asks for. Pure.
+//! Selects the container and the run whose log a request reads. Pure.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
@@ -65,7 +65,7 @@ pub(super) fn select_run(
         return Err(Refusal::Bad(format!("container {container} of pod {name} is waiting to start{why}")));
     }
     let count = u32::try_from(found.restart_count).unwrap_or(0);
-    // The log of a run that has ended may be missing; then the newest run with a log is meant.
+    // The log of a run that has ended may be missing. In that case the newest run with a log is selected.
     let newest = if waits || state.is_some_and(|state| state.terminated.is_some()) {
         runs.iter().rev().find(|run| **run <= count).copied().unwrap_or(count)
     } else {

@@ -76,7 +76,7 @@ async fn idle_admin_connections_are_limited_and_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unread_answer_times_out_and_a_stream_goes_on() {
+async fn an_unread_answer_times_out_and_a_stream_continues() {
     let address = server().await;
     let begun = Instant::now();
     let (mut endless, idle, large) =

@@ -152,7 +152,7 @@ fn rows_are_ordered_by_health_worst_first() {
     assert_eq!(healths, [Failing, Failing, Failing, Failing, Waiting, Healthy, Finished]);
 }
 
-// The regular sync of a healthy pod takes milliseconds, and must not make the pod a waiting one.
+// The regular sync of a healthy pod takes milliseconds, and must not change its health to waiting.
 #[test]
 fn a_row_shows_a_sync_only_after_two_seconds() {
     let mut rows = PodRows::default();
