@@ -103,8 +103,6 @@ pub(crate) struct PassState {
     health: Arc<PassHealth>,
     /// The long waits for which an event was recorded.
     patience: Mutex<Patience>,
-    /// Held by a pass, so that passes do not overlap.
-    turn: tokio::sync::Mutex<()>,
     /// Contains `()` while the sweep of an earlier pass runs.
     sweeping: Arc<Mutex<HashSet<()>>>,
     sweeps: Arc<garbage::SweepState>,
@@ -120,7 +118,6 @@ impl PassState {
         PassState {
             health,
             patience: Mutex::new(Patience::new(event_after)),
-            turn: tokio::sync::Mutex::default(),
             sweeping: Arc::default(),
             sweeps: Arc::default(),
             stopping_zombies: Arc::default(),
@@ -143,12 +140,11 @@ struct PassCounts {
 }
 
 impl Housekeeping {
-    /// Runs one pass. Does nothing until every source has delivered. A pass waits for the one before it.
+    /// Runs one pass. Does nothing until every source has delivered. Passes must not overlap.
     ///
     /// # Errors
     /// [`PassError::List`] if the runtime does not list its pods.
     pub(crate) async fn pass(&self) -> Result<(), PassError> {
-        let _turn = self.state.turn.lock().await;
         let start = self.clock.now();
         let mut counts = PassCounts::default();
         let result = self.compare(&mut counts).await;

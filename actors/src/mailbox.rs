@@ -13,8 +13,10 @@ pub(crate) fn stop_with<A: Actor<Context = Context<A>>>(stop: &CancellationToken
 
 /// The sending side of one kind of message to one actor.
 ///
-/// A full mailbox makes the sender wait; nothing is dropped and nothing grows without bound. Each time a message finds the
-/// mailbox full or closed, the actor's `podwright_actor_refusals_total` counts one.
+/// A full mailbox makes the sender wait until its message is handled. So the mailbox holds its capacity and one message of each
+/// waiting sender, and nothing is dropped. Each time a message finds the mailbox full or closed, the actor's
+/// `podwright_actor_refusals_total` counts one. Senders share an outbox: actix counts a mailbox as full for each copy of its
+/// address apart, so it cannot be cloned.
 pub(crate) struct Outbox<M>
 where
     M: Message + Send + 'static,
@@ -22,16 +24,6 @@ where
 {
     recipient: Recipient<M>,
     metrics: ActorMetrics,
-}
-
-impl<M> Clone for Outbox<M>
-where
-    M: Message + Send + 'static,
-    M::Result: Send,
-{
-    fn clone(&self) -> Self {
-        Outbox { recipient: self.recipient.clone(), metrics: self.metrics.clone() }
-    }
 }
 
 impl<M> Outbox<M>
@@ -48,8 +40,8 @@ where
         Outbox { recipient: address.clone().recipient(), metrics: metrics.clone() }
     }
 
-    /// Puts a message into the mailbox, and waits for room if the mailbox is full. A stopped actor drops the message: its
-    /// node has stopped, so nobody needs it. If this is cancelled while it waits for room, the message is dropped.
+    /// Puts a message into the mailbox, and waits until it is handled if the mailbox is full. A stopped actor drops the
+    /// message: its node has stopped, so nobody needs it.
     pub(crate) async fn post(&self, message: M) {
         match self.recipient.try_send(message) {
             Ok(()) => {}

@@ -1,7 +1,8 @@
-//! Counts every call to the container runtime, as a wrapper of the port.
+//! Wrappers of ports: a runtime whose calls are counted, and a clock whose panics are caught.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,6 +16,7 @@ use crate::ports::{
     Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
     RuntimePod, SandboxConfig, Unready,
 };
+use crate::time::Time;
 
 /// A runtime port whose calls are counted as `kubelet_runtime_operations_*` and `kubelet_run_podsandbox_*`.
 pub(crate) struct MeteredRuntime {
@@ -27,6 +29,14 @@ impl MeteredRuntime {
     /// Wraps a runtime.
     pub(crate) fn new(inner: Arc<dyn ContainerRuntime>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         MeteredRuntime { inner, clock, metrics }
+    }
+
+    /// Answers with a default if the runtime's adapter panics: actors call this outside of their own guards.
+    fn guard<T>(&self, default: T, call: impl FnOnce() -> T) -> T {
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+            self.metrics.actors.hook_panicked();
+            default
+        })
     }
 
     fn count<'a, T: 'a, E: 'a>(
@@ -130,14 +140,44 @@ impl ContainerRuntime for MeteredRuntime {
     }
 
     fn has_events(&self) -> bool {
-        self.inner.has_events()
+        self.guard(false, || self.inner.has_events())
     }
 
     fn unready(&self) -> Unready {
-        self.inner.unready()
+        self.guard(Unready::default(), || self.inner.unready())
     }
 
     fn counts_its_calls(&self) -> bool {
         self.inner.counts_its_calls()
+    }
+}
+
+/// A clock whose panics do not reach the actors that read it: they would lose their mailbox for good. After a panic it
+/// repeats the last time.
+pub(crate) struct GuardedClock {
+    inner: Arc<dyn Clock>,
+    last: AtomicU64,
+    metrics: Metrics,
+}
+
+impl GuardedClock {
+    /// Wraps a clock.
+    pub(crate) fn new(inner: Arc<dyn Clock>, metrics: Metrics) -> Self {
+        GuardedClock { inner, last: AtomicU64::new(0), metrics }
+    }
+}
+
+impl Clock for GuardedClock {
+    fn now(&self) -> Time {
+        match catch_unwind(AssertUnwindSafe(|| self.inner.now())) {
+            Ok(now) => {
+                self.last.store(now.as_nanos(), Ordering::Relaxed);
+                now
+            }
+            Err(_) => {
+                self.metrics.actors.hook_panicked();
+                Time::from_nanos(self.last.load(Ordering::Relaxed))
+            }
+        }
     }
 }

@@ -36,6 +36,13 @@ pub struct ShutdownConfig {
     pub critical: Duration,
 }
 
+impl ShutdownConfig {
+    /// Whether graceful shutdown is disabled, so that pods are left running.
+    pub(crate) fn is_disabled(self) -> bool {
+        self.total.is_zero() || self.critical > self.total
+    }
+}
+
 /// Pods that stop together.
 #[derive(Clone, Debug)]
 pub(crate) struct ShutdownGroup {
@@ -63,7 +70,7 @@ pub(crate) fn pods(engine: &Engine, desired: &DesiredPods) -> Vec<Arc<PodObject>
 
 /// The groups in the order in which they stop, without empty ones. `None` if graceful shutdown is disabled.
 pub(crate) fn groups(config: ShutdownConfig, pods: Vec<Arc<PodObject>>) -> Option<Vec<ShutdownGroup>> {
-    if config.total.is_zero() || config.critical > config.total {
+    if config.is_disabled() {
         return None;
     }
     let (critical, normal): (Vec<_>, Vec<_>) =

@@ -23,6 +23,9 @@ use crate::time::Time;
 /// of changed pods does not block the observer.
 pub(crate) const MAILBOX: usize = 64;
 
+/// The largest number of accepted source updates. Sources that wait for replies stay below it.
+const MAX_ACCEPTED: usize = 2 * SOURCE_CHANNEL_DEPTH;
+
 /// The delay before admission is retried after an admission handler panicked. Equal to the delay after a failed hook
 /// (upstream `backOffPeriod`, kubelet 1.36).
 const ADMISSION_RETRY: Duration = Duration::from_secs(10);
@@ -96,20 +99,40 @@ impl DispatcherActor {
         }
     }
 
+    /// Drops the oldest accepted update of a source that keeps sending without waiting for replies: its later updates replace
+    /// it, and the updates of the others stay.
+    fn bound_accepted(&mut self, update: &SourceUpdate) {
+        if self.accepted.len() < MAX_ACCEPTED {
+            return;
+        }
+        let is_same = |accepted: &AcceptedUpdate| accepted.update.source() == update.source();
+        if let Some(oldest) = self.accepted.iter().position(is_same) {
+            self.metrics.refused();
+            self.accepted.remove(oldest);
+            self.reply_to_next();
+        }
+    }
+
+    /// Replies to the update that has moved to the last place with room.
+    fn reply_to_next(&mut self) {
+        let has_room = self.accepted.get_mut(SOURCE_CHANNEL_DEPTH - 1);
+        if let Some(reply) = has_room.and_then(|accepted| accepted.reply.take()) {
+            // A source that has stopped no longer waits for the reply.
+            let _stopped = reply.send(());
+        }
+    }
+
     fn next_turn(&mut self) -> Option<Turn> {
         if let Some(AcceptedUpdate { update, reply }) = self.accepted.pop_front() {
             debug_assert!(reply.is_none(), "the first update in line has room");
-            let has_room = self.accepted.get_mut(SOURCE_CHANNEL_DEPTH - 1);
-            if let Some(reply) = has_room.and_then(|accepted| accepted.reply.take()) {
-                // A source that has stopped no longer waits for the reply.
-                let _stopped = reply.send(());
-            }
+            self.reply_to_next();
             return Some(Turn::Update(update));
         }
         (self.retry == AdmissionRetry::Due).then_some(Turn::RetryAdmission)
     }
 
     fn apply(&mut self, turn: Turn, ctx: &mut Context<Self>) {
+        self.metrics.received();
         let start = self.dispatcher.clock.now();
         let is_retry = matches!(turn, Turn::RetryAdmission);
         let dispatcher = self.dispatcher.clone();
@@ -148,7 +171,6 @@ impl DispatcherActor {
         } else if is_retry || self.retry == AdmissionRetry::NotNeeded {
             self.retry = AdmissionRetry::Scheduled;
             ctx.run_later(ADMISSION_RETRY, |actor, ctx| {
-                actor.metrics.received();
                 actor.retry = AdmissionRetry::Due;
                 actor.apply_accepted(ctx);
             });
@@ -185,7 +207,7 @@ impl Handler<SourceUpdate> for DispatcherActor {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, update: SourceUpdate, ctx: &mut Self::Context) -> Self::Result {
-        self.metrics.received();
+        self.bound_accepted(&update);
         if self.accepted.len() < SOURCE_CHANNEL_DEPTH {
             self.accepted.push_back(AcceptedUpdate { update, reply: None });
             self.apply_accepted(ctx);

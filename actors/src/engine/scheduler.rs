@@ -77,7 +77,8 @@ impl Future for Scheduler {
                     continue;
                 }
                 if scheduler.park(cx) {
-                    return Poll::Pending;
+                    // The wake-up of `close` may have come before the park, and `receive` took it.
+                    return if engine.is_closing() { Poll::Ready(()) } else { Poll::Pending };
                 }
                 continue;
             };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use actix::prelude::*;
 use futures_util::FutureExt;
 use podwright_metrics::ActorMetrics;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,8 @@ use crate::mailbox::stop_with;
 pub(crate) struct HousekeepingActor {
     housekeeping: Arc<Housekeeping>,
     failures: Arc<FailureLog<()>>,
+    /// Held by a pass, so that passes do not overlap.
+    turn: Arc<Mutex<()>>,
     metrics: ActorMetrics,
     /// When the next pass is due. Passes follow a fixed grid, so that their delays do not add up.
     next_pass: Instant,
@@ -29,15 +32,24 @@ impl HousekeepingActor {
     /// An actor whose first pass begins at once, and that ends when `stop` is cancelled.
     pub(crate) fn new(housekeeping: Arc<Housekeeping>, stop: CancellationToken) -> Self {
         let metrics = housekeeping.metrics.actors.of("housekeeping");
-        HousekeepingActor { housekeeping, failures: Arc::default(), metrics, next_pass: Instant::now(), stop }
+        HousekeepingActor {
+            housekeeping,
+            failures: Arc::default(),
+            turn: Arc::default(),
+            metrics,
+            next_pass: Instant::now(),
+            stop,
+        }
     }
 
     /// One pass. Logs when passes begin to fail and when they succeed again.
     fn pass(&self) -> impl Future<Output = Result<(), PassError>> + 'static {
-        self.metrics.received();
         let (housekeeping, failures, metrics) =
             (self.housekeeping.clone(), self.failures.clone(), self.metrics.clone());
+        let turn = self.turn.clone();
         async move {
+            let _turn = turn.lock().await;
+            metrics.received();
             let start = housekeeping.clock.now();
             let result = AssertUnwindSafe(housekeeping.pass()).catch_unwind().await.unwrap_or_else(|_| {
                 // A pass keeps no partial state, so the next one can simply run.
@@ -85,7 +97,8 @@ impl Handler<RunPass> for HousekeepingActor {
     type Result = ResponseFuture<Result<(), PassError>>;
 
     fn handle(&mut self, _: RunPass, _: &mut Self::Context) -> Self::Result {
-        self.pass().boxed_local()
+        let pass = self.stop.clone().run_until_cancelled_owned(self.pass());
+        pass.map(|passed| passed.unwrap_or(Err(PassError::Stopped))).boxed_local()
     }
 }
 

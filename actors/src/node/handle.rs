@@ -125,8 +125,11 @@ impl NodeHandle {
     /// within its part of the time and each pod within its grace period. Leaves all pods running if `config` disables graceful
     /// shutdown.
     ///
-    /// If this is cancelled, the stops that have begun continue.
+    /// Does nothing after [`shutdown`](NodeHandle::shutdown). If this is cancelled, the stops that have begun continue.
     pub async fn stop_pods(&self, config: ShutdownConfig) -> ShutdownReport {
+        if self.stop.is_cancelled() {
+            return ShutdownReport::default();
+        }
         self.refuse_new_pods(true).await;
         let pods = shutdown::pods(&self.engine, &self.desired);
         let count = pods.len();
@@ -148,10 +151,12 @@ impl NodeHandle {
     /// Queries are answered during and after the shutdown. If this is cancelled, the stops that have begun continue until the
     /// handle is dropped.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        if self.stop.is_cancelled() {
+            return ShutdownReport::default();
+        }
         let config = ShutdownConfig { total: deadline, critical: self.critical_shutdown };
         let report = self.stop_pods(config).await;
-        let is_disabled = report.left_running > 0;
-        if !is_disabled && timeout(CLEANUP, self.engine.quiesced()).await.is_err() {
+        if !config.is_disabled() && timeout(CLEANUP, self.engine.quiesced()).await.is_err() {
             tracing::warn!(seconds = CLEANUP.as_secs(), "cleanup is left to the next agent");
         }
         tracing::info!(stopped = report.stopped, late = report.late.len(), "node stopped");

@@ -17,9 +17,9 @@ use crate::health::PassHealth;
 use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
 use crate::image_gc::{ImageCollector, ImageGcActor};
 use crate::mailbox::Outbox;
-use crate::metered::MeteredRuntime;
+use crate::metered::{GuardedClock, MeteredRuntime};
 use crate::observer::{Observer, ObserverActor};
-use crate::ports::{ContainerRuntime, RuntimeView};
+use crate::ports::{Clock, ContainerRuntime, RuntimeView};
 use crate::probes::{ProbeManager, ProbePorts};
 use crate::shutdown::{ShutdownGate, ShutdownProgress};
 use crate::statuses::Statuses;
@@ -60,6 +60,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
 
     // Stores and queries.
     metrics.node.name(&facts.name);
+    let clock: Arc<dyn Clock> = Arc::new(GuardedClock::new(clock, metrics.clone()));
     let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
     let desired = Arc::new(DesiredPods::new(sources));
     let statuses = Arc::new(Statuses::new(clock.clone(), metrics.clone()));
@@ -85,7 +86,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         },
     ));
     let probe_ports = ProbePorts { runtime: runtime.clone(), network, clock: clock.clone(), events: events.clone() };
-    let probes = Arc::new(ProbeManager::new(probe_ports, Outbox::new(&dispatcher_address, &dispatcher_metrics)));
+    let probes =
+        Arc::new(ProbeManager::new(probe_ports, Outbox::new(&dispatcher_address, &dispatcher_metrics), stop.clone()));
     let syncer = Arc::new(NodeSyncer {
         observer: observer.clone(),
         containers: containers.clone(),
@@ -164,13 +166,9 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         metrics: metrics.clone(),
         state: PassState::new(passes.clone(), long_wait_after, stop.clone()),
     };
-    ObserverActor::new(
-        observer.clone(),
-        Outbox::new(&dispatcher_address, &dispatcher_metrics),
-        Outbox::new(&dispatcher_address, &dispatcher_metrics),
-        stop.clone(),
-    )
-    .start();
+    let pods = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
+    let health = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
+    ObserverActor::new(observer.clone(), pods, health, stop.clone()).start();
     let writer = async move { final_statuses.run().await };
     actix::spawn(stop.clone().run_until_cancelled_owned(writer));
     let dispatcher_actor =

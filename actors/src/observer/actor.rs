@@ -31,8 +31,8 @@ const UNHEALTHY_AFTER: Duration = Duration::from_secs(180);
 /// Watches the runtime. See the module.
 pub(crate) struct ObserverActor {
     observer: Arc<Observer>,
-    pods: Outbox<RuntimePodChanged>,
-    health: Outbox<RuntimeHealthChanged>,
+    pods: Arc<Outbox<RuntimePodChanged>>,
+    health: Arc<Outbox<RuntimeHealthChanged>>,
     metrics: ActorMetrics,
     stop: CancellationToken,
     /// Pods to be read.
@@ -67,8 +67,8 @@ impl ObserverActor {
     /// Reports each pod that changed to `pods`, and changes of the runtime's health to `health`.
     pub(crate) fn new(
         observer: Arc<Observer>,
-        pods: Outbox<RuntimePodChanged>,
-        health: Outbox<RuntimeHealthChanged>,
+        pods: Arc<Outbox<RuntimePodChanged>>,
+        health: Arc<Outbox<RuntimeHealthChanged>>,
         stop: CancellationToken,
     ) -> Self {
         let metrics = observer.metrics.actors.of("observer");

@@ -51,6 +51,16 @@ pub enum SourceUpdate {
     },
 }
 
+impl SourceUpdate {
+    /// The source that sent the update.
+    pub fn source(&self) -> SourceKind {
+        match self {
+            SourceUpdate::Set(set) => set.source,
+            SourceUpdate::NotYet { source, .. } => *source,
+        }
+    }
+}
+
 impl From<SourceSet> for SourceUpdate {
     fn from(set: SourceSet) -> Self {
         SourceUpdate::Set(set)

@@ -10,6 +10,8 @@ use std::sync::{Arc, Weak};
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::definition::{Definition, definitions, passed_startup};
@@ -51,6 +53,8 @@ struct Shared {
     ports: ProbePorts,
     /// Leads to the dispatcher. The sender waits while the mailbox is full.
     changes: Outbox<ProbeChange>,
+    /// Ends all probes when the node stops.
+    stop: CancellationToken,
     tasks: Handle,
     /// Runs that started before this time existed before the agent.
     agent_start: Time,
@@ -81,7 +85,7 @@ struct Worker {
     definition: Arc<Definition>,
     state: State,
     /// The task of the probe that is due or running.
-    task: Option<AbortOnDropHandle<()>>,
+    task: Option<AbortOnDropHandle<Option<()>>>,
 }
 
 impl fmt::Debug for ProbeManager {
@@ -95,9 +99,9 @@ impl ProbeManager {
     ///
     /// # Panics
     /// If called outside of a tokio runtime.
-    pub(crate) fn new(ports: ProbePorts, changes: Outbox<ProbeChange>) -> Self {
+    pub(crate) fn new(ports: ProbePorts, changes: Outbox<ProbeChange>, stop: CancellationToken) -> Self {
         let agent_start = ports.clock.now();
-        let shared = Arc::new(Shared { ports, changes, tasks: Handle::current(), agent_start });
+        let shared = Arc::new(Shared { ports, changes, stop, tasks: Handle::current(), agent_start });
         ProbeManager { shared, pods: DashMap::default() }
     }
 
@@ -271,7 +275,7 @@ impl PodProbes {
                 Effect::ProbeAt { id, at } => {
                     // Weak, because the pod owns the task: removing the pod ends it.
                     let task = probe(Arc::clone(shared), Arc::downgrade(self), Arc::clone(definition), id, at);
-                    worker.task = Some(AbortOnDropHandle::new(shared.tasks.spawn(task)));
+                    worker.task = Some(AbortOnDropHandle::new(shared.spawn(task)));
                 }
                 Effect::Halt => worker.task = None,
                 Effect::Report { id, result } => {
@@ -315,6 +319,11 @@ impl PodProbesState {
 }
 
 impl Shared {
+    /// Spawns a task that ends with the node.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<Option<()>> {
+        self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(task))
+    }
+
     async fn publish(&self, change: ProbeChange) {
         tracing::debug!(
             pod.uid = %change.uid,
@@ -351,7 +360,7 @@ async fn probe(shared: Arc<Shared>, pod: Weak<PodProbes>, definition: Arc<Defini
         // The answer may have scheduled the next probe, whose task replaces and aborts this one, so another task sends.
         if let Some(change) = change {
             let publisher = shared.clone();
-            shared.tasks.spawn(async move { publisher.publish(change).await });
+            drop(shared.spawn(async move { publisher.publish(change).await }));
         }
     }
 }

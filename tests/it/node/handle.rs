@@ -66,3 +66,35 @@ async fn shutdown_without_time_leaves_the_pods_running() {
     node.wait(60.0).await;
     assert_eq!(node.runtime.running("a"), ["main"]);
 }
+
+#[actix::test]
+async fn shutdown_without_time_does_not_wait_for_the_cleanup_of_a_pod() {
+    let node = TestNode::start().await;
+    node.runtime.script("main", Script::ends(1.0, 0));
+    node.storage.hang("a");
+    node.deliver(&[pod("a").policy("Never")]).await;
+    node.storage.stuck(true);
+    node.wait(5.0).await;
+    let begin = node.now();
+    let report = node.node.shutdown(Duration::ZERO).await;
+    assert!(node.now() - begin < 0.1, "{report:?}");
+    let again = node.node.shutdown(Duration::from_secs(30)).await;
+    assert!(node.now() - begin < 0.1, "a node that has stopped stops no pods: {again:?}");
+}
+
+#[actix::test]
+async fn shutdown_ends_the_probes_of_pods_that_keep_running() {
+    let node = TestNode::start().await;
+    let container = serde_json::json!([{
+        "name": "main", "image": "img", "readinessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
+    }]);
+    node.deliver(&[pod("a").spec("containers", container)]).await;
+    node.wait(5.0).await;
+    let execs = || node.metric("kubelet_runtime_operations_total{operation_type=\"exec_sync\"}");
+    assert!(execs() >= 4.0, "the probe runs each second: {}", execs());
+    node.node.shutdown(Duration::ZERO).await;
+    node.settled().await;
+    let before = execs();
+    node.wait(30.0).await;
+    assert_eq!(execs(), before);
+}

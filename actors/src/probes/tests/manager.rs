@@ -4,6 +4,7 @@ use std::time::Duration;
 use actix::{Actor, Context, Handler};
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
+use tokio_util::sync::CancellationToken;
 
 use super::fakes::Fakes;
 use crate::ids::{ContainerId, PodUid};
@@ -35,7 +36,7 @@ impl Handler<ProbeChange> for Collector {
 fn manager(fakes: &Arc<Fakes>) -> ProbeManager {
     let collector = Collector(Arc::clone(fakes)).start();
     let metrics = podwright_metrics::Metrics::new().actors.of("dispatcher");
-    ProbeManager::new(fakes.ports(), Outbox::new(&collector, &metrics))
+    ProbeManager::new(fakes.ports(), Outbox::new(&collector, &metrics), CancellationToken::new())
 }
 
 /// Runs a test in time that is paused from the start, so that timers, which count in milliseconds, fire exactly when due.
