@@ -12,10 +12,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::ids::{FullName, PodUid, Repr};
 use crate::time::Time;
 
-/// The most bytes of a text. Error messages have any length; longer ones are cut when they are written.
+/// The maximum length of a text in bytes. Longer texts, such as long error messages, are cut when they are written.
 const LONGEST_TEXT: usize = 1024;
 
-/// The most bytes that are appended one by one.
+/// The largest number of bytes that are appended one by one.
 const SHORT: usize = 4;
 
 /// Appends a value to a buffer.
@@ -78,7 +78,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = <&str>::deserialize(deserializer)?;
         if text.len() > LONGEST_TEXT {
-            return Err(D::Error::custom("a text is longer than any that is written"));
+            return Err(D::Error::custom("a text is longer than 1024 bytes"));
         }
         Ok(Text(text))
     }

@@ -186,13 +186,13 @@ impl Recorder {
         self.size / (8 * 160)
     }
 
-    /// Keeps a note.
+    /// Records a note.
     pub fn note(&self, at: Time, note: &Note) {
         self.notes.lock().put(at, note);
     }
 
-    /// Keeps a plan with its inputs, unless both are the same as the last ones of the pod. The plans of a pod whose object would
-    /// fill a segment are not kept.
+    /// Records a plan with its inputs, unless both are the same as the last ones of the pod. The plans of a pod whose object
+    /// would fill a segment are not recorded.
     pub fn planned(
         &self,
         at: Time,
@@ -215,8 +215,8 @@ impl Recorder {
         self.notes.lock().retain(keep);
     }
 
-    /// The present content as the bytes of a file. Events may be recorded meanwhile: the recording has all events of a pod up to
-    /// one time, which may be another one for each pod.
+    /// The present content as the bytes of a file. Events may be recorded at the same time: the recording has all events of a
+    /// pod up to some time, which may differ between pods.
     pub fn save(&self, now: Time) -> Vec<u8> {
         let mut rings: Vec<_> = self.pods.iter().map(|ring| ring.lock().ring.saved()).collect();
         rings.push(self.notes.lock().saved());

@@ -29,16 +29,16 @@ pub enum FieldUse {
 }
 
 /// Whether the API allows the field for the use (core/v1 `EnvVarSource.fieldRef`, `DownwardAPIVolumeFile.fieldRef`).
-pub fn allowed(path: &str, place: FieldUse) -> bool {
+pub fn allowed(path: &str, field_use: FieldUse) -> bool {
     match path {
         "metadata.name" | "metadata.namespace" | "metadata.uid" => true,
-        "metadata.labels" | "metadata.annotations" => place == FieldUse::Volume,
+        "metadata.labels" | "metadata.annotations" => field_use == FieldUse::Volume,
         "spec.nodeName"
         | "spec.serviceAccountName"
         | "status.podIP"
         | "status.podIPs"
         | "status.hostIP"
-        | "status.hostIPs" => place == FieldUse::Env,
+        | "status.hostIPs" => field_use == FieldUse::Env,
         _ => matches!(subscript(path), Some(("metadata.labels" | "metadata.annotations", _))),
     }
 }

@@ -1,4 +1,4 @@
-//! Computes the changes between two full sets of one source.
+//! Computes the changes between two full sets of pods of one source.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use crate::pod::{MIRROR_ANNOTATION, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATIO
 /// The pods of the last set of one source.
 #[derive(Debug, Default)]
 pub struct SourceConfig {
-    pods: BTreeMap<PodUid, Known>,
+    pods: BTreeMap<PodUid, SourcePod>,
     refused: BTreeSet<(FullName, PodUid)>,
     delivered: bool,
 }
 
+/// A pod of the last set.
 #[derive(Debug)]
-struct Known {
+struct SourcePod {
     /// The object as the source sent it. The same `Arc` again means no change.
-    given: Arc<PodObject>,
-    /// The object as it was passed on.
-    held: Arc<PodObject>,
+    sent: Arc<PodObject>,
+    /// The object as it was passed on: with the first-seen time of the first object.
+    passed_on: Arc<PodObject>,
 }
 
-/// A kind of change, with the pods that changed so.
+/// A kind of change, with the pods that have it.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// The pods are no longer desired; their last objects.
@@ -43,7 +44,7 @@ pub enum Change {
 pub struct Changes {
     /// The changes in the order of their handling: remove, add, update, delete, reconcile.
     pub changes: Vec<Change>,
-    /// The rejected pods, each reported once as long as the conflict lasts.
+    /// The rejected pods. Each is reported once while its conflict lasts.
     pub refused: Vec<Refused>,
 }
 
@@ -57,7 +58,7 @@ pub struct Refused {
 }
 
 impl SourceConfig {
-    /// Without any set.
+    /// A source that has not sent a set.
     pub fn new() -> Self {
         SourceConfig::default()
     }
@@ -69,47 +70,47 @@ impl SourceConfig {
 
     /// The pods as they were last passed on.
     pub fn pods(&self) -> impl Iterator<Item = &Arc<PodObject>> {
-        self.pods.values().map(|known| &known.held)
+        self.pods.values().map(|known| &known.passed_on)
     }
 
     /// Applies a full set and returns the changes since the last one. Pods are identified by UID. Of two pods with the
     /// same full name or UID the later one is rejected. A pod's first-seen time never changes.
     pub fn apply(&mut self, set: Vec<Arc<PodObject>>) -> Changes {
-        let first = !std::mem::replace(&mut self.delivered, true);
-        let (wanted, refused) = self.unique(set);
+        let is_first_set = !std::mem::replace(&mut self.delivered, true);
+        let (unique, refused) = self.unique(set);
         let (mut removed, mut added, mut updated, mut deleted, mut reconciled) =
             (vec![], vec![], vec![], vec![], vec![]);
 
         let mut before = std::mem::take(&mut self.pods);
-        for pod in wanted {
+        for pod in unique {
             let uid = pod.uid().clone();
             let known = match before.remove(&uid) {
                 None => {
                     added.push(pod.clone());
-                    Known { given: pod.clone(), held: pod }
+                    SourcePod { sent: pod.clone(), passed_on: pod }
                 }
                 // A renamed pod with a fixed UID is another pod: the old one must end before the new one may start.
-                Some(known) if known.held.full_name() != pod.full_name() => {
-                    removed.push(known.held);
+                Some(known) if known.passed_on.full_name() != pod.full_name() => {
+                    removed.push(known.passed_on);
                     added.push(pod.clone());
-                    Known { given: pod.clone(), held: pod }
+                    SourcePod { sent: pod.clone(), passed_on: pod }
                 }
                 Some(known) => {
                     let (known, difference) = known.follow(pod);
                     match difference {
                         Difference::None => {}
-                        Difference::Status => reconciled.push(known.held.clone()),
-                        Difference::Meaning if known.held.is_deleting() => deleted.push(known.held.clone()),
-                        Difference::Meaning => updated.push(known.held.clone()),
+                        Difference::Status => reconciled.push(known.passed_on.clone()),
+                        Difference::Meaning if known.passed_on.is_deleting() => deleted.push(known.passed_on.clone()),
+                        Difference::Meaning => updated.push(known.passed_on.clone()),
                     }
                     known
                 }
             };
             self.pods.insert(uid, known);
         }
-        removed.extend(before.into_values().map(|known| known.held));
+        removed.extend(before.into_values().map(|known| known.passed_on));
 
-        let tell_first = first && added.is_empty();
+        let is_empty_first_set = is_first_set && added.is_empty();
         let mut changes = Vec::new();
         let mut push = |change: fn(Vec<Arc<PodObject>>) -> Change, pods: Vec<Arc<PodObject>>| {
             if !pods.is_empty() {
@@ -121,18 +122,19 @@ impl SourceConfig {
         push(Change::Update, updated);
         push(Change::Delete, deleted);
         push(Change::Reconcile, reconciled);
-        if tell_first {
-            // A first set without additions is empty, because there is no earlier pod.
+        if is_empty_first_set {
+            // A first set without additions is empty, because every pod of a first set is new.
             changes.push(Change::Add(vec![]));
         }
         Changes { changes, refused }
     }
 
+    /// Separates the pods of a set from those that conflict with an earlier one. Returns only the new conflicts.
     fn unique(&mut self, set: Vec<Arc<PodObject>>) -> (Vec<Arc<PodObject>>, Vec<Refused>) {
         let state = foldhash::fast::RandomState::default();
         let mut names: HashMap<FullName, PodUid, _> = HashMap::with_capacity_and_hasher(set.len(), state.clone());
         let mut uids: HashMap<PodUid, FullName, _> = HashMap::with_capacity_and_hasher(set.len(), state);
-        let mut wanted = Vec::with_capacity(set.len());
+        let mut unique = Vec::with_capacity(set.len());
         let mut refused = Vec::new();
         let before = std::mem::take(&mut self.refused);
         for pod in set {
@@ -149,7 +151,7 @@ impl SourceConfig {
                 (None, None) => {
                     names.insert(name.clone(), uid.clone());
                     uids.insert(uid.clone(), name.clone());
-                    wanted.push(pod);
+                    unique.push(pod);
                     continue;
                 }
             };
@@ -159,34 +161,38 @@ impl SourceConfig {
             }
             self.refused.insert(key);
         }
-        (wanted, refused)
+        (unique, refused)
     }
 }
 
+/// The difference between two objects of a pod.
 enum Difference {
     None,
+    /// Only the status differs.
     Status,
+    /// See [`differs_in_meaning`].
     Meaning,
 }
 
-impl Known {
-    fn follow(self, given: Arc<PodObject>) -> (Known, Difference) {
-        if Arc::ptr_eq(&self.given, &given) {
+impl SourcePod {
+    /// Replaces the pod's object by the one of the next set.
+    fn follow(self, sent: Arc<PodObject>) -> (SourcePod, Difference) {
+        if Arc::ptr_eq(&self.sent, &sent) {
             return (self, Difference::None);
         }
-        let difference = if differs_in_meaning(&self.held, &given) {
+        let difference = if differs_in_meaning(&self.passed_on, &sent) {
             Difference::Meaning
-        } else if self.held.status() != given.status() {
+        } else if self.passed_on.status() != sent.status() {
             Difference::Status
         } else {
-            return (Known { given, held: self.held }, Difference::None);
+            return (SourcePod { sent, passed_on: self.passed_on }, Difference::None);
         };
-        // `given` stays unchanged, so that the same object is recognized in the next set.
-        let held = match self.held.annotation(SEEN_ANNOTATION) {
-            Some(seen) => given.clone().with_first_seen(seen),
-            None => given.clone(),
+        // `sent` stays unchanged, so that the same object is recognized in the next set.
+        let passed_on = match self.passed_on.annotation(SEEN_ANNOTATION) {
+            Some(first_seen) => sent.clone().with_first_seen(first_seen),
+            None => sent.clone(),
         };
-        (Known { given, held }, difference)
+        (SourcePod { sent, passed_on }, difference)
     }
 }
 
@@ -197,7 +203,7 @@ fn differs_in_meaning(old: &PodObject, new: &PodObject) -> bool {
     a.deletion_timestamp != b.deletion_timestamp
         || a.deletion_grace_period_seconds != b.deletion_grace_period_seconds
         || !entries(a.labels.as_ref()).eq(entries(b.labels.as_ref()))
-        || !others(old).eq(others(new))
+        || !source_annotations(old).eq(source_annotations(new))
         || old.spec() != new.spec()
 }
 
@@ -205,7 +211,7 @@ fn entries(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&Str
     map.into_iter().flatten()
 }
 
-fn others(pod: &PodObject) -> impl Iterator<Item = (&String, &String)> {
+fn source_annotations(pod: &PodObject) -> impl Iterator<Item = (&String, &String)> {
     entries(pod.metadata().annotations.as_ref())
         .filter(|(key, _)| ![SOURCE_ANNOTATION, SEEN_ANNOTATION, MIRROR_ANNOTATION].contains(&key.as_str()))
 }

@@ -33,7 +33,7 @@ pub(super) use queue::{RunQueue, RunQueueReceiver};
 
 /// After this time the scheduler yields to the thread's other tasks, timers and I/O.
 const TIME_SLICE: Duration = Duration::from_micros(200);
-/// After this many turns the scheduler yields even if the clock stands still.
+/// After this many turns the scheduler yields even if the clock does not advance.
 const MAX_TURNS: u32 = 4_096;
 /// About the time that it takes to wake a thread. If the run queue fills again within this time, spinning costs less than parking.
 const SPIN: Duration = Duration::from_micros(50);

@@ -41,7 +41,7 @@ impl EngineInner {
         let Slot::Live(live) = &mut *guard else { return None };
         let update = update.take()?;
         // Most updates request another sync of the same object. Most of the others cause no transition and are not recorded.
-        // Neither needs the clock, so the time of the last transition stands for the current time.
+        // Neither needs the clock, so the time of the last transition is used as the current time.
         let last = live.record.last_move();
         let effects = if live.capture.is_plain(&live.record, &update) {
             live.capture.requeue(&mut live.record, update, self.step_context(last, 0.0))

@@ -30,8 +30,8 @@ fn follow(cx: &Cx<'_>, pod: &PodFacts, seen: &mut Vec<PodUid>) -> Vec<Wait> {
         Some(snapshot) => known(cx, pod, snapshot, seen),
         None => unknown(cx, pod),
     };
-    let wanted = pod.desired || pod.lifecycle() >= Some(Lifecycle::Terminating);
-    if let (false, Some(snapshot)) = (wanted, &pod.snapshot) {
+    let is_explained_by_record = pod.desired || pod.lifecycle() >= Some(Lifecycle::Terminating);
+    if let (false, Some(snapshot)) = (is_explained_by_record, &pod.snapshot) {
         let since = snapshot.transitions.last().map_or(snapshot.synced_at, |last| last.at);
         chain = housekeeping(cx, "no source desires it any more: a housekeeping pass stops it", since);
     }

@@ -93,7 +93,7 @@ pub struct SeenEvent {
 }
 
 impl PodFacts {
-    /// A pod of which only the name is known.
+    /// The facts of a pod with only its UID and full name.
     pub fn named(uid: PodUid, full_name: FullName) -> Self {
         PodFacts {
             uid,

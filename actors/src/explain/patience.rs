@@ -41,7 +41,7 @@ impl Patience {
 
     /// Whether a pod is due for an inspection. A waiting pod is inspected ten times within the limit, and as often
     /// after it.
-    pub fn wants_look(&self, uid: &PodUid, now: Time) -> bool {
+    pub fn is_inspection_due(&self, uid: &PodUid, now: Time) -> bool {
         self.waits.get(uid).is_none_or(|watched| now.since(watched.inspected_at) >= self.after / 10)
     }
 
@@ -51,7 +51,7 @@ impl Patience {
     /// A wait without a start time counts from its first inspection. A wait for something else is a new wait; a retry
     /// of the same thing is not, nor is a further crash. `failing` is the time at which the hook began to fail. All
     /// waits since then count as one, whether the hook runs or waits for its retry.
-    pub fn is_over(&mut self, uid: &PodUid, wait: &Wait, failing: Option<Time>, now: Time) -> bool {
+    pub fn should_report(&mut self, uid: &PodUid, wait: &Wait, failing: Option<Time>, now: Time) -> bool {
         if wait.what.is_rest() {
             self.rest(uid, now);
             return false;
@@ -112,18 +112,19 @@ mod tests {
     fn each_long_wait_is_reported_once() {
         let mut patience = Patience::new(Duration::from_secs(300));
         let uid = PodUid::new("u");
-        let mut is_over = |wait: &Wait, at: u64| patience.is_over(&uid, wait, None, Time::from_secs(1000 + at));
+        let mut is_reported =
+            |wait: &Wait, at: u64| patience.should_report(&uid, wait, None, Time::from_secs(1000 + at));
         let image = wait(What::Image, "a", 0);
-        assert_eq!([0, 299, 300, 301, 9000].map(|at| is_over(&image, at)), [false, false, true, false, false]);
+        assert_eq!([0, 299, 300, 301, 9000].map(|at| is_reported(&image, at)), [false, false, true, false, false]);
         // A retry is the same wait; a wait for another image is a new one.
-        assert!(!is_over(&wait(What::Image, "a", 8000), 9001));
-        assert!(is_over(&wait(What::Image, "b", 8000), 9001));
+        assert!(!is_reported(&wait(What::Image, "a", 8000), 9001));
+        assert!(is_reported(&wait(What::Image, "b", 8000), 9001));
         // After the pod was healthy, the next wait is a new one.
         let rest = wait(What::Nothing, "", 0);
-        assert!(!is_over(&rest, 9002));
-        assert!(!is_over(&wait(What::Image, "b", 8000), 9003), "it was well for a moment");
-        assert!(!is_over(&rest, 9004) && !is_over(&rest, 9034));
-        assert!(is_over(&wait(What::Image, "b", 8000), 9035));
+        assert!(!is_reported(&rest, 9002));
+        assert!(!is_reported(&wait(What::Image, "b", 8000), 9003), "the pod was healthy only for a short time");
+        assert!(!is_reported(&rest, 9004) && !is_reported(&rest, 9034));
+        assert!(is_reported(&wait(What::Image, "b", 8000), 9035));
     }
 
     // A hook that takes long before it fails is inspected while it waits and while it runs. Each crash of a container
@@ -133,17 +134,17 @@ mod tests {
         let mut patience = Patience::new(Duration::from_secs(300));
         let uid = PodUid::new("u");
         let mut reported = |from: u64, failing: Option<u64>| {
-            let looks = (from..from + 2000).step_by(30).filter(|at| {
+            let inspections = (from..from + 2000).step_by(30).filter(|at| {
                 let call = wait(What::Volume, "", *at);
                 let retry = wait(What::Volume, "data", from);
                 let wait = if at % 60 == 0 { retry } else { call };
                 let failing = failing.map(|since| Time::from_secs(1000 + since));
-                patience.is_over(&uid, &wait, failing, Time::from_secs(1000 + at))
+                patience.should_report(&uid, &wait, failing, Time::from_secs(1000 + at))
             });
-            looks.collect::<Vec<_>>()
+            inspections.collect::<Vec<_>>()
         };
         assert_eq!(reported(0, Some(0)), [300]);
-        assert!(reported(3000, Some(3000)).is_empty(), "what fails anew is the same that failed before");
+        assert!(reported(3000, Some(3000)).is_empty(), "a wait that was reported is not reported again");
     }
 
     // Normal work is not reported, however long it takes. A stop or a hook is reported when it exceeds its time limit.
@@ -152,7 +153,7 @@ mod tests {
         let mut patience = Patience::new(Duration::from_secs(300));
         let mut reported_at = |wait: &Wait, uid: &str| {
             let uid = PodUid::new(uid);
-            (0..1000).find(|at| patience.is_over(&uid, wait, None, Time::from_secs(1000 + at * 10)))
+            (0..1000).find(|at| patience.should_report(&uid, wait, None, Time::from_secs(1000 + at * 10)))
         };
         let until = |what, next: Option<u64>| wait(what, "a", 0).next(next.map(|next| Time::from_secs(1000 + next)));
         assert_eq!(reported_at(&until(What::InitContainer, None), "init"), None);

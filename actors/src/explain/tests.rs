@@ -1,4 +1,4 @@
-//! Chains of pods that wait for each kind of thing, and chains that would run in a circle.
+//! The chains of pods for each kind of wait, and chains that would run in a circle.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn kinds_on(node: &NodeState, pod: &PodFacts) -> Vec<(usize, What)> {
 }
 
 #[test]
-fn each_thing_that_is_waited_for_has_its_kind() {
+fn each_wait_of_a_pod_has_its_kind() {
     let waiting = |reason: &str| with_container(json!({"waiting": {"reason": reason, "message": "m"}}), false);
     let over = |desired: bool, again: bool| {
         let pod = with(waiting_for(WaitFor::Removal), |snapshot| {
@@ -146,7 +146,7 @@ fn each_thing_that_is_waited_for_has_its_kind() {
 }
 
 #[test]
-fn housekeeping_that_does_not_run_tells_why() {
+fn the_wait_for_housekeeping_says_why_passes_do_not_run() {
     let pod = PodFacts { snapshot: None, ..pod("u", json!({"phase": "Pending"})) };
     let failing = || Some(OngoingFailure { since: ago(9), tries: 9, error: "no".into() });
     let silent = NodeState { passes: failing(), runtime: failing(), ..node() };
@@ -157,12 +157,12 @@ fn housekeeping_that_does_not_run_tells_why() {
     let early = NodeState { missing_sources: missing.into(), ..silent };
     assert_eq!(kinds_on(&early, &pod), [(0, What::Housekeeping), (1, What::Source)]);
     let chain = chain(&Cx { now: NOW, node: &early, find: &|_| None }, &pod);
-    let told = "housekeeping begins when every source has sent its pods; missing: http (place: no answer), api";
-    assert_eq!((&*chain[1].detail, &*chain[1].on.name), (told, "http, api"));
+    let detail = "housekeeping begins when every source has sent its pods; missing: http (place: no answer), api";
+    assert_eq!((&*chain[1].detail, &*chain[1].on.name), (detail, "http, api"));
 }
 
 #[test]
-fn an_init_container_is_all_that_is_waited_for_while_it_runs() {
+fn a_running_init_container_is_the_only_wait_of_its_pod() {
     let mut init = container(json!({"running": {}}), false);
     init["name"] = "second".into();
     let status = json!({"initContainerStatuses": [init],
@@ -173,11 +173,11 @@ fn an_init_container_is_all_that_is_waited_for_while_it_runs() {
 }
 
 #[test]
-fn pods_that_wait_for_each_other_end_the_chain_and_say_so() {
+fn a_circle_of_waiting_pods_ends_the_chain() {
     let names = ["one", "two"].map(PodUid::new);
-    let of = |place: usize| {
-        let pod = pod(&names[place].to_string(), json!({"phase": "Pending"}));
-        with(pod, |snapshot| snapshot.wait.what = WaitFor::FullName { held_by: Some(names[1 - place].clone()) })
+    let of = |index: usize| {
+        let pod = pod(&names[index].to_string(), json!({"phase": "Pending"}));
+        with(pod, |snapshot| snapshot.wait.what = WaitFor::FullName { held_by: Some(names[1 - index].clone()) })
     };
     let find = |uid: &PodUid| Some(of(usize::from(*uid == names[1])));
     let chain = chain(&Cx { now: NOW, node: &node(), find: &find }, &of(0));
@@ -186,7 +186,7 @@ fn pods_that_wait_for_each_other_end_the_chain_and_say_so() {
 }
 
 #[test]
-fn a_debugging_container_is_seen_while_the_pod_initializes() {
+fn an_ephemeral_container_is_explained_while_the_pod_initializes() {
     let mut init = container(json!({"running": {}}), false);
     init["name"] = "second".into();
     let mut debugger = container(json!({"waiting": {"reason": "ErrImagePull", "message": "m"}}), false);
@@ -197,9 +197,10 @@ fn a_debugging_container_is_seen_while_the_pod_initializes() {
         serde_json::from_value(json!([{"name": "debugger", "image": "tools"}])).unwrap();
     facts.object = Some(PodObject::new(object).unwrap());
     assert_eq!(kinds_on(&node(), &facts), [(0, What::InitContainer), (0, What::Image)]);
-    let told = explain(&Cx { now: NOW, node: &node(), find: &|_| None }, &facts, &[], &[], &[]);
-    let seen: Vec<_> = told.containers.iter().map(|c| (c.name.as_str(), c.kind, c.state, c.waits.len())).collect();
-    assert_eq!(seen[3], ("debugger", "ephemeral", "waiting", 1));
+    let explanation = explain(&Cx { now: NOW, node: &node(), find: &|_| None }, &facts, &[], &[], &[]);
+    let containers: Vec<_> =
+        explanation.containers.iter().map(|c| (c.name.as_str(), c.kind, c.state, c.waits.len())).collect();
+    assert_eq!(containers[3], ("debugger", "ephemeral", "waiting", 1));
 }
 
 fn failing(pod: PodFacts, blame: Blame) -> PodFacts {
@@ -209,9 +210,9 @@ fn failing(pod: PodFacts, blame: Blame) -> PodFacts {
     })
 }
 
-// What a container waited for before stays in its status while nothing new can be known.
+// During an outage of the runtime, the status keeps the container's last known wait.
 #[test]
-fn an_outage_during_a_crash_backoff_is_told_first() {
+fn an_outage_during_a_crash_backoff_is_explained() {
     let crashes = || with_container(json!({"waiting": {"reason": "CrashLoopBackOff"}}), false);
     let away = NodeState { runtime: Some(OngoingFailure { since: ago(9), tries: 9, error: "gone".into() }), ..node() };
     use What::{CrashBackoff, Retry, Runtime, Volume};
@@ -227,14 +228,14 @@ fn an_outage_during_a_crash_backoff_is_told_first() {
             vec![(0, Volume), (1, Runtime)],
         ),
     ];
-    for (node, blame, told) in cases {
-        assert_eq!(kinds_on(node, &failing(crashes(), blame.clone())), told, "{blame:?}");
+    for (node, blame, expected) in cases {
+        assert_eq!(kinds_on(node, &failing(crashes(), blame.clone())), expected, "{blame:?}");
     }
-    // And so while the next try asks the runtime, which does not answer.
+    // The same holds while the next try reads the status from the runtime, which does not answer.
     let task = Activity { task: Task::ReadStatus, container: None, since: ago(5), until: None };
     let call = with(failing(crashes(), Blame::Nothing), |snapshot| snapshot.wait.what = WaitFor::HookCall(Hook::Sync));
-    let told = [(0, What::HookCall(Hook::Sync)), (0, CrashBackoff), (0, Runtime)];
-    assert_eq!(kinds_on(&away, &call), told, "between two things that it does");
+    let expected = [(0, What::HookCall(Hook::Sync)), (0, CrashBackoff), (0, Runtime)];
+    assert_eq!(kinds_on(&away, &call), expected, "the hook has no current activity");
     let call = PodFacts { activities: vec![(task, None)], ..call };
     assert_eq!(kinds_on(&away, &call), [(0, Runtime), (0, CrashBackoff), (0, Runtime)]);
     let chain = chain(&Cx { now: NOW, node: &away, find: &|_| None }, &call);

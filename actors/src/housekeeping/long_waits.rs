@@ -32,11 +32,11 @@ impl Housekeeping {
                 patience.rest(pod.uid(), now);
                 continue;
             }
-            if !patience.wants_look(pod.uid(), now) {
+            if !patience.is_inspection_due(pod.uid(), now) {
                 continue;
             }
             let Some((wait, heading, failing)) = node.nearest_wait(pod.uid()) else { continue };
-            if patience.is_over(pod.uid(), &wait, failing, now) {
+            if patience.should_report(pod.uid(), &wait, failing, now) {
                 let message = format!("{heading} ({})", wait.detail);
                 self.events.record(pod, PodEvent::warning(REASON, message));
             }

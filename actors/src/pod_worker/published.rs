@@ -3,7 +3,7 @@
 use super::lifecycle::Lifecycle;
 use super::state::Record;
 
-/// The facts of a record that queries need, at one time. Zero stands for no record.
+/// The facts of a record that queries need, at one time. Zero means no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Published(u8);
 

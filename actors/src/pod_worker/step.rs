@@ -204,13 +204,13 @@ impl HookCall {
 // Inlined, because most callers know the kind of the event. Each kind stays a function of its own: in one large function, the
 // small steps would pay for the stack and the registers of the large ones.
 #[inline]
-pub fn step(record: &mut Record, event: Event, tick: StepContext) -> Effects {
+pub fn step(record: &mut Record, event: Event, context: StepContext) -> Effects {
     match event {
-        Event::Update(update) => update::update(record, update, tick),
-        Event::Take { may_start, observed } => take::take(record, may_start, observed, tick),
-        Event::Done(outcome) => done::done(record, outcome, tick),
-        Event::Due => done::due(record, tick),
-        Event::Known { desired } => known::known(record, desired, tick),
+        Event::Update(update) => update::update(record, update, context),
+        Event::Take { may_start, observed } => take::take(record, may_start, observed, context),
+        Event::Done(outcome) => done::done(record, outcome, context),
+        Event::Due => done::due(record, context),
+        Event::Known { desired } => known::known(record, desired, context),
     }
 }
 

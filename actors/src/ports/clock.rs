@@ -13,8 +13,8 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Time;
 }
 
-/// A clock that reads the system's wall clock once and then follows tokio's clock. It never goes back, and it stands
-/// still while tokio's time is paused.
+/// A clock that reads the system's wall clock once and then follows tokio's clock. It never goes back, and it does
+/// not advance while tokio's time is paused.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     wall: Time,
@@ -116,7 +116,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_clock_that_is_set_is_followed_ahead_and_not_back() {
+    fn wall_clock_jumps_are_followed_ahead_and_not_back() {
         let start = 1000 * SECOND;
         assert_eq!(follow(start, 1010 * SECOND, 10 * SECOND), start);
         assert_eq!(follow(start, 1010 * SECOND + SECOND / 2, 10 * SECOND), start, "slewed");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_the_wall_clocks_time() {
+    fn a_wall_clock_reads_the_systems_time() {
         let clock = SystemClock::new();
         let apart = clock.now().as_nanos().abs_diff(wall_clock());
         assert!(apart < 5 * SECOND, "{apart} ns");

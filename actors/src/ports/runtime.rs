@@ -185,7 +185,7 @@ pub enum ImageError {
     /// The pull failed (`ErrImagePull`).
     #[error("{0}")]
     Pull(String),
-    /// The runtime cannot tell whether the image is present (`ImageInspectError`).
+    /// The runtime does not know whether the image is present (`ImageInspectError`).
     #[error("image cannot be looked up: {0}")]
     Inspect(String),
     /// The image is absent and the pull policy is `Never` (`ErrImageNeverPull`).

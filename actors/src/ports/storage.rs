@@ -51,7 +51,7 @@ pub trait PodStorage: Send + Sync + 'static {
         None
     }
 
-    /// The container's restart count by its log directory; `None` if the directory does not tell.
+    /// The container's restart count by its log directory; `None` if the directory has no logs to count.
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>>;
 }
 

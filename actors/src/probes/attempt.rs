@@ -113,7 +113,7 @@ fn http_answer(answer: Result<(u16, String), NetworkError>) -> ProbeAnswer {
     match answer {
         Ok((200..300, _)) => ProbeAnswer::Passed,
         Ok((status @ 300..400, _)) => {
-            ProbeAnswer::Redirected(format!("HTTP status {status} points to another host, which is not asked"))
+            ProbeAnswer::Redirected(format!("HTTP status {status} points to another host, which is not followed"))
         }
         Ok((status, _)) => ProbeAnswer::Failed(format!("the server answered with HTTP status {status}")),
         Err(error) => ProbeAnswer::Failed(error.to_string()),

@@ -21,7 +21,7 @@ pub enum Note {
         #[serde(with = "codec::text")]
         node: String,
     },
-    /// The agent was asked to stop.
+    /// A stop of the agent was requested.
     AgentStops {
         /// The cause, such as a signal.
         #[serde(with = "codec::text")]

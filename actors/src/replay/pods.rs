@@ -34,7 +34,7 @@ pub(super) struct FrameResult {
     pub(super) before: Option<Lifecycle>,
     pub(super) after: Option<Lifecycle>,
     pub(super) waits: Option<String>,
-    /// How many events the frame stands for.
+    /// The number of events in the frame.
     pub(super) events: u32,
     pub(super) difference: Option<StateDifference>,
 }
@@ -156,7 +156,7 @@ fn valid<T>(decoded: Decoded<T>, reader: &Reader<'_>) -> Read<T> {
 }
 
 impl RoundCounts {
-    /// How many events the counts stand for. Takes and due times have no count.
+    /// The number of counted events, at least one. Takes and due times are not counted.
     fn events(self) -> u32 {
         self.updates.saturating_add(self.syncs).max(1)
     }

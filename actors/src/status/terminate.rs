@@ -28,7 +28,8 @@ fn end(container: &mut ContainerStatus) {
     if container.state.as_ref().is_some_and(|state| state.terminated.is_some()) {
         return;
     }
-    container.state = Some(killed(reasons::STATUS_UNKNOWN, "nobody saw the container end before its pod was finished"));
+    container.state =
+        Some(killed(reasons::STATUS_UNKNOWN, "the container's exit was not observed before its pod was finished"));
     container.ready = false;
     if container.started.is_some() {
         container.started = Some(false);

@@ -94,7 +94,7 @@ fn probe(probe: &mut Probe) {
         (&mut probe.success_threshold, 1),
         (&mut probe.failure_threshold, 3),
     ] {
-        // The API cannot tell zero from unset here.
+        // In this field, zero means unset.
         if field.unwrap_or(0) == 0 {
             *field = Some(default);
         }

@@ -75,7 +75,7 @@ fn the_uid_follows_content_node_and_origin_only() {
 }
 
 #[test]
-fn remains_of_a_running_pod_are_dropped() {
+fn deletion_fields_and_status_of_a_manifest_are_dropped() {
     let mut pod = minimal();
     pod.metadata.deletion_timestamp = Some(Time::from_secs(9).to_api());
     pod.metadata.deletion_grace_period_seconds = Some(3);
@@ -101,7 +101,7 @@ fn a_system_priority_class_has_its_priority() {
 }
 
 #[test]
-fn what_an_api_server_fills_in_is_filled_in() {
+fn a_manifest_gets_the_defaults_of_the_api_server() {
     let value = defaulted(pod(json!({
         "metadata": {"name": "web"},
         "spec": {
@@ -156,7 +156,7 @@ fn what_an_api_server_fills_in_is_filled_in() {
 }
 
 #[test]
-fn only_a_tag_that_may_move_is_always_pulled() {
+fn only_the_image_tag_latest_is_always_pulled() {
     for (image, policy) in [
         ("busybox", "Always"),
         ("busybox:latest", "Always"),

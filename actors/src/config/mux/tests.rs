@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::time::Time;
 
-/// A pod in as much as the mux looks at it.
+/// The fields of a pod that the mux compares.
 #[derive(Clone, Debug, PartialEq)]
 struct Draft {
     uid: u8,
@@ -55,8 +55,8 @@ fn objects(drafts: &[Draft]) -> Vec<Arc<PodObject>> {
     drafts.iter().map(Draft::object).collect()
 }
 
-/// `ADD foo1 foo2` for each change.
-fn told(changes: &Changes) -> Vec<String> {
+/// Formats each change in one line: `ADD foo1 foo2`.
+fn lines(changes: &Changes) -> Vec<String> {
     changes
         .changes
         .iter()
@@ -75,31 +75,31 @@ fn told(changes: &Changes) -> Vec<String> {
 
 // POD-S93
 #[test]
-fn changes_of_one_set_come_in_order() {
+fn changes_of_one_source_set_are_in_order() {
     let mut config = SourceConfig::new();
     let all = [1, 2, 3, 5].map(Draft::new);
-    assert_eq!(told(&config.apply(objects(&all))), ["ADD foo1 foo2 foo3 foo5"]);
+    assert_eq!(lines(&config.apply(objects(&all))), ["ADD foo1 foo2 foo3 foo5"]);
 
     let changed = Draft { image: 1, ..Draft::new(2) };
     let going = Draft { deleting: true, ..Draft::new(3) };
     let status = Draft { phase: 1, ..Draft::new(5) };
     let changes = config.apply(objects(&[status, Draft::new(4), going, changed]));
-    assert_eq!(told(&changes), ["REMOVE foo1", "ADD foo4", "UPDATE foo2", "DELETE foo3", "RECONCILE foo5"]);
+    assert_eq!(lines(&changes), ["REMOVE foo1", "ADD foo4", "UPDATE foo2", "DELETE foo3", "RECONCILE foo5"]);
 }
 
 // POD-S93
 #[test]
-fn a_first_empty_set_is_told_once() {
+fn a_first_empty_source_set_is_reported_once() {
     let mut config = SourceConfig::new();
     assert!(!config.has_delivered());
-    assert_eq!(told(&config.apply(vec![])), ["ADD"]);
+    assert_eq!(lines(&config.apply(vec![])), ["ADD"]);
     assert!(config.has_delivered());
-    assert!(told(&config.apply(vec![])).is_empty());
+    assert!(lines(&config.apply(vec![])).is_empty());
 }
 
-// POD-S93: what counts as a change, and as which.
+// POD-S93: the fields that make a change, and the kind of the change.
 #[test]
-fn only_a_meaningful_change_is_told() {
+fn each_kind_of_pod_difference_gives_its_change() {
     let old = Draft::new(1);
     type Edit = fn(&mut Draft);
     let cases: [(&str, Edit, &[&str]); 8] = [
@@ -117,7 +117,7 @@ fn only_a_meaningful_change_is_told() {
         let _ = config.apply(objects(std::slice::from_ref(&old)));
         let mut new = old.clone();
         edit(&mut new);
-        assert_eq!(told(&config.apply(objects(&[new]))), expected, "{what}");
+        assert_eq!(lines(&config.apply(objects(&[new]))), expected, "{what}");
     }
 }
 
@@ -127,20 +127,20 @@ fn the_first_seen_time_is_kept_over_updates() {
     let _ = config.apply(objects(&[Draft::new(1)]));
     for image in 1..4 {
         let later = Draft { image, seen: 100 + u64::from(image), ..Draft::new(1) };
-        assert_eq!(told(&config.apply(objects(&[later]))), ["UPDATE foo1"]);
+        assert_eq!(lines(&config.apply(objects(&[later]))), ["UPDATE foo1"]);
     }
     let held = config.pods().next().unwrap();
     assert_eq!(held.first_seen(), Some(Time::from_secs(100)));
     assert_eq!(held.containers()[0].image.as_deref(), Some("3"));
 }
 
-// A manifest edited without a fixed UID: the old pod goes, the new one of the same name comes.
+// An edited manifest without a fixed UID removes the old pod and adds a new one with the same name.
 #[test]
 fn a_new_uid_under_the_same_name_is_remove_and_add() {
     let mut config = SourceConfig::new();
     let _ = config.apply(objects(&[Draft::new(1)]));
     let changes = config.apply(objects(&[Draft { uid: 9, image: 1, ..Draft::new(1) }]));
-    assert_eq!(told(&changes), ["REMOVE foo1", "ADD foo1"]);
+    assert_eq!(lines(&changes), ["REMOVE foo1", "ADD foo1"]);
 }
 
 #[test]
@@ -148,17 +148,17 @@ fn a_renamed_pod_with_a_fixed_uid_is_remove_and_add() {
     let mut config = SourceConfig::new();
     let _ = config.apply(objects(&[Draft::new(1)]));
     let changes = config.apply(objects(&[Draft { name: 2, ..Draft::new(1) }]));
-    assert_eq!(told(&changes), ["REMOVE foo1", "ADD foo2"]);
+    assert_eq!(lines(&changes), ["REMOVE foo1", "ADD foo2"]);
 }
 
 #[test]
-fn the_later_of_two_with_one_name_or_uid_is_refused_once() {
+fn the_later_of_two_pods_with_one_name_or_uid_is_rejected_once() {
     let mut config = SourceConfig::new();
     let same_name = Draft { uid: 8, ..Draft::new(1) };
     let same_uid = Draft { uid: 1, ..Draft::new(7) };
     let set = [Draft::new(1), same_name, same_uid, Draft::new(2)];
     let changes = config.apply(objects(&set));
-    assert_eq!(told(&changes), ["ADD foo1 foo2"]);
+    assert_eq!(lines(&changes), ["ADD foo1 foo2"]);
     let messages: Vec<_> = changes.refused.iter().map(|refused| refused.message.as_str()).collect();
     assert_eq!(messages.len(), 2);
     assert!(messages[0].contains("default/foo1") && messages[0].contains("uid-8"), "{}", messages[0]);
@@ -166,18 +166,18 @@ fn the_later_of_two_with_one_name_or_uid_is_refused_once() {
 
     assert!(config.apply(objects(&set)).refused.is_empty());
     let _ = config.apply(objects(&[Draft::new(1)]));
-    assert_eq!(config.apply(objects(&set)).refused.len(), 2, "told again after it was mended");
+    assert_eq!(config.apply(objects(&set)).refused.len(), 2, "reported again after the conflict was resolved");
 }
 
 #[test]
-fn an_object_seen_before_is_recognized_without_looking() {
+fn the_same_pod_object_again_is_no_change() {
     let mut config = SourceConfig::new();
     let _ = config.apply(objects(&[Draft::new(1)]));
     let changed = Draft { image: 1, seen: 200, ..Draft::new(1) }.object();
-    assert_eq!(told(&config.apply(vec![changed.clone()])), ["UPDATE foo1"]);
-    let held = Arc::as_ptr(config.pods().next().unwrap());
-    assert!(told(&config.apply(vec![changed])).is_empty());
-    assert_eq!(Arc::as_ptr(config.pods().next().unwrap()), held);
+    assert_eq!(lines(&config.apply(vec![changed.clone()])), ["UPDATE foo1"]);
+    let passed_on = Arc::as_ptr(config.pods().next().unwrap());
+    assert!(lines(&config.apply(vec![changed])).is_empty());
+    assert_eq!(Arc::as_ptr(config.pods().next().unwrap()), passed_on);
 }
 
 prop_compose! {
@@ -190,9 +190,9 @@ prop_compose! {
 }
 
 proptest! {
-    // Whoever follows the changes ends up with the set that was delivered, minus what was refused.
+    // A follower that applies every change has the pods of the last set, without the rejected ones.
     #[test]
-    fn following_the_changes_gives_the_set(sets in proptest::collection::vec(proptest::collection::vec(draft(), 0..6), 1..12)) {
+    fn applying_all_changes_gives_the_last_source_set(sets in proptest::collection::vec(proptest::collection::vec(draft(), 0..6), 1..12)) {
         let mut config = SourceConfig::new();
         let mut follower: BTreeMap<PodUid, Arc<PodObject>> = BTreeMap::new();
         let mut first_seen: BTreeMap<PodUid, Option<Time>> = BTreeMap::new();
@@ -226,14 +226,14 @@ proptest! {
             }
             prop_assert_eq!(follower.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
             for (uid, pod) in &follower {
-                let wanted = &expected[uid];
+                let sent = &expected[uid];
                 prop_assert_eq!(pod.first_seen(), first_seen[uid]);
-                prop_assert_eq!(pod.full_name(), wanted.full_name());
-                prop_assert_eq!(pod.spec(), wanted.spec());
-                prop_assert_eq!(pod.status(), wanted.status());
-                prop_assert_eq!(&pod.metadata().labels, &wanted.metadata().labels);
-                prop_assert_eq!(pod.annotation("note"), wanted.annotation("note"));
-                prop_assert_eq!(pod.is_deleting(), wanted.is_deleting());
+                prop_assert_eq!(pod.full_name(), sent.full_name());
+                prop_assert_eq!(pod.spec(), sent.spec());
+                prop_assert_eq!(pod.status(), sent.status());
+                prop_assert_eq!(&pod.metadata().labels, &sent.metadata().labels);
+                prop_assert_eq!(pod.annotation("note"), sent.annotation("note"));
+                prop_assert_eq!(pod.is_deleting(), sent.is_deleting());
             }
         }
     }

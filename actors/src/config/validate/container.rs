@@ -203,9 +203,9 @@ fn env(path: &str, list: Option<&[EnvVar]>, known: &Known<'_>, report: &mut Repo
     }
 }
 
-pub(super) fn field_ref(path: &str, field: &str, place: FieldUse, report: &mut Report) {
-    if !fields::allowed(field, place) {
-        let listed = match place {
+pub(super) fn field_ref(path: &str, field: &str, field_use: FieldUse, report: &mut Report) {
+    if !fields::allowed(field, field_use) {
+        let listed = match field_use {
             FieldUse::Env => {
                 "metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], \
                               metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP, \
@@ -257,12 +257,12 @@ fn mounts(path: &str, container: &Container, known: &Known<'_>, report: &mut Rep
     }
 }
 
-/// KEP-3857: only what is read-only, and shows no mount of later, can be so with all below it.
+/// Validates `recursiveReadOnly` (KEP-3857): the mount must be read-only and must not propagate later mounts.
 fn recursive_read_only(path: &str, mount: &VolumeMount, report: &mut Report) {
     let path = format!("{path}.recursiveReadOnly");
-    let wanted = mount.recursive_read_only.as_deref();
-    report.one_of(path.clone(), wanted, &["Disabled", "IfPossible", "Enabled"]);
-    if matches!(wanted, None | Some("Disabled")) {
+    let mode = mount.recursive_read_only.as_deref();
+    report.one_of(path.clone(), mode, &["Disabled", "IfPossible", "Enabled"]);
+    if matches!(mode, None | Some("Disabled")) {
         return;
     }
     if mount.read_only != Some(true) {

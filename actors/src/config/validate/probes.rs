@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::names;
 use super::report::Report;
 
-/// `plain_init`: an init container that is no sidecar runs to its end, so nothing may ask how it is.
+/// Validates the probes and hooks of a container. `plain_init` means an init container that is no sidecar: it runs to its
+/// end, so it must have neither.
 pub(super) fn check(path: &str, spec: &PodSpec, container: &Container, plain_init: bool, report: &mut Report) {
     for (kind, probe) in [
         ("livenessProbe", &container.liveness_probe),

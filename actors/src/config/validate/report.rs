@@ -7,7 +7,7 @@ use super::names;
 /// A problem in a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// The field, as `spec.containers[0].name`; map keys stand in brackets.
+    /// The field, as `spec.containers[0].name`; map keys are in brackets.
     pub path: String,
     /// The mistake.
     pub message: String,
@@ -31,7 +31,7 @@ impl Report {
         self.problems.push(Problem { path: path.into(), message: message.into(), remedy: remedy.into() });
     }
 
-    /// A value that is set is one of a list.
+    /// Checks that a value, if set, is one of a list.
     pub(super) fn one_of(&mut self, path: impl Into<String>, value: Option<&str>, allowed: &[&str]) {
         if let Some(value) = value
             && !allowed.contains(&value)
@@ -41,7 +41,7 @@ impl Report {
         }
     }
 
-    /// A number that is set is not below a bound.
+    /// Checks that a number, if set, is not below a bound.
     pub(super) fn at_least(&mut self, path: impl Into<String>, value: Option<impl Into<i64>>, least: i64) {
         if let Some(value) = value.map(Into::into)
             && value < least
@@ -50,14 +50,14 @@ impl Report {
         }
     }
 
-    /// A port number that can be listened on.
+    /// Checks that a port number is from 1 to 65535.
     pub(super) fn port(&mut self, path: impl Into<String>, port: i32) {
         if !(1..=65535).contains(&port) {
             self.add(path, format!("is {port}"), "use a port from 1 to 65535");
         }
     }
 
-    /// A DNS-1123 label.
+    /// Checks that a text is a DNS-1123 label.
     pub(super) fn label(&mut self, path: impl Into<String>, text: &str) {
         if !names::is_label(text) {
             self.add(
@@ -68,7 +68,7 @@ impl Report {
         }
     }
 
-    /// Exactly one of several alternatives is set.
+    /// Checks that exactly one of several alternatives is set.
     pub(super) fn exactly_one(&mut self, path: &str, set: &[(&str, bool)]) {
         let given: Vec<_> = set.iter().filter(|(_, set)| *set).map(|(name, _)| *name).collect();
         let all = || set.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
@@ -79,7 +79,7 @@ impl Report {
         }
     }
 
-    /// File mode bits.
+    /// Checks file mode bits.
     pub(super) fn mode(&mut self, path: impl Into<String>, mode: Option<i32>) {
         if let Some(mode) = mode
             && !(0..=0o777).contains(&mode)

@@ -26,7 +26,7 @@ fn paths(problems: &[Problem]) -> Vec<&str> {
 }
 
 #[test]
-fn a_pod_without_fault_has_no_problem() {
+fn a_valid_pod_has_no_problem() {
     let spec = json!({
         "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 0, "activeDeadlineSeconds": 1,
         "hostNetwork": true,
@@ -66,7 +66,7 @@ fn a_pod_without_fault_has_no_problem() {
 }
 
 #[test]
-fn each_fault_of_the_pod_is_named() {
+fn validation_names_each_fault_of_a_pod() {
     let cases = [
         (json!({"containers": []}), "spec.containers"),
         (json!({"restartPolicy": "always"}), "spec.restartPolicy"),
@@ -123,7 +123,7 @@ fn each_fault_of_the_pod_is_named() {
 }
 
 #[test]
-fn no_two_items_of_a_volume_are_in_each_others_way() {
+fn conflicting_paths_of_volume_items_are_rejected() {
     let item = |path: &str| json!({"path": path, "fieldRef": {"fieldPath": "metadata.name"}});
     let items = |paths: &[&str]| paths.iter().map(|path| item(path)).collect::<Vec<_>>();
     for (first, second) in [("a", "a"), ("a", "./a"), ("a", "a/b"), ("a/b", "a"), ("a//b", "a/b/c/d")] {
@@ -140,7 +140,7 @@ fn no_two_items_of_a_volume_are_in_each_others_way() {
 }
 
 #[test]
-fn each_fault_of_a_container_is_named() {
+fn validation_names_each_fault_of_a_container() {
     let exec = json!({"command": ["true"]});
     let cases = [
         (json!({"name": ""}), "name"),
@@ -262,7 +262,7 @@ fn a_bad_identity_is_named() {
 }
 
 #[test]
-fn a_static_pod_refers_to_no_api_object() {
+fn a_static_pod_that_refers_to_an_api_object_is_rejected() {
     let selector = json!({"name": "x", "key": "k"});
     let cases = [
         (json!({"serviceAccountName": "x"}), json!({}), "spec.serviceAccountName"),

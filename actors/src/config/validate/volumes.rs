@@ -118,10 +118,10 @@ fn downward_items<'a>(
     }
 }
 
-/// The file that would have to be a directory for another one to be made, or the other way round.
+/// The other path that one of two items would need as a directory and the other as a file.
 fn in_the_way(files: &BTreeSet<Vec<&str>>, parts: &[&str]) -> Option<String> {
     let above = (1..parts.len()).find_map(|length| files.get(&parts[..length]));
-    // What lies below a path comes right behind it.
+    // In sorted order, the paths below a directory follow it directly.
     let below = || files.range(parts.to_vec()..).next().filter(|other| other.starts_with(parts));
     above.or_else(below).map(|other| other.join("/"))
 }

@@ -5,7 +5,7 @@
 #[error("variable {0:?} is not set")]
 pub struct UnsetVariable(pub String);
 
-/// Replaces each `$(NAME)` by its value. `$$` stands for one `$`, so `$$(NAME)` is not replaced. A reference to an
+/// Replaces each `$(NAME)` by its value. `$$` becomes one `$`, so `$$(NAME)` is not replaced. A reference to an
 /// unset variable and any other `$` stay as they are. Values are not expanded again.
 pub fn expand<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut out = String::with_capacity(text.len());

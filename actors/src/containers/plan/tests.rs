@@ -7,23 +7,23 @@ use crate::containers::fixtures::*;
 use crate::probes::ProbeResult;
 
 /// Formats a plan in one line, for the tables: `kill a(LivenessFailed) start init 0 start 1 2`.
-fn told(plan: &Plan) -> String {
+fn line(plan: &Plan) -> String {
     let mut words = Vec::new();
     let kills = |words: &mut Vec<String>, kills: &[Kill]| {
         words.extend(kills.iter().map(|kill| format!("kill {}({:?})", kill.name, kill.reason)));
     };
-    let places = |words: &mut Vec<String>, what: &str, places: &[usize]| {
-        if !places.is_empty() {
-            let places: Vec<_> = places.iter().map(ToString::to_string).collect();
-            words.push(format!("{what} {}", places.join(" ")));
+    let indexes = |words: &mut Vec<String>, what: &str, indexes: &[usize]| {
+        if !indexes.is_empty() {
+            let indexes: Vec<_> = indexes.iter().map(ToString::to_string).collect();
+            words.push(format!("{what} {}", indexes.join(" ")));
         }
     };
     match plan {
         Plan::Keep(changes) => {
             kills(&mut words, &changes.kill);
-            places(&mut words, "ephemeral", &changes.ephemeral);
-            places(&mut words, "init", &changes.init);
-            places(&mut words, "start", &changes.regular);
+            indexes(&mut words, "ephemeral", &changes.ephemeral);
+            indexes(&mut words, "init", &changes.init);
+            indexes(&mut words, "start", &changes.regular);
             if words.is_empty() {
                 words.push("idle".into());
             }
@@ -32,7 +32,7 @@ fn told(plan: &Plan) -> String {
             words.push(format!("sandbox {attempt}"));
             match start {
                 FirstStart::Init => words.push("init 0".into()),
-                FirstStart::Regular(list) => places(&mut words, "start", list),
+                FirstStart::Regular(list) => indexes(&mut words, "start", list),
             }
         }
         Plan::StopPod { kills: list } => {
@@ -50,7 +50,7 @@ fn told(plan: &Plan) -> String {
 }
 
 fn decide(pod: &PodObject, status: &PodRuntimeStatus) -> String {
-    told(&plan(pod, status, &ProbeSnapshot::new()))
+    line(&plan(pod, status, &ProbeSnapshot::new()))
 }
 
 // POD-S58
@@ -78,7 +78,7 @@ fn regular_containers_start_by_state_and_policy() {
 }
 
 #[test]
-fn of_two_running_runs_of_a_container_the_older_is_stopped() {
+fn the_older_of_two_running_runs_of_a_container_is_stopped() {
     let mut status = status(&[("a", Running), ("b", Running), ("c", Running)]);
     status.containers.push(ContainerStatus { id: "b-older".into(), ..status.containers[1].clone() });
     assert_eq!(decide(&three("Never"), &status), "kill b(Outlived)");
@@ -111,7 +111,7 @@ fn a_running_container_is_replaced_without_the_others() {
             (&changed, &liveness, "kill b(HashChanged) start 1".to_owned()),
         ];
         for (status, probes, expected) in table {
-            assert_eq!(told(&plan(&pod, status, probes)), expected, "{policy}");
+            assert_eq!(line(&plan(&pod, status, probes)), expected, "{policy}");
         }
     }
 }
@@ -120,7 +120,7 @@ fn a_running_container_is_replaced_without_the_others() {
 fn a_probe_kill_of_the_last_container_stops_the_pod_with_its_reason() {
     let pod = pod("Never", Vec::new(), vec![named("a")]);
     let probes = probes(&[("a", None, Some(ProbeResult::Failure))]);
-    assert_eq!(told(&plan(&pod, &status(&[("a", Running)]), &probes)), "stop kill a(LivenessFailed)");
+    assert_eq!(line(&plan(&pod, &status(&[("a", Running)]), &probes)), "stop kill a(LivenessFailed)");
 }
 
 // POD-S66
@@ -144,7 +144,7 @@ fn a_liveness_kill_restarts_by_the_containers_own_policy() {
     let runs = status(&[("a", Running), ("b", Running)]);
     for (own, expected) in [("Never", "kill a(LivenessFailed)"), ("OnFailure", "kill a(LivenessFailed) start 0")] {
         let pod = pod("Always", Vec::new(), vec![with_policy("a", own), named("b")]);
-        assert_eq!(told(&plan(&pod, &runs, &probes)), expected);
+        assert_eq!(line(&plan(&pod, &runs, &probes)), expected);
     }
 }
 
@@ -202,9 +202,9 @@ mod totality {
 
     proptest! {
         /// For all inputs: indexes exist and ascend, a container that keeps running is not started, only runs that are
-        /// not at rest are killed, and nothing starts together with an init container that it must wait for.
+        /// that have not ended are killed, and nothing starts together with an init container that it must wait for.
         #[test]
-        fn plans_hold_their_invariants(
+        fn container_plans_keep_their_invariants(
             policy in any_policy(),
             runs in proptest::array::uniform5(any_run()),
             results in proptest::array::uniform5((any_result(), any_result())),
@@ -244,7 +244,7 @@ mod totality {
                     prop_assert_eq!(start, &FirstStart::Init);
                 }
                 Plan::StopPod { .. } => {}
-                Plan::RestartAll { .. } => prop_assert!(false, "no rule asks for it"),
+                Plan::RestartAll { .. } => prop_assert!(false, "no rule restarts all containers"),
             }
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Adds an entry for the worker at an index. `workers` is the number of workers; `is_current` tells which entries are current.
+    /// Adds an entry for the worker at an index. `workers` is the number of workers; `is_current` returns whether an entry is current.
     pub(super) fn add(&mut self, due: Time, index: u32, workers: usize, is_current: impl Fn(Time, u32) -> bool) {
         let most = 2 * workers + SPARE_ENTRIES;
         if self.entries.len() > most {

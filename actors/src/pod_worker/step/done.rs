@@ -12,7 +12,7 @@ use crate::ports::{Blame, SyncRetry};
 use crate::time::Time;
 
 #[inline(never)]
-pub(super) fn done(record: &mut Record, outcome: Outcome, tick: StepContext) -> Effects {
+pub(super) fn done(record: &mut Record, outcome: Outcome, context: StepContext) -> Effects {
     let Some(running) = record.running.take() else {
         return Effects::default();
     };
@@ -20,20 +20,20 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: StepContext) -> 
     let mut worked = Some(running.kind);
     match (outcome, running.hook) {
         (Outcome::Failed { error, retry, blame }, hook) => {
-            record.due = Some(tick.after(delay(retry, tick)));
-            failed(record, hook, error, blame, tick.now);
+            record.due = Some(context.after(delay(retry, context)));
+            failed(record, hook, error, blame, context.now);
         }
         // A cancelled call is no failure: the update that cancelled it is pending.
-        (Outcome::Cancelled, _) => record.due = Some(tick.after(tick.error_backoff)),
+        (Outcome::Cancelled, _) => record.due = Some(context.after(context.error_backoff)),
         (Outcome::Continues { check_at }, _) => {
             record.failure = None;
-            let resync = tick.after(tick.resync);
+            let resync = context.after(context.resync);
             record.due = Some(check_at.map_or(resync, |at| at.min(resync)));
         }
         (Outcome::Ended, _) => {
             record.failure = None;
-            ended(record, tick.now);
-            again(record, tick.now);
+            ended(record, context.now);
+            again(record, context.now);
         }
         (Outcome::Succeeded, Hook::TerminatingRuntime) => {
             effects.completed = notifiers(record);
@@ -43,11 +43,11 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: StepContext) -> 
         (Outcome::Succeeded, Hook::Terminating) => {
             record.failure = None;
             effects.completed = notifiers(record);
-            stopped(record, tick.now);
-            again(record, tick.now);
+            stopped(record, context.now);
+            again(record, context.now);
         }
         (Outcome::Succeeded, Hook::Terminated) => {
-            finish(record, Cause::CleanedUp, tick.now);
+            finish(record, Cause::CleanedUp, context.now);
             effects.name = NameMove::Leave;
             effects.end = true;
             worked = None;
@@ -55,7 +55,7 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, tick: StepContext) -> 
         // Setup has outcomes of its own. A plain success means that nothing is left to do for now.
         (Outcome::Succeeded, Hook::Sync) => {
             record.failure = None;
-            record.due = Some(tick.after(tick.resync));
+            record.due = Some(context.after(context.resync));
         }
     }
     effects.worked = measured(running, worked);
@@ -66,11 +66,11 @@ fn measured(running: RunningHook, kind: Option<UpdateKind>) -> Option<Worked> {
     running.start_time.map(|start_time| Worked { kind, start_time })
 }
 
-fn delay(retry: SyncRetry, tick: StepContext) -> Duration {
+fn delay(retry: SyncRetry, context: StepContext) -> Duration {
     match retry {
         SyncRetry::NetworkNotReady => NETWORK_BACKOFF,
-        SyncRetry::At(until) => until.since(tick.now).min(tick.resync),
-        SyncRetry::Backoff => tick.error_backoff,
+        SyncRetry::At(until) => until.since(context.now).min(context.resync),
+        SyncRetry::Backoff => context.error_backoff,
     }
 }
 
@@ -135,10 +135,10 @@ fn again(record: &mut Record, now: Time) {
 
 /// The due time is reached: a resync, a retry, or another try for the full name.
 #[inline(never)]
-pub(super) fn due(record: &mut Record, tick: StepContext) -> Effects {
-    if record.running.is_some() || record.due.is_none_or(|due| due > tick.now) {
+pub(super) fn due(record: &mut Record, context: StepContext) -> Effects {
+    if record.running.is_some() || record.due.is_none_or(|due| due > context.now) {
         return Effects::default();
     }
-    again(record, tick.now);
+    again(record, context.now);
     Effects::default()
 }

@@ -9,7 +9,7 @@ use crate::pod_worker::update::{Target, UpdateKind};
 use crate::time::Time;
 
 #[inline(never)]
-pub(super) fn known(record: &mut Record, desired: bool, tick: StepContext) -> Effects {
+pub(super) fn known(record: &mut Record, desired: bool, context: StepContext) -> Effects {
     if desired {
         return match Known::of_desired(Published::of(record), record.last_move()) {
             Some(known) => Effects { known: Some(known), ..Effects::default() },
@@ -27,15 +27,15 @@ pub(super) fn known(record: &mut Record, desired: bool, tick: StepContext) -> Ef
         flags.deleted = true;
         // A running call is retried by itself, and a retry keeps its backoff (POD-W33).
         if record.running.is_none() && record.failure.is_none() {
-            requeue(record, tick.now);
+            requeue(record, context.now);
         }
     } else {
         let grace = effective_grace(None, record.active_pod().map(|pod| &**pod), None);
         let flags = Flags { deleted: true, ..Flags::default() };
-        terminate(record, flags, grace, Cause::Orphaned, tick.now, &mut effects);
+        terminate(record, flags, grace, Cause::Orphaned, context.now, &mut effects);
         // The running setup call works for a pod that is no longer desired (POD-W4).
         effects.cancel = record.running.is_some();
-        requeue(record, tick.now);
+        requeue(record, context.now);
     }
     effects.wake = record.pending.is_some();
     effects.known = Some(answer(record.lifecycle(), Published::of(record), record.last_move(), true));

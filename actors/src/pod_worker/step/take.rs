@@ -23,7 +23,7 @@ impl Record {
 }
 
 #[inline(never)]
-pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tick: StepContext) -> Effects {
+pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, context: StepContext) -> Effects {
     if record.running.is_some() {
         return Effects::default();
     }
@@ -31,12 +31,12 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, tic
         return Effects::default();
     };
     let target = keep_mirror(record.active(), target);
-    let now = tick.now;
+    let now = context.now;
     let mut effects = Effects::default();
 
     if let (State::Waiting(waiting), false) = (&mut record.state, may_start) {
         waiting.block(now);
-        record.due = Some(tick.after(ERROR_BACKOFF));
+        record.due = Some(context.after(ERROR_BACKOFF));
         record.pending = Some(Pending { kind, target, start_time, since });
         return effects;
     }

@@ -10,9 +10,9 @@ use crate::time::{Grace, Time};
 
 /// Makes the record of a UID from its first update.
 ///
-/// A pod with a terminal phase of which nothing runs begins as terminated: only cleanup is left, and admission does not count
-/// it (POD-U3b). This needs an observation, because a pod that was not observed yet may run (POD-W14).
-pub fn new_record(update: Update, observed: Observed, tick: StepContext) -> (Record, Effects) {
+/// A pod that has a terminal phase and no running container begins as terminated: only cleanup is left, and admission does not
+/// count it (POD-U3b). This needs an observation, because a pod that was not observed yet may run (POD-W14).
+pub fn new_record(update: Update, observed: Observed, context: StepContext) -> (Record, Effects) {
     let ended = match &update.target {
         Target::Config(config) => config.pod.phase().is_terminal() && observed == Observed::Stopped,
         Target::Runtime(_) => false,
@@ -28,9 +28,9 @@ pub fn new_record(update: Update, observed: Observed, tick: StepContext) -> (Rec
         running: None,
         due: None,
         failure: None,
-        history: History::begin(tick.now, if ended { Cause::SeenEnded } else { Cause::FirstUpdate }),
+        history: History::begin(context.now, if ended { Cause::SeenEnded } else { Cause::FirstUpdate }),
     };
-    let effects = accept(&mut record, update, tick);
+    let effects = accept(&mut record, update, context);
     (record, effects)
 }
 
@@ -48,14 +48,14 @@ impl Record {
 }
 
 #[inline(never)]
-pub(super) fn update(record: &mut Record, update: Update, tick: StepContext) -> Effects {
+pub(super) fn update(record: &mut Record, update: Update, context: StepContext) -> Effects {
     if record.is_termination_requested() && update.kind == UpdateKind::Create {
         return restart_later(record, update);
     }
     if record.is_finished() {
         return drop_update(update);
     }
-    accept(record, update, tick)
+    accept(record, update, context)
 }
 
 /// The pod is created again with the same UID before its record ended. Housekeeping drops the finished record, and the pod
@@ -73,12 +73,12 @@ fn restart_later(record: &mut Record, update: Update) -> Effects {
     }
 }
 
-/// Drops an update of a pod of which no container can run. A caller that waits for that is notified at once (POD-U6, POD-W2).
+/// Drops an update of a pod whose containers cannot run any more. A caller that waits for that is notified at once (POD-U6, POD-W2).
 fn drop_update(update: Update) -> Effects {
     Effects { completed: update.options.and_then(|o| o.completed).into_iter().collect(), ..Effects::default() }
 }
 
-fn accept(record: &mut Record, update: Update, tick: StepContext) -> Effects {
+fn accept(record: &mut Record, update: Update, context: StepContext) -> Effects {
     let Update { kind, target, start_time, options } = update;
     let runtime_only = matches!(target, Target::Runtime(_));
     if runtime_only && matches!(record.state, State::Terminated(_)) {
@@ -97,7 +97,7 @@ fn accept(record: &mut Record, update: Update, tick: StepContext) -> Effects {
     let completed = |options: Option<Box<KillOptions>>| options.and_then(|options| options.completed);
     let mut effects = Effects::default();
 
-    let requested = request(record, kind, &target, runtime_only, evict, tick.now, &mut effects);
+    let requested = request(record, kind, &target, runtime_only, evict, context.now, &mut effects);
     let mut shortened = false;
     match &mut record.state {
         State::Terminating(t) => {
@@ -120,7 +120,7 @@ fn accept(record: &mut Record, update: Update, tick: StepContext) -> Effects {
         (a, b) => a.or(b),
     };
     let target = keep_mirror(record.pending_config(), target);
-    let since = record.pending.as_ref().map_or(tick.now, |pending| pending.since);
+    let since = record.pending.as_ref().map_or(context.now, |pending| pending.since);
     record.pending = Some(Pending { kind, target, start_time, since });
     effects.wake = true;
     effects.cancel = record.running.is_some() && (requested || shortened);
@@ -163,7 +163,7 @@ fn request(
         return false;
     };
     let flags = Flags { deleted, evicted, restart_requested: false };
-    // The caller decides the grace period from this update. Until then the longest one stands in.
+    // The caller decides the grace period from this update. Until then, the longest possible one is stored.
     terminate(record, flags, Grace::from_seconds(i64::MAX), cause, now, effects);
     true
 }

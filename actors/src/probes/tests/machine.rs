@@ -245,7 +245,7 @@ fn a_run_that_ends_is_not_ready_and_not_probed() {
         assert_eq!(effects[2], [Effect::Halt]);
         assert_eq!(state, State::Waiting { id: "a".into(), result: Some(result) }, "{kind}");
         let (late, effects) = step(&settings, state.clone(), answered("a", Outcome::Success, 6));
-        assert_eq!((late, effects), (state, vec![]), "an answer that comes late counts for nothing");
+        assert_eq!((late, effects), (state, vec![]), "a late answer is ignored");
     }
 }
 
@@ -317,7 +317,7 @@ proptest! {
                     Effect::Halt => planned = None,
                     Effect::Report { id, result } => {
                         prop_assert_eq!(next.result(), Some((&id, result)));
-                        prop_assert_ne!(state.result(), Some((&id, result)), "only news is told");
+                        prop_assert_ne!(state.result(), Some((&id, result)), "only changed results are reported");
                     }
                 }
             }

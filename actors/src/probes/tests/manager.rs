@@ -18,7 +18,7 @@ use crate::time::Time;
 
 const UID: &str = "u-1";
 
-/// Stands in for the dispatcher.
+/// Receives probe changes in place of the dispatcher.
 struct Collector(Arc<Fakes>);
 
 impl Actor for Collector {
@@ -151,7 +151,7 @@ fn a_failed_liveness_probe_is_reported_once() {
 
         manager.observe(&UID.into(), &running(&fakes, "c2"));
         let snapshot = manager.snapshot(&UID.into());
-        assert_eq!(snapshot.len(), 1, "the old run is forgotten");
+        assert_eq!(snapshot.len(), 1, "the results of the old run are removed");
         assert_eq!(of(&manager, "c2").liveness, Some(ProbeResult::Success));
         pass(2).await;
         assert_eq!(changes(&fakes), [("c2".into(), ProbeKind::Liveness, ProbeResult::Failure)]);
@@ -159,7 +159,7 @@ fn a_failed_liveness_probe_is_reported_once() {
 }
 
 #[test]
-fn a_probe_that_cannot_run_is_tried_three_times_without_a_result() {
+fn a_probe_that_cannot_run_is_retried_without_a_result() {
     paused(async {
         let fakes = Fakes::new();
         let manager = manager(&fakes);
@@ -209,9 +209,9 @@ fn network_probes_call_the_pod_and_follow_the_servers_answer() {
             asked.contains(&"tcp 10.0.0.7:1".into()) && asked.contains(&"grpc 10.0.0.7:2 shop".into()),
             "{asked:?}"
         );
-        let told = changes(&fakes);
-        assert!(told.contains(&("c1".into(), ProbeKind::Startup, ProbeResult::Success)), "{told:?}");
-        assert!(told.contains(&("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)), "{told:?}");
+        let results = changes(&fakes);
+        assert!(results.contains(&("c1".into(), ProbeKind::Startup, ProbeResult::Success)), "{results:?}");
+        assert!(results.contains(&("c1".into(), ProbeKind::Liveness, ProbeResult::Failure)), "{results:?}");
         assert_eq!(of(&manager, "c1").readiness, Some(ProbeResult::Failure));
         let events = fakes.events.lock();
         assert!(events[0].starts_with("ProbeWarning: Startup probe warning: HTTP status 302"), "{events:?}");
@@ -321,7 +321,7 @@ fn a_terminating_pod_keeps_its_readiness_and_sidecar_probes() {
         asked.sort();
         asked.dedup();
         assert_eq!(asked, ["exec main ready", "exec side side-live"]);
-        assert_eq!(of(&manager, "main").liveness, Some(ProbeResult::Success), "the last result stands");
+        assert_eq!(of(&manager, "main").liveness, Some(ProbeResult::Success), "the last result is kept");
     });
 }
 

@@ -22,7 +22,7 @@ use crate::time::{Grace, Time};
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Keyframe<'a> {
     pub(crate) counts: RoundCounts,
-    /// Whether a plain event changed the record since its last frame, be it one that has a count or not.
+    /// Whether a plain event, counted or not, changed the record since its last frame.
     pub(crate) has_rounds: bool,
     #[serde(borrow)]
     uid: Uid<'a>,

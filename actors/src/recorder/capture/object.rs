@@ -194,8 +194,8 @@ impl<'a> PodData<'a> {
     }
 }
 
-/// The resource version that the API server gave the object. It is empty for an object from elsewhere; another version of
-/// such an object is another pod.
+/// The resource version that the API server gave the object. It is empty for an object of another source, where a new version
+/// is a new pod with its own UID.
 pub(crate) fn version(pod: &PodObject) -> &str {
     let version = pod.metadata().resource_version.as_deref().unwrap_or_default();
     version.get(..LONGEST_VERSION.min(version.len())).unwrap_or_default()

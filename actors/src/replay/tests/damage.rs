@@ -31,19 +31,19 @@ fn file() -> Vec<u8> {
     let object = pod("a").static_pod().build();
     let uid = object.uid().clone();
     let mut now = Time::from_secs(1_000);
-    let mut tick = || {
+    let mut context = || {
         now = now + Duration::from_secs(1);
         StepContext { now, jitter: 0.25, resync: Duration::from_secs(60), error_backoff: Duration::from_secs(10) }
     };
     let (mut capture, mut record, _effects) =
-        EventCapture::new_record(Some(&recorder), Update::create(object.clone()), Observed::Never, tick());
+        EventCapture::new_record(Some(&recorder), Update::create(object.clone()), Observed::Never, context());
     let take = || Event::Take { may_start: true, observed: Observed::Running };
     let well = || Event::Done(Outcome::Continues { check_at: None });
     let failed = Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing };
     let again = || Event::Update(Update::sync(object.clone()));
     let kill = Update::kill(object.clone()).with_options(KillOptions { evict: true, ..KillOptions::default() });
     for event in [take(), well(), again(), take(), well(), again(), take(), Event::Done(failed), Event::Update(kill)] {
-        let _effects = capture.drive(Some(&recorder), &uid, &mut record, event, tick());
+        let _effects = capture.drive(Some(&recorder), &uid, &mut record, event, context());
     }
     let (seen, probes) = (PodRuntimeStatus::default(), ProbeSnapshot::new());
     recorder.planned(now, &object, &seen, &probes, &plan(&object, &seen, &probes));
@@ -110,7 +110,7 @@ fn stopping(ring: &mut Ring, id: u32, waiters: u8) {
 
 // A replay makes a notifier for each waiter, thousands for a few bytes.
 #[test]
-fn more_waiters_than_a_keyframe_has_are_refused() {
+fn a_keyframe_with_too_many_waiters_is_refused() {
     let run = replay(&forged(|ring| stopping(ring, 1, 16)), &Pick::Nobody).unwrap();
     assert_eq!((run.difference, run.pods), (None, 1));
     let error = replay(&forged(|ring| stopping(ring, 1, 17)), &Pick::Nobody).unwrap_err();
@@ -124,7 +124,7 @@ fn agent_stops(ring: &mut Ring, why: &str) {
 
 // A replay keeps a text and prints it with each event that has it.
 #[test]
-fn a_text_longer_than_any_that_is_written_is_refused() {
+fn a_recording_with_a_text_that_is_too_long_is_refused() {
     let stops = |length| forged(|ring| agent_stops(ring, &"x".repeat(length)));
     assert!(replay(&stops(1024), &Pick::Nobody).is_ok());
     let error = replay(&stops(1025), &Pick::Nobody).unwrap_err();
@@ -133,7 +133,7 @@ fn a_text_longer_than_any_that_is_written_is_refused() {
 
 // Each count is larger than the rest of the file.
 #[test]
-fn a_count_of_more_elements_than_bytes_is_refused() {
+fn a_recording_with_a_list_longer_than_the_file_is_refused() {
     let error = replay(
         &forged(|ring| ring.frame(FrameKind::Plan, NOW, |bytes| put(bytes, &(2u8, "a", None::<&str>, u64::MAX)))),
         &Pick::Nobody,
@@ -143,7 +143,7 @@ fn a_count_of_more_elements_than_bytes_is_refused() {
 }
 
 #[test]
-fn a_ring_beyond_those_of_a_recorder_is_refused() {
+fn a_recording_with_an_unknown_ring_is_refused() {
     let with = |rings| {
         let rings: Vec<_> = (0..rings)
             .map(|_| {
@@ -201,7 +201,7 @@ fn an_undamaged_file_is_replayed() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_says_where() {
+fn the_error_of_a_truncated_recording_has_its_offset() {
     let file = file();
     for length in 0..file.len() {
         let error = replay(&file[..length], &Pick::Nobody).unwrap_err();
@@ -232,7 +232,7 @@ fn a_changed_byte_is_found() {
 }
 
 #[test]
-fn another_format_and_another_kind_of_file_are_refused() {
+fn other_recording_formats_and_other_files_are_refused() {
     let mut newer = file();
     newer[8] = 4;
     let error = replay(&newer, &Pick::Nobody).unwrap_err().to_string();
@@ -247,7 +247,7 @@ proptest! {
 
     // The checksums match, so the damage reaches the frames. It is refused or makes a difference, and never panics.
     #[test]
-    fn no_bytes_make_a_replay_panic(changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6)) {
+    fn a_damaged_recording_never_panics_a_replay(changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6)) {
         let mut file = file();
         for (place, byte) in changes {
             let place = place.index(file.len());

@@ -1,4 +1,4 @@
-//! What is recorded is reached again, whatever happened and however much was dropped.
+//! A replay reaches every recorded state again, for random events and after segments were dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,13 @@ use crate::time::{Grace, Time};
 
 const PODS: usize = 5;
 
-/// What may happen to one of the pods.
+/// An operation on one of the pods.
 #[derive(Clone, Debug)]
 enum Op {
-    /// So many rounds that end so.
+    /// A number of rounds of requests and setups, and the outcome of each setup (see [`Op::Done`]).
     Rounds(u8, u8),
-    Look,
+    /// A request for another sync of the same object.
+    Requeue,
     Update {
         kind: u8,
         fresh: bool,
@@ -52,7 +53,7 @@ fn op() -> impl Strategy<Value = Op> {
     let seconds = || proptest::option::weighted(0.3, 0i64..40);
     prop_oneof![
         2 => (1u8..20, prop_oneof![Just(0u8), Just(7u8)]).prop_map(|(count, end)| Op::Rounds(count, end)),
-        4 => Just(Op::Look),
+        4 => Just(Op::Requeue),
         3 => (0u8..3, any::<bool>(), any::<bool>(), any::<bool>())
             .prop_map(|(kind, fresh, mirror, started)| Op::Update { kind, fresh, mirror, started }),
         2 => (seconds(), any::<(bool, bool, bool)>(), proptest::bool::weighted(0.2), seconds()).prop_map(
@@ -65,7 +66,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Some pods whose events are recorded.
+/// Pods whose events are recorded.
 struct World {
     recorder: Recorder,
     /// Whether any one ring holds the states of all pods.
@@ -82,51 +83,51 @@ struct Life {
 
 impl World {
     fn new(size: usize, rings: usize) -> Self {
-        let pods = std::array::from_fn(|place| {
-            let name = format!("p{place}");
+        let pods = std::array::from_fn(|index| {
+            let name = format!("p{index}");
             // Every form of UID, and both kinds of pods.
             let uid =
-                ["7f2c1e52-0000-4000-8000-0000000000ab", "000102030405060708090a0b0c0d0e0f", "p2", "p3", "p4"][place];
+                ["7f2c1e52-0000-4000-8000-0000000000ab", "000102030405060708090a0b0c0d0e0f", "p2", "p3", "p4"][index];
             let builder = pod(&name).uid(uid);
-            let object = if place % 2 == 0 { builder.build() } else { builder.static_pod().build() };
+            let object = if index % 2 == 0 { builder.build() } else { builder.static_pod().build() };
             Life { uid: PodUid::new(uid), object, record: None }
         });
         let recorder = Recorder::with_rings(size, rings);
         World { recorder, holds_all: size / rings > 4_000, now: 1_700_000_000_000_000_000, pods }
     }
 
-    fn tick(&mut self, place: usize) -> StepContext {
+    fn context(&mut self, index: usize) -> StepContext {
         self.now += 1_234_567;
-        let jitter = [0.0, 0.25, 0.1234, 0.5, 0.0][place];
+        let jitter = [0.0, 0.25, 0.1234, 0.5, 0.0][index];
         let (resync, error_backoff) = (Duration::from_secs(60), Duration::from_secs(10));
         StepContext { now: Time::from_nanos(self.now), jitter, resync, error_backoff }
     }
 
-    fn apply(&mut self, place: usize, op: &Op) {
+    fn apply(&mut self, index: usize, op: &Op) {
         match op {
             Op::Rounds(count, end) => {
                 for round in 0..*count {
-                    self.apply(place, if round % 3 == 0 { &Op::Due(200) } else { &Op::Look });
-                    self.apply(place, &Op::Take { may_start: true, observed: Observed::Never });
-                    self.apply(place, &Op::Done(*end));
+                    self.apply(index, if round % 3 == 0 { &Op::Due(200) } else { &Op::Requeue });
+                    self.apply(index, &Op::Take { may_start: true, observed: Observed::Never });
+                    self.apply(index, &Op::Done(*end));
                 }
             }
-            Op::Look => self.update(place, Update::sync(self.pods[place].object.clone())),
+            Op::Requeue => self.update(index, Update::sync(self.pods[index].object.clone())),
             Op::Update { kind, fresh, mirror, started } => {
                 if *fresh {
-                    self.pods[place].object = copy(&self.pods[place].object, None);
+                    self.pods[index].object = copy(&self.pods[index].object, None);
                 }
-                let object = self.pods[place].object.clone();
+                let object = self.pods[index].object.clone();
                 let update = match kind {
                     0 => Update::create(object),
                     1 => Update::changed(object),
                     _ => Update::sync(object),
                 };
                 let update = update.with_mirror(mirror.then(|| pod("p0").uid("mirror").mirror().build()));
-                self.update(place, if *started { update.with_start_time(Time::from_nanos(self.now)) } else { update });
+                self.update(index, if *started { update.with_start_time(Time::from_nanos(self.now)) } else { update });
             }
             Op::Kill { grace, evict, waiter, edit, runtime, deletion } => {
-                let life = &self.pods[place];
+                let life = &self.pods[index];
                 let update = match (runtime, deletion) {
                     (true, _) => Update::kill_runtime(RunningPod {
                         uid: life.uid.clone(),
@@ -141,10 +142,10 @@ impl World {
                     status_fn: edit.then(|| Arc::new(|_: &mut _| {}) as crate::ports::StatusFn),
                     grace: grace.map(Grace::from_seconds),
                 };
-                self.update(place, update.with_options(options));
+                self.update(index, update.with_options(options));
             }
             Op::Take { may_start, observed } => {
-                self.drive(place, Event::Take { may_start: *may_start, observed: *observed });
+                self.drive(index, Event::Take { may_start: *may_start, observed: *observed });
             }
             Op::Done(choice) => {
                 let now = Time::from_nanos(self.now);
@@ -160,57 +161,58 @@ impl World {
                     },
                     _ => Outcome::Succeeded,
                 };
-                self.drive(place, Event::Done(outcome));
+                self.drive(index, Event::Done(outcome));
             }
             Op::Due(seconds) => {
                 self.now += u64::from(*seconds) * 1_000_000_000;
-                self.drive(place, Event::Due);
+                self.drive(index, Event::Due);
             }
-            Op::Known(desired) => self.drive(place, Event::Known { desired: *desired }),
+            Op::Known(desired) => self.drive(index, Event::Known { desired: *desired }),
         }
     }
 
-    fn update(&mut self, place: usize, update: Update) {
-        if self.pods[place].record.is_some() {
-            return self.drive(place, Event::Update(update));
+    fn update(&mut self, index: usize, update: Update) {
+        if self.pods[index].record.is_some() {
+            return self.drive(index, Event::Update(update));
         }
-        let tick = StepContext { jitter: 0.0, ..self.tick(place) };
-        let observed = if place == 4 { Observed::Stopped } else { Observed::Never };
-        let (capture, record, _effects) = EventCapture::new_record(Some(&self.recorder), update, observed, tick);
-        self.pods[place].record = Some((capture, record));
+        let context = StepContext { jitter: 0.0, ..self.context(index) };
+        let observed = if index == 4 { Observed::Stopped } else { Observed::Never };
+        let (capture, record, _effects) = EventCapture::new_record(Some(&self.recorder), update, observed, context);
+        self.pods[index].record = Some((capture, record));
     }
 
-    fn drive(&mut self, place: usize, event: Event) {
-        let tick = self.tick(place);
-        let life = &mut self.pods[place];
+    fn drive(&mut self, index: usize, event: Event) {
+        let context = self.context(index);
+        let life = &mut self.pods[index];
         let Some((capture, record)) = &mut life.record else { return };
-        let effects = capture.drive(Some(&self.recorder), &life.uid, record, event, tick);
+        let effects = capture.drive(Some(&self.recorder), &life.uid, record, event, context);
         if effects.forget {
             life.record = None;
         }
     }
 
     fn save(&mut self) -> Vec<u8> {
-        for place in 0..PODS {
-            let tick = self.tick(place);
-            let life = &mut self.pods[place];
+        for index in 0..PODS {
+            let context = self.context(index);
+            let life = &mut self.pods[index];
             if let Some((capture, record)) = &mut life.record {
-                capture.flush(&self.recorder, &life.uid, record, &tick);
+                capture.flush(&self.recorder, &life.uid, record, &context);
             }
         }
         self.recorder.save(Time::from_nanos(self.now))
     }
 
-    /// Every state was reached again, and each pod is where it is.
+    /// Replays the recording. Checks that it reaches every recorded state and the present lifecycle of each pod.
     fn check(&mut self) -> Replay {
         let file = self.save();
         let run = replay(&file, &Pick::Nobody).unwrap();
         assert_eq!(run.difference, None);
         for life in &self.pods {
-            let told = replay(&file, &Pick::Uid(life.uid.clone())).unwrap().timeline;
-            // A ring may be too small for all that is told at once. Then there is nothing of the pod, or only what another ring
-            // has: the end of an earlier record.
-            let Some(last) = told.last().map(|line| line.after).filter(|last| last.is_some() || self.holds_all) else {
+            let timeline = replay(&file, &Pick::Uid(life.uid.clone())).unwrap().timeline;
+            // A ring may be too small for the last states of its pods. Then the recording has no event of the pod, or only the
+            // end of an earlier record in another ring.
+            let Some(last) = timeline.last().map(|line| line.after).filter(|last| last.is_some() || self.holds_all)
+            else {
                 continue;
             };
             assert_eq!(last, life.record.as_ref().map(|(_, record)| record.lifecycle()), "{}", life.uid);
@@ -219,7 +221,7 @@ impl World {
     }
 }
 
-/// Another object that says the same, or that the pod is being deleted.
+/// A copy of a pod, with a deletion timestamp if `deletion` is a grace period.
 fn copy(object: &PodObject, deletion: Option<i64>) -> Arc<PodObject> {
     let mut pod = object.pod().clone();
     if let Some(grace) = deletion {
@@ -240,37 +242,37 @@ proptest! {
         ops in proptest::collection::vec((0..PODS, op()), 1..150),
     ) {
         let mut world = World::new(size, rings);
-        for (place, op) in &ops {
-            world.apply(*place, op);
+        for (index, op) in &ops {
+            world.apply(*index, op);
         }
         let _run = world.check();
-        // A second look finds what the first one left.
+        // The first save flushed the counts. A second recording must still be complete.
         let _run = world.check();
     }
 }
 
 #[test]
-fn the_rest_can_be_replayed_after_the_oldest_segment_is_dropped() {
+fn a_recording_is_replayed_after_its_oldest_segments_were_dropped() {
     let size = 64 * 1024;
     let mut world = World::new(size, 2);
     let healthy = Op::Take { may_start: true, observed: Observed::Never };
     for life in 0..3_000 {
-        for place in 0..PODS {
-            world.apply(place, &Op::Update { kind: 0, fresh: true, mirror: false, started: true });
-            world.apply(place, &healthy);
-            world.apply(place, &Op::Done(life as u8 % 10));
+        for index in 0..PODS {
+            world.apply(index, &Op::Update { kind: 0, fresh: true, mirror: false, started: true });
+            world.apply(index, &healthy);
+            world.apply(index, &Op::Done(life as u8 % 10));
         }
         if life % 500 == 499 {
             let run = world.check();
             let kept = world.recorder.kept();
-            // A ring is divided in eight, and a segment may be full to the brim and one frame more.
+            // A ring has eight segments, and a segment may exceed its share by one frame.
             assert!(kept <= size * 3 / 4 + 2 * 4096, "{kept}");
             assert!(life < 2_000 || run.dropped > 1_000, "{run:?}");
         }
     }
 }
 
-// A healthy pod costs one frame, however often it is looked at.
+// A healthy pod takes one frame, however often it is requeued.
 #[test]
 fn plain_rounds_take_one_frame() {
     let mut world = World::new(64 * 1024, 1);
@@ -280,7 +282,7 @@ fn plain_rounds_take_one_frame() {
     world.apply(0, &Op::Done(0));
     let before = world.save().len();
     for _ in 0..1_000 {
-        world.apply(0, &Op::Look);
+        world.apply(0, &Op::Requeue);
         world.apply(0, &healthy);
         world.apply(0, &Op::Done(0));
     }
@@ -297,7 +299,7 @@ fn plain_rounds_take_one_frame() {
     );
 }
 
-// Nor does a failing one flood the memory.
+// A pod that fails again and again takes one frame too.
 #[test]
 fn retries_that_fail_as_before_take_one_frame() {
     let mut world = World::new(64 * 1024, 1);
@@ -306,7 +308,7 @@ fn retries_that_fail_as_before_take_one_frame() {
     world.apply(0, &take);
     world.apply(0, &Op::Done(7));
     let before = world.save().len();
-    // More than any count in two bytes.
+    // More than fit in two bytes.
     for _ in 0..70_000 {
         world.apply(0, &Op::Due(20));
         world.apply(0, &take);
@@ -321,7 +323,7 @@ fn retries_that_fail_as_before_take_one_frame() {
     assert!(last.waits.as_ref().unwrap().ends_with("failures so far: 70001"), "{last:?}");
 }
 
-// As of a pod that cannot be stopped, because the runtime does not answer.
+// For example, a pod that cannot be stopped because the runtime does not answer.
 #[test]
 fn an_orphan_that_is_stopping_is_not_recorded_again() {
     let mut world = World::new(64 * 1024, 1);
@@ -329,44 +331,44 @@ fn an_orphan_that_is_stopping_is_not_recorded_again() {
     world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
     world.apply(0, &take);
     world.apply(0, &Op::Known(false));
-    let asked_in_vain = |world: &mut World, stands: &str| {
+    let assert_not_recorded = |world: &mut World, state: &str| {
         let before = world.save().len();
         for _ in 0..100 {
             world.apply(0, &Op::Known(false));
         }
-        assert_eq!(world.check().difference, None, "{stands}");
-        assert_eq!(world.save().len(), before, "{stands}");
+        assert_eq!(world.check().difference, None, "{state}");
+        assert_eq!(world.save().len(), before, "{state}");
     };
-    asked_in_vain(&mut world, "a setup is being cancelled");
+    assert_not_recorded(&mut world, "a setup is being cancelled");
     world.apply(0, &Op::Done(6));
-    asked_in_vain(&mut world, "its worker is about to stop it");
+    assert_not_recorded(&mut world, "its worker is about to stop it");
     world.apply(0, &take);
-    asked_in_vain(&mut world, "it is being stopped");
-    // Where it waits for nothing it acts again, and that is told.
+    assert_not_recorded(&mut world, "it is being stopped");
+    // A pod that is idle is requeued, and that is recorded.
     world.apply(0, &Op::Done(6));
     world.apply(0, &Op::Known(false));
     assert!(world.pods[0].record.as_ref().unwrap().1.has_pending());
     assert_eq!(world.check().difference, None);
     world.apply(0, &take);
     world.apply(0, &Op::Done(7));
-    asked_in_vain(&mut world, "its stop failed");
+    assert_not_recorded(&mut world, "its stop failed");
 }
 
-// A core that decides otherwise is found out at the first event that shows it.
+// A changed core is detected at the first event after which the state differs.
 #[test]
 fn a_replay_reports_the_first_difference() {
     let mut world = World::new(64 * 1024, 1);
     world.apply(0, &Op::Update { kind: 0, fresh: false, mirror: false, started: true });
     // The record is changed behind the recorder's back.
     let (_, record) = world.pods[0].record.as_mut().unwrap();
-    let tick = StepContext {
+    let context = StepContext {
         now: Time::from_nanos(world.now),
         jitter: 0.0,
         resync: Duration::from_secs(60),
         error_backoff: Duration::from_secs(10),
     };
     let kill = Update::kill(world.pods[0].object.clone());
-    let _effects = crate::pod_worker::step::step(record, Event::Update(kill), tick);
+    let _effects = crate::pod_worker::step::step(record, Event::Update(kill), context);
     world.apply(0, &Op::Take { may_start: true, observed: Observed::Never });
     world.apply(0, &Op::Done(0));
     let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
@@ -375,7 +377,7 @@ fn a_replay_reports_the_first_difference() {
     assert!(found.got.starts_with("sync, "), "{}", found.got);
 }
 
-// The two versions say the same in all that a step reads, so that nothing else would tell them apart.
+// The two objects differ only in their resource version; a step reads the same facts from both.
 #[test]
 fn a_core_that_keeps_the_older_update_makes_a_difference() {
     let mut world = World::new(64 * 1024, 1);
@@ -390,11 +392,11 @@ fn a_core_that_keeps_the_older_update_makes_a_difference() {
         world.apply(0, &take);
     }
     assert_eq!(world.check().difference, None);
-    // The core that made the recording took a newer one, of which the recording knows nothing.
-    let tick = world.tick(0);
+    // The core that made the recording took a newer update, which is not in the recording.
+    let context = world.context(0);
     let update = version(&world, "43");
     let (_, record) = world.pods[0].record.as_mut().unwrap();
-    let _effects = crate::pod_worker::step::step(record, Event::Update(update), tick);
+    let _effects = crate::pod_worker::step::step(record, Event::Update(update), context);
     world.apply(0, &Op::Done(4));
     let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
     assert!(found.event.starts_with("sync_pod succeeded"), "{found:?}");

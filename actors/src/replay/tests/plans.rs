@@ -52,12 +52,12 @@ fn a_plan_is_made_again_with_its_reason() {
     }
     let run = replay(&recorder.save(Time::from_secs(2_000)), &Pick::Uid("a".into())).unwrap();
     assert_eq!(run.difference, None);
-    let told: Vec<_> = run.timeline.iter().map(|line| line.event.as_str()).collect();
+    let events: Vec<_> = run.timeline.iter().map(|line| line.event.as_str()).collect();
     let expected = [
         "plan: create the first sandbox; start container main",
         "plan: start container main, attempt 2, because it exited with 3",
     ];
-    assert_eq!(told, expected, "the second is the first once more");
+    assert_eq!(events, expected, "an equal plan is recorded once");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_replay_reports_a_plan_that_differs() {
 }
 
 #[test]
-fn a_kept_plan_has_its_pod_after_older_segments_are_dropped() {
+fn a_recorded_plan_keeps_its_pod_after_older_segments_are_dropped() {
     let recorder = Recorder::new(Recorder::SMALLEST);
     let object = pod("a").build();
     for code in 0..2_000 {

@@ -30,7 +30,7 @@ fn versions_grow_with_changes_only() {
     assert_eq!(accepted(set(&mut cache, &world, true)).version, 2);
     let world = world.runs([running("a", 0)]);
     assert_eq!(accepted(set(&mut cache, &world, false)).version, 3);
-    assert_eq!(cache.unwritten().collect::<Vec<_>>(), [(world.pod.uid(), 3)], "the last one is to be sent");
+    assert_eq!(cache.unwritten().collect::<Vec<_>>(), [(world.pod.uid(), 3)], "the last version has to be written");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_pod_that_is_deleted_is_always_written() {
 }
 
 #[test]
-fn conditions_of_others_and_their_order_are_no_change() {
+fn foreign_conditions_and_condition_order_are_no_status_change() {
     let world = never();
     let mut cache = StatusCache::default();
     let mut status = world.status();
@@ -94,7 +94,7 @@ fn a_container_that_ended_for_good_does_not_come_back() {
             accepted(outcome);
         } else {
             assert_eq!(outcome, SetOutcome::Refused(IllegalRestart { container: "a".into() }), "{policy} {code}");
-            assert_eq!(cache.get(ended.pod.uid()).unwrap(), kept, "nothing of it is kept");
+            assert_eq!(cache.get(ended.pod.uid()).unwrap(), kept, "the refused status is not stored");
         }
     }
 }
@@ -140,12 +140,12 @@ fn each_end_is_told_once() {
     assert_eq!(set(vec![running("a", 0)]), []);
     assert_eq!(set(vec![exited("a", 0, 1)]), [end(1, "Error")]);
     assert_eq!(set(vec![running("a", 1), exited("a", 0, 1)]), []);
-    // It ended and came back between two looks.
+    // The container exited and restarted between two observations.
     assert_eq!(set(vec![running("a", 2), exited("a", 1, 0)]), [end(0, "Completed")]);
 }
 
 #[test]
-fn ends_that_the_api_server_knew_are_not_told_again() {
+fn container_exits_in_the_api_servers_status_are_not_reported_again() {
     let world = never().runs([exited("a", 0, 1)]);
     let api = serde_json::to_value(world.status()).unwrap();
     let restarted = pod(json!({"spec": {"restartPolicy": "Never"}, "status": api}));
@@ -155,7 +155,7 @@ fn ends_that_the_api_server_knew_are_not_told_again() {
 
 // POD-W15
 #[test]
-fn becoming_running_is_told_once() {
+fn a_change_to_running_is_reported_once() {
     let mut cache = StatusCache::default();
     let mut set = |world: &World| accepted(cache.set(&world.pod, None, world.status(), false, at(1))).became_running;
     let world = || World::new(pod(json!({})));
@@ -167,7 +167,7 @@ fn becoming_running_is_told_once() {
 
 // POD-W16
 #[test]
-fn the_age_of_a_change_ends_with_its_write() {
+fn the_age_of_a_status_change_ends_with_its_write() {
     let world = never();
     let uid = world.pod.uid();
     let mut cache = StatusCache::default();
@@ -187,7 +187,7 @@ fn the_age_of_a_change_ends_with_its_write() {
 
 // POD-W24
 #[test]
-fn a_probe_result_moves_both_conditions_in_one_step() {
+fn a_probe_result_changes_both_ready_conditions_at_once() {
     let probe = json!({"exec": {"command": ["x"]}});
     let world = World::new(pod(json!({"spec": {"containers": [{"name": "a", "readinessProbe": probe}]}})))
         .runs([running("a", 0)]);
@@ -210,7 +210,7 @@ fn a_probe_result_moves_both_conditions_in_one_step() {
 }
 
 #[test]
-fn a_new_sandbox_is_told_before_its_containers() {
+fn a_ready_sandbox_is_reported_before_its_containers() {
     let mut world = never();
     world.runtime.sandboxes.clear();
     let mut cache = StatusCache::default();
@@ -220,7 +220,7 @@ fn a_new_sandbox_is_told_before_its_containers() {
     assert_eq!(cache.set_sandbox_ready(&world.pod, true, at(3)), SetOutcome::Unchanged);
     let status = cache.get(world.pod.uid()).unwrap();
     assert_eq!(condition(&status, "PodReadyToStartContainers"), "True");
-    assert_eq!(condition(&status, "Initialized"), "True", "the rest is as it was");
+    assert_eq!(condition(&status, "Initialized"), "True", "the other conditions are unchanged");
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_finished_pod_stays_finished_unless_it_is_static() {
 }
 
 #[test]
-fn what_is_gone_is_forgotten() {
+fn statuses_of_removed_pods_are_dropped() {
     let world = never();
     let mut cache = StatusCache::default();
     accepted(cache.set(&world.pod, None, world.status(), false, at(1)));
@@ -247,7 +247,7 @@ fn what_is_gone_is_forgotten() {
 }
 
 #[test]
-fn statuses_are_kept_in_one_form() {
+fn statuses_are_stored_normalized() {
     let long = "ä".repeat(7000);
     let pod = pod(json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "b"}, {"name": "a"}]}}));
     let mut ended = exited("a", 0, 1);

@@ -35,17 +35,17 @@ fn a_container_in_an_unknown_state_is_killed_if_it_ran() {
 }
 
 #[test]
-fn an_end_outlives_its_container() {
+fn the_exit_of_a_removed_container_stays_in_the_status() {
     let never = || World::new(pod(json!({"spec": {"restartPolicy": "Never"}})));
     let before = never().runs([exited("a", 0, 3)]).status();
     assert_eq!(container(&never().after(before.clone()).status(), "a"), container(&before, "a"));
-    // The run before the current one was removed: its end is still told.
+    // The run before the current one was removed, and its exit is still reported.
     let again = one().runs([running("a", 1)]).after(before).status();
     assert_eq!(line(&again, "a"), "a r t:Error:3 ready=yes started=yes 1");
 }
 
 #[test]
-fn start_errors_are_shown_only_while_a_start_is_wanted() {
+fn start_errors_are_shown_only_while_a_container_should_start() {
     let crashed = || one().runs([exited("a", 1, 1), exited("a", 0, 2)]).error("a", "CrashLoopBackOff");
     assert_eq!(line(&crashed().status(), "a"), "a w:CrashLoopBackOff t:Error:1 ready=no started=no 1");
     let mut stopping = crashed();
@@ -62,7 +62,7 @@ fn start_errors_are_shown_only_while_a_start_is_wanted() {
 }
 
 #[test]
-fn init_containers_that_were_removed_have_done_their_work() {
+fn removed_init_containers_count_as_completed() {
     let world = World::new(pod_with(
         "Always",
         json!([{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]),
@@ -74,7 +74,7 @@ fn init_containers_that_were_removed_have_done_their_work() {
 }
 
 #[test]
-fn probes_decide_on_started_and_ready() {
+fn probe_results_set_started_and_ready() {
     use ProbeResult::{Failure, Success, Unknown};
     let probe = json!({"exec": {"command": ["x"]}});
     let pod = pod(json!({"spec": {"containers": [
@@ -109,7 +109,7 @@ fn an_agent_that_restarts_keeps_a_container_ready_until_a_probe_answers() {
 }
 
 #[test]
-fn ids_images_and_resources_come_with_the_run() {
+fn the_container_status_has_id_image_and_resources_of_its_run() {
     let pod = pod(json!({"spec": {"containers": [
         {"name": "a", "image": "img", "resources": {"requests": {"cpu": "100m"}}}]}}));
     let waiting = World::new(pod.clone()).status();
@@ -125,7 +125,7 @@ fn ids_images_and_resources_come_with_the_run() {
 }
 
 #[test]
-fn ends_tell_signal_message_and_times() {
+fn the_terminated_state_has_signal_message_and_times() {
     let killed =
         ContainerStatus { signal: Some(9), message: "oom".into(), reason: "OOMKilled".into(), ..exited("a", 0, 137) };
     let status = one().runs([killed]).status();

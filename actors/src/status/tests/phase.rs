@@ -18,7 +18,7 @@ fn the_phase_follows_the_regular_containers() {
         (two("Always").runs([running("a", 0), running("b", 0)]), "Running", "both run"),
         (two("Always").runs([exited("a", 0, 0), exited("b", 0, 1)]), "Running", "both restart"),
         (two("Always").runs([exited("a", 0, 0), exited("b", 0, 1)]).terminal(), "Failed", "ended for good"),
-        (two("Always").runs([exited("a", 0, 0), exited("b", 0, 0)]).terminal(), "Succeeded", "ended well for good"),
+        (two("Always").runs([exited("a", 0, 0), exited("b", 0, 0)]).terminal(), "Succeeded", "succeeded for good"),
         (two("Never").runs([exited("a", 0, 0), running("b", 0)]), "Running", "one left"),
         (two("Never").runs([exited("a", 0, 0), exited("b", 0, 0)]), "Succeeded", "all well"),
         (two("Never").runs([exited("a", 0, 0), exited("b", 0, 1)]), "Failed", "one failed"),
@@ -88,7 +88,7 @@ fn static_pods_do_not_end_by_the_terminal_flag() {
     assert_eq!(phase_of(&World::new(pod).runs([exited("a", 0, 1)]).terminal().status()), "Running");
 }
 
-// POD-S87: what the end of a pod that is being deleted says.
+// POD-S87: the phase of a deleted pod after its stop.
 #[test]
 fn the_exit_code_decides_how_a_stopped_pod_ended() {
     for (code, phase) in [(0, "Succeeded"), (137, "Failed")] {

@@ -54,14 +54,14 @@ fn a_running_pod_may_fall_back_to_pending() {
 
 // POD-S59
 #[test]
-fn a_pod_that_may_not_have_another_sandbox_fails_with_what_never_ran() {
+fn a_pod_that_may_not_get_another_sandbox_fails() {
     let lost = |policy: &str, runs: &[ContainerStatus]| {
         let mut world = World::new(pod_with(policy, json!([{"name": "i"}]), json!([{"name": "a"}, {"name": "b"}])));
         world.runtime.sandboxes[0].state = SandboxState::NotReady;
         world.runtime.containers = runs.to_vec();
         world
     };
-    let told = |world: World| {
+    let outcome = |world: World| {
         let status = world.status();
         (phase_of(&status).to_owned(), status.reason, status.message.unwrap_or_default())
     };
@@ -72,31 +72,31 @@ fn a_pod_that_may_not_have_another_sandbox_fails_with_what_never_ran() {
         ("Failed".to_owned(), Some("SandboxLost".to_owned()), message)
     };
     let pending = || ("Pending".to_owned(), None, String::new());
-    assert_eq!(told(lost("Never", &[exited("i", 0, 0)])), failed("a"));
-    assert_eq!(told(lost("Never", &[exited("i", 0, 0), exited("a", 0, 0)])), failed("b"));
-    assert_eq!(told(lost("Never", &[exited("i", 0, 0), run("a", 0, ContainerState::Created)])), failed("a"));
-    // It gets another one: because nothing of it ran, or because it restarts.
-    assert_eq!(told(lost("Never", &[])), pending());
-    assert_eq!(told(lost("OnFailure", &[exited("i", 0, 0), exited("a", 0, 0)])), pending());
-    // What its containers came to says enough.
-    assert_eq!(told(lost("Never", &[exited("i", 0, 1)])).1, None);
-    // Whoever stops a pod ends its sandbox too.
+    assert_eq!(outcome(lost("Never", &[exited("i", 0, 0)])), failed("a"));
+    assert_eq!(outcome(lost("Never", &[exited("i", 0, 0), exited("a", 0, 0)])), failed("b"));
+    assert_eq!(outcome(lost("Never", &[exited("i", 0, 0), run("a", 0, ContainerState::Created)])), failed("a"));
+    // The pod gets another sandbox, because no container ran, or because the policy restarts containers.
+    assert_eq!(outcome(lost("Never", &[])), pending());
+    assert_eq!(outcome(lost("OnFailure", &[exited("i", 0, 0), exited("a", 0, 0)])), pending());
+    // The failed init container already gives the phase and its reason.
+    assert_eq!(outcome(lost("Never", &[exited("i", 0, 1)])).1, None);
+    // A pod that is being stopped loses its sandbox too.
     let mut stopping = lost("Never", &[exited("i", 0, 0)]);
     stopping.termination_requested = true;
-    assert_eq!(told(stopping), pending());
-    // It is over only when nothing runs any more.
+    assert_eq!(outcome(stopping), pending());
+    // The pod fails only once no container runs.
     let mut running_on = lost("Never", &[exited("i", 0, 0), running("a", 0)]);
-    assert_eq!(told(lost("Never", &[exited("i", 0, 0), exited("a", 0, 137)])), failed("b"));
+    assert_eq!(outcome(lost("Never", &[exited("i", 0, 0), exited("a", 0, 137)])), failed("b"));
     running_on.runtime.sandboxes[0].attempt = 1;
-    assert_eq!(told(running_on), pending());
+    assert_eq!(outcome(running_on), pending());
     let mut good = lost("Never", &[exited("i", 0, 0)]);
     good.runtime.sandboxes[0].state = SandboxState::Ready;
-    assert_eq!(told(good), pending());
+    assert_eq!(outcome(good), pending());
 }
 
-// After a restart of the agent the age goes on, and the active deadline does not begin anew.
+// A restart of the agent resets neither the pod's age nor its active deadline.
 #[test]
-fn a_pod_found_running_started_with_its_sandbox() {
+fn a_running_pod_without_start_time_started_with_its_sandbox() {
     let mut world = World::new(pod(json!({"spec": {"activeDeadlineSeconds": 5, "restartPolicy": "Never"}})));
     world.runtime.containers = vec![running("a", 0)];
     world.now = at(6);
@@ -106,7 +106,7 @@ fn a_pod_found_running_started_with_its_sandbox() {
 }
 
 #[test]
-fn a_passed_deadline_fails_a_pod_once_and_for_all() {
+fn a_passed_active_deadline_fails_a_pod_for_good() {
     let world = || {
         let mut world = World::new(pod(json!({"spec": {"activeDeadlineSeconds": 5, "restartPolicy": "Never"}})));
         world.runtime.containers = vec![running("a", 0)];
@@ -127,11 +127,11 @@ fn a_passed_deadline_fails_a_pod_once_and_for_all() {
     let succeeded = PodStatus { start_time: Some(at(0).to_api()), ..ended("Succeeded", None, None) };
     let mut world = world().after(succeeded);
     world.now = at(60);
-    assert_eq!(phase_of(&world.status()), "Succeeded", "a pod that ended in time stays so");
+    assert_eq!(phase_of(&world.status()), "Succeeded", "a pod that succeeded in time keeps its phase");
 }
 
 #[test]
-fn a_pod_without_a_start_has_no_deadline() {
+fn a_pod_without_a_start_time_has_no_active_deadline() {
     let pod = pod(json!({"spec": {"activeDeadlineSeconds": 5}}));
     assert_eq!(deadline(&pod, None), None);
     assert_eq!(deadline(&pod, Some(&PodStatus::default())), None);
@@ -156,7 +156,7 @@ fn initialized_follows_the_init_containers() {
 }
 
 #[test]
-fn readiness_gates_hold_a_pod_back_but_not_its_containers() {
+fn readiness_gates_affect_ready_but_not_containers_ready() {
     let pod = |status: &str| {
         pod(json!({
             "spec": {"readinessGates": [{"conditionType": "example.com/gate"}]},
@@ -167,12 +167,12 @@ fn readiness_gates_hold_a_pod_back_but_not_its_containers() {
         let status = World::new(pod(gate)).runs([running("a", 0)]).status();
         assert_eq!(condition(&status, "ContainersReady"), "True");
         assert_eq!(condition(&status, "Ready"), ready);
-        assert_eq!(condition(&status, "example.com/gate"), gate, "conditions of others are kept");
+        assert_eq!(condition(&status, "example.com/gate"), gate, "conditions of other programs are kept");
     }
 }
 
 #[test]
-fn a_disruption_is_remembered() {
+fn the_disruption_target_condition_is_kept() {
     let mut before = one().runs([running("a", 0)]).status();
     let disruption = PodCondition {
         type_: "DisruptionTarget".into(),
@@ -248,7 +248,7 @@ fn host_network_pods_have_the_nodes_addresses() {
     let mut world = one();
     let status = world.status();
     assert_eq!((status.pod_ip.as_deref(), status.host_ip.as_deref()), (Some("192.0.2.1"), Some("192.0.2.1")));
-    // The node moves and gets a second family: the pod keeps its first address and gains the other.
+    // The node's address changes and a second family is added: the pod keeps its first address and gains the other.
     world.previous = Some(status);
     world.node.host_ips = vec!["192.0.2.9".parse().unwrap(), "2001:db8::9".parse().unwrap()];
     let status = world.status();
@@ -258,7 +258,7 @@ fn host_network_pods_have_the_nodes_addresses() {
 }
 
 #[test]
-fn a_rejected_pod_says_why_and_nothing_else() {
+fn the_status_of_a_rejected_pod_has_only_phase_and_reason() {
     let pod = pod(json!({}));
     let status = serde_json::to_value(rejected(&pod, "OutOfcpu", "no")).unwrap();
     assert_eq!(

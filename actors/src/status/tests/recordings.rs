@@ -1,5 +1,5 @@
-//! What a watcher saw of pods that upstream's kubelet 1.36 ran, replayed: each step is what the runtime showed, and what
-//! the API server then said.
+//! Replays the statuses that a watch returned for pods that upstream's kubelet 1.36 ran. Each step has a state of the runtime
+//! and the status that the API server then had.
 
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
@@ -199,7 +199,7 @@ fn readiness() {
     {
         assert!(matches!(replay.cache.set_ready(&pod, &"a-0".into(), ready, at(6)), SetOutcome::Accepted(_)));
         replay.send(true).saw("Running", conditions, &[text]);
-        // The setup that follows says the same.
+        // The next setup computes the same status.
         let result = if ready { ProbeResult::Success } else { ProbeResult::Failure };
         replay.world.probes.entry("a-0".into()).or_default().readiness = Some(result);
         replay.sync().saw("Running", conditions, &[text]);
@@ -261,7 +261,7 @@ fn liveness() {
 }
 
 #[test]
-fn a_container_that_was_only_created_waits() {
+fn a_created_container_that_never_started_is_waiting() {
     let mut replay = Replay::new(pod(json!({})));
     replay.sync().runs([run("a", 0, ContainerState::Created)]).sync();
     replay.saw("Pending", WAITS, &["a w:ContainerCreating - ready=no started=no 0"]);

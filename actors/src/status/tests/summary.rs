@@ -5,13 +5,13 @@ use serde_json::json;
 use crate::status::fixtures::*;
 use crate::status::{PodSummary, short_age};
 
-fn shown(world: &World) -> (String, String) {
+fn columns(world: &World) -> (String, String) {
     let summary = PodSummary::new(&world.pod, &world.status(), at(63));
     (summary.state.clone(), summary.ready_column())
 }
 
 #[test]
-fn the_state_column_says_what_holds_a_pod_up() {
+fn the_state_column_shows_why_a_pod_waits() {
     let plain = || World::new(pod(json!({})));
     let never = || World::new(pod(json!({"spec": {"restartPolicy": "Never"}})));
     let init = || World::new(pod_with("Always", json!([{"name": "i"}, {"name": "j"}]), json!([{"name": "a"}])));
@@ -38,12 +38,12 @@ fn the_state_column_says_what_holds_a_pod_up() {
         (deleting().runs([running("a", 0)]), "Terminating", "1/1"),
         (deleting().runs([exited("a", 0, 0)]).terminal(), "Completed", "0/1"),
     ] {
-        assert_eq!(shown(&world), (state.to_owned(), ready.to_owned()));
+        assert_eq!(columns(&world), (state.to_owned(), ready.to_owned()));
     }
 }
 
 #[test]
-fn a_reason_of_the_pod_is_shown_where_no_container_says_more() {
+fn the_state_column_shows_the_pods_reason_without_a_container_reason() {
     let pod = pod(json!({"status": {"phase": "Failed", "reason": "OutOfcpu"}}));
     let summary = PodSummary::new(&pod, pod.status().unwrap(), at(0));
     assert_eq!(
@@ -53,7 +53,7 @@ fn a_reason_of_the_pod_is_shown_where_no_container_says_more() {
 }
 
 #[test]
-fn restarts_tell_how_long_ago_the_last_one_was() {
+fn the_restarts_column_shows_the_age_of_the_last_restart() {
     let world = World::new(pod(json!({"metadata": {"creationTimestamp": at(0).to_api()}})));
     let world = world.runs([running("a", 3), exited("a", 2, 1)]);
     let summary = PodSummary::new(&world.pod, &world.status(), at(63));

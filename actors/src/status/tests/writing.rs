@@ -10,7 +10,7 @@ fn status(json: Value) -> PodStatus {
 
 // POD-S78
 #[test]
-fn a_terminal_phase_waits_until_nothing_can_run() {
+fn a_terminal_phase_is_held_back_until_no_container_can_run() {
     let pod = pod(json!({}));
     let api = status(json!({"phase": "Running", "reason": "old", "conditions": [{"type": "Ready", "status": "True"}]}));
     let new = || {
@@ -33,7 +33,7 @@ fn a_terminal_phase_waits_until_nothing_can_run() {
 
 // POD-S79
 #[test]
-fn conditions_belong_to_their_owners() {
+fn merging_replaces_only_the_nodes_conditions() {
     let pod = pod(json!({}));
     let api = status(json!({
         "phase": "Running",
@@ -70,7 +70,7 @@ const WAITS: &str = r#"{"waiting": {"reason": "PodInitializing"}}"#;
 const RUNS: &str = r#"{"running": {}}"#;
 const DONE: &str = r#"{"terminated": {"exitCode": 0, "reason": "Completed"}}"#;
 
-/// Ends a pod with the given states; `1` stands for an unseen kill, `w` for waiting, `0` for an end with code 0.
+/// Ends a pod with the given states; `1` means an unseen kill, `w` for waiting, `0` for an end with code 0.
 fn ended(policy: &str, inits: &[&str], regulars: &[&str]) -> (String, String) {
     let list = |prefix: &str, states: &[&str]| -> (Value, Value) {
         let name = |n| format!("{prefix}{n}");

@@ -118,7 +118,7 @@ fn sidecars_start_in_order_and_are_kept_running() {
     for policy in ["OnFailure", "Never"] {
         let pod = pod(policy, vec![sidecar("s1"), sidecar("s2"), sidecar("s3")], vec![named("a")]);
         for (runs, results, expected) in table {
-            let got = told(&plan(&pod, &status(runs), &probes(results)));
+            let got = line(&plan(&pod, &status(runs), &probes(results)));
             assert_eq!(got, expected, "{policy} {runs:?} {results:?}");
         }
     }
@@ -128,7 +128,7 @@ fn sidecars_start_in_order_and_are_kept_running() {
 fn a_sidecar_without_probes_counts_as_started_when_it_runs() {
     let pod = pod("Never", vec![with_policy("s", "Always"), named("i")], vec![named("a")]);
     let failed = probes(&[("s", None, Some(ProbeResult::Failure))]);
-    assert_eq!(told(&plan(&pod, &status(&[("s", Running)]), &failed)), "init 1");
+    assert_eq!(line(&plan(&pod, &status(&[("s", Running)]), &failed)), "init 1");
 }
 
 #[test]

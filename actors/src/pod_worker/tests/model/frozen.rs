@@ -60,7 +60,7 @@ impl Form {
     }
 }
 
-/// The objects of all pods. They are made once, so a form stands for one object.
+/// The objects of all pods. They are made once, so each form has exactly one object.
 pub(super) struct Objects {
     pods: Vec<[Arc<PodObject>; 6]>,
     uids: [PodUid; 2],
@@ -108,7 +108,10 @@ impl Objects {
 
     pub(super) fn form(&self, pod: &Arc<PodObject>) -> Form {
         let of = self.which(pod.uid());
-        Form::ALL.into_iter().find(|form| Arc::ptr_eq(self.pod(of, *form), pod)).expect("no pod is copied")
+        Form::ALL
+            .into_iter()
+            .find(|form| Arc::ptr_eq(self.pod(of, *form), pod))
+            .expect("pods are shared and never copied")
     }
 
     pub(super) fn running(&self, uid: Uid) -> RunningPod {
@@ -139,7 +142,7 @@ const NOW: Time = Time::from_secs(1_000);
 const LATER: Time = Time::from_secs(2_000);
 
 /// Every step happens now, except that a due time has always been reached.
-pub(super) fn tick(is_due: bool) -> StepContext {
+pub(super) fn context(is_due: bool) -> StepContext {
     StepContext {
         now: if is_due { LATER } else { NOW },
         jitter: 0.0,

@@ -1,7 +1,7 @@
 //! The actions of the world. The shell around the records (the engine, the worker's loop, the pass) is modelled here. The real
 //! functions decide.
 
-use super::frozen::{Asked, Form, Frozen, Objects, Waiters, tick};
+use super::frozen::{Asked, Form, Frozen, Objects, Waiters, context};
 use super::laws::{Law, Request, Seen};
 use super::mutation::Mutation;
 use super::world::{Action, Call, End, EndEntry, Faults, Kill, Life, List, Pass, Pod, Real, Uid, World};
@@ -226,7 +226,7 @@ impl Machine {
         if self.mutates(Mutation::TakesUnseenForStopped) && observed == Observed::Never {
             observed = Observed::Stopped;
         }
-        let (record, effects) = new_record(self.asked(uid, request.clone(), &mut waiters), observed, tick(false));
+        let (record, effects) = new_record(self.asked(uid, request.clone(), &mut waiters), observed, context(false));
         pod.woken = true; // A new worker begins at once.
         if record.wants_name() {
             pod.queued = true;
@@ -313,7 +313,7 @@ impl Machine {
         let mut waiters = Waiters::default();
         let mut record = before.thaw(uid, &self.objects, &mut waiters);
         let event = event(&mut waiters);
-        let effects = step(&mut record, event, tick(matches!(seen, Seen::Due)));
+        let effects = step(&mut record, event, context(matches!(seen, Seen::Due)));
         self.apply_effects(world, uid, seen, Some(before), record, effects, waiters);
     }
 

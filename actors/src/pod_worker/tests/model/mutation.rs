@@ -50,7 +50,7 @@ pub(super) enum Mutation {
     ReportsBeforeItIsWritten,
     /// In the surroundings: a new agent does not read the ends on disk.
     ForgetsWhoEnded,
-    /// In the surroundings: a pod without an observation counts as a pod of which nothing runs.
+    /// In the surroundings: a pod without an observation counts as a pod without running containers.
     TakesUnseenForStopped,
     /// In the surroundings: the next pod of a name is not woken.
     LetsTheNextSleep,

@@ -329,7 +329,7 @@ impl Pod {
         self.config.filter(|_| self.delivered)
     }
 
-    /// What a source's word comes to: a pod that is known to be over is over to the engine too.
+    /// The desired form after the final status: a pod that has ended is terminal for the engine too.
     pub(super) fn created(&self, form: Form) -> Form {
         match form {
             _ if self.entry == EndEntry::Nothing || self.record.is_some() => form,
@@ -338,7 +338,7 @@ impl Pod {
         }
     }
 
-    /// Nothing of it runs any more, whatever made it run.
+    /// Stops the containers of the pod, those that a fault started too.
     pub(super) fn stop(&mut self) {
         (self.real, self.life.excused) = (Real::Exited, false);
     }
@@ -355,12 +355,12 @@ impl Pod {
         self.record.as_ref().map(Frozen::lifecycle)
     }
 
-    /// Whether the worker is there and free.
+    /// Whether the pod has a worker without a running hook call.
     pub(super) fn is_idle(&self) -> bool {
         self.call.is_none() && self.record.as_ref().is_some_and(|record| !record.is_finished())
     }
 
-    /// Whether a turn of the worker would find work.
+    /// Whether the worker would find work in its next turn.
     pub(super) fn has_work(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.pending.is_some())
     }
