@@ -59,7 +59,7 @@ use static_names::StaticNames;
 
 /// A running engine. Cheap to clone.
 ///
-/// Dropping the last clone stops the workers where they are, as a crash would: hook calls in progress are dropped, and no pod
+/// Dropping the last clone stops the workers at once, as a crash would: hook calls in progress are dropped, and no pod
 /// is stopped.
 ///
 /// Every method may be called from any thread. A method waits only if its documentation says so.
@@ -101,7 +101,7 @@ pub struct EngineParts {
     pub view: Option<Arc<dyn RuntimeView>>,
     /// Receives the pods' events; if absent, events are dropped.
     pub events: Option<Arc<dyn EventRecorder>>,
-    /// The metrics to count in; if absent, the engine counts in metrics that nobody reads.
+    /// The metrics to count in; if absent, the engine counts in new metrics that are not published.
     pub metrics: Option<Metrics>,
     /// Records the events that change pods; if absent, nothing is recorded.
     pub recorder: Option<Arc<Recorder>>,
@@ -189,13 +189,13 @@ impl Engine {
         known
     }
 
-    /// Stops the workers where they are, as a crash would. Later updates are accepted and never handled.
+    /// Stops the workers at once, as a crash would. Later updates are accepted and never handled.
     pub(crate) fn stop(&self) {
         self.inner().close();
     }
 
     /// Keeps a pod's worker from taking work until the returned guard is dropped, so that one pod can be inspected while the
-    /// others go on. `None` if the pod is unknown.
+    /// others continue. `None` if the pod is unknown.
     ///
     /// Updates are still accepted, and a hook call that is in progress continues. A pod may have several holds; its worker
     /// continues when the last one is dropped. A hold ends with the pod's record.

@@ -12,9 +12,9 @@
 //! Changes that arrive during a write go into the next write, so a thousand pods that end together cost two writes. The next
 //! agent restores the statuses and starts none of these pods.
 //!
-//! A change appends one line to the file, and the last line of a pod counts. Once the file has more than twice as many lines
-//! as entries, plus [`OUTDATED_LINES`], all entries are saved anew. So the cost of a change does not grow with the number of entries, and
-//! the file does not grow with time.
+//! A change appends one line to the file, and the last line of a pod is its final status. Once the file has more than twice as
+//! many lines as entries, plus [`OUTDATED_LINES`], all entries are saved again. So the cost of a change does not grow with the
+//! number of entries, and the file does not grow with time.
 //!
 //! A disk that cannot be written delays a status by at most [`WRITE_TIMEOUT`]. The failure is logged, the decision
 //! remains in force, and the writer tries again.
@@ -127,7 +127,7 @@ enum Write {
 }
 
 impl State {
-    /// The largest number of lines in the file before all entries are saved anew.
+    /// The largest number of lines in the file before all entries are saved again.
     fn limit(&self) -> usize {
         2 * self.entries.len() + OUTDATED_LINES
     }

@@ -69,7 +69,7 @@ impl ActorsMetrics {
             workers_rebuilt: podwright(
                 registry,
                 "podwright_workers_rebuilt_total",
-                "Pod workers that were lost and made anew from their pod's record",
+                "Pod workers that were lost and replaced from their pod's record",
                 Counter::default(),
             ),
         }

@@ -202,7 +202,7 @@ impl ContainerMetrics {
         }
     }
 
-    /// Counts a sandbox that could not be created. Do not call it if the pod's termination was requested meanwhile.
+    /// Counts a sandbox that could not be created. Do not call it if the pod's termination was requested during the attempt.
     pub fn pod_start_failed(&self, user_namespace: bool) {
         self.started_pods_errors.inc();
         if user_namespace {

@@ -23,7 +23,7 @@ impl GovernorMetrics {
             waiting: podwright(
                 registry,
                 "podwright_starts_waiting",
-                "Starts of sandboxes and containers that wait for their turn",
+                "Starts of sandboxes and containers that wait for the start governor",
                 Gauge::default(),
             ),
             limit: podwright(

@@ -13,7 +13,7 @@ use crate::labels::label_values;
 use crate::register::{kubelet, podwright};
 
 label_values! {
-    /// The lifecycle of a pod that the engine holds.
+    /// The lifecycle of a pod that the engine has a record of.
     pub enum Lifecycle {
         /// The pod is expected to run, or waits for its start.
         Sync = "sync",
@@ -24,7 +24,7 @@ label_values! {
     }
 }
 
-/// What the node's sources know about a pod that the engine holds.
+/// What the node's sources know about a pod that the engine has a record of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodConfig {
     /// A source desires the pod.
@@ -41,7 +41,7 @@ pub enum PodConfig {
     RuntimeOnly,
 }
 
-/// The number of pods that the engine holds: one number for each of the 15 possible combinations.
+/// The number of pods that the engine has a record of: one number for each of the 15 possible combinations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkingPods([[u64; Lifecycle::ALL.len()]; CONFIGS.len()]);
 
@@ -172,7 +172,7 @@ impl HousekeepingMetrics {
         let working_pods: Family<WorkingLabels, Gauge> = kubelet(
             registry,
             "kubelet_working_pods",
-            "Pods that the engine holds, by what config knows of them and by lifecycle",
+            "Pods that the engine has a record of, by what the sources know of them and by lifecycle",
             Family::default(),
         );
         let oldest_phases: Family<PhaseLabel, Seconds> = podwright(
@@ -185,14 +185,14 @@ impl HousekeepingMetrics {
             desired_pods: kubelet(
                 registry,
                 "kubelet_desired_pods",
-                "Pods that config asks this node to run",
+                "Pods that the sources desire on this node",
                 Family::default(),
             )
             .into(),
             active_pods: kubelet(
                 registry,
                 "kubelet_active_pods",
-                "Pods whose resources count when another one asks for admission",
+                "Pods whose resources count in the admission of another pod",
                 Family::default(),
             )
             .into(),
@@ -209,7 +209,7 @@ impl HousekeepingMetrics {
             restarted_pods: kubelet(
                 registry,
                 "kubelet_restarted_pods_total",
-                "Pods that came back under the same UID before the earlier one was done",
+                "Pods that were created again under the same UID before the earlier pod had finished",
                 Family::default(),
             )
             .into(),
@@ -222,7 +222,7 @@ impl HousekeepingMetrics {
             cleaned_volumes: kubelet(
                 registry,
                 "kubelet_orphan_pod_cleaned_volumes",
-                "Orphaned pod directories whose volumes the last sweep looked at",
+                "Orphaned pod directories whose volumes the last sweep inspected",
                 Gauge::default(),
             ),
             cleaned_volumes_errors: kubelet(

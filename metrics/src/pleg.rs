@@ -82,7 +82,7 @@ impl PlegMetrics {
             discarded: kubelet(
                 registry,
                 "kubelet_pleg_discard_events",
-                "Pod events dropped because nobody took them in time",
+                "Pod events dropped because they were not handled in time",
                 Counter::default(),
             ),
             last_seen: kubelet(

@@ -51,7 +51,7 @@ impl PodWorkerMetrics {
         let duration: Family<Operation, Histogram> = kubelet(
             registry,
             "kubelet_pod_worker_duration_seconds",
-            "Seconds from the moment a pod's change was taken up to the end of its handling, by kind of change",
+            "Seconds from the dispatch of a pod's change to the end of its handling, by kind of change",
             Family::new_with_constructor(Histogram::request),
         );
         PodWorkerMetrics(Arc::new(Inner {

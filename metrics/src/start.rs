@@ -38,7 +38,7 @@ impl StartMetrics {
             total: kubelet(
                 registry,
                 "kubelet_pod_start_total_duration_seconds",
-                "Seconds from the creation of a pod to all its containers seen running, all told",
+                "Seconds from the creation of a pod to all its containers seen running, in total",
                 Histogram::new(POD_START),
             ),
             first_network_pod: kubelet_internal(

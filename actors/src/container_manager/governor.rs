@@ -118,7 +118,7 @@ impl LockedGovernor {
     fn wake(&mut self, granted: Vec<Ticket>) {
         for ticket in granted {
             if let Some(waker) = self.wakers.remove(&ticket) {
-                // A request that was dropped meanwhile returns its grant in its own drop.
+                // A request that was dropped at the same time returns its grant in its own drop.
                 let _gone = waker.send(());
             }
         }

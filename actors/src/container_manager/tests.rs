@@ -88,7 +88,7 @@ impl Rig {
                 return;
             }
         }
-        panic!("the pod does not come to rest");
+        panic!("the pod keeps changing");
     }
 
     async fn kill(&self, pod: &Arc<PodObject>, grace: Option<i64>) -> Result<(), SyncError> {

@@ -195,7 +195,7 @@ fn runtime(cx: &Cx<'_>) -> Wait {
     let on = On::only(Subject::Runtime);
     let wait = |error: &str| {
         let detail = format!("the container runtime does not answer: {error}");
-        Wait::new(What::Runtime, on.clone(), detail, "the runtime answers again; it is asked every second")
+        Wait::new(What::Runtime, on.clone(), detail, "the runtime answers again; it is called every second")
     };
     match &cx.node.runtime {
         Some(failing) => wait(&failing.error).since(failing.since).tries(failing.tries),

@@ -113,7 +113,7 @@ fn each_wait_of_a_pod_has_its_kind() {
     };
     let ungated = pod("u", json!({"containerStatuses": [container(json!({"running": {}}), true)]}));
     let cases = [
-        ("all is well", running(), What::Nothing),
+        ("a healthy pod", running(), What::Nothing),
         ("not taken", waiting_for(WaitFor::Worker), What::Worker),
         ("a name", waiting_for(WaitFor::FullName { held_by: None }), What::FullName),
         ("a setup", waiting_for(WaitFor::HookCall(Hook::Sync)), What::HookCall(Hook::Sync)),

@@ -164,7 +164,8 @@ impl NodeHandle {
         report
     }
 
-    /// Stops the actors, the background work and the workers. Clones of the engine may outlive the handle, so its workers are stopped here.
+    /// Stops the actors, the background work and the workers. Clones of the engine may outlive the handle, so its workers are
+    /// stopped here.
     fn abort(&self) {
         self.stop.cancel();
         self.engine.stop();

@@ -95,7 +95,7 @@ impl Cause {
             Cause::Killed => "stop requested",
             Cause::Evicted => "evicted",
             Cause::RuntimeOnly => "known to the runtime only",
-            Cause::Orphaned => "no source wants it any more",
+            Cause::Orphaned => "no source desires it any more",
             Cause::Completed => "its containers ended",
             Cause::ContainersStopped => "containers stopped",
             Cause::CleanedUp => "cleaned up",

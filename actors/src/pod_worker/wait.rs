@@ -50,7 +50,7 @@ impl WaitFor {
             WaitFor::Worker => "the worker's next turn",
             WaitFor::FullName { .. } => "the pod that has the name is finished",
             WaitFor::HookCall(_) => "the call returns",
-            WaitFor::Retry { .. } => "the next try succeeds, or an update comes",
+            WaitFor::Retry { .. } => "the next try succeeds, or an update arrives",
             WaitFor::Resync => "an update, a change in the runtime, or the next re-check",
             WaitFor::Removal => "its source drops the pod, or creates it again",
         }

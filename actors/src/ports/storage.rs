@@ -56,7 +56,7 @@ pub trait PodStorage: Send + Sync + 'static {
 }
 
 /// Waits for an operation on a pod for at most `limit`, because a file system that hangs blocks its callers. The
-/// operation goes on after the limit.
+/// operation continues after the limit.
 pub(crate) async fn within<T>(
     limit: Duration,
     storage: &dyn PodStorage,
@@ -80,7 +80,7 @@ pub enum StorageError {
         /// What to use instead.
         remedy: String,
     },
-    /// The volume cannot be used as the spec asks.
+    /// The volume cannot be used as the spec requires.
     #[error("volume {volume:?}: {reason}")]
     Volume {
         /// The volume's name.

@@ -98,7 +98,7 @@ impl Note {
     pub(crate) fn describe(&self) -> String {
         match self {
             Note::AgentStarted { build, node } => format!("agent {build} started on {node}"),
-            Note::AgentStops { why } => format!("agent was asked to stop: {why}"),
+            Note::AgentStops { why } => format!("stop of the agent was requested: {why}"),
             Note::Pass { desired, known, listed, took, error } => {
                 let ended = error.as_ref().map_or(String::new(), |error| format!(", failed: {error}"));
                 format!(

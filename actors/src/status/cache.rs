@@ -201,7 +201,7 @@ impl StatusCache {
     }
 
     /// Records that the API server has a version. If it is the newest one, returns how long its first change waited.
-    /// The wait of a later change then starts anew.
+    /// The wait of a later change starts at that change.
     pub fn written(&mut self, uid: &PodUid, version: u64, now: Time) -> Option<Duration> {
         let entry = self.pods.get_mut(uid)?;
         entry.written = entry.written.max(version);

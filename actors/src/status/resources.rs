@@ -189,17 +189,17 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    fn asks(requests: serde_json::Value, limits: serde_json::Value) -> serde_json::Value {
+    fn container(requests: serde_json::Value, limits: serde_json::Value) -> serde_json::Value {
         serde_json::json!({"name": "a", "resources": {"requests": requests, "limits": limits}})
     }
 
     #[test]
     fn the_class_follows_from_requests_and_limits() {
         use serde_json::json;
-        let full = asks(json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "1000m", "memory": "1024Mi"}));
-        let limits_only = asks(json!({}), json!({"cpu": "1", "memory": "1Gi"}));
-        let cpu = asks(json!({"cpu": "1"}), json!({}));
-        let gpu = asks(json!({"example.com/gpu": "1"}), json!({"example.com/gpu": "1"}));
+        let full = container(json!({"cpu": "1", "memory": "1Gi"}), json!({"cpu": "1000m", "memory": "1024Mi"}));
+        let limits_only = container(json!({}), json!({"cpu": "1", "memory": "1Gi"}));
+        let cpu = container(json!({"cpu": "1"}), json!({}));
+        let gpu = container(json!({"example.com/gpu": "1"}), json!({"example.com/gpu": "1"}));
         let bare = json!({"name": "b"});
         for (containers, class) in [
             (json!([full]), "Guaranteed"),
@@ -217,7 +217,7 @@ mod tests {
     fn a_pods_requests_are_the_sum_or_the_peak_of_its_start() {
         let spec = spec(serde_json::json!({
             "overhead": {"cpu": "10m"},
-            "containers": [asks(serde_json::json!({"cpu": "100m", "memory": "64Mi"}), serde_json::json!({}))],
+            "containers": [container(serde_json::json!({"cpu": "100m", "memory": "64Mi"}), serde_json::json!({}))],
             "initContainers": [
                 {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
                 {"name": "i", "resources": {"requests": {"cpu": "1", "memory": "1Mi"}}},
@@ -225,7 +225,10 @@ mod tests {
         }));
         let total = of_pod(&spec);
         let requests = total.requests.unwrap();
-        assert_eq!(requests["cpu"].0, "1110m", "the init container beside the sidecar asks for more than the rest");
+        assert_eq!(
+            requests["cpu"].0, "1110m",
+            "the init container and the sidecar request more than the regular containers"
+        );
         assert_eq!(requests["memory"].0, "64Mi");
         assert_eq!(total.limits, None);
     }

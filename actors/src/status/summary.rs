@@ -39,7 +39,7 @@ impl PodSummary {
             containers: pod.containers().len() + sidecars,
             restarts: tally.restarts,
             last_restart: tally.last_end.filter(|_| tally.restarts > 0).map(|end| now.since(end)),
-            // Each agent sees a static pod anew, but an earlier agent may have started it.
+            // The first-seen time of a static pod is that of this agent, but an earlier agent may have started the pod.
             age: created.or_else(|| pod.first_seen().into_iter().chain(started).min()).map(|since| now.since(since)),
         }
     }

@@ -133,7 +133,7 @@ async fn explain_shows_the_error_of_a_failing_hook() {
             &format!("test/a: ContainerCreating, waits for its setup to succeed, next try in {left}"),
             "  setting it up failed (sync_pod): creating sandbox, attempt 0: it broke",
             &format!("    for 17s (since 08:00:00Z), 2 tries, {next}"),
-            "    released by: the next try succeeds, or an update comes",
+            "    released by: the next try succeeds, or an update arrives",
         ],
     );
 }
@@ -175,7 +175,7 @@ async fn explain_shows_why_an_orphan_still_exists() {
             &format!("test/a: Terminating, waits for its stop to succeed, next try in {left}"),
             "  no source desires it any more, and stopping its containers failed (sync_terminating_pod): stopping container main: it broke; stopping sandbox sandbox-1: it broke",
             &format!("    for 7s (since 08:00:00Z), 1 try, {next}"),
-            "    released by: the next try succeeds, or an update comes",
+            "    released by: the next try succeeds, or an update arrives",
         ],
     );
 }
@@ -195,7 +195,7 @@ async fn explain_shows_an_unreachable_runtime() {
             "    released by: the runtime's containers have been listed",
             "    cause: the container runtime does not answer: runtime unreachable: nobody listens",
             "      for 3m20s (since 08:00:00Z), 200 tries",
-            "      released by: the runtime answers again; it is asked every second",
+            "      released by: the runtime answers again; it is called every second",
         ],
     );
     assert_eq!(node.node.explainer().lines().len(), 1);
@@ -230,10 +230,10 @@ async fn explain_shows_runtime_outage_as_cause_of_a_failing_hook() {
             &format!("test/a: Running, waits for its setup to succeed, next try in {left}"),
             "  setting it up failed (sync_pod): runtime unreachable: nobody listens",
             &format!("    {failing}, {next}"),
-            "    released by: the next try succeeds, or an update comes",
+            "    released by: the next try succeeds, or an update arrives",
             "    cause: the container runtime does not answer: runtime unreachable: nobody listens",
             "      for 40s (since 08:01:00Z), 40 tries",
-            "      released by: the runtime answers again; it is asked every second",
+            "      released by: the runtime answers again; it is called every second",
         ],
     );
 }

@@ -216,7 +216,7 @@ pub(super) fn field_ref(path: &str, field: &str, field_use: FieldUse, report: &m
                                  or one of the latter two with ['KEY']"
             }
         };
-        report.add(path, format!("{field:?} cannot be asked for here"), format!("use one of {listed}"));
+        report.add(path, format!("{field:?} cannot be used here"), format!("use one of {listed}"));
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn field_ref(
     if !fields::allowed_resource(&field.resource) {
         report.add(
             format!("{path}.resource"),
-            format!("{:?} cannot be asked for", field.resource),
+            format!("{:?} cannot be used here", field.resource),
             "use limits or requests of cpu, memory, ephemeral-storage or hugepages-SIZE, as in limits.cpu",
         );
     }

@@ -97,7 +97,7 @@ impl<S> Inbox<S> {
         true
     }
 
-    /// Refuses every later push, and returns the requests that nobody took.
+    /// Refuses every later push, and returns the requests that were not taken.
     pub(super) fn close(&self) -> Vec<S> {
         std::mem::replace(&mut *self.content.lock(), Content { closed: true, ..Content::new() }).starts
     }

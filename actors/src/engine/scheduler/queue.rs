@@ -10,8 +10,8 @@ use crate::engine::EngineInner;
 use crate::engine::cell::Cell;
 use crate::engine::words::WorkerId;
 
-/// The run queue of one thread. Whoever wakes a worker of the thread, or needs a new worker on it, pushes into this queue. It has
-/// cache lines of its own.
+/// The run queue of one thread. A wake-up of one of the thread's workers, and a request for a new worker on the thread, are
+/// pushed into this queue. It has cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct RunQueue(Inbox<WorkerStart>);

@@ -85,7 +85,7 @@ fn failed(record: &mut Record, hook: Hook, error: String, blame: Blame, now: Tim
     }
 }
 
-/// The pod ended by itself, and the rest of it is stopped. A stop that was requested during the call takes precedence.
+/// The pod ended by itself, and what is left of it is stopped. A stop that was requested during the call takes precedence.
 fn ended(record: &mut Record, now: Time) {
     match &mut record.state {
         State::Sync(started) => {

@@ -42,8 +42,8 @@ pub(super) fn known(record: &mut Record, desired: bool, context: StepContext) ->
     effects
 }
 
-/// Whether [`Event::Known`](super::Event::Known) leaves the record as it is. It has an answer all the same. A pod that is
-/// stopping already is left to its hook call, its retry, or its worker's turn.
+/// Whether [`Event::Known`](super::Event::Known) leaves the record as it is. The event still has an answer. A pod that is
+/// already stopping needs no request: its hook call, its retry, or its worker's turn continues the stop.
 pub(crate) fn is_left_alone(record: &Record, desired: bool) -> bool {
     if desired {
         return !(record.is_finished() && record.flags().restart_requested);

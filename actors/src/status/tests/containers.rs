@@ -105,7 +105,7 @@ fn an_agent_that_restarts_keeps_a_container_ready_until_a_probe_answers() {
     let answered = world().runs([running("a", 0)]).readiness("a-0", ProbeResult::Failure).after(ready.clone());
     assert!(!container(&answered.status(), "a").ready);
     let other_run = world().runs([running("a", 1), exited("a", 0, 1)]).after(ready);
-    assert!(!container(&other_run.status(), "a").ready, "another run starts anew");
+    assert!(!container(&other_run.status(), "a").ready, "kept values do not apply to another run");
 }
 
 #[test]

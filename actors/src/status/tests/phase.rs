@@ -20,7 +20,7 @@ fn the_phase_follows_the_regular_containers() {
         (two("Always").runs([exited("a", 0, 0), exited("b", 0, 1)]).terminal(), "Failed", "ended for good"),
         (two("Always").runs([exited("a", 0, 0), exited("b", 0, 0)]).terminal(), "Succeeded", "succeeded for good"),
         (two("Never").runs([exited("a", 0, 0), running("b", 0)]), "Running", "one left"),
-        (two("Never").runs([exited("a", 0, 0), exited("b", 0, 0)]), "Succeeded", "all well"),
+        (two("Never").runs([exited("a", 0, 0), exited("b", 0, 0)]), "Succeeded", "all succeeded"),
         (two("Never").runs([exited("a", 0, 0), exited("b", 0, 1)]), "Failed", "one failed"),
         (two("OnFailure").runs([exited("a", 0, 0), exited("b", 0, 1)]), "Running", "the failed one restarts"),
         (two("OnFailure").runs([exited("a", 0, 0), exited("b", 0, 0)]), "Succeeded", "nothing to restart"),

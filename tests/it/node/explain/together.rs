@@ -71,10 +71,10 @@ async fn explain_shows_runtime_outage_before_crash_backoff() {
             &format!("test/a: CrashLoopBackOff, waits for its setup to succeed, next try in {left}"),
             "  setting it up failed (sync_pod): runtime unreachable: nobody listens",
             &format!("    {failing}, {next}"),
-            "    released by: the next try succeeds, or an update comes",
+            "    released by: the next try succeeds, or an update arrives",
             "    cause: the container runtime does not answer: runtime unreachable: nobody listens",
             "      for 70s (since 08:00:30Z), 70 tries",
-            "      released by: the runtime answers again; it is asked every second",
+            "      released by: the runtime answers again; it is called every second",
         ],
     );
     assert!(later.starts_with(" waits out its crash backoff"), "{later}");
