@@ -51,8 +51,7 @@
 //! - Crates depend on each other in one direction only: `metrics` knows no pod, `actors` opens no socket and no file,
 //!   and an adapter uses ports and shared helpers but no other adapter.
 //! - [`Engine::update_pod`] and all queries of the engine may be called from any thread and never wait. Updates are not
-//! queued,
-//!   and no lock is shared by all pods.
+//!   queued, and no lock is shared by all pods.
 //! - The hooks of one UID never overlap. A burst of updates causes one call, with the newest update. A stop request is never
 //!   lost, and a grace period never grows. A hook that fails or panics is called again after a backoff.
 //! - A pod moves in one direction: waiting, sync, terminating, terminated, finished. Its record in the engine alone decides

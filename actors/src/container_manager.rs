@@ -2,7 +2,7 @@
 //! runs the lifecycle hooks around them, and keeps what must survive between two tries.
 //!
 //! ```text
-//! sync_containers: stop -> reset -> prune -> sandbox -> ephemeral -> init -> regular     (sync.rs)
+//! sync_containers: stop -> prune -> sandbox -> ephemeral -> init -> regular     (sync.rs)
 //!                                                        each: backoff -> image -> governor -> create -> start -> post-start
 //! kill_pod:        containers, all at once -> sandboxes                                  (stop.rs)
 //!                    each: pre-stop -> wait for the containers that stop before -> stop

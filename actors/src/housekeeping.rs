@@ -243,7 +243,7 @@ impl Housekeeping {
             }
             PodAction::Finish(pod) | PodAction::Stop(pod) => self.engine.update_pod(Update::kill(pod)),
             PodAction::StopRuntimeOnly(running) => {
-                tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that no source desires");
+                tracing::warn!(pod = %running.full_name, pod.uid = %running.uid, "stopping a pod that only the runtime knows");
                 metrics.orphaned_runtime_pod();
                 known.push(plan::runtime_only(&running, self.clock.now()));
                 let options = KillOptions { grace: Some(Grace::MIN), ..KillOptions::default() };

@@ -105,7 +105,7 @@ pub fn router(view: NodeView, info: AgentInfo) -> Router {
         .route("/logs/{namespace}/{name}", get(move |state, path, query| logs.answer(state, path, query)))
         .route(
             "/recording",
-            get(async move |State(view): State<NodeView>| recording.recording(&view.node.engine()).await),
+            get(async move |State(view): State<NodeView>| recording.recording(view.node.engine()).await),
         )
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
@@ -248,7 +248,7 @@ async fn explain_pod(
         Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
     };
     let answer = blocking.answer(view, move |view| match view.explain(&full_name, uid.as_ref()) {
-        None => (StatusCode::NOT_FOUND, unknown_pod(&view.node.explainer(), &full_name, uid.as_ref())).into_response(),
+        None => (StatusCode::NOT_FOUND, unknown_pod(view.node.explainer(), &full_name, uid.as_ref())).into_response(),
         Some(explanation) if json => Json(explanation).into_response(),
         Some(explanation) => explanation.to_string().into_response(),
     });

@@ -121,7 +121,7 @@ impl LogsEndpoint {
             view.node.explainer().named(name).into_iter().next()
         else {
             let name = name.clone();
-            let why = spawn_blocking(move || unknown_pod(&view.node.explainer(), &name, None)).await;
+            let why = spawn_blocking(move || unknown_pod(view.node.explainer(), &name, None)).await;
             return Err(Refusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
         };
         let container = select_container(&pod, query.container.as_deref())?;
