@@ -14,7 +14,7 @@ pub fn check(bytes: &[u8]) {
     assert!(faults.len() <= 101, "{} faults", faults.len());
     for fault in &faults {
         super::assert_plain(&fault.to_string(), 2000);
-        let whole = ["holds no pod", "has ", "and "].iter().any(|start| fault.message.starts_with(start));
+        let whole = ["contains no pod", "has ", "and "].iter().any(|start| fault.message.starts_with(start));
         assert!(whole || fault.at.is_some(), "the fault has no line: {fault}");
     }
     pods.iter().for_each(json_round_trips);
