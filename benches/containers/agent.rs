@@ -1,4 +1,4 @@
-//! One run of the real agent: manifests are written, pods run, nothing happens for a while, manifests are removed.
+//! One run of the real agent: write manifests, wait until the pods run, measure the idle agent, remove the manifests.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,50 +17,50 @@ use serde_json::Value;
 use super::instance::Instance;
 use super::{Error, PATIENCE, image, wait};
 
-/// What one run of the agent showed.
+/// The figures of one run of the agent.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figures {
-    /// From the writing of all manifests to a pod's phase `Running`, as a client of the agent sees it, which is told at
-    /// most every 0.3 s.
+    /// Seconds from the start of writing the manifests until a client of `/watch` gets the pod's phase `Running`. The agent
+    /// sends at most one event every 0.3 s.
     pub(crate) running_p50_s: f64,
     pub(crate) running_p99_s: f64,
     pub(crate) running_all_s: f64,
-    /// Of the agent, from its start until all pods ran.
+    /// CPU time of the agent in seconds, from its start until all pods run.
     pub(crate) cpu_s: f64,
     pub(crate) rss_mib: f64,
     pub(crate) idle_millicores: f64,
-    /// From the removal of all manifests until the agent knows of no pod.
+    /// Seconds from the removal of the manifests until the agent knows no pod.
     pub(crate) gone_all_s: f64,
 }
 
-/// An agent that ends with this value.
+/// An agent that is killed when this value is dropped.
 struct Agent(Child);
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The agent may have ended by itself.
         let _gone = self.0.kill();
         let _ended = self.0.wait();
     }
 }
 
-/// What a pod was last seen to be.
-enum News {
+/// One change that the agent reported.
+enum PodChange {
     Pod { name: String, phase: String },
     Gone { left: usize },
 }
 
 pub(crate) fn run(instance: &Instance, n: usize, rest: Duration) -> Result<Figures, Error> {
-    let place = instance.directory().join("agent");
-    fs::remove_dir_all(&place).or_else(|error| match error.kind() {
+    let root = instance.directory().join("agent");
+    fs::remove_dir_all(&root).or_else(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Ok(()),
         _ => Err(error),
     })?;
-    let manifests = place.join("manifests");
+    let manifests = root.join("manifests");
     fs::create_dir_all(&manifests)?;
-    let log = place.join("log");
+    let log = root.join("log");
     let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
-    command.arg("run").arg("--root").arg(place.join("root")).arg("--manifests").arg(&manifests);
+    command.arg("run").arg("--root").arg(root.join("root")).arg("--manifests").arg(&manifests);
     command.arg(format!("--runtime=cri=unix://{}", instance.socket().display()));
     command.args(["--admin", "127.0.0.1:0", "--node-name", "bench", "--cgroup-root=/podwright-tests"]);
     command.stdin(Stdio::null()).stdout(fs::File::create(&log)?);
@@ -73,30 +73,30 @@ pub(crate) fn run(instance: &Instance, n: usize, rest: Duration) -> Result<Figur
     let watch = Watch::open(&address)?;
     let begin = Instant::now();
     for number in 0..n {
-        write_manifest(&place, &manifests, number)?;
+        write_manifest(&root, &manifests, number)?;
     }
-    let mut running: Vec<f64> = until(&watch.news, n, begin)?;
+    let mut running: Vec<f64> = until(&watch.changes, n, begin)?;
     running.sort_by(f64::total_cmp);
     let cpu_s = cpu(&agent)?.as_secs_f64();
-    // Whoever looks costs something, too.
+    // A client costs the agent CPU time, so it disconnects.
     drop(watch);
-    // What the start left behind is done, too.
+    // The agent completes the work that the start left.
     sleep(rest / 5);
     let (before, start) = (cpu(&agent)?, Instant::now());
     sleep(rest);
     let idle = (cpu(&agent)? - before).as_secs_f64() / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
     let rss_mib = rss(&agent)?;
     let watch = Watch::open(&address)?;
-    // What goes before the first look is never told to be gone.
-    watch.news.recv_timeout(PATIENCE)?;
+    // The agent does not report pods as gone that went before the first event.
+    watch.changes.recv_timeout(PATIENCE)?;
     let begin = Instant::now();
     for number in 0..n {
         fs::remove_file(manifests.join(format!("{number}.yaml")))?;
     }
     loop {
-        match watch.news.recv_timeout(PATIENCE)? {
-            News::Gone { left: 0 } => break,
-            News::Gone { .. } | News::Pod { .. } => {}
+        match watch.changes.recv_timeout(PATIENCE)? {
+            PodChange::Gone { left: 0 } => break,
+            PodChange::Gone { .. } | PodChange::Pod { .. } => {}
         }
     }
     let at = |share: f64| running[((running.len() as f64 * share).ceil() as usize).clamp(1, running.len()) - 1];
@@ -111,25 +111,25 @@ pub(crate) fn run(instance: &Instance, n: usize, rest: Duration) -> Result<Figur
     })
 }
 
-fn write_manifest(place: &Path, manifests: &Path, number: usize) -> Result<(), Error> {
+fn write_manifest(root: &Path, manifests: &Path, number: usize) -> Result<(), Error> {
     let text = format!(
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: bench-{number}\nspec:\n  hostNetwork: true\n  \
          terminationGracePeriodSeconds: 0\n  containers:\n  - name: main\n    image: {}\n    \
          imagePullPolicy: IfNotPresent\n    command: [sleep, \"100000\"]\n",
         image::BUSYBOX
     );
-    let written = place.join("written");
+    let written = root.join("written");
     fs::write(&written, text)?;
     fs::rename(written, manifests.join(format!("{number}.yaml")))?;
     Ok(())
 }
 
-/// When each pod was first seen running, in seconds after `begin`.
-fn until(news: &Receiver<News>, n: usize, begin: Instant) -> Result<Vec<f64>, Error> {
+/// Returns for each pod the seconds from `begin` until it was first reported as running.
+fn until(changes: &Receiver<PodChange>, n: usize, begin: Instant) -> Result<Vec<f64>, Error> {
     let mut running = HashMap::new();
     while running.len() < n {
         let left = PATIENCE.checked_sub(begin.elapsed()).ok_or("the pods do not all run")?;
-        if let News::Pod { name, phase } = news.recv_timeout(left)?
+        if let PodChange::Pod { name, phase } = changes.recv_timeout(left)?
             && phase == "Running"
         {
             running.entry(name).or_insert_with(|| begin.elapsed().as_secs_f64());
@@ -138,10 +138,10 @@ fn until(news: &Receiver<News>, n: usize, begin: Instant) -> Result<Vec<f64>, Er
     Ok(running.into_values().collect())
 }
 
-/// What the agent tells its page, until this value is dropped.
+/// The changes that the agent sends to its page, until this value is dropped.
 struct Watch {
     stream: TcpStream,
-    news: Receiver<News>,
+    changes: Receiver<PodChange>,
 }
 
 impl Drop for Watch {
@@ -155,40 +155,40 @@ impl Watch {
     fn open(address: &str) -> Result<Self, Error> {
         let mut stream = TcpStream::connect(address)?;
         write!(stream, "GET /watch HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
-        let (to, news) = channel();
+        let (to, changes) = channel();
         let lines = BufReader::new(stream.try_clone()?).lines();
         thread::spawn(move || pass_on(lines, &to));
-        Ok(Watch { stream, news })
+        Ok(Watch { stream, changes })
     }
 }
 
-/// Ends when nobody listens any more, on either side.
-fn pass_on(lines: Lines<BufReader<TcpStream>>, to: &Sender<News>) {
+/// Sends each change of the event stream to the channel. Ends when the stream or the channel is closed.
+fn pass_on(lines: Lines<BufReader<TcpStream>>, to: &Sender<PodChange>) {
     let mut pods = HashSet::new();
     for line in lines.map_while(Result::ok) {
-        let Some(told) = line.strip_prefix("data: ").and_then(|data| serde_json::from_str::<Value>(data).ok()) else {
+        let Some(event) = line.strip_prefix("data: ").and_then(|data| serde_json::from_str::<Value>(data).ok()) else {
             continue;
         };
-        for row in told["rows"].as_array().into_iter().flatten() {
+        for row in event["rows"].as_array().into_iter().flatten() {
             let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
             pods.insert(text("uid"));
-            if to.send(News::Pod { name: text("name"), phase: text("phase") }).is_err() {
+            if to.send(PodChange::Pod { name: text("name"), phase: text("phase") }).is_err() {
                 return;
             }
         }
-        for uid in told["gone"].as_array().into_iter().flatten() {
+        for uid in event["gone"].as_array().into_iter().flatten() {
             pods.remove(uid.as_str().unwrap_or_default());
-            if to.send(News::Gone { left: pods.len() }).is_err() {
+            if to.send(PodChange::Gone { left: pods.len() }).is_err() {
                 return;
             }
         }
     }
 }
 
-/// CPU time of all its threads, those that ended too; in steps of 10 ms.
+/// CPU time of all threads of the agent, including those that have ended, in steps of 10 ms.
 fn cpu(agent: &Agent) -> Result<Duration, Error> {
     let text = fs::read_to_string(format!("/proc/{}/stat", agent.0.id()))?;
-    // The name may have spaces in it. What follows begins with the third field of proc_pid_stat(5).
+    // The process name may contain spaces. The text after it begins with the third field of proc_pid_stat(5).
     let (_, fields) = text.rsplit_once(')').ok_or("the kernel writes no name")?;
     let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
     Ok(Duration::from_secs(ticks.iter().sum()) / u32::try_from(rustix::param::clock_ticks_per_second())?)

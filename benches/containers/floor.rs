@@ -1,5 +1,5 @@
-//! The same containers without an agent: each sandbox made, its container made in it and started, by bare calls. What they
-//! are given is what the agent gives to its own, because the runtime takes its time for each mount and profile.
+//! The same containers without an agent: bare calls create each sandbox, create its container and start it. The calls use the
+//! same settings as the agent, because each mount and profile costs the runtime time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use tonic::transport::Channel;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{Error, calls, image, v1};
 
-/// Numbers of calls in flight that are tried: the floor is measured with the best.
+/// The numbers of concurrent calls to try. The floor is measured with the fastest one.
 const IN_FLIGHT: [usize; 3] = [4, 8, 16];
 
-/// What a container does not see unless it asks for it.
+/// Paths that are hidden from an unprivileged container.
 const HIDDEN: [&str; 12] = [
     "/proc/asound",
     "/proc/acpi",
@@ -30,10 +30,10 @@ const HIDDEN: [&str; 12] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-/// What it can only look at.
+/// Paths that an unprivileged container can only read.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// The calls.
+/// Starts and removes pods by bare calls to the runtime.
 pub(crate) struct Floor {
     runtime: RuntimeServiceClient<Channel>,
     logs: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct Took {
 }
 
 impl Floor {
-    /// Calls to the runtime that listens there.
+    /// Connects to the runtime at this socket.
     pub(crate) fn new(socket: &Path) -> Result<Self, Error> {
         Ok(Floor { runtime: calls::connect(socket)?, logs: socket.with_file_name("run").join("floor-logs") })
     }
@@ -59,7 +59,7 @@ impl Floor {
         calls::is_ready(&self.runtime).await
     }
 
-    /// Which of several numbers of calls in flight is the quickest.
+    /// Returns the number of concurrent calls that starts the pods fastest.
     pub(crate) async fn best_in_flight(&self, n: usize) -> Result<usize, Error> {
         let mut best: Option<Took> = None;
         for in_flight in IN_FLIGHT {
@@ -83,7 +83,7 @@ impl Floor {
         Ok(Took { in_flight, start_s: started.as_secs_f64(), remove_s: start.elapsed().as_secs_f64() })
     }
 
-    /// Removes whatever there is.
+    /// Removes all containers and sandboxes of the runtime.
     pub(crate) async fn empty(&self) -> Result<(), Error> {
         Ok(calls::empty(&self.runtime).await?)
     }
@@ -110,7 +110,7 @@ impl Floor {
         Ok((pod_sandbox_id, container_id))
     }
 
-    /// Stops at once: `sleep` as process 1 does not listen to a termination signal.
+    /// Stops the container with a grace period of 0, because `sleep` as process 1 ignores SIGTERM.
     async fn remove(&self, sandbox: String, container_id: String) -> Result<(), Error> {
         let mut runtime = self.runtime.clone();
         let stop = v1::StopContainerRequest { container_id: container_id.clone(), timeout: 0 };
@@ -128,7 +128,7 @@ fn namespaces() -> v1::NamespaceOption {
     }
 }
 
-/// A sandbox as an agent asks for it: with a seccomp profile, in a cgroup of the pod.
+/// A sandbox with the settings of an agent: with a seccomp profile, in a cgroup of the pod.
 fn sandbox(name: String, logs: &Path) -> v1::PodSandboxConfig {
     v1::PodSandboxConfig {
         log_directory: logs.display().to_string(),
@@ -146,8 +146,7 @@ fn sandbox(name: String, logs: &Path) -> v1::PodSandboxConfig {
     }
 }
 
-/// A container as an agent asks for it: with its files, paths that are hidden or read only, and a place in the order of
-/// who is killed first.
+/// A container with the settings of an agent: with its files, hidden and read-only paths, and an OOM score adjustment.
 fn container(files: &[(&str, PathBuf)]) -> v1::ContainerConfig {
     let mount = |(at, file): &(&str, PathBuf)| v1::Mount {
         container_path: (*at).into(),

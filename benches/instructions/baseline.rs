@@ -7,19 +7,19 @@ use std::{env, fs};
 
 use serde::{Deserialize, Serialize};
 
-/// How far a count may be from the committed one: hash seeds and addresses move it by less.
+/// The largest allowed difference from the committed count, as a share. Hash seeds and addresses change a count by less.
 const TOLERANCE: f64 = 0.02;
 
-/// The file.
+/// The content of `benches/instructions.json`.
 #[derive(Serialize, Deserialize)]
 struct Baseline {
-    /// What the counts depend on besides the code.
+    /// The tools that affect the counts.
     tools: Tools,
     /// Instructions per call.
     counts: BTreeMap<String, u64>,
 }
 
-/// Another compiler makes other code, another C library copies memory in another way.
+/// The versions of the tools. Another compiler generates other code, and another C library copies memory in another way.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Tools {
     rustc: String,
@@ -67,7 +67,7 @@ pub(crate) fn write(counts: &BTreeMap<String, f64>) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints the counts beside the baseline. Counts that other tools made are not judged; which there are always is.
+/// Prints the counts beside the baseline. If the tools differ, the counts are not compared. The names are always compared.
 ///
 /// # Errors
 /// The baseline cannot be read, has other names, or a count is too far from it.
@@ -96,20 +96,20 @@ pub(crate) fn compare(counts: &BTreeMap<String, f64>) -> Result<(), String> {
     }
     if !unknown.is_empty() {
         return Err(format!(
-            "{} stand on one side only: commit the counts as they are now (--bless)",
+            "{} are only in the baseline or only in this run: commit the present counts (--bless)",
             unknown.join(", ")
         ));
     }
     let tools = Tools::present();
     if tools != baseline.tools {
-        println!("NOT JUDGED: the committed counts were made by {}, these by {tools}", baseline.tools);
+        println!("NOT COMPARED: the committed counts were made by {}, these by {tools}", baseline.tools);
         return Ok(());
     }
     if moved.is_empty() {
         return Ok(());
     }
     Err(format!(
-        "{} moved by more than {} %: mend it, or commit the new counts (--bless)",
+        "{} changed by more than {} %: fix the cause, or commit the new counts (--bless)",
         moved.join(", "),
         TOLERANCE * 100.0
     ))

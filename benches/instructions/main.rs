@@ -1,5 +1,5 @@
-//! Counts the instructions of `step` and `update_pod` with valgrind. The counts do not depend on what else
-//! the machine does, so that a change of a few per cent is visible.
+//! Counts the instructions of `step` and `update_pod` with valgrind. Other load on the machine does not affect the
+//! counts, so a change of a few per cent is visible.
 //!
 //! ```text
 //! cargo bench --bench instructions               counts, and compares with benches/instructions.json
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a subject in this process and says how often it ran what is counted.
+/// Runs a subject in this process and prints how often the counted operation ran.
 fn run_one(name: &str) -> Result<(), String> {
     let subject = SUBJECTS.iter().find(|subject| subject.name == name).ok_or_else(|| format!("no subject {name:?}"))?;
     println!("{}", (subject.run)());

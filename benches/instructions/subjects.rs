@@ -1,5 +1,5 @@
-//! What is counted. Each subject prepares, then does what is counted inside of [`counted_region`] so often; the rest is not
-//! counted.
+//! The subjects. Each one prepares its data and then runs the counted operation several times inside [`counted_region`]. Only
+//! that region is counted.
 
 use std::collections::HashSet;
 use std::env;
@@ -23,14 +23,14 @@ use podwright_actors::time::Time;
 use crate::pods::{pod, pods};
 use crate::refused::Refused;
 
-/// One thing to count.
+/// An operation whose instructions are counted.
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
-    /// Answers with how often what is counted was done.
+    /// Runs the operation and returns how often it ran.
     pub(crate) run: fn() -> usize,
 }
 
-/// All of them.
+/// All subjects.
 pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "step_update", run: step_update },
     Subject { name: "step_sync", run: step_sync },
@@ -42,15 +42,15 @@ pub(crate) const SUBJECTS: &[Subject] = &[
     Subject { name: "query", run: query },
 ];
 
-/// Set in the environment to see what the recorder costs.
+/// If this environment variable is set, the engine runs without a recorder. The difference is the cost of the recorder.
 pub(crate) const UNRECORDED: &str = "PODWRIGHT_BENCH_UNRECORDED";
 
 const CALLS: usize = 1_000;
 const PODS: usize = 250;
 const ROUNDS: usize = 4;
 
-/// Valgrind counts what is executed from the entry into this function up to its exit, by its name, so no other function of
-/// the program may have that name in its own.
+/// Valgrind counts the instructions between the entry and the exit of this function. It finds the function by name, so no
+/// other function name of the program may contain this name.
 #[inline(never)]
 fn counted_region<T>(work: impl FnOnce() -> T) -> T {
     black_box(work())
@@ -67,7 +67,7 @@ fn step_update() -> usize {
     CALLS
 }
 
-/// An update, its taking and its success, in the core alone.
+/// An update that the worker takes and completes, in the core alone.
 fn step_sync() -> usize {
     let (mut record, pod) = running();
     for i in 0..CALLS {
@@ -112,7 +112,7 @@ fn update_wakes() -> usize {
     PODS * ROUNDS
 }
 
-/// `update_pod` of a pod that has an update pending: the newer one takes its place.
+/// `update_pod` of a pod with a pending update: the newer update replaces it.
 fn update_merges() -> usize {
     let bed = Bed::idle();
     bed.update_all();
@@ -123,7 +123,7 @@ fn update_merges() -> usize {
     PODS * ROUNDS
 }
 
-/// What a woken worker does: take the update, call the hook, note its success, sleep again.
+/// The turn of a woken worker: it takes the update, calls the hook, records the success and sleeps.
 fn worker_sync() -> usize {
     let bed = Bed::idle();
     for _ in 0..ROUNDS {
@@ -133,15 +133,15 @@ fn worker_sync() -> usize {
     PODS * ROUNDS
 }
 
-/// What a worker does whose time has come to try again, and whose hook fails as before.
+/// The turn of a worker whose retry is due and whose hook fails again.
 fn worker_retry() -> usize {
     let hooks = Arc::new(Hooks { fails: true, ..Hooks::default() });
     let bed = Bed::with(hooks, Duration::ZERO);
-    // Nobody waits, so more are made than are asked for.
+    // The backoff is zero, so more syncs run than requested.
     (0..ROUNDS).map(|_| counted_region(|| bed.work_off(PODS))).sum()
 }
 
-/// A pod's life: created, set up, killed, stopped, cleaned up, forgotten.
+/// The lifecycle of a pod: created, set up, killed, stopped, cleaned up, forgotten.
 fn lifecycle() -> usize {
     let bed = Bed::idle();
     let live = || {
@@ -162,7 +162,7 @@ fn lifecycle() -> usize {
     PODS * ROUNDS
 }
 
-/// A question about a known pod.
+/// A query about a known pod.
 fn query() -> usize {
     let bed = Bed::idle();
     for _ in 0..ROUNDS {
@@ -175,8 +175,7 @@ fn query() -> usize {
     PODS * ROUNDS
 }
 
-/// An engine on this thread, whose workers run only while [`Bed::work_off`] lets them: the counts are then the same in
-/// each run.
+/// An engine on this thread. Its workers run only inside [`Bed::work_off`], so the counts are the same in each run.
 struct Bed {
     pods: Vec<Arc<PodObject>>,
     engine: Engine,
@@ -185,7 +184,7 @@ struct Bed {
 }
 
 impl Bed {
-    /// Pods that were set up once.
+    /// Creates an engine with pods that were set up once.
     fn idle() -> Self {
         Bed::with(Arc::new(Hooks::default()), EngineConfig::default().error_backoff)
     }
@@ -194,7 +193,7 @@ impl Bed {
         let runner = System::new();
         let config =
             EngineConfig { threads: Threads::Current, seed: Some(1), error_backoff, ..EngineConfig::default() };
-        // As large as an agent has it.
+        // The default size of an agent's recording.
         let recorder = env::var_os(UNRECORDED).is_none().then(|| Arc::new(Recorder::new(16 << 20)));
         let engine = runner
             .block_on(async {
@@ -207,7 +206,7 @@ impl Bed {
             bed.engine.update_pod(Update::create(pod.clone()));
         }
         bed.work_off(PODS);
-        // Once more, so that what is made with the first work is there: timers, buffers.
+        // A second round, because the first work allocates timers and buffers.
         bed.update_all();
         bed.work_off(PODS);
         bed
@@ -219,12 +218,12 @@ impl Bed {
         }
     }
 
-    /// Lets the workers run until so many syncs ran.
+    /// Runs the workers until this many syncs have run.
     fn work_off(&self, syncs: usize) -> usize {
         self.run_until(|hooks| &hooks.syncs, syncs)
     }
 
-    /// Answers with how many there were.
+    /// Runs the workers until the counter reaches `goal`. Returns the counter and resets it.
     fn run_until(&self, counter: fn(&Hooks) -> &AtomicUsize, goal: usize) -> usize {
         let counter = counter(&self.hooks);
         self.runner.block_on(async {
@@ -236,7 +235,7 @@ impl Bed {
     }
 }
 
-/// A clock that stands still: under valgrind, and on a busy machine, the time between two readings says nothing.
+/// A clock that stands still, because times are meaningless under valgrind and on a busy machine.
 struct Still;
 
 impl Clock for Still {

@@ -1,4 +1,4 @@
-//! Counts what one function of a child process executes.
+//! Counts the instructions of one function of a child process.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::subjects::Subject;
 
-/// Before the name of the subject that a child is to run.
+/// The argument before the name of the subject that a child runs.
 pub(crate) const RUN: &str = "--run";
 
 /// Whether valgrind can be started.
@@ -15,10 +15,10 @@ pub(crate) fn is_there() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Instructions for each time that the subject does what is counted.
+/// Returns the instructions per counted operation of the subject.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// A text that explains why the subject could not be counted.
 pub(crate) fn count(subject: &Subject) -> Result<f64, String> {
     let what = |error: String| format!("{}: {error}", subject.name);
     let program = std::env::current_exe().map_err(|error| what(error.to_string()))?;

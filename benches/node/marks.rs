@@ -1,4 +1,4 @@
-//! When each pod came to what its phase waits for.
+//! The time at which each pod reached the mark that its phase waits for.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -6,25 +6,25 @@ use std::time::Instant;
 
 use podwright_actors::ids::PodUid;
 
-/// What a phase waits for.
+/// The state of a pod that a phase waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mark {
     Nothing,
-    /// A look at the pod found its container running, in its first run; the status that says so follows at once.
+    /// The observer read that the container runs, in its first run. The status follows at once.
     Running,
-    /// The same in a later run.
+    /// The observer read that the container runs, in a later run.
     RunningAgain,
     /// The pod was synced.
     Synced,
-    /// Its volumes came down, after all else.
+    /// The volumes of the pod were unmounted, which is the last step of its cleanup.
     Gone,
 }
 
-/// In place of the time of a pod that is waited for.
+/// Stands for the time of a pod that has not reached the mark.
 const AWAITED: u64 = u64::MAX;
 
-/// One time for each pod: zero while nobody waits for it.
+/// One time in nanoseconds for each pod. It is zero for pods that the phase does not wait for.
 pub(crate) struct Marks {
     begin: Instant,
     numbers: HashMap<PodUid, usize>,
@@ -41,9 +41,9 @@ impl Marks {
         Marks { begin: Instant::now(), numbers, waits_for, left, at }
     }
 
-    /// Waits for a mark of these pods from now on.
+    /// Starts to wait until these pods reach a mark.
     pub(crate) fn wait_for(&self, mark: Mark, pods: &[PodUid]) {
-        // What still comes of the phase before is noted no more.
+        // Late marks of the previous phase are not recorded.
         self.waits_for.store(Mark::Nothing as u8, Ordering::Release);
         self.at.iter().for_each(|at| at.store(0, Ordering::Relaxed));
         for number in pods.iter().filter_map(|uid| self.numbers.get(uid)) {
@@ -57,12 +57,12 @@ impl Marks {
         self.waits_for.load(Ordering::Acquire) == mark as u8
     }
 
-    /// How many pods have not come to it yet.
+    /// How many pods have not reached the mark yet.
     pub(crate) fn left(&self) -> usize {
         self.left.load(Ordering::Acquire)
     }
 
-    /// Notes that a pod came to it; the first time counts, and only of a pod that is waited for.
+    /// Records that a pod reached a mark. Only the first time counts, and only for pods that the phase waits for.
     pub(crate) fn note(&self, uid: &PodUid, mark: Mark) {
         if !self.waits_for(mark) {
             return;
@@ -73,12 +73,12 @@ impl Marks {
         }
     }
 
-    /// Nanoseconds since this was made.
+    /// Nanoseconds since this value was created.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How long after `start` each pod came to it, in milliseconds, sorted.
+    /// The times from `start` until the pods reached the mark, in milliseconds, sorted.
     pub(crate) fn millis_since(&self, start: u64) -> Vec<f64> {
         let times = self.at.iter().map(|at| at.load(Ordering::Acquire)).filter(|at| !matches!(*at, 0 | AWAITED));
         let mut millis: Vec<f64> = times.map(|at| at.saturating_sub(start) as f64 / 1e6).collect();

@@ -1,4 +1,4 @@
-//! The life of N pods on one node.
+//! The phases of the benchmark: N pods on one node are created, idle, fail, are updated and are deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use crate::pods;
 use crate::ports::{NoStorage, Watched};
 use crate::process::{cpu_time, resident};
 
-/// How long the idle node is watched: some housekeeping passes, some relists, a part of the resyncs.
+/// How long the idle node is measured. The time contains housekeeping passes, relists and some of the resyncs.
 pub(crate) const IDLE: Duration = Duration::from_secs(20);
-/// Every how manieth pod loses its container.
+/// In the phase `fail`, one of this many pods loses its container.
 const FAILING: usize = 10;
-/// How many containers end one after the other, each by itself.
+/// How many containers end one after the other, to measure the time from an exit to the status.
 const EXITS: usize = 200;
-/// Between two looks at whether a phase is over.
-const LOOK: Duration = Duration::from_millis(1);
+/// The time between two checks whether a phase has ended.
+const POLL: Duration = Duration::from_millis(1);
 
-/// Runs all phases; answers with the figures.
+/// Runs all phases and returns the figures.
 pub(crate) fn run(n: usize, idle: Duration) -> Map<String, Value> {
     actix::System::new().block_on(live(n, idle))
 }
@@ -46,7 +46,7 @@ struct Bed {
     marks: Arc<Marks>,
     figures: Map<String, Value>,
     n: usize,
-    /// Where its journal is.
+    /// The directory of the journal.
     _dir: TempDir,
 }
 
@@ -97,7 +97,7 @@ async fn live(n: usize, idle: Duration) -> Map<String, Value> {
     let (cpu, start) = (cpu_time(), Instant::now());
     bed.deliver(Vec::new()).await;
     while bed.node.engine().known_pods() > 0 || !bed.runtime.list_pods().await.is_ok_and(|pods| pods.is_empty()) {
-        sleep(LOOK * 10).await;
+        sleep(POLL * 10).await;
     }
     bed.figure("forget_s", start.elapsed().as_secs_f64());
     bed.figure("forget_cpu_us_per_pod", (cpu_time() - cpu).as_secs_f64() * 1e6 / n as f64);
@@ -105,13 +105,13 @@ async fn live(n: usize, idle: Duration) -> Map<String, Value> {
     bed.figures
 }
 
-/// The pods, as a scheduler would have bound them.
+/// The pods, without a status.
 fn objects(n: usize, edit: impl Fn(&mut Pod)) -> Vec<Arc<PodObject>> {
     let object = |i| {
         let mut pod = pods::pod(i).pod().clone();
         pod.status = None;
         edit(&mut pod);
-        PodObject::new(pod).expect("it was one before")
+        PodObject::new(pod).expect("the edited pod is valid")
     };
     (0..n).map(object).collect()
 }
@@ -150,14 +150,14 @@ impl Bed {
         self.node.sources().send(set.into()).await.expect("the node lives");
     }
 
-    /// Ends containers one by one, and measures how long it takes until the status of the pod shows it.
+    /// Ends containers one by one, and measures the time until the status of the pod reports the exit.
     async fn exits(&mut self, uids: &[PodUid]) {
         let mut changes = self.node.statuses().subscribe();
         let mut millis = Vec::new();
         for uid in uids {
             let start = Instant::now();
             assert!(self.runtime.exit(uid, "main", 1));
-            while !self.node.statuses().get(uid).is_some_and(|status| shows_exit(&status)) {
+            while !self.node.statuses().get(uid).is_some_and(|status| reports_exit(&status)) {
                 changes.changed().await.expect("the node lives");
             }
             millis.push(start.elapsed().as_secs_f64() * 1e3);
@@ -168,17 +168,17 @@ impl Bed {
         self.figure("exit_to_status_p99_ms", at(0.99));
     }
 
-    /// Does something to these pods and waits until each came to `mark`.
+    /// Calls `act` and waits until each of these pods has reached `mark`.
     async fn phase(&mut self, name: &str, mark: Mark, pods: &[PodUid], act: impl AsyncFn(&Bed)) {
         let count = pods.len();
         self.marks.wait_for(mark, pods);
         let (cpu, start) = (cpu_time(), self.marks.now());
         act(self).await;
         while self.marks.left() > 0 {
-            sleep(LOOK).await;
+            sleep(POLL).await;
         }
         let took = (self.marks.now() - start) as f64 / 1e9;
-        // What the phase left to be done counts too, without that it would be the next one's.
+        // Work that the phase left counts for this phase. Otherwise it would count for the next one.
         self.node.engine().quiesced().await;
         let cpu = (cpu_time() - cpu).as_secs_f64();
         let millis = self.marks.millis_since(start);
@@ -192,8 +192,8 @@ impl Bed {
     }
 }
 
-/// Whether a container ended, be it that another run came since.
-fn shows_exit(status: &PodStatus) -> bool {
+/// Whether a container has ended, even if a later run has started since.
+fn reports_exit(status: &PodStatus) -> bool {
     status.container_statuses.iter().flatten().any(|container| {
         let ended = |state: &Option<ContainerState>| state.as_ref().is_some_and(|state| state.terminated.is_some());
         ended(&container.state) || ended(&container.last_state)

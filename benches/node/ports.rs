@@ -1,4 +1,4 @@
-//! The ports of the node: the simulated runtime, watched, and nothing else that costs anything.
+//! The ports of the node: the simulated runtime with marks, and a storage without directories.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::marks::{Mark, Marks};
 
-/// The simulated runtime, which notes when a pod was found running.
+/// The simulated runtime. It records a mark when a status read finds a running container.
 pub(crate) struct Watched {
     pub(crate) runtime: SimulatedRuntime,
     pub(crate) marks: Arc<Marks>,
@@ -96,7 +96,7 @@ impl ContainerRuntime for Watched {
     }
 }
 
-/// Pods have no directories; notes when a pod is synced and when its volumes come down.
+/// A storage without directories. It records a mark when a pod is synced and when its volumes are unmounted.
 pub(crate) struct NoStorage(pub(crate) Arc<Marks>);
 
 impl PodStorage for NoStorage {

@@ -1,8 +1,9 @@
-//! Recordings of the flight recorder: files that come from anywhere.
+//! Parsing recordings of the flight recorder, which may come from untrusted sources.
 
 use podwright::actors::replay::{Pick, Replay, replay};
 
-/// As they are; and again with checksums that match, without which nearly all that is changed would stop at one.
+/// The input is a recording. It is replayed as it is, and again with corrected checksums. Otherwise nearly every changed
+/// input would fail at a checksum.
 pub fn check(bytes: &[u8]) {
     run(bytes);
     let mended = mended(bytes);
@@ -12,38 +13,38 @@ pub fn check(bytes: &[u8]) {
 }
 
 fn run(file: &[u8]) {
-    let told = match replay(file, &Pick::Nobody) {
-        Ok(told) => told,
+    let replayed = match replay(file, &Pick::Nobody) {
+        Ok(replayed) => replayed,
         Err(error) => {
             let text = error.to_string();
             super::assert_plain(&text, 400);
-            let (place, rest) = text.strip_prefix("byte ").and_then(|rest| rest.split_once(": ")).expect(&text);
-            assert!(place.parse::<usize>().expect(&text) <= file.len(), "{text} of {} bytes", file.len());
+            let (offset, rest) = text.strip_prefix("byte ").and_then(|rest| rest.split_once(": ")).expect(&text);
+            assert!(offset.parse::<usize>().expect(&text) <= file.len(), "{text} of {} bytes", file.len());
             let remedy = rest.split_once(": ").map(|(_, remedy)| remedy);
             assert!(remedy.is_some_and(|remedy| !remedy.is_empty()), "no remedy: {text}");
             return;
         }
     };
-    assert!(told.span.0 <= told.span.1 && told.timeline.is_empty());
-    if let Some(difference) = &told.difference {
-        assert!(difference.offset <= file.len() && difference.number <= told.events);
+    assert!(replayed.span.0 <= replayed.span.1 && replayed.timeline.is_empty());
+    if let Some(difference) = &replayed.difference {
+        assert!(difference.offset <= file.len() && difference.number <= replayed.events);
     }
-    // Whose timeline is told makes no difference to what is reached, and nothing else does.
-    let named = told.names.iter().next_back().cloned().map(Pick::Named);
-    let differing = told.difference.iter().map(|difference| Pick::Uid(difference.uid.clone()));
+    // The selection of a pod changes only the timeline.
+    let named = replayed.names.iter().next_back().cloned().map(Pick::Named);
+    let differing = replayed.difference.iter().map(|difference| Pick::Uid(difference.uid.clone()));
     for pick in [Pick::Nobody].into_iter().chain(named).chain(differing) {
-        let mut again = replay(file, &pick).expect("what was read once is read again");
+        let mut again = replay(file, &pick).expect("the file can be replayed again");
         assert!(again.timeline.len() <= file.len());
         again.timeline.clear();
-        assert_eq!(said(&again), said(&told));
+        assert_eq!(debug_text(&again), debug_text(&replayed));
     }
 }
 
-fn said(told: &Replay) -> String {
-    format!("{told:?}")
+fn debug_text(replayed: &Replay) -> String {
+    format!("{replayed:?}")
 }
 
-/// The file with lengths that are there, checksums that match, and an end. What does not look like a recording stays.
+/// The file with correct lengths and checksums, and an end. An input that does not look like a recording is unchanged.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     let Some((start, mut rest)) = bytes.split_at_checked(10) else { return bytes.to_vec() };
     let mut file = start.to_vec();
@@ -60,11 +61,11 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A length, a checksum and what they are of. What is longer than the rest is the rest.
+/// Copies one part: length, checksum and content. A length beyond the end of the input becomes the rest of the input.
 fn part(file: &mut Vec<u8>, rest: &mut &[u8]) {
     let (head, after) = rest.split_at_checked(8).unwrap_or((&[0; 8], &[]));
-    let said = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-    let length = after.len().min(said as usize);
+    let stated = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    let length = after.len().min(stated as usize);
     let (content, after) = after.split_at(length);
     file.extend_from_slice(&(length as u32).to_le_bytes());
     file.extend_from_slice(&crc32fast::hash(content).to_le_bytes());
