@@ -1,4 +1,4 @@
-//! Performs a [`Plan`](crate::containers::Plan) against the container runtime: it orders stops, removals and starts,
+//! Performs a `Plan` against the container runtime: it orders stops, removals and starts,
 //! runs the lifecycle hooks around them, and keeps what must survive between two tries.
 //!
 //! ```text
@@ -11,11 +11,11 @@
 //! A cancellation ends every wait (POD-W3): image pulls, sandbox creation, hooks and stops. A call that creates or
 //! starts a container is not interrupted. If a container was created and not started, a later sync starts it.
 
-pub mod activity;
+pub(crate) mod activity;
 mod error;
 #[cfg(test)]
 mod fake_runtime;
-pub mod governor;
+pub(crate) mod governor;
 mod hooks;
 mod resolver;
 mod start;

@@ -1,16 +1,16 @@
 //! Pure decisions about a pod's containers, from the pod, its runtime status and its probe results. The container
 //! manager carries them out.
 
-pub mod backoff;
-pub mod definition;
+pub(crate) mod backoff;
+pub(crate) mod definition;
 pub mod env;
 #[cfg(test)]
 pub(crate) mod fixtures;
-pub mod image_backoff;
-pub mod plan;
+pub(crate) mod image_backoff;
+pub(crate) mod plan;
 pub mod restart;
-pub mod start_error;
+pub(crate) mod start_error;
 pub mod stop;
 
-pub use plan::{Plan, plan};
-pub use start_error::{StartError, StartErrors};
+pub(crate) use plan::{Plan, plan};
+pub(crate) use start_error::StartError;

@@ -16,7 +16,7 @@
 //! many lines as entries, plus [`OUTDATED_LINES`], all entries are saved again. So the cost of a change does not grow with the
 //! number of entries, and the file does not grow with time.
 //!
-//! A disk that cannot be written delays a status by at most [`WRITE_TIMEOUT`]. The failure is logged, the decision
+//! A disk that cannot be written delays a status by at most `WRITE_TIMEOUT`. The failure is logged, the decision
 //! remains in force, and the writer tries again.
 
 use std::collections::BTreeMap;
@@ -254,7 +254,7 @@ impl FinalStatusStore {
         }
     }
 
-    /// Waits until every status added so far is on disk, or until a write fails or takes longer than [`WRITE_TIMEOUT`].
+    /// Waits until every status added so far is on disk, or until a write fails or takes longer than `WRITE_TIMEOUT`.
     /// Cancel safe.
     pub async fn written(&self) {
         let version = self.state.lock().version;

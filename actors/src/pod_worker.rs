@@ -25,12 +25,14 @@
 pub(crate) mod lifecycle;
 pub(crate) mod published;
 pub(crate) mod state;
-pub mod static_names;
+pub(crate) mod static_names;
+#[doc(hidden)]
 pub mod step;
 pub(crate) mod update;
 mod wait;
 
 pub use lifecycle::{Cause, Failure, Hook, KnownPod, Lifecycle, Transition};
+#[doc(hidden)]
 pub use state::Record;
 pub use update::{Completed, KillOptions, Notifier, Update, UpdateKind};
 pub use wait::{Wait, WaitFor};

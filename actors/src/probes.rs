@@ -12,7 +12,7 @@
 //!   any ---- stop ----> Stopped, which keeps the last result
 //! ```
 //!
-//! [`ProbeManager`] owns the machines of all pods and the tasks that probe. A pod without probes costs nothing, and a
+//! `ProbeManager` owns the machines of all pods and the tasks that probe. A pod without probes costs nothing, and a
 //! probe without work has no task. [`target`] resolves the addresses of probes and lifecycle hooks.
 
 mod attempt;
@@ -26,9 +26,9 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 
-pub use manager::{ProbeManager, ProbePorts};
-pub use settings::ProbeSettings;
-pub use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, Streak, step};
+pub(crate) use manager::{ProbeManager, ProbePorts};
+pub(crate) use settings::ProbeSettings;
+pub(crate) use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, step};
 
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@
 //!  plan, probes, sources, housekeeping, agent -- note ----------------> ring of the notes    > save -> file -> replay
 //! ```
 //!
-//! A replay runs a recording through the same [`step`](crate::pod_worker::step::step) and [`plan`](crate::containers::plan())
+//! A replay runs a recording through the same [`step`](crate::pod_worker::step::step) and `plan`
 //! that made it, and compares the state after each event with the recorded one.
 //!
 //! # What is kept

@@ -14,7 +14,7 @@
 //!   apply the function, then [`StatusCache::set`]. From then on the terminal phase, its reason and its message stay.
 //! - [`StatusCache`] refuses impossible statuses, keeps start and transition times, and numbers the versions, so that a
 //!   writer sends only changes. Each edit of a kept status is one step.
-//! - [`terminate_pod`] gives every container of a finished pod a terminated state.
+//! - `terminate_pod` gives every container of a finished pod a terminated state.
 
 mod cache;
 mod compute;
@@ -37,13 +37,14 @@ mod fixtures;
 mod tests;
 
 pub use cache::{Change, IllegalRestart, SetOutcome, StatusCache, TerminatedContainer};
-pub use compute::{NodeFacts, StatusInput, compute, rejected};
-pub use conditions::{is_ready, set_condition};
-pub use deadline::{Exceeded, deadline, deadline_exceeded};
+pub use compute::NodeFacts;
+pub(crate) use compute::{StatusInput, compute, rejected};
+pub(crate) use conditions::{is_ready, set_condition};
+pub(crate) use deadline::deadline;
 pub use merge::merge_for_api;
-pub use normalize::{normalize, same_for_node};
-pub use phase::phase;
-pub use reasons::DEADLINE_EXCEEDED;
+pub(crate) use normalize::{normalize, same_for_node};
+pub(crate) use phase::phase;
+pub(crate) use reasons::DEADLINE_EXCEEDED;
 pub use resources::{PodBounds, pod_bounds, qos_class, resources_of_containers, resources_without_overhead};
 pub use summary::{PodSummary, short_age};
-pub use terminate::terminate_pod;
+pub(crate) use terminate::terminate_pod;

@@ -27,8 +27,8 @@ use tokio::sync::oneshot;
 use crate::ports::Clock;
 use crate::time::Time;
 
-pub use queue::{StartKind, Ticket};
-pub use state::{Event, Governor};
+pub(crate) use queue::{StartKind, Ticket};
+pub(crate) use state::{Event, Governor};
 
 /// The [`Governor`] of a node, shared by all pods. It wakes the requests that are granted.
 pub struct StartGovernor {

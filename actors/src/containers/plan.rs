@@ -30,7 +30,7 @@ use crate::pod::PodObject;
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
 use crate::probes::ProbeSnapshot;
 
-pub use sandbox::{SandboxNeed, sandbox_need};
+pub(crate) use sandbox::{SandboxNeed, sandbox_need};
 
 /// The changes to a pod's containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ pub enum KillReason {
 }
 
 /// Plans the changes to a pod's containers.
-pub fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) -> Plan {
+pub(crate) fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSnapshot) -> Plan {
     if let Some(plan) = restart_all::decide(pod, status) {
         return plan;
     }

@@ -150,7 +150,7 @@ impl Engine {
         self.inner().recorder.as_ref()
     }
 
-    /// The recording so far, in the file format that [`replay`](crate::replay()) reads; `None` if nothing is recorded.
+    /// The recording so far, in the file format that [`replay`](crate::replay) reads; `None` if nothing is recorded.
     ///
     /// The recorder has room for the state of one pod per 1,280 bytes of its memory. On a node with more pods, the recording may
     /// lack the latest syncs of some pods, and pods that had no event for a long time.

@@ -28,7 +28,7 @@ use crate::time::Time;
 
 /// The ports that probes use.
 #[derive(Clone)]
-pub struct ProbePorts {
+pub(crate) struct ProbePorts {
     /// Runs the commands of exec probes.
     pub runtime: Arc<dyn ContainerRuntime>,
     /// Makes the network calls of the other probes.
@@ -44,7 +44,7 @@ pub struct ProbePorts {
 ///
 /// The next [`snapshot`](ProbeManager::snapshot) shows the changes of a call. Only results of probes are sent as
 /// [`ProbeChange`]s: the caller of [`observe`](ProbeManager::observe) knows already that a run is new or has ended.
-pub struct ProbeManager {
+pub(crate) struct ProbeManager {
     shared: Arc<Shared>,
     pods: DashMap<PodUid, Arc<PodProbes>, foldhash::fast::RandomState>,
 }
@@ -107,7 +107,7 @@ impl ProbeManager {
 
     /// Adds a pod's probes, or updates them from the pod's newest object. Probes with an unchanged definition continue;
     /// stopped probes stay stopped.
-    pub fn add_pod(&self, pod: &Arc<PodObject>) {
+    pub(crate) fn add_pod(&self, pod: &Arc<PodObject>) {
         if self.pods.get(pod.uid()).is_some_and(|probes| Arc::ptr_eq(&probes.cell.lock().pod, pod)) {
             return;
         }
@@ -124,7 +124,7 @@ impl ProbeManager {
 
     /// Stops the liveness and startup probes of the pod's regular containers, before the containers are stopped. Their
     /// last results remain. The probes of sidecars and readiness probes continue.
-    pub fn stop_liveness_and_startup(&self, uid: &PodUid) {
+    pub(crate) fn stop_liveness_and_startup(&self, uid: &PodUid) {
         let Some(probes) = self.find(uid) else { return };
         let mut cell = probes.cell.lock();
         for index in 0..cell.workers.len() {
@@ -136,7 +136,7 @@ impl ProbeManager {
     }
 
     /// Stops all probes of a pod and removes their results.
-    pub fn remove_pod(&self, uid: &PodUid) {
+    pub(crate) fn remove_pod(&self, uid: &PodUid) {
         if let Some((_, probes)) = self.pods.remove(uid) {
             // A task may still hold the pod; without its worker its result is ignored.
             probes.cell.lock().workers.clear();
@@ -144,19 +144,19 @@ impl ProbeManager {
     }
 
     /// Removes the pods that `keep` rejects (POD-K5).
-    pub fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
+    pub(crate) fn retain(&self, keep: impl Fn(&PodUid) -> bool) {
         let all: Vec<_> = self.pods.iter().map(|entry| entry.key().clone()).collect();
         all.iter().filter(|uid| !keep(uid)).for_each(|uid| self.remove_pod(uid));
     }
 
     /// Updates the newest run of each container and the pod's address.
-    pub fn observe(&self, uid: &PodUid, status: &PodRuntimeStatus) {
+    pub(crate) fn observe(&self, uid: &PodUid, status: &PodRuntimeStatus) {
         let Some(probes) = self.find(uid) else { return };
         probes.observe(&self.shared, status);
     }
 
     /// The probe results of a pod; empty for an unknown pod.
-    pub fn snapshot(&self, uid: &PodUid) -> ProbeSnapshot {
+    pub(crate) fn snapshot(&self, uid: &PodUid) -> ProbeSnapshot {
         let mut snapshot = ProbeSnapshot::new();
         let Some(probes) = self.find(uid) else { return snapshot };
         for worker in &probes.cell.lock().workers {

@@ -30,7 +30,7 @@ pub struct NodeFacts {
 
 /// The input of [`compute`].
 #[derive(Clone, Copy, Debug)]
-pub struct StatusInput<'a> {
+pub(crate) struct StatusInput<'a> {
     /// The pod; its own status is the API server's copy.
     pub pod: &'a PodObject,
     /// The pod's status in the runtime.
@@ -56,7 +56,7 @@ pub struct StatusInput<'a> {
 /// A terminal phase of the API server's copy or of the kept status stays, with its reason and message. After the active
 /// deadline, or after the loss of a sandbox that may not be replaced, the phase is Failed even while containers run.
 /// [`merge_for_api`](super::merge_for_api) holds that phase back until the containers have stopped.
-pub fn compute(input: &StatusInput<'_>) -> PodStatus {
+pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
     let pod = input.pod;
     let nothing = PodStatus::default();
     let api = pod.status().unwrap_or(&nothing);
@@ -110,7 +110,7 @@ fn found_since(runtime: &PodRuntimeStatus) -> Option<ApiTime> {
 }
 
 /// The status of a rejected pod, which never starts: no containers and no conditions.
-pub fn rejected(pod: &PodObject, reason: &str, message: &str) -> PodStatus {
+pub(crate) fn rejected(pod: &PodObject, reason: &str, message: &str) -> PodStatus {
     PodStatus {
         phase: Some(Phase::Failed.as_str().to_owned()),
         reason: Some(reason.to_owned()),

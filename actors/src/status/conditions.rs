@@ -9,7 +9,7 @@ use crate::ports::{ContainerState, PodRuntimeStatus};
 use crate::time::Time;
 
 /// Adds a condition, or replaces the one of its type.
-pub fn set_condition(status: &mut PodStatus, condition: PodCondition) {
+pub(crate) fn set_condition(status: &mut PodStatus, condition: PodCondition) {
     let conditions = status.conditions.get_or_insert_default();
     match conditions.iter_mut().find(|have| have.type_ == condition.type_) {
         Some(have) => *have = condition,
@@ -23,7 +23,7 @@ pub(super) fn find<'a>(status: &'a PodStatus, condition_type: &str) -> Option<&'
 }
 
 /// Whether the status has the condition Ready.
-pub fn is_ready(status: &PodStatus) -> bool {
+pub(crate) fn is_ready(status: &PodStatus) -> bool {
     is_true(status, reasons::READY)
 }
 

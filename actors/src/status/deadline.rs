@@ -10,7 +10,7 @@ use crate::time::Time;
 
 /// A pod exceeded its active deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exceeded {
+pub(crate) struct Exceeded {
     /// `status.reason`: `DeadlineExceeded`.
     pub reason: &'static str,
     /// The message, for people.
@@ -21,13 +21,13 @@ pub struct Exceeded {
 /// start.
 ///
 /// The start time in a status has whole seconds, so the deadline passes up to a second early, as in the kubelet.
-pub fn deadline(pod: &PodObject, status: Option<&PodStatus>) -> Option<Time> {
+pub(crate) fn deadline(pod: &PodObject, status: Option<&PodStatus>) -> Option<Time> {
     let start = status.or(pod.status())?.start_time.as_ref()?;
     after(pod, Time::from_timestamp(start.0))
 }
 
 /// The reason and message, if the deadline of a pod that started at `start` has passed at `now`.
-pub fn deadline_exceeded(pod: &PodObject, start: Option<Time>, now: Time) -> Option<Exceeded> {
+pub(crate) fn deadline_exceeded(pod: &PodObject, start: Option<Time>, now: Time) -> Option<Exceeded> {
     if now < after(pod, start?)? {
         return None;
     }

@@ -10,7 +10,7 @@ use crate::pod::{Phase, PodObject, is_sidecar};
 ///
 /// `is_terminal` says that no container runs or may start again; it never ends a static pod. `initialized` says that a
 /// regular container was started in the current sandbox, so that a sidecar's restart does not make the pod Pending.
-pub fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, initialized: bool) -> Phase {
+pub(crate) fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, initialized: bool) -> Phase {
     let find = |list: &'_ Option<Vec<ContainerStatus>>, name: &str| -> Option<State> {
         list.as_deref().unwrap_or_default().iter().find(|s| s.name == name).map(State::of)
     };

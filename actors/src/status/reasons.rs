@@ -52,7 +52,7 @@ pub(super) const ERROR: &str = "Error";
 /// The reason of a pod that lost its sandbox before all its containers started. podwright's own.
 pub(super) const SANDBOX_LOST: &str = "SandboxLost";
 /// The reason of a pod that exceeded its active deadline, in its status and its event.
-pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+pub(crate) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// The exit code of a container whose exit was not observed: that of a kill.
 pub(super) const UNKNOWN_EXIT: i32 = 137;

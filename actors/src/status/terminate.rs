@@ -11,7 +11,7 @@ use crate::pod::{Phase, PodObject, is_sidecar};
 /// A container without a known exit counts as killed. A container that cannot have run stays waiting: the regular
 /// containers of a pod that was not initialized, and the init containers after the last one that ran. A phase that is
 /// not terminal becomes Failed, except for a static pod, which may run again.
-pub fn terminate_pod(pod: &PodObject, status: &mut PodStatus) {
+pub(crate) fn terminate_pod(pod: &PodObject, status: &mut PodStatus) {
     if is_initialized(pod, status) {
         status.container_statuses.iter_mut().flatten().for_each(end);
     }

@@ -30,7 +30,7 @@ pub(super) const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An event of the governor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub(crate) enum Event {
     /// A start is requested. [`Governor::ticket`] makes the ticket.
     Request(Ticket, StartKind),
     /// A start has succeeded; its duration counts.
@@ -43,7 +43,7 @@ pub enum Event {
 
 /// The running starts and the waiting requests.
 #[derive(Clone, Debug)]
-pub struct Governor {
+pub(crate) struct Governor {
     limit: f64,
     /// No start was slow yet.
     never_slow: bool,
@@ -93,14 +93,14 @@ impl Default for Governor {
 
 impl Governor {
     /// A new ticket, for a request.
-    pub fn ticket(&mut self) -> Ticket {
+    pub(crate) fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket::new(self.tickets)
     }
 
     /// Applies an event. Returns the requests that are granted, in order.
     #[must_use]
-    pub fn step(&mut self, event: Event, now: Time) -> Vec<Ticket> {
+    pub(crate) fn step(&mut self, event: Event, now: Time) -> Vec<Ticket> {
         match event {
             Event::Request(ticket, kind) => {
                 self.queue.push(ticket, kind);
@@ -125,22 +125,22 @@ impl Governor {
     }
 
     /// The current limit of concurrent starts.
-    pub fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         if self.measuring { FLOOR } else { (self.limit as usize).max(FLOOR) }
     }
 
     /// The number of running starts without those that hang.
-    pub fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.running.values().filter(|run| !run.hangs).count()
     }
 
     /// The number of waiting requests.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
     /// The waiting requests, in the order of their grants if no further request comes.
-    pub fn queue(&self) -> impl Iterator<Item = Ticket> {
+    pub(crate) fn queue(&self) -> impl Iterator<Item = Ticket> {
         self.queue.in_order()
     }
 

@@ -15,7 +15,7 @@ const KILLED: i32 = 137;
 
 /// Whether a pod's sandbox is usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SandboxNeed {
+pub(crate) enum SandboxNeed {
     /// The sandbox is usable.
     Keep(SandboxId),
     /// There is no usable sandbox.
@@ -26,7 +26,7 @@ pub enum SandboxNeed {
 }
 
 /// Decides whether a pod's sandbox is usable (the kubelet's `PodSandboxChanged`, 1.36).
-pub fn sandbox_need(pod: &PodObject, status: &PodRuntimeStatus) -> SandboxNeed {
+pub(crate) fn sandbox_need(pod: &PodObject, status: &PodRuntimeStatus) -> SandboxNeed {
     let Some(newest) = status.sandboxes.first() else {
         return SandboxNeed::New { attempt: 0 };
     };
