@@ -13,7 +13,7 @@
 //! agent restores the statuses and starts none of these pods.
 //!
 //! A change appends one line to the file, and the last line of a pod is its final status. Once the file has more than twice as
-//! many lines as entries, plus [`OUTDATED_LINES`], all entries are saved again. So the cost of a change does not grow with the
+//! many lines as entries, plus `OUTDATED_LINES`, all entries are saved again. So the cost of a change does not grow with the
 //! number of entries, and the file does not grow with time.
 //!
 //! A disk that cannot be written delays a status by at most `WRITE_TIMEOUT`. The failure is logged, the decision

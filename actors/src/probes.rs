@@ -1,6 +1,6 @@
 //! Liveness, readiness and startup probes.
 //!
-//! Each probe of each container has one state machine ([`step`]), which is pure:
+//! Each probe of each container has one state machine (`step`), which is pure:
 //!
 //! ```text
 //!            a run appears            runs, startup passed           startup passed;

@@ -8,7 +8,7 @@
 //!                   └────────── previous ◄─────────────┘   └── set_ready, set_started, set_sandbox_ready, terminate
 //! ```
 //!
-//! - [`compute`] builds the status. Its phase may be terminal while containers still run, for example after a deadline.
+//! - `compute` builds the status. Its phase may be terminal while containers still run, for example after a deadline.
 //!   The conditions change at once; [`merge_for_api`] holds the phase back until no container runs.
 //! - The caller of a kill may edit the computed status with a [`StatusFn`](crate::ports::StatusFn): compute first,
 //!   apply the function, then [`StatusCache::set`]. From then on the terminal phase, its reason and its message stay.

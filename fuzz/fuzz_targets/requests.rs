@@ -8,23 +8,21 @@ use std::pin::pin;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use actix::{Actor, Context, Handler, Recipient};
 use axum::Router;
 use axum::body::{Body, HttpBody};
 use libfuzzer_sys::Corpus;
 use podwright::actors::admission::NodeCapacity;
-use podwright::actors::container_manager::ContainersConfig;
 use podwright::actors::engine::EngineConfig;
-use podwright::actors::image_gc::ImageGcPolicy;
-use podwright::actors::ports::{Clock, NoCheckpoint, SourceKind, SourceProblem, SourceUpdate, TokioClock};
+use podwright::actors::ports::{Clock, SourceKind, SourceProblem, SourceUpdate, TokioClock};
 use podwright::actors::recorder::Recorder;
-use podwright::actors::status::NodeFacts;
 use podwright::adapters::network::Network;
 use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
 use podwright::adapters::sources::{FileSource, SourceContext};
 use podwright::adapters::storage::FileStorage;
 use podwright::agent::{AgentInfo, EventLog, NodeView, router};
 use podwright::metrics::Metrics;
-use podwright::{Node, NodeConfig, NodePorts};
+use podwright::{Node, NodePorts};
 use podwright_fuzz::requests::{Answer, EVENTS, PODS, Request, check};
 use tempfile::TempDir;
 use tower_service::Service;
@@ -100,6 +98,25 @@ fn node() -> NodeView {
     view
 }
 
+/// Adds a problem to each set of a source, and passes it on to the node.
+struct AddProblem(Recipient<SourceUpdate>);
+
+impl Actor for AddProblem {
+    type Context = Context<Self>;
+}
+
+impl Handler<SourceUpdate> for AddProblem {
+    type Result = ();
+
+    fn handle(&mut self, mut update: SourceUpdate, _: &mut Self::Context) {
+        if let SourceUpdate::Set(set) = &mut update {
+            let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
+            set.problems.push(SourceProblem { what, message, pods: vec![] });
+        }
+        self.0.try_send(update).unwrap();
+    }
+}
+
 async fn view(root: &Path) -> NodeView {
     let manifest = root.join("pods.yaml");
     std::fs::write(&manifest, PODS).unwrap();
@@ -107,36 +124,20 @@ async fn view(root: &Path) -> NodeView {
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
     let engine = EngineConfig::default();
-    let config = NodeConfig {
-        engine,
-        containers: ContainersConfig::default(),
-        facts: NodeFacts { name: "n1".into(), host_ips: vec![], runtime_name: "process".into() },
-        allocatable: Default::default(),
-        explain_event_after: Duration::from_secs(300),
-        image_gc: ImageGcPolicy::default(),
-        sources: vec![SourceKind::File],
-    };
-    let ports = NodePorts {
-        images: None,
-        cgroups: None,
-        runtime: Arc::new(ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap()),
-        network: Arc::new(Network::new().unwrap()),
-        storage: Arc::new(FileStorage::new(root, Default::default())),
-        final_statuses: Arc::new(NoCheckpoint),
-        events: events.clone(),
-        clock: clock.clone(),
-        admission: vec![Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 })],
-        metrics: metrics.clone(),
-        recorder: Some(Arc::new(Recorder::new(64 << 10))),
-    };
-    let node = Arc::new(Node::start(config, ports).unwrap());
-    let (sets, mut read) = tokio::sync::mpsc::channel::<SourceUpdate>(1);
+    let runtime = ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap();
+    let network = Network::new().unwrap();
+    let ports =
+        NodePorts::new(Arc::new(runtime), Arc::new(network), Arc::new(FileStorage::new(root, Default::default())))
+            .events(events.clone())
+            .clock(clock.clone())
+            .admission(Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 }))
+            .metrics(metrics.clone())
+            .recorder(Arc::new(Recorder::new(64 << 10)));
+    let node = Node::builder(ports).name("n1").runtime_name("process").sources([SourceKind::File]).engine(engine);
+    let node = Arc::new(node.start().unwrap());
     let source = FileSource::new([manifest], SourceContext::new("n1", clock.clone()));
+    let sets = AddProblem(node.sources()).start().recipient();
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
-    let Some(SourceUpdate::Set(mut set)) = read.recv().await else { panic!("no set") };
-    let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
-    set.problems.push(SourceProblem { what, message, pods: vec![] });
-    node.sets.send(set.into()).await.unwrap();
     let logs = FileStorage::new(root, Default::default());
     NodeView { node, events, clock, metrics, logs, resync: engine.resync }
 }

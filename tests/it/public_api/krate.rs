@@ -94,7 +94,7 @@ impl Krate {
     }
 
     fn line(&self, path: &[String]) -> String {
-        [&[self.name.clone()], path].concat().join("::")
+        [std::slice::from_ref(&self.name), path].concat().join("::")
     }
 
     /// Collects the public items of a module, each with the path that users see and the path of its definition.
