@@ -82,7 +82,7 @@ pub mod agent;
 pub use podwright_actors as actors;
 pub use podwright_metrics as metrics;
 
-pub use podwright_actors::engine::{Engine, EngineConfig, EngineParts, PodSnapshot, Threads};
+pub use podwright_actors::engine::{Engine, EngineBuilder, EngineConfig, PodSnapshot, Threads};
 pub use podwright_actors::ids::{FullName, PodUid};
 pub use podwright_actors::node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
 pub use podwright_actors::pod::{Phase, PodObject};

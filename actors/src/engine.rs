@@ -13,6 +13,7 @@
 //! - All state of a pod is in its record. A worker that is lost is replaced from the record.
 //! - The engine calls no API server, opens no file, and reads no clock but the one that it was given.
 
+mod builder;
 mod cell;
 mod cells;
 mod config;
@@ -42,12 +43,11 @@ use crate::engine::hooks::HookCaller;
 use crate::ids::PodUid;
 use crate::pod_worker::step::{Effects, Event, Known, Outcome, StepContext};
 use crate::pod_worker::{KnownPod, Update};
-use crate::ports::{
-    Blame, Clock, EventRecorder, NoRuntimeView, Observed, PodSyncer, RuntimeView, SyncRetry, TokioClock,
-};
+use crate::ports::{Blame, Clock, EventRecorder, Observed, PodSyncer, RuntimeView, SyncRetry};
 use crate::recorder::Recorder;
 use crate::time::Time;
 
+pub use builder::EngineBuilder;
 pub use config::{EngineConfig, Threads};
 pub use kill::{KillNow, KillPodError};
 pub use pool::StartEngineError;
@@ -90,57 +90,18 @@ pub(crate) struct EngineInner {
     hooks: HookCaller,
 }
 
-/// The parts of an engine besides its hooks. The defaults suit an embedder that has only a [`PodSyncer`].
-#[derive(Default)]
-pub struct EngineParts {
-    /// Settings.
-    pub config: EngineConfig,
-    /// The clock; the system's clock if absent.
-    pub clock: Option<Arc<dyn Clock>>,
-    /// The last known state of each pod in the container runtime; if absent, no pod was ever observed.
-    pub view: Option<Arc<dyn RuntimeView>>,
-    /// Receives the pods' events; if absent, events are dropped.
-    pub events: Option<Arc<dyn EventRecorder>>,
-    /// The metrics to count in; if absent, the engine counts in new metrics that are not published.
-    pub metrics: Option<Metrics>,
-    /// Records the events that change pods; if absent, nothing is recorded.
-    pub recorder: Option<Arc<Recorder>>,
-}
-
 impl Engine {
     /// Starts an engine with the default settings.
     ///
     /// # Errors
     /// [`StartEngineError`] if the engine's threads cannot be started.
     pub fn start<S: PodSyncer>(syncer: S) -> Result<Self, StartEngineError> {
-        Engine::build(Arc::new(syncer), EngineParts::default())
+        Engine::builder(Arc::new(syncer)).start()
     }
 
-    /// Starts an engine from its parts.
-    ///
-    /// # Errors
-    /// [`StartEngineError`] if the engine's threads cannot be started.
-    pub fn build<S: PodSyncer>(syncer: Arc<S>, parts: EngineParts) -> Result<Self, StartEngineError> {
-        let EngineParts { config, clock, view, events, metrics, recorder } = parts;
-        let pool = Pool::start(config.threads)?;
-        let seed = config.seed.unwrap_or_else(|| foldhash::fast::RandomState::default().hash_one(0));
-        let inner = Arc::new(EngineInner {
-            cells: Cells::new(seed),
-            names: StaticNames::default(),
-            synced: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            clock: clock.unwrap_or_else(|| Arc::new(TokioClock::new())),
-            view: view.unwrap_or_else(|| Arc::new(NoRuntimeView)),
-            events,
-            metrics: metrics.unwrap_or_default(),
-            recorder,
-            config,
-            seed,
-            pool,
-            hooks: HookCaller::new(syncer),
-        });
-        inner.pool.start_schedulers(&inner);
-        Ok(Engine { handle: Arc::new(Handle { inner }) })
+    /// A builder for an engine that calls these hooks.
+    pub fn builder<S: PodSyncer>(syncer: Arc<S>) -> EngineBuilder {
+        EngineBuilder::new(syncer)
     }
 
     fn inner(&self) -> &Arc<EngineInner> {

@@ -9,6 +9,10 @@ use crate::time::Time;
 /// How often a housekeeping pass runs (upstream `housekeepingPeriod`, kubelet 1.36).
 pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 
+/// How long ago the last housekeeping pass may have ended at most before the node counts as unhealthy, or twice the resync period
+/// if that is longer (upstream `SyncLoopHealthCheck`, kubelet 1.36).
+pub(crate) const MAX_PASS_AGE: Duration = Duration::from_secs(300);
+
 /// An operation that has failed at least once and has not succeeded since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OngoingFailure {

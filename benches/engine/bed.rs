@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright_actors::engine::{Engine, EngineConfig, EngineParts};
+use podwright_actors::engine::{Engine, EngineConfig};
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::Update;
 use podwright_actors::ports::{Clock, PodSyncer, TokioClock};
@@ -40,9 +40,12 @@ impl Scale {
     }
 }
 
+/// The kubelet's `backOffPeriod`.
+pub(crate) const ERROR_BACKOFF: Duration = Duration::from_secs(10);
+
 /// Settings of every workload: resync 60 s, backoff 10 s, the default number of threads.
 pub(crate) fn config() -> EngineConfig {
-    EngineConfig { resync: Duration::from_secs(60), error_backoff: Duration::from_secs(10), ..EngineConfig::default() }
+    EngineConfig::default().resync(Duration::from_secs(60)).error_backoff(ERROR_BACKOFF)
 }
 
 /// The recorder that an agent has by default, because its cost is part of the targets. None if the environment has
@@ -53,8 +56,11 @@ fn recorder() -> Option<Arc<Recorder>> {
 
 /// An engine with the real clock and metrics that a scrape would see.
 pub(crate) fn start<S: PodSyncer>(hooks: Arc<S>, config: EngineConfig) -> Engine {
-    let parts = EngineParts { config, metrics: Some(Metrics::new()), recorder: recorder(), ..EngineParts::default() };
-    Engine::build(hooks, parts).expect("the system gives a bench its threads")
+    let mut builder = Engine::builder(hooks).config(config).metrics(Metrics::new());
+    if let Some(recorder) = recorder() {
+        builder = builder.recorder(recorder);
+    }
+    builder.start().expect("the system gives a bench its threads")
 }
 
 /// An engine with counting hooks and N pods that it does not know yet.

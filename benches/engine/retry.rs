@@ -5,7 +5,6 @@
 
 use std::time::{Duration, Instant};
 
-use podwright_actors::engine::EngineConfig;
 use podwright_actors::time::Time;
 
 use crate::bed::{self, Scale};
@@ -20,7 +19,7 @@ const RETRIES: usize = 1_000_000;
 /// Without a backoff, as fast as possible.
 pub(crate) fn at_once(scale: Scale) -> Figures {
     let hooks = Failing::new();
-    let engine = bed::start(hooks.clone(), EngineConfig { error_backoff: Duration::ZERO, ..bed::config() });
+    let engine = bed::start(hooks.clone(), bed::config().error_backoff(Duration::ZERO));
     let pods = pods(scale.n);
     bed::create(&engine, &pods, Time::ZERO);
     hooks.syncs.wait_for(scale.n as u64);
@@ -31,8 +30,8 @@ pub(crate) fn at_once(scale: Scale) -> Figures {
 /// before the shortest one ends twice.
 pub(crate) fn after_backoff(scale: Scale) -> Figures {
     let hooks = Failing::new();
-    let backoff = scale.lasting(bed::config().error_backoff);
-    let engine = bed::start(hooks.clone(), EngineConfig { error_backoff: backoff, ..bed::config() });
+    let backoff = scale.lasting(bed::ERROR_BACKOFF);
+    let engine = bed::start(hooks.clone(), bed::config().error_backoff(backoff));
     let pods = pods(scale.n);
     bed::create(&engine, &pods, Time::ZERO);
     hooks.syncs.wait_for(scale.n as u64);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix::{System, SystemRunner};
-use podwright_actors::engine::{Engine, EngineConfig, EngineParts, Threads};
+use podwright_actors::engine::{Engine, EngineConfig, Threads};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::pod_worker::step::{Event, Outcome, StepContext, new_record, step};
@@ -45,6 +45,8 @@ pub(crate) const SUBJECTS: &[Subject] = &[
 /// If this environment variable is set, the engine runs without a recorder. The difference is the cost of the recorder.
 pub(crate) const UNRECORDED: &str = "PODWRIGHT_BENCH_UNRECORDED";
 
+/// The kubelet's `backOffPeriod`.
+const ERROR_BACKOFF: Duration = Duration::from_secs(10);
 const CALLS: usize = 1_000;
 const PODS: usize = 250;
 const ROUNDS: usize = 4;
@@ -186,19 +188,21 @@ struct Bed {
 impl Bed {
     /// Creates an engine with pods that were set up once.
     fn idle() -> Self {
-        Bed::with(Arc::new(Hooks::default()), EngineConfig::default().error_backoff)
+        Bed::with(Arc::new(Hooks::default()), ERROR_BACKOFF)
     }
 
     fn with(hooks: Arc<Hooks>, error_backoff: Duration) -> Self {
         let runner = System::new();
-        let config =
-            EngineConfig { threads: Threads::Current, seed: Some(1), error_backoff, ..EngineConfig::default() };
+        let config = EngineConfig::default().threads(Threads::Current).seed(1).error_backoff(error_backoff);
         // The default size of an agent's recording.
         let recorder = env::var_os(UNRECORDED).is_none().then(|| Arc::new(Recorder::new(16 << 20)));
         let engine = runner
             .block_on(async {
-                let clock: Option<Arc<dyn Clock>> = Some(Arc::new(Still));
-                Engine::build(hooks.clone(), EngineParts { config, clock, recorder, ..EngineParts::default() })
+                let mut builder = Engine::builder(hooks.clone()).config(config).clock(Arc::new(Still));
+                if let Some(recorder) = recorder {
+                    builder = builder.recorder(recorder);
+                }
+                builder.start()
             })
             .expect("an arbiter runs on this thread");
         let bed = Bed { pods: pods(PODS), engine, hooks, runner };

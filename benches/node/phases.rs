@@ -135,7 +135,7 @@ impl Bed {
             .host_ips(vec!["192.0.2.1".parse().expect("an address")])
             .runtime_name("simulated")
             .sources([SourceKind::Api])
-            .engine(EngineConfig { seed: Some(1), ..EngineConfig::default() })
+            .engine(EngineConfig::default().seed(1))
             .start()
             .expect("threads can be started");
         Bed { _dir: dir, node, runtime, metrics, marks, figures: Map::new(), n }

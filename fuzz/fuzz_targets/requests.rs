@@ -13,7 +13,6 @@ use axum::Router;
 use axum::body::{Body, HttpBody};
 use libfuzzer_sys::Corpus;
 use podwright::actors::admission::NodeCapacity;
-use podwright::actors::engine::EngineConfig;
 use podwright::actors::ports::{Clock, SourceKind, SourceProblem, SourceUpdate, TokioClock};
 use podwright::actors::recorder::Recorder;
 use podwright::adapters::network::Network;
@@ -123,7 +122,6 @@ async fn view(root: &Path) -> NodeView {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
-    let engine = EngineConfig::default();
     let runtime = ProcessRuntime::open(ProcessConfig::new(root)).await.unwrap();
     let network = Network::new().unwrap();
     let ports =
@@ -133,11 +131,11 @@ async fn view(root: &Path) -> NodeView {
             .admission(Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 }))
             .metrics(metrics.clone())
             .recorder(Arc::new(Recorder::new(64 << 10)));
-    let node = Node::builder(ports).name("n1").runtime_name("process").sources([SourceKind::File]).engine(engine);
+    let node = Node::builder(ports).name("n1").runtime_name("process").sources([SourceKind::File]);
     let node = Arc::new(node.start().unwrap());
     let source = FileSource::new([manifest], SourceContext::new("n1", clock.clone()));
     let sets = AddProblem(node.sources()).start().recipient();
     actix::spawn(source.run(sets, tokio_util::sync::CancellationToken::new()));
     let logs = FileStorage::new(root, Default::default());
-    NodeView { node, events, clock, metrics, logs, resync: engine.resync }
+    NodeView { node, events, clock, metrics, logs }
 }

@@ -35,8 +35,6 @@ use recording::RecordingEndpoint;
 
 /// How long after a failure the agent tries again to listen.
 const RETRY: Duration = Duration::from_secs(10);
-/// `/healthz` fails once the last housekeeping pass is older than this, or older than two resync periods if that is longer.
-pub(super) const MAX_PASS_AGE: Duration = Duration::from_secs(300);
 /// The maximum length in bytes of request text that an error answer repeats.
 pub(super) const MAX_ECHO_BYTES: usize = 300;
 
@@ -168,9 +166,8 @@ fn is_local(host: &str) -> bool {
 }
 
 async fn healthz(State(view): State<NodeView>) -> Response {
-    let limit = MAX_PASS_AGE.max(2 * view.resync);
-    if view.node.is_housekeeping_late(limit) {
-        let why = format!("no housekeeping pass has ended within {} s\n", limit.as_secs());
+    if view.node.is_housekeeping_late() {
+        let why = format!("no housekeeping pass has ended within {} s\n", view.node.housekeeping_limit().as_secs());
         return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
     }
     "ok\n".into_response()

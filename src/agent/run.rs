@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::actors::container_manager::ContainersConfig;
-use crate::actors::engine::EngineConfig;
 use crate::actors::node::{Node, NodePorts, StartNodeError};
 use crate::actors::ports::{Clock, SourceKind, SourceUpdate, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
@@ -233,7 +232,6 @@ async fn node(args: &RunArgs, root: &Root, name: &str, manifests: &ManifestSourc
     let capacity = args.runtime.capacity(machine::capacity(args.max_pods));
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
-    let engine = EngineConfig::default();
     let allocatable = machine::allocatable(&capacity);
     let runtime_name = args.runtime.name();
     let logs = root.logs();
@@ -279,14 +277,13 @@ async fn node(args: &RunArgs, root: &Root, name: &str, manifests: &ManifestSourc
         .runtime_name(runtime_name)
         .allocatable(allocatable)
         .sources(manifests.kinds())
-        .engine(engine)
         .containers(ContainersConfig { booted, ..ContainersConfig::default() })
         .long_wait_after(args.explain_event_after)
         .critical_shutdown(args.shutdown_grace.0.critical);
     #[cfg(feature = "cri")]
     let node = node.image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);
-    Ok(NodeView { node, events, clock, metrics, logs: storage, resync: engine.resync })
+    Ok(NodeView { node, events, clock, metrics, logs: storage })
 }
 
 /// Resolves once every source has delivered and every pod has finished.

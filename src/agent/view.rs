@@ -1,7 +1,6 @@
 //! Read access to the node for the page, the live table and the admin endpoints.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::actors::explain::{Explanation, Inspection, PodFacts};
 use crate::actors::ids::{FullName, PodUid};
@@ -22,8 +21,6 @@ pub struct NodeView {
     pub metrics: Metrics,
     /// Finds the log directories of containers.
     pub logs: FileStorage,
-    /// How long after a successful sync the worker syncs a pod again.
-    pub resync: Duration,
 }
 
 impl NodeView {

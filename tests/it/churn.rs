@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use podwright_actors::engine::{Engine, EngineConfig, EngineParts, Threads};
+use podwright_actors::engine::{Engine, EngineConfig, Threads};
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 use podwright_actors::pod_worker::Update;
@@ -80,8 +80,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 #[test]
 fn created_and_killed_pods_leave_no_memory_behind() {
     let count = std::env::var(COUNT).map_or(DEFAULT_COUNT, |count| count.parse().expect("a number"));
-    let config = EngineConfig { threads: Threads::Own(NonZeroUsize::MIN), ..EngineConfig::default() };
-    let engine = Engine::build(Arc::new(Nothing), EngineParts { config, ..EngineParts::default() }).unwrap();
+    let config = EngineConfig::default().threads(Threads::Own(NonZeroUsize::MIN));
+    let engine = Engine::builder(Arc::new(Nothing)).config(config).start().unwrap();
     let none = HashSet::new();
     let stretch = (count / STRETCHES).next_multiple_of(BATCH);
     let mut grown = Vec::new();

@@ -5,19 +5,42 @@ use std::time::Duration;
 
 use crate::pod_worker::step::ERROR_BACKOFF;
 
-/// The settings of an engine.
+/// The settings of an engine. [`EngineConfig::default`] has the kubelet's values, and each setting has a setter.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct EngineConfig {
-    /// The time after a successful sync until the pod is synced again, before jitter of up to one half. Default: 60 s (upstream
-    /// `syncFrequency`).
-    pub resync: Duration,
-    /// The time after a failed hook call until the hook is called again, before jitter of up to one half. Default: 10 s
+    pub(crate) resync: Duration,
+    pub(crate) error_backoff: Duration,
+    pub(crate) threads: Threads,
+    pub(crate) seed: Option<u64>,
+}
+
+impl EngineConfig {
+    /// The time after a successful sync until the pod is synced again, before jitter of up to one half. By default 60 s
+    /// (upstream `syncFrequency`).
+    pub fn resync(mut self, period: Duration) -> Self {
+        self.resync = period;
+        self
+    }
+
+    /// The time after a failed hook call until the hook is called again, before jitter of up to one half. By default 10 s
     /// (upstream `backOffPeriod`).
-    pub error_backoff: Duration,
-    /// The threads that the pod workers run on.
-    pub threads: Threads,
-    /// The seed of the jitter, for runs that repeat; random if absent.
-    pub seed: Option<u64>,
+    pub fn error_backoff(mut self, time: Duration) -> Self {
+        self.error_backoff = time;
+        self
+    }
+
+    /// The threads that the pod workers run on. By default one thread less than there are cores.
+    pub fn threads(mut self, threads: Threads) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// The seed of the jitter, for runs that repeat. By default it is random.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
 }
 
 impl Default for EngineConfig {

@@ -46,18 +46,13 @@ fn rig() -> Rig {
 
 /// The threads and the seed of the configuration are replaced.
 fn rig_with(config: EngineConfig) -> Rig {
-    rig_from(EngineParts { config, ..EngineParts::default() })
-}
-
-/// The clock, the view, the threads and the seed of the parts are replaced.
-fn rig_from(parts: EngineParts) -> Rig {
     if !PAUSED.replace(true) {
         tokio::time::pause();
     }
     let (hooks, view, clock) = (Hooks::new(), Arc::new(View::default()), TokioClock::starting_at(START));
-    let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..parts.config };
-    let parts = EngineParts { config, clock: Some(Arc::new(clock)), view: Some(view.clone()), ..parts };
-    let engine = Engine::build(hooks.clone(), parts).unwrap();
+    let config = EngineConfig { threads: Threads::Current, seed: Some(1), ..config };
+    let builder = Engine::builder(hooks.clone()).config(config).clock(Arc::new(clock)).view(view.clone());
+    let engine = builder.start().unwrap();
     Rig { hooks, view, clock, engine }
 }
 

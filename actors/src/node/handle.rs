@@ -38,6 +38,7 @@ pub struct NodeHandle {
     pub(super) containers: Arc<ContainerManager>,
     pub(super) explainer: Arc<Explainer>,
     pub(super) passes: Arc<PassHealth>,
+    pub(super) housekeeping_limit: Duration,
     pub(super) shutdown: Arc<ShutdownProgress>,
     pub(super) critical_shutdown: Duration,
     pub(super) dispatcher: Addr<DispatcherActor>,
@@ -101,9 +102,16 @@ impl NodeHandle {
         self.observer.healthy()
     }
 
-    /// Whether the last housekeeping pass ended longer than `limit` ago. False before the first one ended.
-    pub fn is_housekeeping_late(&self, limit: Duration) -> bool {
-        self.passes.last_end().is_some_and(|last| self.clock.now().since(last) > limit)
+    /// How long ago the last housekeeping pass may have ended at most: 300 s, or twice the resync period if that is longer
+    /// (upstream `SyncLoopHealthCheck`, kubelet 1.36).
+    pub fn housekeeping_limit(&self) -> Duration {
+        self.housekeeping_limit
+    }
+
+    /// Whether the last housekeeping pass ended longer ago than [`housekeeping_limit`](NodeHandle::housekeeping_limit). False
+    /// before the first one ended.
+    pub fn is_housekeeping_late(&self) -> bool {
+        self.passes.last_end().is_some_and(|last| self.clock.now().since(last) > self.housekeeping_limit)
     }
 
     /// Runs a housekeeping pass now, in addition to the passes of every two seconds.

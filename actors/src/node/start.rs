@@ -10,16 +10,16 @@ use crate::active_pods::ActivePods;
 use crate::container_manager::{ContainerManager, ContainerPorts, ContainerResolver};
 use crate::desired::DesiredPods;
 use crate::dispatcher::{self, Dispatcher, DispatcherActor};
-use crate::engine::{Engine, EngineParts};
+use crate::engine::Engine;
 use crate::explain::Explainer;
 use crate::final_statuses::FinalStatusStore;
-use crate::health::PassHealth;
+use crate::health::{MAX_PASS_AGE, PassHealth};
 use crate::housekeeping::{Housekeeping, HousekeepingActor, PassState};
 use crate::image_gc::{ImageCollector, ImageGcActor};
 use crate::mailbox::Outbox;
 use crate::metered::{GuardedClock, MeteredRuntime};
 use crate::observer::{Observer, ObserverActor};
-use crate::ports::{Clock, ContainerRuntime, RuntimeView};
+use crate::ports::{Clock, ContainerRuntime};
 use crate::probes::{ProbeManager, ProbePorts};
 use crate::shutdown::{ShutdownGate, ShutdownProgress};
 use crate::statuses::Statuses;
@@ -102,23 +102,23 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         clock: clock.clone(),
         node: facts,
     });
-    let engine = Engine::build(
-        syncer,
-        EngineParts {
-            config: engine_config,
-            clock: Some(clock.clone()),
-            view: Some(observer.clone() as Arc<dyn RuntimeView>),
-            events: Some(events.clone()),
-            metrics: Some(metrics.clone()),
-            recorder,
-        },
-    )?;
+    let mut engine = Engine::builder(syncer)
+        .config(engine_config)
+        .clock(clock.clone())
+        .view(observer.clone())
+        .events(events.clone())
+        .metrics(metrics.clone());
+    if let Some(recorder) = recorder {
+        engine = engine.recorder(recorder);
+    }
+    let engine = engine.start()?;
     let active =
         ActivePods { engine: engine.clone(), statuses: statuses.clone(), final_statuses: final_statuses.clone() };
 
     // The parts that run by themselves.
     let shutdown = Arc::new(ShutdownProgress::default());
     let passes = Arc::new(PassHealth::default());
+    let housekeeping_limit = MAX_PASS_AGE.max(2 * engine_config.resync);
     let explainer = Arc::new(Explainer {
         engine: engine.clone(),
         desired: desired.clone(),
@@ -183,6 +183,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
         containers,
         explainer,
         passes,
+        housekeeping_limit,
         shutdown,
         critical_shutdown,
         dispatcher,

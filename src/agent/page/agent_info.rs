@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::row::Millis;
 use crate::actors::text::plain;
-use crate::agent::admin::MAX_PASS_AGE;
 use crate::agent::unknown_pod::MAX_PROBLEM_BYTES;
 use crate::agent::view::NodeView;
 
@@ -116,7 +115,7 @@ impl AgentState {
                 .take(MAX_PROBLEMS)
                 .map(|problem| ManifestProblem { what: problem.what, message: problem.message })
                 .collect(),
-            late: view.node.is_housekeeping_late(MAX_PASS_AGE.max(2 * view.resync)),
+            late: view.node.is_housekeeping_late(),
             ..AgentState::default()
         }
         .with_node(node, *view.node.healthy().borrow())

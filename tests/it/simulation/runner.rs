@@ -141,7 +141,7 @@ impl Simulation {
         let metrics = Metrics::new();
         let capacity = NodeCapacity { cpu_millis: 4000, memory_bytes: 1 << 30, pods: 500 };
         let seed = machine.scenario.seed ^ u64::from(machine.life());
-        let engine = EngineConfig { threads: Threads::Current, seed: Some(seed), ..EngineConfig::default() };
+        let engine = EngineConfig::default().threads(Threads::Current).seed(seed);
         let recording_size = RECORDERS[usize::from(machine.scenario.seed % 2 == 1)];
         let ports = NodePorts::new(
             Arc::new(FaultyRuntime::new(machine.clone())),

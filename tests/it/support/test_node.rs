@@ -92,7 +92,7 @@ impl Setup {
         let (below, network) = over.unwrap_or_else(fakes);
         let (events, metrics) = (Arc::new(Events::default()), Metrics::new());
         let capacity = NodeCapacity { cpu_millis, memory_bytes: 1 << 30, pods: 500 };
-        let engine = EngineConfig { threads: Threads::Current, seed: Some(7), resync, ..EngineConfig::default() };
+        let engine = EngineConfig::default().threads(Threads::Current).seed(7).resync(resync);
         let mut ports = NodePorts::new(below, network, storage.clone())
             .final_statuses(final_statuses.clone())
             .events(events.clone())

@@ -247,8 +247,7 @@ async fn run_world(seed: u64) -> usize {
     let chaos = Arc::new(Chaos(Mutex::new(seen)));
     let view = Arc::new(View::default());
     let config = EngineConfig { threads: Threads::Current, seed: Some(seed), ..EngineConfig::default() };
-    let parts = EngineParts { config, view: Some(view.clone()), ..EngineParts::default() };
-    let engine = Engine::build(chaos.clone(), parts).unwrap();
+    let engine = Engine::builder(chaos.clone()).config(config).view(view.clone()).start().unwrap();
     let (desired, waiting) = (RefCell::default(), RefCell::default());
     let world = Rc::new(World { engine, view, desired, waiting });
 

@@ -11,9 +11,9 @@ const PODS: usize = 12;
 
 #[test]
 fn recording_saved_during_updates_replays_without_a_difference() {
-    let recorder = Some(Arc::new(Recorder::new(Recorder::SMALLEST)));
+    let recorder = Arc::new(Recorder::new(Recorder::SMALLEST));
     let config = EngineConfig { threads: Threads::Own(NonZeroUsize::new(2).unwrap()), ..EngineConfig::default() };
-    let engine = Engine::build(Hooks::new(), EngineParts { config, recorder, ..EngineParts::default() }).unwrap();
+    let engine = Engine::builder(Hooks::new()).config(config).recorder(recorder).start().unwrap();
     let pods: Vec<_> = (0..PODS)
         .map(|n| if n % 3 == 0 { pod(&n.to_string()).static_pod().build() } else { pod(&n.to_string()).build() })
         .collect();

@@ -66,8 +66,7 @@ async fn lost_worker_is_replaced_from_its_record() {
         let readings = AtomicUsize::new(0);
         let clock = Arc::new(PanickingClock { clock: TokioClock::starting_at(START), readings, panics_at });
         let config = EngineConfig { threads: Threads::Current, ..EngineConfig::default() };
-        let parts = EngineParts { config, clock: Some(clock), ..EngineParts::default() };
-        let engine = Engine::build(hooks.clone(), parts).unwrap();
+        let engine = Engine::builder(hooks.clone()).config(config).clock(clock).start().unwrap();
         let a = pod("a").build();
         hooks.fails(a.uid(), Hook::Sync, 2);
         engine.update_pod(Update::create(a.clone()));
@@ -98,8 +97,7 @@ async fn pod_that_is_always_busy_does_not_delay_other_pods() {
     let hooks = Hooks::new();
     let config = EngineConfig { threads: Threads::Current, ..EngineConfig::default() };
     let clock = Arc::new(AdvancingClock(AtomicUsize::new(0)));
-    let parts = EngineParts { config, clock: Some(clock), ..EngineParts::default() };
-    let engine = Engine::build(hooks.clone(), parts).unwrap();
+    let engine = Engine::builder(hooks.clone()).config(config).clock(clock).start().unwrap();
     let (busy, other) = (pod("busy").build(), pod("other").build());
     let (asks, created) = (engine.clone(), other.clone());
     hooks.next(
@@ -146,8 +144,7 @@ async fn runtime_view_that_panics_has_observed_nothing() {
     tokio::time::pause();
     let hooks = Hooks::new();
     let config = EngineConfig { threads: Threads::Current, ..EngineConfig::default() };
-    let parts = EngineParts { config, view: Some(Arc::new(PanickingView)), ..EngineParts::default() };
-    let engine = Engine::build(hooks.clone(), parts).unwrap();
+    let engine = Engine::builder(hooks.clone()).config(config).view(Arc::new(PanickingView)).start().unwrap();
     engine.update_pod(Update::create(pod("a").phase("Failed").build()));
     engine.update_pod(Update::kill(pod("b").static_pod().build()));
     engine.quiesced().await;
@@ -195,7 +192,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 fn on_threads(hooks: &Arc<Hooks>, count: usize) -> Engine {
     let threads = Threads::Own(std::num::NonZeroUsize::new(count).unwrap());
     let config = EngineConfig { threads, error_backoff: Duration::from_millis(5), ..EngineConfig::default() };
-    Engine::build(hooks.clone(), EngineParts { config, ..EngineParts::default() }).unwrap()
+    Engine::builder(hooks.clone()).config(config).start().unwrap()
 }
 
 #[test]

@@ -12,7 +12,7 @@ const PODS: usize = 20;
 fn on_two_threads(hooks: &Arc<Hooks>) -> Engine {
     let threads = Threads::Own(NonZeroUsize::new(2).unwrap());
     let config = EngineConfig { threads, ..EngineConfig::default() };
-    Engine::build(hooks.clone(), EngineParts { config, ..EngineParts::default() }).unwrap()
+    Engine::builder(hooks.clone()).config(config).start().unwrap()
 }
 
 fn drain(engine: &Engine) {
