@@ -38,9 +38,11 @@
 //!
 //! # Parts
 //!
-//! - [`actors`]: all decisions. The engine, housekeeping, probes and statuses are pure cores, actors that perform what the
-//!   cores decide, and the ports (traits) that they need. [`actors::node::Node`] combines them into a node agent over a
-//!   [`ContainerRuntime`](actors::ports::ContainerRuntime).
+//! - [`Engine`]: the records and workers of pods, over the hooks of a [`PodSyncer`].
+//! - [`Node`]: a node agent over a [`ContainerRuntime`](ports::ContainerRuntime): the engine, housekeeping, containers, probes
+//!   and statuses.
+//! - [`ports`]: the traits that an embedder of the engine or the node implements.
+//! - [`explain`]: why a pod is in its state, and what it waits for.
 //! - [`metrics`]: counters and histograms with the names of the kubelet.
 //! - [`adapters`]: implementations of the ports, each behind a cargo feature: `process` (pods as process groups), `cri`
 //!   (pods as containers of containerd or CRI-O), `simulated` (pods in memory), `agent` (manifests from files and URLs,
@@ -63,7 +65,7 @@
 //!
 //! The future of a hook runs on the arbiter of its pod's worker and is never moved to another thread, so the futures of
 //! [`PodSyncer`] need not be `Send`. Port objects are shared by all parts of a node and used from all its threads, so the
-//! traits in [`actors::ports`] are `Send + Sync` and their futures are `Send`.
+//! traits in [`ports`] are `Send + Sync` and their futures are `Send`.
 //!
 //! # What is deliberately absent
 //!
@@ -79,18 +81,22 @@ pub mod adapters;
 #[doc(hidden)]
 pub mod agent;
 
+/// The crate of the engine, with the rooms that are not part of the API.
+#[doc(hidden)]
 pub use podwright_actors as actors;
 pub use podwright_metrics as metrics;
 
-pub use podwright_actors::engine::{Engine, EngineBuilder, EngineConfig, PodSnapshot, Threads};
-pub use podwright_actors::ids::{FullName, PodUid};
-pub use podwright_actors::node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
-pub use podwright_actors::pod::{Phase, PodObject};
-pub use podwright_actors::pod_worker::{KillOptions, Lifecycle, Update, Wait, WaitFor};
 pub use podwright_actors::ports::{
     HookContext, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod,
 };
-pub use podwright_actors::time::{Grace, Time};
+pub use podwright_actors::{
+    AdmissionHandler, Admitted, Allocatable, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder, EngineConfig,
+    Failure, FullName, Grace, Hook, ImageGcPolicy, InvalidPod, KillOptions, KillPodError, KnownPod, Lifecycle,
+    MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts, PassError, Phase, PodActivity, PodObject,
+    PodSnapshot, PodUid, RecordSummary, Recorder, Rejection, ShutdownConfig, ShutdownReport, StartEngineError,
+    StartNodeError, Statuses, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
+};
+pub use podwright_actors::{explain, ports};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

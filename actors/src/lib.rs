@@ -1,36 +1,92 @@
-//! The pod lifecycle engine.
+//! The pod lifecycle engine: pure cores that decide, actors that perform, and the ports that they need.
+//!
+//! The crate `podwright` re-exports this API and documents it.
+
+// The engine handles each field of a pod's status by name, so it compiles with one version of the Kubernetes API only.
+k8s_openapi::k8s_if_le_1_35! {
+    compile_error!("podwright needs the feature \"v1_36\" of k8s-openapi: enable it in the program that depends on podwright");
+}
+k8s_openapi::k8s_if_ge_1_37! {
+    compile_error!("podwright needs the feature \"v1_36\" of k8s-openapi: enable it in the program that depends on podwright");
+}
 
 mod active_pods;
-pub mod admission;
 pub(crate) mod codec;
-pub mod config;
-pub mod container_manager;
-pub mod containers;
-pub mod desired;
 pub(crate) mod dispatcher;
-pub mod engine;
 pub mod explain;
-pub mod final_statuses;
-pub mod health;
-pub mod housekeeping;
-pub mod ids;
-pub mod image_gc;
 mod mailbox;
 mod metered;
-pub mod node;
-pub mod observer;
-pub mod pod;
 pub(crate) mod pod_manager;
-pub mod pod_worker;
 pub mod ports;
-pub mod probes;
-pub mod recorder;
-pub mod replay;
-pub mod shutdown;
-pub mod status;
-pub mod statuses;
 pub(crate) mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
+
+pub use admission::{AdmissionHandler, Admitted, NodeCapacity, PodActivity, Rejection};
+pub use container_manager::ContainersConfig;
+pub use containers::env::Allocatable;
+pub use desired::{DesiredPods, MissingSource};
+pub use engine::{
+    Engine, EngineBuilder, EngineConfig, KillPodError, PodSnapshot, RecordSummary, StartEngineError, Threads,
+};
+pub use housekeeping::PassError;
+pub use ids::{FullName, PodUid};
+pub use image_gc::ImageGcPolicy;
+pub use node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
+pub use pod::{InvalidPod, Phase, PodObject};
+pub use pod_worker::{
+    Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Transition, Update, UpdateKind, Wait, WaitFor,
+};
+pub use recorder::Recorder;
+pub use shutdown::ShutdownConfig;
+pub use statuses::Statuses;
+pub use time::{Grace, Time};
+
+// The adapters, the binary, the benches and the tests use the rooms below by their own paths. They are not part of the API,
+// and may change in any release.
+#[doc(hidden)]
+pub mod admission;
+#[doc(hidden)]
+pub mod config;
+#[doc(hidden)]
+pub mod container_manager;
+#[doc(hidden)]
+pub mod containers;
+#[doc(hidden)]
+pub mod desired;
+#[doc(hidden)]
+pub mod engine;
+#[doc(hidden)]
+pub mod final_statuses;
+#[doc(hidden)]
+pub mod health;
+#[doc(hidden)]
+pub mod housekeeping;
+#[doc(hidden)]
+pub mod ids;
+#[doc(hidden)]
+pub mod image_gc;
+#[doc(hidden)]
+pub mod node;
+#[doc(hidden)]
+pub mod observer;
+#[doc(hidden)]
+pub mod pod;
+#[doc(hidden)]
+pub mod pod_worker;
+#[doc(hidden)]
+pub mod probes;
+#[doc(hidden)]
+pub mod recorder;
+#[doc(hidden)]
+pub mod replay;
+#[doc(hidden)]
+pub mod shutdown;
+#[doc(hidden)]
+pub mod status;
+#[doc(hidden)]
+pub mod statuses;
+#[doc(hidden)]
 pub mod text;
+#[doc(hidden)]
 pub mod time;

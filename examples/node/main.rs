@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use podwright::actors::ports::{SourceKind, SourceSet};
 use podwright::adapters::network::Network;
 use podwright::adapters::process::{ProcessConfig, ProcessRuntime, SHIM_ARGUMENT, shim_main};
 use podwright::adapters::storage::FileStorage;
+use podwright::ports::{SourceKind, SourceSet};
 use podwright::{Node, NodePorts, PodObject};
 
 const HELLO: &str = r#"{

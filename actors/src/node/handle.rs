@@ -78,11 +78,13 @@ impl NodeHandle {
     }
 
     /// The last status of each pod in the runtime, and whether the runtime answers.
+    #[doc(hidden)]
     pub fn observer(&self) -> &Observer {
         &self.observer
     }
 
     /// The container manager: backoffs, start errors, and the start governor.
+    #[doc(hidden)]
     pub fn containers(&self) -> &ContainerManager {
         &self.containers
     }
