@@ -11,7 +11,7 @@
 //! 10 % of the floor, 25 MiB, 2 millicores when idle. The table goes to standard output, all values to
 //! `target/podwright-containers-bench.json`.
 
-#![expect(clippy::disallowed_methods, reason = "what is waited for happens in other processes")]
+#![expect(clippy::disallowed_methods, reason = "the bench waits for other processes")]
 
 mod agent;
 #[path = "../support/args.rs"]
@@ -126,11 +126,11 @@ fn measure(n: usize, count: usize, rest: Duration) -> Result<Option<Vec<Run>>, E
     Ok(Some(runs))
 }
 
-/// Polls until `look` returns a value.
-fn wait<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>, Error>) -> Result<T, Error> {
+/// Calls `poll` until it returns a value.
+fn wait<T>(what: &str, mut poll: impl FnMut() -> Result<Option<T>, Error>) -> Result<T, Error> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        if let Some(found) = look()? {
+        if let Some(found) = poll()? {
             return Ok(found);
         }
         sleep(Duration::from_millis(20));

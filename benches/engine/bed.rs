@@ -101,7 +101,7 @@ impl Bed {
             self.engine.update_pod(Update::kill(pod.clone()).with_start_time(start));
         }
         self.hooks.clean_ups.wait_for(goal);
-        // The last cleanup was called and may not have been taken note of yet: a matter of nanoseconds, not of a pause.
+        // The last cleanup was called, and its worker records the end within nanoseconds, so this loop does not pause.
         while !self.engine.is_quiescent() {
             std::thread::yield_now();
         }

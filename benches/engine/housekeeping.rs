@@ -14,7 +14,7 @@ use podwright_actors::pod_worker::Update;
 
 use crate::bed::{Bed, Scale, scattered};
 use crate::measure::{RunDelay, Samples, median, pause};
-use crate::queries::ask;
+use crate::queries::query;
 use crate::suites::Figures;
 
 /// The pause between two calls of the prober. Without it the prober would slow the passes that it measures.
@@ -118,10 +118,10 @@ impl Waits {
             let updated = start.elapsed();
             let between = delay.nanos();
             let start = Instant::now();
-            black_box(ask(bed, turn, pod));
-            let asked = start.elapsed();
+            black_box(query(bed, turn, pod));
+            let queried = start.elapsed();
             self.updates.push(waited(updated, between - before));
-            self.queries.push(waited(asked, delay.nanos() - between));
+            self.queries.push(waited(queried, delay.nanos() - between));
             if over.load(Ordering::Acquire) {
                 break;
             }

@@ -68,7 +68,7 @@ pub(crate) fn memory(scale: Scale) -> Figures {
 
 /// A few pods, as a node has them between waves.
 const FEW: usize = 10;
-/// So many lifecycles fill the recorder's 12 MiB for pod events: each takes about 300 bytes.
+/// This many lifecycles fill the recorder's 12 MiB for pod events: each takes about 300 bytes.
 const FILLING: usize = 60_000;
 
 fn rounds(scale: Scale) -> usize {

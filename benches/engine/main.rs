@@ -10,8 +10,7 @@
 //! The table goes to standard output, all values to `target/podwright-bench.json`. Upstream's figures are from another
 //! machine unless upstream was measured in the same session, so compare ratios. Criterion does not fit: it repeats a closure
 //! in one process and measures only its time, and compares with its own last figures. A workload here has its own process,
-//! memory, CPU time and tail latencies. Allocations are counted per thread, which adds about a
-//! nanosecond for each to all figures.
+//! memory, CPU time and tail latencies. Counting an allocation takes about a nanosecond, which is part of all figures.
 
 #[path = "../support/apart.rs"]
 mod apart;

@@ -49,14 +49,14 @@ pub(crate) fn without_storm(scale: Scale) -> Figures {
 
 fn read(bed: &Bed, scale: Scale) -> Figures {
     let mut pods = scattered(&bed.pods).enumerate();
-    let mut asked = 0;
+    let mut queries = 0;
     let start = Instant::now();
     let end = start + scale.lasting(COUNTED);
     while Instant::now() < end {
         for (i, pod) in pods.by_ref().take(BATCH) {
-            black_box(ask(bed, i, pod));
+            black_box(query(bed, i, pod));
         }
-        asked += BATCH;
+        queries += BATCH;
     }
     let took = start.elapsed();
 
@@ -64,12 +64,12 @@ fn read(bed: &Bed, scale: Scale) -> Figures {
     let mut samples = Samples::with_room(timed);
     for (i, pod) in pods.take(timed) {
         let start = Instant::now();
-        black_box(ask(bed, i, pod));
+        black_box(query(bed, i, pod));
         samples.push(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
     let sorted = samples.sorted();
     vec![
-        ("queries_per_s", asked as f64 / took.as_secs_f64()),
+        ("queries_per_s", queries as f64 / took.as_secs_f64()),
         ("p50_us", sorted.micros_at(0.5)),
         ("p99_us", sorted.micros_at(0.99)),
         ("p999_us", sorted.micros_at(0.999)),
@@ -78,7 +78,7 @@ fn read(bed: &Bed, scale: Scale) -> Figures {
 }
 
 /// The four queries that other components make most.
-pub(crate) fn ask(bed: &Bed, turn: usize, pod: &Arc<PodObject>) -> bool {
+pub(crate) fn query(bed: &Bed, turn: usize, pod: &Arc<PodObject>) -> bool {
     let (engine, uid) = (&bed.engine, pod.uid());
     match turn % 4 {
         0 => engine.is_pod_known_terminated(uid),

@@ -39,7 +39,7 @@ pub(crate) fn after_backoff(scale: Scale) -> Figures {
     retries(&hooks, scale.n)
 }
 
-/// Measures until so many more syncs failed.
+/// Measures until this many more syncs have failed.
 fn retries(hooks: &Failing, count: usize) -> Figures {
     let before = hooks.syncs.count();
     let (start, cpu) = (Instant::now(), cpu_time());

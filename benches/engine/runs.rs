@@ -23,8 +23,7 @@ impl Results {
 }
 
 /// Measures all workloads. The runs of one workload are spread over the whole time, so that a slow minute of the machine
-/// does not affect
-/// only one workload.
+/// affects all workloads and not only one.
 ///
 /// # Errors
 /// A run failed.

@@ -63,7 +63,7 @@ async fn live(n: usize, idle: Duration) -> Map<String, Value> {
     let mut bed = Bed::start(n, marks);
     bed.deliver(Vec::new()).await;
     let mut healthy = bed.node.healthy();
-    healthy.wait_for(|healthy| *healthy).await.expect("the node lives");
+    healthy.wait_for(|healthy| *healthy).await.expect("the node runs");
 
     let nothing = resident();
     bed.phase("create", Mark::Running, &all, async |bed| bed.deliver(created.clone()).await).await;
@@ -118,7 +118,7 @@ fn objects(n: usize, edit: impl Fn(&mut Pod)) -> Vec<Arc<PodObject>> {
 
 impl Bed {
     fn start(n: usize, marks: Arc<Marks>) -> Bed {
-        let dir = TempDir::new().expect("a directory can be made");
+        let dir = TempDir::new().expect("the temporary directory is writable");
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let runtime = SimulatedRuntime::new(SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() });
         let metrics = Metrics::new();
@@ -147,7 +147,7 @@ impl Bed {
 
     async fn deliver(&self, pods: Vec<Arc<PodObject>>) {
         let set = SourceSet { source: SourceKind::Api, pods, problems: Vec::new() };
-        self.node.sources().send(set.into()).await.expect("the node lives");
+        self.node.sources().send(set.into()).await.expect("the node runs");
     }
 
     /// Ends containers one by one, and measures the time until the status of the pod reports the exit.
@@ -158,7 +158,7 @@ impl Bed {
             let start = Instant::now();
             assert!(self.runtime.exit(uid, "main", 1));
             while !self.node.statuses().get(uid).is_some_and(|status| reports_exit(&status)) {
-                changes.changed().await.expect("the node lives");
+                changes.changed().await.expect("the node runs");
             }
             millis.push(start.elapsed().as_secs_f64() * 1e3);
         }

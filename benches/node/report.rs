@@ -9,7 +9,7 @@ use crate::figures::{file, grouped, machine, number};
 /// Growth of a cost per pod from the smallest size to the largest that is still linear: caches miss more often.
 const LINEAR: f64 = 3.0;
 
-/// The lines: name, unit, and whether it is a cost per pod, whose growth is judged.
+/// The lines: name, unit, and whether it is a cost per pod. The growth of such a cost has a target.
 const LINES: [(&str, &str, bool); 30] = [
     ("create_pods_per_s", "pods/s", false),
     ("create_p50_ms", "ms", false),

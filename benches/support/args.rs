@@ -1,23 +1,23 @@
 //! Parses the command line of a bench.
 //!
-//! Cargo starts a bench with `--bench` for `cargo bench` and without it for `cargo test --benches`; nextest asks for
-//! `--list` and then runs one name with `--exact`.
+//! Cargo starts a bench with `--bench` for `cargo bench` and without it for `cargo test --benches`; nextest passes
+//! `--list`, and then runs each name with `--exact`.
 
-/// What a bench can run.
+/// The workloads of a bench and their default sizes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer<'a> {
-    /// Its workloads.
+    /// The names of the workloads.
     pub(crate) names: &'a [&'static str],
-    /// The numbers of pods that each is measured with.
+    /// The numbers of pods with which each workload is measured.
     pub(crate) sizes: &'a [usize],
-    /// Runs of each workload and size. Where it is one, `--runs` is not known.
+    /// The number of runs of each workload and size. If it is one, the bench has no flag `--runs`.
     pub(crate) runs: usize,
 }
 
 /// The task of the command line.
 #[derive(Debug)]
 pub(crate) enum Task {
-    /// Measure: each workload and size so often, in processes of their own.
+    /// Measure each workload and size in processes of their own.
     Measure(Plan),
     /// One run of one workload in this process, its figures as JSON on the last line of standard output.
     RunOne { name: &'static str, n: usize },
@@ -66,8 +66,9 @@ pub(crate) fn parse(args: impl Iterator<Item = String>, offer: Offer<'_>) -> Res
             filter => filters.push(filter.to_owned()),
         }
     }
-    if let Some(wanted) = run_one {
-        let name = offer.names.iter().find(|name| **name == wanted).ok_or_else(|| format!("no workload {wanted}"))?;
+    if let Some(workload) = run_one {
+        let name =
+            offer.names.iter().find(|name| **name == workload).ok_or_else(|| format!("no workload {workload}"))?;
         let n = sizes.first().copied().ok_or("--run needs --n")?;
         return Ok(Task::RunOne { name, n });
     }

@@ -1,4 +1,4 @@
-//! The pod of every workload, as `kubectl` would have made it: one container, running, from the API server.
+//! The pod of every workload, as if created with `kubectl`: one container, running, from the API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 
-/// `n` pods, each an object of its own. To be made before any clock starts.
+/// Creates `n` pods, each an object of its own. Call it before the measurement starts.
 pub(crate) fn pods(n: usize) -> Vec<Arc<PodObject>> {
     (0..n).map(pod).collect()
 }

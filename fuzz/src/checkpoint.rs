@@ -13,7 +13,7 @@ thread_local! {
     static DIR: TempDir = tempfile::tempdir().unwrap();
 }
 
-/// The input is one byte and the file. The byte says whether the lines get a header and checksums first.
+/// The input is one byte and the file. The byte selects whether a header and checksums are added to the lines.
 pub fn check(bytes: &[u8]) {
     let Some((how, rest)) = bytes.split_first() else { return };
     let file = match (how & 0x80, std::str::from_utf8(rest)) {

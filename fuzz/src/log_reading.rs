@@ -15,8 +15,8 @@ thread_local! {
     static DIR: TempDir = tempfile::tempdir().unwrap();
 }
 
-/// The input is two bytes and a log. The first byte says how often the log is repeated, to get files larger than a buffer;
-/// the second says how many lines are requested. If the first byte has its highest bit set, the log is read as a gzip file.
+/// The input is two bytes and a log. The first byte defines how often the log is repeated, to get files larger than a
+/// buffer. The second byte is the number of requested lines. If the first byte has its highest bit set, the log is read as a gzip file.
 pub fn check(bytes: &[u8]) {
     let [how, tail, text @ ..] = bytes else { return };
     DIR.with(|dir| {

@@ -3,7 +3,7 @@
 use podwright::adapters::process::log::{Lines, Record, tail, tail_window};
 
 /// The input is used twice: as the end of a log file with any content, and as container output. For the output, the first two
-/// bytes say in which chunks it arrives and how often it is repeated.
+/// bytes define the chunks in which it arrives and how often it is repeated.
 pub fn check(bytes: &[u8]) {
     for cut in [false, true] {
         assert!(tail(bytes, cut, 80, 2048).len() <= 2048);
@@ -58,7 +58,7 @@ fn read_back(text: &[u8], log: &[u8]) {
     assert!(read.strip_suffix(b"\n").unwrap_or(&read) == text.strip_suffix(b"\n").unwrap_or(text));
 }
 
-/// The end of a log is the end of its output, even if only the window is read that `tail_window` asks for.
+/// The last `tail_window` bytes of a log are enough to get the end of its output.
 fn ends(text: &[u8], log: &[u8], records: usize, bytes: usize) {
     let end = tail(log, false, records, bytes);
     let newline: &[u8] = if text.is_empty() || text.ends_with(b"\n") { b"" } else { b"\n" };

@@ -44,7 +44,7 @@ fn debug_text(replayed: &Replay) -> String {
     format!("{replayed:?}")
 }
 
-/// The file with correct lengths and checksums, and an end. An input that does not look like a recording is unchanged.
+/// The file with correct lengths and checksums, and an end. An input that is no recording is unchanged.
 fn mended(bytes: &[u8]) -> Vec<u8> {
     let Some((start, mut rest)) = bytes.split_at_checked(10) else { return bytes.to_vec() };
     let mut file = start.to_vec();

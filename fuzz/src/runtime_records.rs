@@ -6,7 +6,7 @@ use podwright::adapters::process::record::{
     ContainerRecord, ExitRecord, RunRecord, SandboxRecord, ShimRecord, StartedRecord, decode, encode, seal,
 };
 
-/// The input is one byte and a record. The byte says the kind of the record and whether it gets a header first.
+/// The input is one byte and a record. The byte selects the kind of the record, and whether a header is put before it.
 pub fn check(bytes: &[u8]) {
     let Some((how, rest)) = bytes.split_first() else { return };
     let sealed = seal(rest);

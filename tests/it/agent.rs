@@ -1,4 +1,4 @@
-//! The agent as people run it: the real binary, real manifests, real processes, asked by its admin endpoints.
+//! The real binary with real manifests and real processes, queried over its admin endpoints.
 
 mod bad_input;
 mod final_statuses;

@@ -13,7 +13,7 @@ use podwright_actors::pod::{PodObject, SOURCE_ANNOTATION};
 use podwright_actors::pod_worker::Update;
 use podwright_actors::ports::{HookContext, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod};
 
-/// The variable with the number of pods. A million pods take about a minute without optimisation.
+/// The environment variable that sets the number of pods. A million pods take about a minute without optimisation.
 const COUNT: &str = "PODWRIGHT_CHURN";
 const DEFAULT_COUNT: usize = 100_000;
 const BATCH: usize = 2_000;
@@ -42,7 +42,7 @@ impl PodSyncer for Nothing {
     }
 }
 
-/// Every third pod is a static one, and two of those share a name, so that the queues of names are churned too.
+/// Every third pod is a static pod, and two static pods share each name, so that the test covers the queues of names too.
 fn pod(n: usize) -> Arc<PodObject> {
     let (name, source) = match n % 3 {
         0 => (format!("static-{}", n / 6), "file"),
@@ -63,7 +63,7 @@ fn pod(n: usize) -> Arc<PodObject> {
 }
 
 fn resident_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells every process of itself");
+    let status = std::fs::read_to_string("/proc/self/status").expect("procfs is mounted");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a process has memory");
     let kib: usize = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of kB");
     kib * 1024
@@ -72,7 +72,7 @@ fn resident_bytes() -> usize {
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "did not happen: {what}");
         std::thread::yield_now();
     }
 }
@@ -103,8 +103,9 @@ fn created_and_killed_pods_leave_no_memory_behind() {
         }
         grown.push(resident_bytes().saturating_sub(before));
     }
-    // How far a batch got before the worker's thread took part of it differs, so now and then one needs more pages at a
-    // time than all before it. What stays of every pod makes every stretch grow; such a page does not come in most.
+    // The worker's thread runs while a batch is created, so the number of pods in memory at one time differs between
+    // batches. A batch sometimes needs more pages than all batches before it, which makes one stretch grow. A leak makes
+    // every stretch grow, so the median is checked.
     eprintln!("{grown:?} bytes in stretches of {stretch} pods");
     let mut counted = grown.split_off(1);
     counted.sort_unstable();

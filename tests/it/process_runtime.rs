@@ -73,7 +73,7 @@ async fn reopened_log_continues_in_a_new_file() {
     runtime.reopen_log(&id).unwrap();
     std::fs::write(go.path(), "").unwrap();
     ended(&runtime, &pod).await;
-    // Either file may have the line that was written just before the rename. No line is lost.
+    // The line that was written just before the rename may be in either file, but no line is lost.
     let (before, after) = (std::fs::read_to_string(moved).unwrap(), std::fs::read_to_string(path).unwrap());
     assert!(format!("{before}{after}").contains("stdout F old\n"));
     assert!(after.ends_with("stdout F new\n"));
@@ -174,7 +174,7 @@ async fn processes_outside_the_session_end_with_their_container() {
     }
 }
 
-/// How many processes have their working directory below another one.
+/// The number of processes whose working directory is below this directory.
 fn processes_in(dir: &std::path::Path) -> usize {
     std::fs::read_dir("/proc")
         .unwrap()

@@ -44,7 +44,7 @@ fn waiting(node: &TestNode, uid: &str) -> (String, String) {
     (waiting.reason.unwrap_or_default(), waiting.message.unwrap_or_default())
 }
 
-/// When a pod first has this phase, in seconds.
+/// The time at which a pod first has this phase, in seconds.
 async fn phase_at(node: &TestNode, uid: &str, phase: &str) -> f64 {
     node.eventually(60.0, phase, || node.phase(uid) == phase).await;
     node.now()
@@ -111,7 +111,7 @@ async fn simulated_stop_takes_its_configured_time_or_the_grace_period() {
         assert_eq!((node.now() - begin).round() as i64, took, "{uid}");
         assert_eq!(container(&node, uid, "main").state.unwrap().terminated.unwrap().exit_code, code, "{uid}");
     }
-    // A later and shorter grace counts.
+    // A later, shorter grace period applies.
     let deaf = that("deaf-2", &[("stop-latency", "never")]);
     node.deliver(std::slice::from_ref(&deaf)).await;
     let begin = node.now();
@@ -160,7 +160,7 @@ async fn invalid_simulation_annotation_prevents_container_starts() {
         assert!(message.contains(says), "{message}");
     }
     assert_eq!(node.phase("c"), "Running");
-    // A corrected one is followed.
+    // The agent applies a corrected annotation.
     node.deliver(&[that("a", &[("run-for", "1h")])]).await;
     node.eventually(60.0, "a starts", || node.phase("a") == "Running").await;
 }
@@ -174,7 +174,7 @@ async fn fates(setup: Setup, seed: &str, reversed: bool) -> Vec<(i32, Option<i12
     if reversed {
         pods.reverse();
     }
-    // In two parts, so that the pods start in another order too.
+    // The pods arrive in two sets, so with `reversed` they also start in another order.
     node.deliver(&pods[..25]).await;
     node.deliver(&pods).await;
     node.wait(60.0).await;

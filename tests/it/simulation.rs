@@ -1,4 +1,4 @@
-//! Simulations of whole nodes in virtual time. Each seed makes one scenario of pods, updates, faults, crashes and
+//! Simulations of whole nodes in virtual time. Each seed generates one scenario of pods, updates, faults, crashes and
 //! restarts. Invariants are checked at every call and every second.
 //!
 //! ```text

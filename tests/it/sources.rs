@@ -33,7 +33,7 @@ impl Handler<SourceUpdate> for Collector {
     }
 }
 
-/// A source that runs and the sets that it sends.
+/// A running source, and the sets that it sends.
 struct Running {
     sets: mpsc::Receiver<SourceUpdate>,
     stop: CancellationToken,
@@ -41,7 +41,7 @@ struct Running {
 
 impl Running {
     fn files(paths: &[PathBuf]) -> Running {
-        // The check runs too rarely to matter, so only the watch reports changes.
+        // The periodic check runs too rarely to matter, so only the watch reports changes.
         let cx = SourceContext { check_frequency: Duration::from_secs(3600), ..context() };
         Running::start(|out, stop| FileSource::new(paths.to_vec(), cx).run(out, stop))
     }
@@ -223,7 +223,7 @@ async fn missing_manifest_path_is_an_empty_set_until_it_exists() {
     assert_eq!(held(&source.until(|set| set.pods.len() == 1).await), ["s-node one"]);
 }
 
-// Whatever versions are delivered before, the last edit is delivered in the end (POD-S31).
+// Some versions may be skipped, but the last edit is always delivered (POD-S31).
 #[actix::test]
 async fn last_of_many_manifest_edits_is_delivered() {
     let dir = TempDir::new().unwrap();
@@ -267,11 +267,11 @@ async fn manifest_edit_with_fixed_uid_is_an_update() {
     let mut source = Running::files(&[dir.path().to_owned()]);
     let mut config = SourceConfig::new();
     let set = source.next().await;
-    let seen = set.pods[0].first_seen();
+    let first_seen = set.pods[0].first_seen();
     let _ = config.apply(set.pods);
     replace(&file, &text("two"));
     let changes = config.apply(source.next().await.pods).changes;
-    assert!(matches!(&changes[..], [Change::Update(pods)] if pods[0].first_seen() == seen));
+    assert!(matches!(&changes[..], [Change::Update(pods)] if pods[0].first_seen() == first_seen));
 }
 
 #[actix::test]

@@ -26,7 +26,7 @@ async fn broken_manifest_is_logged_with_its_line_and_other_pods_run() {
         ("twice.yaml", "already defined by", "change its name or remove one"),
         ("link.yaml", "cannot be read", "correct or remove it"),
     ] {
-        let line = agent.says(&format!("{file}\"")).await;
+        let line = agent.wait_for_line(&format!("{file}\"")).await;
         assert!(line.contains(what) && line.contains(remedy), "{line}");
         let lines = agent.logged().lines().filter(|line| line.contains(&format!("{file}\""))).count();
         assert_eq!(lines, 1, "{}", agent.logged());
@@ -67,7 +67,7 @@ async fn unlistable_manifest_directory_is_logged_and_other_paths_are_used() {
     let args = ["--manifests", manifests.to_str().unwrap(), "--manifests", below.to_str().unwrap()];
     let agent = home.start(&args).await;
     agent.ready("good-n1").await;
-    let line = agent.says("cannot be listed").await;
+    let line = agent.wait_for_line("cannot be listed").await;
     assert!(line.contains(below.to_str().unwrap()) && line.contains("make it readable for the agent's user"), "{line}");
 }
 
@@ -147,7 +147,7 @@ async fn corrupted_container_record_is_logged_and_other_pods_are_adopted() {
     fs::write(&record, "scribble").unwrap();
 
     let agent = home.start(&[]).await;
-    let line = agent.says(&id(&one)).await;
+    let line = agent.wait_for_line(&id(&one)).await;
     assert!(line.contains("WARN") || line.contains("ERROR"), "{line}");
     assert_eq!(id(&agent.ready("two-n1").await), id(&two));
     agent

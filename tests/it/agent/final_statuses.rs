@@ -35,7 +35,7 @@ async fn rejected_pod_stays_rejected_after_agent_crash_with_free_capacity() {
     fs::write(home.root().join("journal"), "0123456789abcdef nonsense\n").unwrap();
     let agent = home.start(&[]).await;
     agent.ready("b-n1").await;
-    let line = agent.says("the journal of final statuses is damaged").await;
+    let line = agent.wait_for_line("the journal of final statuses is damaged").await;
     assert!(line.contains("journal.corrupt") && line.contains("good=0"), "{line}");
     assert!(home.root().join("journal.corrupt").exists());
 }
@@ -94,7 +94,7 @@ async fn reboot_is_logged_once() {
     assert!(boot.contains(fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim()));
     fs::write(home.root().join("boot"), podwright::adapters::record::seal(br#""another""#)).unwrap();
     let agent = home.start(&[]).await;
-    agent.says("the machine rebooted since the last agent ran").await;
+    agent.wait_for_line("the machine rebooted since the last agent ran").await;
     agent.crash().await;
     let agent = home.start(&[]).await;
     assert!(agent.line("machine rebooted").is_none());

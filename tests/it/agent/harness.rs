@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::support::processes::{PATIENCE, Root, kill};
 
 /// The pause between two checks.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The root directory and manifest directory of an agent. Containers in it are killed when the test ends.
 pub(crate) struct AgentHome {
@@ -65,7 +65,7 @@ impl AgentHome {
 
     /// Starts an agent and waits until its admin endpoints answer.
     pub(crate) async fn start(&self, args: &[&str]) -> Agent {
-        Self::answers(self.start_unasked(args)).await
+        Self::until_it_answers(self.start_without_waiting(args)).await
     }
 
     /// Starts an agent with this soft limit on open files and waits until its admin endpoints answer.
@@ -75,19 +75,19 @@ impl AgentHome {
         limited.args(["-c", &format!("ulimit -Sn {limit} && exec \"$0\" \"$@\"")]);
         limited.arg(command.as_std().get_program()).args(command.as_std().get_args());
         limited.env_remove("RUST_LOG").stdin(Stdio::null()).kill_on_drop(true);
-        Self::answers(self.spawn(limited)).await
+        Self::until_it_answers(self.spawn(limited)).await
     }
 
-    async fn answers(mut agent: Agent) -> Agent {
-        let says = "admin endpoints are served address=";
-        let line = eventually("the agent answers", || async { agent.line(says) }).await;
-        let address = line.split(says).nth(1).unwrap();
+    async fn until_it_answers(mut agent: Agent) -> Agent {
+        let prefix = "admin endpoints are served address=";
+        let line = eventually("the agent answers", || async { agent.line(prefix) }).await;
+        let address = line.split(prefix).nth(1).unwrap();
         agent.admin = Some(address.trim().parse().unwrap());
         agent
     }
 
     /// Starts an agent without waiting for its admin endpoints.
-    pub(crate) fn start_unasked(&self, args: &[&str]) -> Agent {
+    pub(crate) fn start_without_waiting(&self, args: &[&str]) -> Agent {
         self.spawn(self.command(args))
     }
 
@@ -130,9 +130,9 @@ impl Agent {
         self.admin.expect("the agent was started without admin address")
     }
 
-    /// The number of its open files and sockets.
+    /// The number of open files and sockets of the agent.
     pub(crate) fn open_files(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.child.id().expect("it runs"))).unwrap().count()
+        fs::read_dir(format!("/proc/{}/fd", self.child.id().expect("the agent runs"))).unwrap().count()
     }
 
     /// The whole log so far.
@@ -141,38 +141,38 @@ impl Agent {
     }
 
     /// The first log line that contains the text.
-    pub(crate) fn line(&self, says: &str) -> Option<String> {
-        self.logged().lines().find(|line| line.contains(says)).map(str::to_owned)
+    pub(crate) fn line(&self, text: &str) -> Option<String> {
+        self.logged().lines().find(|line| line.contains(text)).map(str::to_owned)
     }
 
     /// Waits for a log line that contains the text.
-    pub(crate) async fn says(&self, says: &str) -> String {
-        eventually(says, || async { self.line(says) }).await
+    pub(crate) async fn wait_for_line(&self, text: &str) -> String {
+        eventually(text, || async { self.line(text) }).await
     }
 
-    /// Waits until so many log lines contain a text. It does not pause between two reads, so that the caller can act
+    /// Waits until at least this many log lines contain a text. It does not pause between two reads, so that the caller can act
     /// right after the last of these lines.
-    pub(crate) async fn says_times(&self, says: &str, times: usize) {
-        let lines = || self.logged().lines().filter(|line| line.contains(says)).count();
+    pub(crate) async fn wait_for_lines(&self, text: &str, count: usize) {
+        let lines = || self.logged().lines().filter(|line| line.contains(text)).count();
         let wait = async {
-            while lines() < times {
+            while lines() < count {
                 tokio::task::yield_now().await;
             }
         };
         let waited = timeout(PATIENCE, wait).await;
-        assert!(waited.is_ok(), "{} of {times} lines contain {says:?}", lines());
+        assert!(waited.is_ok(), "{} of {count} lines contain {text:?}", lines());
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(self.child.id().expect("it runs"), signal);
+        kill(self.child.id().expect("the agent runs"), signal);
     }
 
-    /// Waits for its end and returns its exit code.
+    /// Waits until the agent ends and returns its exit code.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
         timeout(PATIENCE, self.child.wait()).await.expect("the agent does not end").unwrap().code()
     }
 
-    /// Kills it as a crash would.
+    /// Kills the agent with SIGKILL.
     pub(crate) async fn crash(mut self) {
         self.child.kill().await.unwrap();
     }
@@ -227,7 +227,7 @@ impl Agent {
     }
 
     /// Runs a command of the binary with this agent as `--admin`.
-    pub(crate) async fn ask(&self, args: &[&str]) -> Output {
+    pub(crate) async fn run_client(&self, args: &[&str]) -> Output {
         podwright(&[args, &["--admin", &self.admin().to_string()]].concat()).await
     }
 }
@@ -246,7 +246,7 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, pol
             return found;
         }
         assert!(Instant::now() < deadline, "did not happen: {what}");
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -15,13 +15,13 @@ fn restarts(pod: &Pod) -> Option<(i32, String)> {
     Some((container.restart_count, waiting.reason.clone().unwrap_or_default()))
 }
 
-/// The message that says how long the container backs off.
+/// The message that gives the length of the container's backoff.
 fn backoff(pod: &Pod) -> &str {
     let waiting = container(pod).and_then(|container| container.state.as_ref()?.waiting.as_ref());
     waiting.and_then(|waiting| waiting.message.as_deref()).unwrap_or_default()
 }
 
-/// The container's last run that has ended.
+/// The last ended run of the container.
 fn last_run(pod: &Pod) -> ContainerStateTerminated {
     container(pod).unwrap().last_state.as_ref().unwrap().terminated.clone().unwrap()
 }
@@ -39,7 +39,7 @@ async fn example_pods_run_and_a_signal_stops_them_all() {
     assert_eq!(agent.get("/readyz", "").0, 200);
     assert!(agent.get("/metrics", "").1.contains("kubelet_working_pods"));
 
-    let moved = agent.says("cause=\"cleaned up\"").await;
+    let moved = agent.wait_for_line("cause=\"cleaned up\"").await;
     assert!(moved.ends_with(" pod=default/job-once-n1"), "{moved}");
 
     agent.signal(Signal::TERM);
@@ -99,11 +99,11 @@ async fn edited_manifest_replaces_its_pod_after_the_old_pod_stopped() {
     let new = agent.until("web-n1", "is new", |pod| is_ready(pod) && pod.metadata.uid != old.metadata.uid).await;
     assert_ne!(container(&new).unwrap().container_id, container(&old).unwrap().container_id);
     let uid = new.metadata.uid.as_deref().unwrap();
-    let unknown = agent.ask(&["explain", "default/web-n1", "--uid", "nobody"]).await;
+    let unknown = agent.run_client(&["explain", "default/web-n1", "--uid", "nobody"]).await;
     let answer =
         format!("podwright: there is no pod default/web-n1 with UID nobody\nUIDs of pods with this name: {uid}");
     assert!(text(&unknown.stderr).starts_with(&answer), "{}", text(&unknown.stderr));
-    let known = agent.ask(&["explain", "default/web-n1", "--uid", uid]).await;
+    let known = agent.run_client(&["explain", "default/web-n1", "--uid", uid]).await;
     assert!(text(&known.stdout).contains(uid), "{}", text(&known.stderr));
 
     home.remove("web.yaml");
@@ -121,7 +121,7 @@ async fn static_pod_with_fixed_uid_can_be_removed_and_added_again() {
     assert_eq!(old.metadata.uid.as_deref(), Some("fixed-uid"));
 
     home.remove("fixed.yaml");
-    agent.says("Stopping container main").await;
+    agent.wait_for_line("Stopping container main").await;
     home.put("fixed.yaml", &fixed);
     let id = |pod: &Pod| container(pod).and_then(|have| have.container_id.clone());
     let new = agent.until("fixed-n1", "runs again", |pod| is_ready(pod) && id(pod) != id(&old)).await;
@@ -135,11 +135,11 @@ async fn second_signal_ends_the_agent_and_leaves_containers_running() {
     let mut agent = home.start(&[]).await;
     agent.ready("stubborn-n1").await;
     agent.signal(Signal::INT);
-    agent.says("stopping pods").await;
+    agent.wait_for_line("stopping pods").await;
     agent.signal(Signal::TERM);
     // An agent that ignored the second signal would end its pod and exit with 0.
     assert_eq!(agent.ended().await, Some(143));
-    assert!(!home.processes().is_empty(), "the container runs on for the next agent");
+    assert!(!home.processes().is_empty(), "the container keeps running for the next agent");
 }
 
 #[tokio::test]
@@ -174,26 +174,26 @@ async fn get_and_explain_print_pods_as_table_and_json() {
     let agent = home.start(&[]).await;
     agent.ready("web-n1").await;
 
-    let table = text(&agent.ask(&["get", "pods"]).await.stdout);
+    let table = text(&agent.run_client(&["get", "pods"]).await.stdout);
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"]);
     assert_eq!(lines[1][..5], ["default", "web-n1", "1/1", "Running", "0"]);
     let json: serde_json::Value =
-        serde_json::from_slice(&agent.ask(&["get", "pods", "-o", "json"]).await.stdout).unwrap();
+        serde_json::from_slice(&agent.run_client(&["get", "pods", "-o", "json"]).await.stdout).unwrap();
     assert_eq!((&json["kind"], &json["items"][0]["metadata"]["name"]), (&"PodList".into(), &"web-n1".into()));
-    let json = agent.ask(&["explain", "default/web-n1", "-o", "json"]).await;
+    let json = agent.run_client(&["explain", "default/web-n1", "-o", "json"]).await;
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&json["phase"], &json["chain"][0]["what"]), (&"Running".into(), &"nothing".into()));
     let (code, list) = agent.get("/explain?format=json", "");
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     assert_eq!((code, &list[0]["name"], &list[0]["wait"]), (200, &"web-n1".into(), &"".into()));
-    let table = text(&agent.ask(&["explain"]).await.stdout);
+    let table = text(&agent.run_client(&["explain"]).await.stdout);
     assert!(table.lines().nth(1).unwrap().starts_with("default     web-n1   Running   sync        0"), "{table}");
     assert_eq!(agent.get("/explain?format=xml", "").0, 400);
 
-    let odd = agent.ask(&["explain", "default/web-n1?output=json"]).await;
+    let odd = agent.run_client(&["explain", "default/web-n1?output=json"]).await;
     assert!(text(&odd.stderr).contains("there is no pod default/web-n1?output=json"), "{}", text(&odd.stderr));
-    let unknown = agent.ask(&["explain", "default/web"]).await;
+    let unknown = agent.run_client(&["explain", "default/web"]).await;
     assert_eq!(unknown.status.code(), Some(1));
     assert_eq!(text(&unknown.stderr), "podwright: there is no pod default/web\nsimilar names: default/web-n1\n");
 

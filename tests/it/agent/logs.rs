@@ -13,13 +13,13 @@ use crate::support::processes::PATIENCE;
 const NEVER: &str = "restartPolicy: Never";
 
 async fn logs(agent: &Agent, args: &[&str]) -> String {
-    let output = agent.ask(&[&["logs"], args].concat()).await;
+    let output = agent.run_client(&[&["logs"], args].concat()).await;
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
 
 async fn refused(agent: &Agent, args: &[&str]) -> String {
-    let output = agent.ask(&[&["logs"], args].concat()).await;
+    let output = agent.run_client(&[&["logs"], args].concat()).await;
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{args:?}");
     text(&output.stderr)
 }
@@ -112,8 +112,8 @@ async fn logs_follow_prints_new_output_until_the_container_ends() {
         gone.kill().await.unwrap();
     }
     fs::write(&go, "").unwrap();
-    let seen = timeout(PATIENCE, follow).await.expect("following ends with the container").unwrap();
-    assert_eq!(seen, "before\nafter\nlast\n");
+    let followed = timeout(PATIENCE, follow).await.expect("following ends with the container").unwrap();
+    assert_eq!(followed, "before\nafter\nlast\n");
 }
 
 fn follow_command(agent: &Agent, pod: &str) -> Command {
@@ -141,9 +141,9 @@ pub(crate) async fn nothing_is_lost_in_rotation(
     home.put("busy.yaml", &manifest("busy", BUSY, NEVER).replace("image: i\n", &format!("image: {image}\n")));
     let agent = home.start(&[flags, &["--container-log-max-size", "20Ki"]].concat()).await;
     let pod = agent.ready("busy-n1").await;
-    let seen =
+    let followed =
         timeout(2 * PATIENCE, follow(&agent, "default/busy-n1")).await.expect("following ends with the container");
-    each_line_once(&seen, "followed");
+    each_line_once(&followed, "followed");
     agent.until("busy-n1", "is done", |pod| phase(pod) == "Succeeded").await;
     let files = files(&dir(pod.metadata.uid.as_deref().unwrap()));
     assert!(files.len() > 2 && files.iter().any(|name| name.ends_with(".gz")), "{files:?}");
@@ -159,7 +159,7 @@ fn each_line_once(text: &str, how: &str) {
         text.lines().map(|line| number(line).unwrap_or_else(|| panic!("{how}: {line:?}"))).collect();
     // Lines that both streams write at the same time have no defined order.
     numbers.sort_unstable();
-    let odd = numbers.iter().zip(0..).find(|(seen, n)| **seen != *n);
+    let odd = numbers.iter().zip(0..).find(|(number, expected)| **number != *expected);
     assert_eq!((odd, numbers.len() as u64), (None, LINES), "{how}");
 }
 

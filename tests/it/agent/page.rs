@@ -107,17 +107,17 @@ async fn page_shows_pods_with_their_waits_and_reconnects() {
         .await;
 
     browser.eval("location.hash = '#default/crash-n1'").await;
-    let says = |words: &str| format!("document.querySelector('#detail').innerText.includes({words:?})");
-    browser.until("the detail shows the wait", &says("container \"main\" waits out its crash backoff")).await;
-    browser.until("the detail shows what releases the wait", &says("released by:")).await;
+    let has_text = |words: &str| format!("document.querySelector('#detail').innerText.includes({words:?})");
+    browser.until("the detail shows the wait", &has_text("container \"main\" waits out its crash backoff")).await;
+    browser.until("the detail shows what releases the wait", &has_text("released by:")).await;
     browser
         .until("the timeline shows the healthy phases", "document.querySelectorAll('#drawing rect.healthy').length > 0")
         .await;
     browser.until("the timeline shows the events", "document.querySelectorAll('#drawing .mark').length > 2").await;
-    browser.until("the detail shows the last exit", &says("3 Error")).await;
+    browser.until("the detail shows the last exit", &has_text("3 Error")).await;
     let lane = "[...document.querySelectorAll('#drawing text')].some((t) => t.textContent === 'container main')";
     browser.until("the timeline shows the runs of the container", lane).await;
-    browser.until("the detail lists the transitions", &says("allowed to start")).await;
+    browser.until("the detail lists the transitions", &has_text("allowed to start")).await;
     readable(&mut browser).await;
     browser.size(360, 740).await;
     browser
@@ -246,19 +246,22 @@ async fn page_header_shows_runtime_outage_and_keeps_the_selection() {
     browser.eval(select).await;
     let gone = "{ since: Date.now() - 90000, error: 'nobody listens at ' + '/run'.repeat(50) }";
     browser.eval(&format!("sendAgent({{ outage: {gone}, passFailure: {gone}, runtime: false }})")).await;
-    let says = |words: &str| format!("document.querySelector('#agent').innerText.includes({words:?})");
-    browser.until("the page reports the runtime outage", &says("does not answer for 90s")).await;
-    browser.until("the page reports the failing passes", &says("passes fail for 90s")).await;
-    assert_eq!(browser.eval(&says("nobody listens")).await, true);
+    let has_text = |words: &str| format!("document.querySelector('#agent').innerText.includes({words:?})");
+    browser.until("the page reports the runtime outage", &has_text("does not answer for 90s")).await;
+    browser.until("the page reports the failing passes", &has_text("passes fail for 90s")).await;
+    assert_eq!(browser.eval(&has_text("nobody listens")).await, true);
     fits(&mut browser).await;
     readable(&mut browser).await;
     browser.eval("sendAgent({})").await;
     browser
-        .until("the page no longer reports the outage", &format!("{} && !{}", says("last pass "), says("nobody")))
+        .until(
+            "the page no longer reports the outage",
+            &format!("{} && !{}", has_text("last pass "), has_text("nobody")),
+        )
         .await;
     assert_eq!(browser.eval("getSelection().toString()").await, "http://home: no answer (refused)");
 
-    assert_eq!(browser.eval(&says("no disk")).await, true, "the page shows the missing condition");
+    assert_eq!(browser.eval(&has_text("no disk")).await, true, "the page shows the missing condition");
 
     // A source that never delivered has no good version that could keep running.
     let kept = "document.querySelector('#problems-title').innerText.endsWith('the last good version keeps running')";
@@ -360,7 +363,7 @@ async fn page_lists_searches_and_scrolls_five_thousand_pods() {
 async fn page_is_cached_and_cross_site_requests_are_refused() {
     let home = AgentHome::new();
     let agent = home.start(&[]).await;
-    let ask = |path: &str, headers: &str| {
+    let get = |path: &str, headers: &str| {
         let mut stream = TcpStream::connect(agent.admin()).unwrap();
         // An accepted `/watch` request never ends, so reads have a timeout.
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -369,12 +372,12 @@ async fn page_is_cached_and_cross_site_requests_are_refused() {
         stream.read_to_string(&mut answer).unwrap();
         answer
     };
-    let page = ask("/", "");
+    let page = get("/", "");
     let head = page.split_once("\r\n\r\n").unwrap().0.to_ascii_lowercase();
     assert!(head.contains("content-security-policy: default-src 'none'; script-src 'sha256-"), "{head}");
     assert!(!head.contains("unsafe"), "{head}");
     let etag = page.lines().find_map(|line| line.strip_prefix("etag: ")).unwrap();
-    assert!(ask("/", &format!("If-None-Match: {etag}\r\n")).starts_with("HTTP/1.0 304"));
+    assert!(get("/", &format!("If-None-Match: {etag}\r\n")).starts_with("HTTP/1.0 304"));
     for site in ["cross-site", "same-site"] {
         let script = format!("Sec-Fetch-Site: {site}\r\n");
         let link = format!("{script}Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n");
@@ -382,13 +385,13 @@ async fn page_is_cached_and_cross_site_requests_are_refused() {
         // A window that another site opens sends the same headers as a link.
         for path in ["/recording", "/watch", "/explain"] {
             for how in [&script, &link, &frame] {
-                assert!(ask(path, how).starts_with("HTTP/1.0 403"), "{path} {how}");
+                assert!(get(path, how).starts_with("HTTP/1.0 403"), "{path} {how}");
             }
         }
-        assert!(ask("/", &link).starts_with("HTTP/1.0 200"), "a link on another site opens the page");
-        assert!(ask("/", &frame).starts_with("HTTP/1.0 403"), "another site cannot embed the page");
+        assert!(get("/", &link).starts_with("HTTP/1.0 200"), "a link on another site opens the page");
+        assert!(get("/", &frame).starts_with("HTTP/1.0 403"), "another site cannot embed the page");
     }
-    let answer = ask("/explain", "Sec-Fetch-Site: same-origin\r\n");
+    let answer = get("/explain", "Sec-Fetch-Site: same-origin\r\n");
     assert!(answer.starts_with("HTTP/1.0 200") && answer.contains("x-content-type-options: nosniff"), "{answer}");
-    assert!(ask("/", "Host: evil.example\r\n").starts_with("HTTP/1.0 403"));
+    assert!(get("/", "Host: evil.example\r\n").starts_with("HTTP/1.0 403"));
 }

@@ -31,7 +31,7 @@ async fn replay_of_a_recording_shows_a_container_crash() {
     agent.until("crash-n1", "backs off", backs_off).await;
     agent.ready("other-n1").await;
     home.remove("other.yaml");
-    agent.says("lifecycle=\"finished\"").await;
+    agent.wait_for_line("lifecycle=\"finished\"").await;
     let file = save(&home, &agent);
 
     let (code, printed, _) = replay(&file, &[]).await;

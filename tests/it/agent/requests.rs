@@ -15,14 +15,14 @@ async fn every_admin_request_of_the_corpus_gets_a_valid_answer() {
     let agent = home.start(&[]).await;
     let admin = agent.admin();
     eventually("the pods are known", || async {
-        let pods = ask(admin, &Request::parse(b"GET /pods").unwrap());
+        let pods = send(admin, &Request::parse(b"GET /pods").unwrap());
         String::from_utf8(pods.body).unwrap().contains("other-n1").then_some(())
     })
     .await;
     for (name, bytes) in corpus("requests") {
         println!("requests/{name}");
         if let Some(request) = Request::parse(&bytes) {
-            check(&request, &ask(admin, &request));
+            check(&request, &send(admin, &request));
         }
     }
 }
@@ -43,7 +43,7 @@ async fn idle_admin_connections_leave_file_descriptors_for_pods() {
     assert_eq!(agent.get("/healthz", "").0, 200);
 }
 
-fn ask(admin: SocketAddr, request: &Request) -> Answer {
+fn send(admin: SocketAddr, request: &Request) -> Answer {
     // HTTP/1.1 would send a body of unknown length in chunks.
     let mut text = format!("{} {} HTTP/1.0\r\n", request.method, request.target);
     for (name, value) in &request.headers {

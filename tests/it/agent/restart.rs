@@ -1,4 +1,4 @@
-//! An agent that is killed, and the one that comes after it.
+//! An agent that is killed, and the next agent.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::harness::{AgentHome, container, eventually, manifest, phase};
 
-/// What must not change: container id, restart count, when it was started.
+/// The facts that must not change: container ID, restart count, start time.
 fn identity(pod: &Pod) -> (Option<String>, i32, String) {
-    let container = container(pod).expect("it has a container");
+    let container = container(pod).expect("the pod has a container");
     let running = container.state.as_ref().and_then(|state| state.running.as_ref());
     (
         container.container_id.clone(),
@@ -37,7 +37,7 @@ async fn killed_agent_loses_and_restarts_none_of_twenty_pods() {
     agent.crash().await;
 
     fs::write(&go, "").unwrap();
-    eventually("one ends while no agent is there", || async {
+    eventually("one container ends while no agent runs", || async {
         let containers = fs::read_dir(home.root().join("process/containers")).unwrap().flatten();
         containers.into_iter().any(|container| container.path().join("exit").exists()).then_some(())
     })
@@ -71,8 +71,8 @@ async fn agent_killed_during_pod_start_loses_and_duplicates_no_container() {
             let script = format!("echo $PODWRIGHT_CONTAINER_ID >> {}; exec sleep 1000", ran(i).display());
             home.put(&format!("p{i}.yaml"), &manifest(&format!("p{i}"), &script, "terminationGracePeriodSeconds: 1"));
         }
-        let first = home.start_unasked(&[]);
-        first.says_times("pod=default/p", lines).await;
+        let first = home.start_without_waiting(&[]);
+        first.wait_for_lines("pod=default/p", lines).await;
         first.crash().await;
 
         let second = home.start(&[]).await;

@@ -20,7 +20,7 @@ fn manifest(name: &str, spec: &str, of_container: &str, script: &str) -> String 
 }
 
 /// The output of a pod's script.
-async fn said(agent: &Agent, name: &str) -> String {
+async fn output(agent: &Agent, name: &str) -> String {
     let pod = agent.until(name, "ends", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
     container(&pod).unwrap().state.as_ref().unwrap().terminated.clone().unwrap().message.unwrap_or_default()
 }
@@ -63,7 +63,7 @@ async fn cri_containers_get_the_security_and_limits_of_their_pod() {
     agent.until("no-class-n1", "is known", |_| true).await;
     let unknown = || async { agent.explain("no-class-n1").contains("--runtime-class other=HANDLER").then_some(()) };
     eventually("an unknown runtime class is reported with a remedy", unknown).await;
-    assert_eq!(said(&agent, "class-n1").await, "by its class\n");
+    assert_eq!(output(&agent, "class-n1").await, "by its class\n");
     let refused = |pod: &Pod| {
         let waiting = container(pod).and_then(|it| it.state.as_ref()?.waiting.clone()).unwrap_or_default();
         waiting.reason.as_deref() == Some("CreateContainerConfigError")
@@ -71,11 +71,11 @@ async fn cri_containers_get_the_security_and_limits_of_their_pod() {
     };
     agent.until("root-n1", "is refused with a remedy", refused).await;
     let comm = fs::read_to_string("/proc/self/comm").unwrap();
-    assert_eq!(said(&agent, "node-n1").await, comm, "the container sees the processes of the node");
+    assert_eq!(output(&agent, "node-n1").await, comm, "the container sees the processes of the node");
 
-    let text = said(&agent, "limits-n1").await;
+    let text = output(&agent, "limits-n1").await;
     for line in ["1000", "1001", "1001 2000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "read-only", "sleep"] {
-        assert!(text.lines().any(|said| said == line), "{line}: {text}");
+        assert!(text.lines().any(|printed| printed == line), "{line}: {text}");
     }
     assert!(text.contains("10.1.2.3\tfoo\tbar\n") && text.contains("67108864\n"), "{text}");
     assert!(text.contains("50000\n") || text.contains("50000 100000\n"), "{text}");

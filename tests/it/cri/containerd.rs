@@ -1,4 +1,4 @@
-//! The containerd of the tests. Each test has it alone and finds it without pods.
+//! The containerd of the tests. One test uses it at a time, and it has no pods when a test begins.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,23 +42,23 @@ impl Containerd {
         self.0.socket()
     }
 
-    /// The flag of an agent that uses it.
+    /// The flag with which an agent uses this containerd.
     pub(super) fn runtime(&self) -> String {
         format!("--runtime=cri=unix://{}", self.socket().display())
     }
 
-    /// Starts an agent that uses it, with cgroups apart from those of the machine's own node.
+    /// Starts an agent that uses this containerd. Its cgroups are apart from those of a node on the same machine.
     pub(super) async fn agent(&self, home: &AgentHome) -> Agent {
         self.agent_with(home, &[]).await
     }
 
-    /// The same with more flags.
+    /// Starts an agent that uses this containerd, with more flags.
     pub(super) async fn agent_with(&self, home: &AgentHome, flags: &[&str]) -> Agent {
         let (runtime, cgroups) = (self.runtime(), format!("--cgroup-root={CGROUP_ROOT}"));
         home.start(&[&[&*runtime, &cgroups], flags].concat()).await
     }
 
-    /// A client of it.
+    /// A client of this containerd.
     pub(super) fn open(&self, root: &Path) -> CriRuntime {
         let config = CriConfig {
             endpoint: self.socket().to_str().unwrap().parse().unwrap(),
@@ -103,7 +103,10 @@ impl Containerd {
         self.0.start();
         eventually("containerd answers", || async { self.0.runs().then_some(()) }).await;
         let runtime = calls::connect(&self.socket()).unwrap();
-        eventually("its plugins are there", || async { calls::is_ready(&runtime).await.then_some(()) }).await;
+        eventually("the plugins of containerd have started", || async {
+            calls::is_ready(&runtime).await.then_some(())
+        })
+        .await;
     }
 
     /// Imports images.

@@ -85,7 +85,7 @@ async fn cri_agent_killed_in_any_phase_loses_and_duplicates_no_container() {
         let home = AgentHome::new();
         (0..PODS).for_each(|n| put(&home, &format!("p{n}")));
         let first = containerd.agent(&home).await;
-        first.says_times("pod=default/p", lines).await;
+        first.wait_for_lines("pod=default/p", lines).await;
         first.crash().await;
         let second = containerd.agent(&home).await;
         for pod in all_ready(&second, PODS).await {
@@ -96,7 +96,7 @@ async fn cri_agent_killed_in_any_phase_loses_and_duplicates_no_container() {
 
         let before = second.logged().lines().filter(|line| line.contains("pod=default/p")).count();
         (0..PODS).for_each(|n| home.remove(&format!("p{n}.yaml")));
-        second.says_times("pod=default/p", before + lines).await;
+        second.wait_for_lines("pod=default/p", before + lines).await;
         second.crash().await;
         nothing_is_left(&containerd, &home).await;
     }
@@ -147,7 +147,7 @@ async fn agent_killed_between_two_steps_of_a_pod_continues_there() {
         let volumes = format!("  volumes: [{{name: runs, hostPath: {{path: {}}}}}]\n", runs_dir.display());
         let agent = containerd.agent(&home).await;
         home.put("rich.yaml", &[head, &volumes, &RICH.replace("IMAGE", BUSYBOX)].concat());
-        agent.says(starting).await;
+        agent.wait_for_line(starting).await;
         agent.crash().await;
         let agent = containerd.agent(&home).await;
         let pod = agent.ready("rich-n1").await;
@@ -158,7 +158,7 @@ async fn agent_killed_between_two_steps_of_a_pod_continues_there() {
         assert!((1..=most).contains(&runs(&home, "init")), "killed at {starting:?}: {pod:?}");
 
         home.remove("rich.yaml");
-        agent.says(stopping).await;
+        agent.wait_for_line(stopping).await;
         agent.crash().await;
         nothing_is_left(&containerd, &home).await;
         assert_eq!((runs(&home, "rich"), starting), (main, starting), "nothing starts again after {stopping:?}");

@@ -26,8 +26,9 @@ async fn one_exited_container_is_kept_until_its_pod_is_removed() {
     let home = AgentHome::new();
     put(&home, "ends", "echo run; exit 3");
     let agent = containerd.agent(&home).await;
-    let pod =
-        agent.until("ends-n1", "ran three times", |pod| container(pod).is_some_and(|it| it.restart_count == 2)).await;
+    let pod = agent
+        .until("ends-n1", "has run three times", |pod| container(pod).is_some_and(|it| it.restart_count == 2))
+        .await;
     let uid = PodUid::new(pod.metadata.uid.as_ref().unwrap());
     let runtime = containerd.open(home.root());
     let kept = eventually("older runs are removed", || async {
@@ -80,7 +81,7 @@ async fn image_garbage_collection_removes_only_unused_images() {
     eventually("the image is removed", || async { (!images().contains(SPARE)).then_some(()) }).await;
     assert!(images().contains(BUSYBOX) && images().contains(PAUSE), "{}", images());
     // The disk also contains other files than images.
-    agent.says("FreeDiskSpaceFailed").await;
+    agent.wait_for_line("FreeDiskSpaceFailed").await;
     let (_, metrics) = agent.get("/metrics", "");
     let removed = "kubelet_image_garbage_collected_total{reason=\"space\"} 1\n";
     assert!(metrics.contains(removed) && metrics.contains("operation_type=\"remove_image\""), "{metrics}");

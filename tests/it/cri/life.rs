@@ -68,13 +68,13 @@ async fn cri_pods_that_cannot_run_report_the_reason() {
         );
     };
     let image = super::image::BUSYBOX;
-    let said = "[/bin/sh, -c, \"echo said; echo written > /dev/termination-log; exit 3\"]";
+    let command = "[/bin/sh, -c, \"echo logged; echo written > /dev/termination-log; exit 3\"]";
     let fallback = "terminationMessagePolicy: FallbackToLogsOnError";
     pod("never", "image: podwright.test/absent:1\n    imagePullPolicy: Never");
     pod("invalid", "image: podwright.test/ABSENT:1");
     pod("absent", "image: 127.0.0.1:1/absent:1");
     pod("bad-command", &format!("image: {image}\n    command: [/no/such/command]"));
-    pod("writes", &format!("image: {image}\n    command: {said}\n    {fallback}"));
+    pod("writes", &format!("image: {image}\n    command: {command}\n    {fallback}"));
     pod("logs", &format!("image: {image}\n    command: [/bin/sh, -c, \"echo one; echo two; exit 3\"]\n    {fallback}"));
     pod("silent", &format!("image: {image}\n    command: [/bin/sh, -c, \"echo one; exit 3\"]"));
     let agent = containerd.agent(&home).await;
@@ -92,8 +92,8 @@ async fn cri_pods_that_cannot_run_report_the_reason() {
         let pod = agent.until(name, "fails", |pod| phase(pod) == "Failed").await;
         let end = container(&pod).unwrap().state.as_ref().unwrap().terminated.clone().unwrap();
         assert_eq!((end.reason.as_deref(), end.exit_code), (Some(reason), code), "{name}");
-        let said = end.message.unwrap_or_default();
-        assert!(said.contains(message) && (!message.is_empty() || said.is_empty()), "{name}: {said}");
+        let found = end.message.unwrap_or_default();
+        assert!(found.contains(message) && (!message.is_empty() || found.is_empty()), "{name}: {found}");
     }
 }
 

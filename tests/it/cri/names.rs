@@ -56,7 +56,7 @@ async fn cri_labels_log_paths_and_links_are_those_of_a_kubelet() {
         "counted once"
     );
 
-    // Kept by somebody; it goes with the pod.
+    // A file that someone added to the log directory is removed with the pod.
     fs::write(logs.join("main/0.log-kept.gz"), "").unwrap();
     home.remove("web.yaml");
     let gone = || async { (agent.pods().is_empty() && entries(&links).is_empty()).then_some(()) };

@@ -83,7 +83,7 @@ async fn runtime_crash_loses_and_duplicates_no_container() {
 
     // The runtime crashes while a container starts.
     put(&home, "starts", "exec sleep 1000");
-    agent.says("Started container main pod=default/steady-n1").await;
+    agent.wait_for_line("Started container main pod=default/steady-n1").await;
     agent.until("starts-n1", "is known", |_| true).await;
     containerd.crash();
     let answer = eventually("/readyz reports the outage", || async {
@@ -143,6 +143,6 @@ async fn agent_waits_for_a_runtime_socket_that_does_not_exist_yet() {
     })
     .await;
     assert!(answer.contains("No such file") && answer.contains("correct --runtime"), "{answer}");
-    let answer = String::from_utf8(agent.ask(&["explain"]).await.stdout).unwrap();
+    let answer = String::from_utf8(agent.run_client(&["explain"]).await.stdout).unwrap();
     assert!(answer.contains("the container runtime does not answer"), "{answer}");
 }

@@ -20,14 +20,14 @@ end() {
     groups=
     if [ -S "$base/c.sock" ]; then
         ctl="timeout 10 ctr --address $base/c.sock --namespace k8s.io"
-        # A pod's own cgroup stays behind with whoever is killed, or ended before.
+        # The cgroup of a pod stays when its shim is killed, so it is removed below.
         groups=$(for id in $($ctl containers ls -q); do $ctl containers info "$id"; done |
             sed -n 's/.*"cgroupsPath": "\(.*\)".*/\1/p')
         for task in $($ctl tasks ls -q 2>/dev/null); do
             $ctl tasks kill -s KILL "$task"
         done
     fi
-    # A shim takes in what its containers leave behind, so what they run are its children.
+    # A shim adopts the processes that its containers leave behind, so all of them are its children.
     for pid in $(pids); do
         for child in $(cat "/proc/$pid/task/$pid/children"); do kill -KILL "$child"; done
         kill -KILL "$pid"
@@ -39,7 +39,7 @@ end() {
         esac
     done
     find /sys/fs/cgroup/podwright-tests /sys/fs/cgroup/*/podwright-tests -depth -type d -exec rmdir {} \;
-    # What a mount hides comes to light once it is gone, so the last one goes first.
+    # A mount may be on top of another one, so the mounts are removed in reverse order.
     for mount in $(awk -v base="$base/" 'index($5, base) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
         umount -l "$mount"
     done
@@ -51,7 +51,7 @@ if [ "$2" = now ]; then
     exit
 fi
 while :; do
-    # The next test may be about to come.
+    # The next test may be about to take its turn.
     sleep 3
     exec 9>>"$base.turn"
     if flock -n 9; then

@@ -28,8 +28,9 @@ async fn cri_container_ignoring_sigterm_is_killed_after_its_grace_period() {
     let log = home.root().join("log/pods").join(format!("default_stubborn-n1_{}", pod.metadata.uid.unwrap()));
     let begin = Instant::now();
     home.remove("stubborn.yaml");
-    let said = || async { fs::read_to_string(log.join("main/0.log")).unwrap_or_default().contains("no").then_some(()) };
-    eventually("the container gets SIGTERM first", said).await;
+    let logged =
+        || async { fs::read_to_string(log.join("main/0.log")).unwrap_or_default().contains("no").then_some(()) };
+    eventually("the container gets SIGTERM first", logged).await;
     eventually("the pod is gone", || async { agent.pods().is_empty().then_some(()) }).await;
     assert!(begin.elapsed() >= Duration::from_secs(3), "{:?}", begin.elapsed());
 }

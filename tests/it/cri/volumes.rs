@@ -13,7 +13,7 @@ fn manifest(name: &str, spec: &str, mounts: &str, script: &str) -> String {
         "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  labels: {{app: {name}}}\nspec:\n  \
          terminationGracePeriodSeconds: 1\n  {spec}\n  containers:\n  - name: main\n    image: {BUSYBOX}\n    {mounts}\n    \
          resources: {{limits: {{cpu: 500m, memory: 64Mi}}}}\n    command: [/bin/sh, -c, {:?}]\n",
-        format!("{{ {script}; }} > /data/said 2>&1; touch /data/done; exec sleep 1000")
+        format!("{{ {script}; }} > /data/output 2>&1; touch /data/done; exec sleep 1000")
     )
 }
 
@@ -41,12 +41,12 @@ fn limits(uid: &str) -> Vec<String> {
     found
 }
 
-async fn said(agent: &Agent, home: &AgentHome, name: &str) -> (String, String) {
+async fn uid_and_output(agent: &Agent, home: &AgentHome, name: &str) -> (String, String) {
     let pod = agent.ready(name).await;
     let uid = pod.metadata.uid.unwrap();
     let data = pod_dir(home, &uid).join("volumes/kubernetes.io~empty-dir/data");
-    let said = || async { data.join("done").exists().then(|| fs::read_to_string(data.join("said")).unwrap()) };
-    (uid, eventually("the script has printed its output", said).await)
+    let output = || async { data.join("done").exists().then(|| fs::read_to_string(data.join("output")).unwrap()) };
+    (uid, eventually("the script has printed its output", output).await)
 }
 
 #[tokio::test]
@@ -75,9 +75,9 @@ async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
     home.put("vols.yaml", &manifest("vols", &volumes, mounts, script));
     let mut agent = containerd.agent(&home).await;
 
-    let (uid, text) = said(&agent, &home, "vols-n1").await;
+    let (uid, text) = uid_and_output(&agent, &home, "vols-n1").await;
     for line in ["full", "read-only", "through", "app=\"vols\"", "special"] {
-        assert!(text.lines().any(|said| said == line), "{line}: {text}");
+        assert!(text.lines().any(|printed| printed == line), "{line}: {text}");
     }
     assert!(text.contains("tmpfs /ram tmpfs rw") && text.contains("size=1024k"), "{text}");
     assert!(!host.join("made/dir/x").exists() && fs::read_to_string(host.join("made/file")).unwrap() == "y\n");
@@ -102,7 +102,7 @@ async fn cri_volumes_and_limits_exist_while_their_pod_exists() {
 
     // A running agent removes them too.
     home.put("vols.yaml", &manifest("vols", &volumes, mounts, script));
-    let (uid, _) = said(&agent, &home, "vols-n1").await;
+    let (uid, _) = uid_and_output(&agent, &home, "vols-n1").await;
     let dir = pod_dir(&home, &uid);
     home.remove("vols.yaml");
     let gone = || async { (!dir.exists() && mounted(&dir).is_empty() && limits(&uid).is_empty()).then_some(()) };

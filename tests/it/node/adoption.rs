@@ -7,7 +7,7 @@ use crate::support::fake_runtime::Op;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
-/// A node that finds a pod's container running, as an earlier agent made it of this definition.
+/// A node whose runtime already runs a pod's container, which an earlier agent created from this definition.
 async fn restarted(running: &str, definition: &PodBuilder) -> TestNode {
     let before = TestNode::start().await;
     before.deliver(std::slice::from_ref(definition)).await;

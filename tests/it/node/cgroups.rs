@@ -98,19 +98,19 @@ async fn slow_cgroup_call_is_explained_and_cancelled_with_its_pod() {
     cgroups.silence(true);
     node.deliver(&[pod("a")]).await;
     node.until(20.0).await;
-    let told = waits(&node, "a");
-    assert!(told.contains("its cgroup is being made"), "{told}");
+    let explanation = waits(&node, "a");
+    assert!(explanation.contains("its cgroup is being made"), "{explanation}");
     node.deliver(&[]).await;
     node.until(40.0).await;
-    assert_eq!(node.lifecycle("a"), None, "it was let go of");
+    assert_eq!(node.lifecycle("a"), None, "the engine has dropped the record");
 
     cgroups.silence(false);
     node.deliver(&[pod("b")]).await;
     cgroups.hold(true);
     node.deliver(&[pod("b").deleting(1)]).await;
     node.until(60.0).await;
-    let told = waits(&node, "b");
-    assert!(told.contains("its cgroup is being removed"), "{told}");
+    let explanation = waits(&node, "b");
+    assert!(explanation.contains("its cgroup is being removed"), "{explanation}");
     cgroups.hold(false);
     node.eventually(120.0, "finished", || node.lifecycle("b") == Some(Lifecycle::Finished)).await;
 }

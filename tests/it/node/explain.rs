@@ -289,16 +289,16 @@ async fn explain_shows_a_volume_that_does_not_answer() {
     ["a", "b"].iter().for_each(|uid| node.storage.hang(uid));
     node.deliver(&[pod("a")]).await;
     node.wait(20.0).await;
-    // During the wait.
+    // The calls for the directories still hang.
     for (uid, what) in [("a", "set up: /pods/a"), ("b", "taken down: /pods/b")] {
         let printed = waits(&node, uid);
         assert!(printed.contains(&format!("its volumes are being {what} is under way")), "{printed}");
     }
     node.wait(104.0).await;
-    let said = "/pods/a is not done after 123 s: check whether the file system there answers";
-    assert!(node.events.of("FailedMount").iter().any(|event| event.message == said));
+    let message = "/pods/a is not done after 123 s: check whether the file system there answers";
+    assert!(node.events.of("FailedMount").iter().any(|event| event.message == message));
     let printed = waits(&node, "a");
-    assert!(printed.contains(&format!("volume \"/pods/a\" cannot be brought up: {said}")), "{printed}");
+    assert!(printed.contains(&format!("volume \"/pods/a\" cannot be brought up: {message}")), "{printed}");
 }
 
 #[actix::test]
@@ -327,12 +327,12 @@ async fn explain_shows_order_and_deadlines_of_a_node_shutdown() {
     node.deliver(&[pod("usual"), pod("vital").spec("priority", 2_000_000_000)]).await;
     node.until(5.0).await;
     let config = ShutdownConfig { total: Duration::from_secs(30), critical: Duration::from_secs(10) };
-    let look = async {
+    let explanations = async {
         node.until(12.0).await;
         (waits(&node, "usual"), waits(&node, "vital"))
     };
     let stops = node.node.stop_pods(config);
-    let (_, (usual, vital)) = tokio::join!(stops, look);
+    let (_, (usual, vital)) = tokio::join!(stops, explanations);
     assert_text(
         &usual,
         &[
@@ -390,7 +390,7 @@ async fn explain_json_has_the_wait_chain_across_pods() {
         steps,
         [json!([0, "fullName", pod("old")]), json!([1, "grace", pod("old")]), json!([2, "containerStop", container])]
     );
-    assert_eq!(explanation["containers"][0].get("waits"), None, "the container that stops is of another pod");
+    assert_eq!(explanation["containers"][0].get("waits"), None, "the container that stops belongs to another pod");
     // The older pod can be explained too.
     let of =
         |uid: &str| node.node.explainer().explain(&FullName::new("test", "web"), Some(&uid.into()), &|_| Vec::new());

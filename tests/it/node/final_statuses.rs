@@ -39,15 +39,15 @@ async fn rejection_is_published_after_it_is_stored_and_survives_the_agent() {
     }
     assert!(early > 3);
     node.settled().await;
-    let told = node.status("b");
-    assert_eq!((told.phase.as_deref(), told.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));
+    let rejected = node.status("b");
+    assert_eq!((rejected.phase.as_deref(), rejected.reason.as_deref()), (Some("Failed"), Some("OutOfcpu")));
 
     // The node has free capacity now.
     let later = next(&node.final_statuses);
     deliver(&later, &pods[1..]).await;
-    assert_eq!(later.status("b"), told);
+    assert_eq!(later.status("b"), rejected);
     assert_eq!((later.runtime.calls_of("b"), later.lifecycle("b")), (vec![], None));
-    assert_eq!(later.events.count("b", "OutOfcpu"), 0, "it was told of");
+    assert_eq!(later.events.count("b", "OutOfcpu"), 0, "the rejection has its event already");
     later.wait(120.0).await;
     assert_eq!(later.runtime.calls_of("b"), [""; 0]);
     assert_eq!(later.pod_counts(), ["desired_pods{true} 1"]);
@@ -70,14 +70,14 @@ async fn finished_pod_is_not_run_again_without_its_containers() {
     assert!(!node.final_statuses.has("d"), "it runs");
     let writes = node.final_statuses.writes();
     node.wait(300.0).await;
-    assert_eq!(node.final_statuses.writes(), writes, "nothing is written for pods that run or are done");
+    assert_eq!(node.final_statuses.writes(), writes, "the store is not written for active or finished pods");
 
     let later = next(&node.final_statuses);
     deliver(&later, &pods).await;
     for (uid, status) in ["a", "b", "c"].iter().zip(&ended) {
         let starts = later.runtime.calls_of(uid).into_iter().filter(|call| call.contains("start")).count();
         assert_eq!(starts, 0, "{uid} {:?}", later.runtime.calls_of(uid));
-        assert_eq!(later.lifecycle(uid), Some(Lifecycle::Finished), "its volumes were looked after");
+        assert_eq!(later.lifecycle(uid), Some(Lifecycle::Finished), "its volumes are unmounted");
         let now = later.status(uid);
         assert_eq!((&now.phase, &now.container_statuses), (&status.phase, &status.container_statuses), "{uid}");
     }
@@ -97,7 +97,7 @@ async fn stored_final_status_stops_containers_that_still_run() {
     deliver(&node, std::slice::from_ref(&a)).await;
     assert_eq!((node.phase("a"), node.reason("a")), ("Failed".into(), "DeadlineExceeded".into()));
     assert!(node.final_statuses.has("a"));
-    assert_eq!(node.runtime.running("a"), ["main"], "it takes its time");
+    assert_eq!(node.runtime.running("a"), ["main"], "the container still runs within its grace period");
 
     let setup = Setup { final_statuses: node.final_statuses.clone(), ..Setup::again(true) };
     setup.runtime.plant("a", FullName::new("test", "a"), "main");

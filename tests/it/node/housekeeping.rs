@@ -1,5 +1,5 @@
-//! Housekeeping passes over desired pods. Not tested here, because there is no API server: the deletion of
-//! orphan mirror pods (POD-S50) and of API objects (POD-S57). Pods of this node have no cgroups (POD-S56).
+//! Housekeeping passes over desired pods. The node has no API server, so these tests do not cover the deletion of orphan
+//! mirror pods (POD-S50) and of API objects (POD-S57). Its pods have no cgroups (POD-S56).
 
 use std::time::Duration;
 
@@ -172,25 +172,25 @@ async fn housekeeping_pass_with_failing_list_creates_and_removes_nothing() {
     assert_eq!(node.lifecycle("gone"), Some(Lifecycle::Terminating));
 }
 
-// Successful passes are many and alike, so the recorder keeps none of them.
+// The recorder keeps no successful passes, because there are many of them and they do not differ.
 #[actix::test]
 async fn recorder_keeps_failed_passes_and_the_first_pass_after_them() {
     let node = TestNode::start().await;
     node.wait(10.0).await;
-    let told = || {
+    let recorded_passes = || {
         let file = node.node.engine().recording().unwrap();
         let lines = replay(&file, &Pick::Uid("none".into())).unwrap().timeline.into_iter().map(|line| line.event);
         lines.filter(|line| line.starts_with("housekeeping: ")).collect::<Vec<_>>()
     };
-    assert_eq!(told(), [""; 0]);
+    assert_eq!(recorded_passes(), [""; 0]);
     node.runtime.fail(Op::List);
     node.node.run_housekeeping().await.unwrap_err();
     node.runtime.heal();
     node.wait(10.0).await;
-    let told = told();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("failed: cannot list the runtime's pods: "), "{told:?}");
-    assert!(!told[1].contains("failed"), "{told:?}");
+    let passes = recorded_passes();
+    assert_eq!(passes.len(), 2, "{passes:?}");
+    assert!(passes[0].contains("failed: cannot list the runtime's pods: "), "{passes:?}");
+    assert!(!passes[1].contains("failed"), "{passes:?}");
 }
 
 // Scenario POD-S52.

@@ -42,6 +42,6 @@ async fn unready_runtime_conditions_are_listed_for_the_node() {
     let node = TestNode::start().await;
     assert_eq!(node.node.explainer().node_problems(), []);
     node.runtime.unready(Unready { runtime: Some("its disk is full".into()), network: Some("no plugin".into()) });
-    let troubles: Vec<_> = node.node.explainer().node_problems().into_iter().map(|wait| wait.detail).collect();
-    assert_eq!(troubles, ["its disk is full", "no plugin"]);
+    let reasons: Vec<_> = node.node.explainer().node_problems().into_iter().map(|wait| wait.detail).collect();
+    assert_eq!(reasons, ["its disk is full", "no plugin"]);
 }

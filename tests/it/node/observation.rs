@@ -1,4 +1,4 @@
-//! What the node observes in the runtime, and what it publishes of it.
+//! The node observes its runtime and publishes the statuses of the pods.
 
 use std::net::IpAddr;
 
@@ -80,7 +80,7 @@ async fn healthy_pod_causes_no_status_reads_and_restarts_at_once() {
     assert!(reads() > before);
 }
 
-// The containers of the pod's first life are removed by now, and no relist has found that yet.
+// The containers of the first pod with this UID are removed, but no relist has found that yet.
 #[actix::test]
 async fn pod_added_again_is_not_observed_from_its_earlier_life() {
     let node = Setup::new(false).start();
@@ -163,8 +163,8 @@ async fn pod_keeps_its_ip_address_after_its_sandbox_ended() {
     node.wait(1.0).await;
     assert_eq!(node.phase("a"), "Failed");
     assert_eq!(node.status("a").pod_ip.as_deref(), Some("10.0.0.7"));
-    let seen = node.node.observer().last(&"a".into()).unwrap();
-    assert_eq!(seen.sandboxes[0].ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
+    let status = node.node.observer().last(&"a".into()).unwrap();
+    assert_eq!(status.sandboxes[0].ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
 }
 
 // Scenario POD-S59.
@@ -212,7 +212,7 @@ async fn hanging_runtime_is_unhealthy_and_its_events_still_count() {
     assert!(!*node.node.healthy().borrow());
     node.deliver_set(SourceKind::Api, vec![pod("a").build(), pod("late").build()], Vec::new()).await;
     node.settled().await;
-    assert_eq!(node.lifecycle("late"), None, "nothing is dispatched meanwhile");
+    assert_eq!(node.lifecycle("late"), None, "no update is dispatched while housekeeping hangs");
     // Events still cause syncs.
     node.runtime.edit("a", "main", |container| container.state = ContainerState::Exited);
     node.settled().await;

@@ -7,7 +7,7 @@ use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::TestNode;
 
 /// The node's clock begins at 1 800 000 000.
-fn seen(pod: PodBuilder) -> PodBuilder {
+fn with_seen_annotation(pod: PodBuilder) -> PodBuilder {
     pod.annotation("kubernetes.io/config.seen", "2027-01-15T08:00:00Z")
 }
 
@@ -17,7 +17,7 @@ async fn pod_start_duration_is_measured_once_per_pod() {
     let node = TestNode::start().await;
     node.runtime.script("main", Script::ends(5.0, 1));
     node.runtime.slow(Op::Pull, 7.0);
-    node.deliver(&[seen(pod("a")), pod("unseen")]).await;
+    node.deliver(&[with_seen_annotation(pod("a")), pod("unseen")]).await;
     node.wait(1.0).await;
     assert_eq!(node.metric("kubelet_pod_start_duration_seconds_count"), 0.0);
     node.wait(100.0).await;
@@ -32,7 +32,7 @@ async fn pod_start_duration_is_measured_once_per_pod() {
 async fn worker_start_duration_is_measured_for_a_merged_create() {
     let node = TestNode::start().await;
     node.wait(1.0).await;
-    let versions = [seen(pod("a")), seen(pod("a")).label("2")];
+    let versions = [with_seen_annotation(pod("a")), with_seen_annotation(pod("a")).label("2")];
     for version in &versions {
         node.deliver_set(SourceKind::Api, vec![version.build()], vec![]).await;
     }

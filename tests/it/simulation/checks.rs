@@ -31,7 +31,7 @@ pub(super) struct CallContext<'a> {
     pub(super) op: Op,
     pub(super) about: &'a CallDetail,
     /// The pod as the engine sees it.
-    pub(super) look: Option<&'a PodView>,
+    pub(super) view: Option<&'a PodView>,
     /// The pod as the runtime really has it.
     pub(super) status: &'a PodRuntimeStatus,
     /// The pod's container runs so far.
@@ -71,7 +71,7 @@ pub(super) fn call_begin(call: &CallContext<'_>) -> CheckResult {
 
 /// The hooks of one pod never overlap (POD-I3).
 fn does_not_overlap(call: &CallContext<'_>) -> CheckResult {
-    let zombie_stop = call.look.is_none_or(|look| is_terminated(&look.snapshot));
+    let zombie_stop = call.view.is_none_or(|view| is_terminated(&view.snapshot));
     let stops = STOPS.contains(&call.op);
     if !OF_HOOKS.contains(&call.op) && (!stops || zombie_stop) {
         return Ok(());
@@ -93,7 +93,7 @@ impl CallContext<'_> {
 
     /// The container runs that the pod's present record created in this life of the agent.
     fn own_runs(&self) -> impl DoubleEndedIterator<Item = &ContainerRun> {
-        let record = self.look.map(|look| look.snapshot.synced_at);
+        let record = self.view.map(|view| view.snapshot.synced_at);
         self.runs.iter().filter(move |run| run.life == self.life && run.record == record)
     }
 }

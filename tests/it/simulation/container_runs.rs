@@ -21,7 +21,7 @@ pub(super) struct ContainerRun {
     pub(super) exit_code: i32,
     /// The life of the agent in which the container was created.
     pub(super) life: u32,
-    /// When the pod's record was created that created the container.
+    /// The time at which the engine created the record of the pod that started the container.
     pub(super) record: Option<Time>,
     /// The container was stopped while its pod was in sync. The backoff of its next start does not count this exit.
     pub(super) replaced: bool,
@@ -79,9 +79,9 @@ impl ContainerRuns {
     /// The agent stops the containers with these names, and their pod stays in sync. Only the newest run of each is
     /// marked.
     pub(super) fn replaced(&mut self, uid: &PodUid, names: impl Fn(&str) -> bool) {
-        let mut seen = BTreeSet::new();
+        let mut marked = BTreeSet::new();
         let runs = self.0.get_mut(uid).into_iter().flatten().rev();
-        runs.filter(|run| names(run.name.as_str()) && seen.insert(run.name.clone()))
+        runs.filter(|run| names(run.name.as_str()) && marked.insert(run.name.clone()))
             .for_each(|run| run.replaced = true);
     }
 

@@ -1,4 +1,4 @@
-//! Makes a scenario from a seed. Pure.
+//! Generates a scenario from a seed. Pure.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(super) fn scenario(seed: u64) -> Scenario {
     for (which, pod) in pods.iter().enumerate() {
         life(&mut rng, which, pod, &mut steps);
     }
-    // A third of the scenarios has a runtime without faults, so that failures without faults are easy to read.
+    // In a third of the scenarios the runtime has no faults, so that failures without faults are easy to read.
     let troubles = rng.pick(&[0, 0, 1, 2, 3, 5, 8]);
     for _ in 0..troubles {
         let window = window(&mut rng, count);

@@ -28,7 +28,7 @@ use super::trace::Trace;
 /// The time at which every simulation begins.
 pub(super) const BEGIN: Time = Time::from_secs(1_800_000_000);
 
-/// The longest time by which a fault can delay a call.
+/// The longest delay of a call by a fault.
 const SLOWEST: Duration = Duration::from_secs(60);
 
 pub(super) struct Machine {
@@ -147,7 +147,7 @@ impl Drop for CallGuard<'_> {
 }
 
 impl Machine {
-    /// A machine on which nothing has run. Its trace keeps so many lines.
+    /// A machine on which nothing has run. Its trace keeps this many lines.
     pub(super) fn new(scenario: Arc<Scenario>, kept: usize) -> Self {
         let clock = Arc::new(SimClock::stopped_at(BEGIN));
         let config = SimulatedConfig { seed: scenario.seed, clock: clock.clone(), ..SimulatedConfig::default() };
@@ -277,7 +277,7 @@ impl Machine {
     pub(super) fn begin(&self, op: Op, uid: &PodUid, about: CallDetail) -> CallGuard<'_> {
         let now = self.clock.now();
         let agent = self.agent();
-        let look = agent.as_ref().and_then(|agent| agent.pod_view(uid));
+        let view = agent.as_ref().and_then(|agent| agent.pod_view(uid));
         let checked = checks::is_checked(op);
         // A container that is removed is recorded for the last time.
         let recorded = checked || op == Op::Remove;
@@ -293,7 +293,7 @@ impl Machine {
                 uid,
                 op,
                 about: &about,
-                look: look.as_ref(),
+                view: view.as_ref(),
                 status: &status,
                 runs: state.runs.of(uid),
                 active_calls: &state.active_calls,
@@ -310,7 +310,7 @@ impl Machine {
         let fault_text = fault.map_or(String::new(), |fault| format!(" {fault:?}"));
         state.trace.note(now.since(BEGIN), state.life, format!("{uid} {op:?}{about}{fault_text}"));
         state.numbers += 1;
-        let zombie_stop = look.as_ref().is_none_or(|look| checks::is_terminated(&look.snapshot));
+        let zombie_stop = view.as_ref().is_none_or(|view| checks::is_terminated(&view.snapshot));
         state.active_calls.insert(state.numbers, ActiveCall { op, uid: uid.clone(), about, zombie_stop });
         CallGuard { machine: self, number: state.numbers, fault, answered: false }
     }
@@ -318,8 +318,8 @@ impl Machine {
     /// The agent published an event. An event that a container is killed in a pod in sync marks its run as replaced,
     /// since the container's pre-stop hook may run before the stop call.
     pub(super) fn event_recorded(&self, uid: &PodUid, event: &PodEvent) {
-        let look = self.agent().and_then(|agent| agent.pod_view(uid));
-        if event.reason == "Killing" && look.is_some_and(|look| look.snapshot.lifecycle == Lifecycle::Sync) {
+        let view = self.agent().and_then(|agent| agent.pod_view(uid));
+        if event.reason == "Killing" && view.is_some_and(|view| view.snapshot.lifecycle == Lifecycle::Sync) {
             self.runtime_status(uid);
             let stopped = |name: &str| event.message.split(' ').any(|word| word == name);
             self.state.lock().runs.replaced(uid, stopped);

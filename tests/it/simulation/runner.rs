@@ -50,7 +50,7 @@ pub(super) struct Report {
     pub(super) length: usize,
 }
 
-/// Runs a scenario to its end or to the first violation. The trace keeps so many lines.
+/// Runs a scenario to its end or to the first violation. The trace keeps this many lines.
 pub(super) fn run(scenario: &Arc<Scenario>, kept: usize) -> Report {
     let machine = Arc::new(Machine::new(scenario.clone(), kept));
     let mut simulation = Simulation {
@@ -258,7 +258,7 @@ impl Simulation {
             StepAction::Remove(which) => sources.remove(which),
             StepAction::Return(which, after) => {
                 let uid = sources.uid(which);
-                if sources.desired_pods().into_iter().any(|wanted| Some(wanted.uid) == uid) {
+                if sources.desired_pods().into_iter().any(|desired| Some(desired.uid) == uid) {
                     sources.remove(which);
                     self.deliver(life, self.machine.scenario.pods[which].source, now);
                     self.returns.push((now + after, which));
@@ -273,7 +273,7 @@ impl Simulation {
                 let engine = life.agent.engine.clone();
                 actix::spawn(async move {
                     let how = KillNow { evict, grace_seconds: grace, status_fn: None };
-                    // A late kill is no violation: the checks look at what runs.
+                    // A late kill is no violation: the checks inspect the running containers.
                     let _late = engine.kill_pod_now(&pod, how).await;
                 });
             }

@@ -43,9 +43,9 @@ pub(super) enum StepAction {
     Kill { pod: PodIndex, evict: bool, grace: Option<i64> },
     /// Ends the pod's sandbox with all its containers.
     SandboxEnds(PodIndex),
-    /// A source delivers an empty set, for so long.
+    /// A source delivers empty sets for this time.
     Empty(Source, Duration),
-    /// A source delivers nothing, for so long.
+    /// A source delivers nothing for this time.
     Mute(Source, Duration),
     /// A source delivers its last set again.
     Repeat(Source),

@@ -9,9 +9,9 @@ use super::trace::KEPT;
 /// The most simulations that the search may run.
 const TRIES: usize = 300;
 
-/// Drops every step of a failing scenario without which it still fails in the same way.
+/// Drops every step that a failing scenario does not need to fail in the same way.
 pub(super) fn shrink(scenario: Arc<Scenario>, report: Report) -> (Arc<Scenario>, Report) {
-    let wanted = report.violation.as_deref().map(gist);
+    let original = report.violation.as_deref().map(normalized);
     let (mut smallest, mut found) = (scenario, report);
     let mut tries = 0;
     // Drops halves of the steps first, then quarters, down to single steps, and repeats single steps as long as one can
@@ -26,7 +26,7 @@ pub(super) fn shrink(scenario: Arc<Scenario>, report: Report) -> (Arc<Scenario>,
             less.steps.drain(first..(first + size).min(less.steps.len()));
             let less = Arc::new(less);
             let report = run(&less, KEPT);
-            if report.violation.is_some() && report.violation.as_deref().map(gist) == wanted {
+            if report.violation.is_some() && report.violation.as_deref().map(normalized) == original {
                 (smallest, found, dropped) = (less, report, true);
             } else {
                 first += size;
@@ -39,8 +39,8 @@ pub(super) fn shrink(scenario: Arc<Scenario>, report: Report) -> (Arc<Scenario>,
     }
 }
 
-/// A violation without the parts that differ between runs: numbers, and everything after its first clauses.
-fn gist(violation: &str) -> String {
+/// A violation without the parts that differ between runs: numbers, and everything after its third clause.
+fn normalized(violation: &str) -> String {
     let text: String = violation.chars().filter(|c| !c.is_ascii_hexdigit()).collect();
     text.split([',', ':', ';']).take(3).collect()
 }

@@ -109,13 +109,13 @@ impl SimSources {
 
     pub(super) fn desired_pods(&mut self) -> Vec<DesiredPod> {
         let entries = self.pods.iter_mut().zip(&self.scenario.pods).filter(|(entry, _)| entry.present);
-        let wanted = entries.map(|(entry, plan)| DesiredPod {
+        let desired = entries.map(|(entry, plan)| DesiredPod {
             uid: entry.uid(plan),
             pod: entry.object(plan).clone(),
             killed: entry.killed,
             was_stopped: entry.was_stopped,
         });
-        wanted.collect()
+        desired.collect()
     }
 
     /// Changes a pod that is in its source. A pod that is in no source stays as it is.
@@ -280,7 +280,7 @@ impl SimSources {
                     let phase = Phase::parse(merged.phase.as_deref());
                     let ends = phase.is_terminal() && !Phase::parse(before.phase.as_deref()).is_terminal();
                     if ends && machine.runtime_status(&uid).has_running_container() {
-                        return Err(format!("{uid}: the API server is delivered {phase:?} while containers run"));
+                        return Err(format!("{uid}: the API server receives {phase:?} while containers run"));
                     }
                     machine.note(format!("{uid} status {phase:?} {}", merged.reason.as_deref().unwrap_or_default()));
                     self.change(which, |entry| entry.status = Some(merged));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-/// How many lines are kept of a run that is one of many.
+/// The number of trace lines that a simulation keeps when many simulations run.
 pub(super) const KEPT: usize = 250;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct TraceLine {
 }
 
 impl Trace {
-    /// An empty trace that keeps so many lines.
+    /// An empty trace that keeps this many lines.
     pub(super) fn keeping(kept: usize) -> Self {
         Trace { last: VecDeque::new(), kept, hash: 0xcbf2_9ce4_8422_2325, count: 0 }
     }

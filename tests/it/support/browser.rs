@@ -32,7 +32,7 @@ const FLAGS: [&str; 9] = [
 const START: &str = "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
 /// The pause between two checks.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One browser with one page.
 pub(crate) struct Browser {
@@ -135,10 +135,10 @@ impl Browser {
         let deadline = Instant::now() + PATIENCE;
         while self.try_eval(&format!("Boolean({expression})")).await != Ok(Value::Bool(true)) {
             if Instant::now() >= deadline {
-                let shown = self.try_eval("document.body.innerText").await.unwrap_or_default();
-                panic!("did not happen: {what}\n{}", shown.as_str().unwrap_or_default());
+                let visible = self.try_eval("document.body.innerText").await.unwrap_or_default();
+                panic!("did not happen: {what}\n{}", visible.as_str().unwrap_or_default());
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -179,7 +179,7 @@ impl Browser {
             .collect()
     }
 
-    /// Ends it.
+    /// Ends the browser.
     pub(crate) async fn close(mut self) {
         self.session = None;
         self.call("Browser.close", json!({})).await;
@@ -189,6 +189,6 @@ impl Browser {
 
 fn installed() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let mut places = std::env::split_paths(&path).flat_map(|folder| NAMES.map(|name| folder.join(name)));
-    places.find(|program| program.is_file())
+    let mut programs = std::env::split_paths(&path).flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    programs.find(|program| program.is_file())
 }

@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep};
 /// The behaviour of a container. By default it runs for ever and ends with 0 as soon as it gets a stop request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Script {
-    /// Ends by itself after this long, with this code.
+    /// The container ends by itself after this time, with this exit code.
     pub(crate) ends: Option<(Duration, i32)>,
     /// Time from a stop request to the exit, and the exit code. `None` ignores the request.
     pub(crate) stops: Option<(Duration, i32)>,
-    /// Whether it fails to start.
+    /// Whether the container fails to start.
     pub(crate) fails_to_start: bool,
 }
 
@@ -33,12 +33,12 @@ impl Default for Script {
 }
 
 impl Script {
-    /// Ends by itself.
+    /// A container that ends by itself.
     pub(crate) fn ends(after: f64, code: i32) -> Self {
         Script { ends: Some((Duration::from_secs_f64(after), code)), ..Script::default() }
     }
 
-    /// Has to be killed.
+    /// A container that ignores stop requests and has to be killed.
     pub(crate) fn stubborn() -> Self {
         Script { stops: None, ..Script::default() }
     }
@@ -65,7 +65,7 @@ impl Op {
         [Op::List, Op::Status, Op::RunSandbox, Op::StopSandbox, Op::Pull, Op::Create, Op::Start, Op::Stop, Op::Remove];
 }
 
-/// One call that changes something, or a status read.
+/// A call that changes state, or a status read.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     /// Seconds since the runtime was made.
@@ -174,7 +174,7 @@ impl FakeRuntime {
         state.slow.clear();
     }
 
-    /// Makes a call take this long before it does anything.
+    /// Makes a call take this long before it has an effect.
     pub(crate) fn slow(&self, op: Op, by: f64) {
         self.state.lock().slow.insert(op, Duration::from_secs_f64(by));
     }
@@ -237,7 +237,7 @@ impl FakeRuntime {
         self.hint(&mut state, &uid.into());
     }
 
-    /// All calls so far that change something.
+    /// All calls so far that change state.
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.state.lock().calls.iter().filter(|call| call.what != "status").cloned().collect()
     }

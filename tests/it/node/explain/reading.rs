@@ -24,10 +24,10 @@ pub(in crate::node) fn waits(node: &TestNode, name: &str) -> String {
     format!("{heading}\n{}", waits.trim_end_matches('\n'))
 }
 
-/// The retry of a pod in the words of an explanation. Retries have jitter, so tests take the words from the engine's
-/// snapshot.
+/// The times of a pod's retry, as an explanation prints them. Retries have jitter, so tests compute these texts from the
+/// engine's snapshot.
 pub(super) struct Retry {
-    /// For how long the hook fails, since when, and how many tries it had.
+    /// For how long the hook has failed, since when, and the number of tries.
     pub(super) failing: String,
     /// The time until the next try.
     pub(super) left: String,
@@ -37,7 +37,7 @@ pub(super) struct Retry {
 
 pub(super) fn retry(node: &TestNode, uid: &str) -> Retry {
     let wait = node.node.engine().snapshot(&uid.into()).unwrap().wait;
-    let (now, next) = (node.clock.now(), wait.next.expect("it is tried again"));
+    let (now, next) = (node.clock.now(), wait.next.expect("the hook is retried"));
     let at = |time: Time| time.to_timestamp().strftime("%H:%M:%SZ").to_string();
     let tries = if wait.tries == 1 { "1 try".to_owned() } else { format!("{} tries", wait.tries) };
     let left = short_age(next.since(now));
@@ -49,9 +49,9 @@ pub(super) fn retry(node: &TestNode, uid: &str) -> Retry {
 }
 
 #[track_caller]
-pub(super) fn assert_text(found: &str, wanted: &[&str]) {
+pub(super) fn assert_text(found: &str, expected: &[&str]) {
     let found: Vec<&str> = found.lines().collect();
-    assert_eq!(found, wanted, "\n{}", found.join("\n"));
+    assert_eq!(found, expected, "\n{}", found.join("\n"));
 }
 
 /// Every explanation has these fields and no others, whatever the pod waits for.

@@ -46,11 +46,17 @@ async fn failing_cleanup_of_an_orphan_publishes_one_long_wait_event() {
     node.until(700.0).await;
     let Retry { failing, left, next } = retry(&node, "a");
     let tries = failing.rsplit(", ").next().unwrap();
-    let told = waits(&node, "a");
-    assert!(told.contains(&format!("waits for its cleanup to succeed, next try in {left}")), "{told}");
-    assert!(told.contains("cleaning up after it failed (sync_terminated_pod): runtime unreachable"), "{told}");
-    assert!(told.contains(&format!("{tries}, {next}")) && told.contains("does not answer"), "{told}");
-    assert!(!told.contains("data"), "{told}");
+    let explanation = waits(&node, "a");
+    assert!(explanation.contains(&format!("waits for its cleanup to succeed, next try in {left}")), "{explanation}");
+    assert!(
+        explanation.contains("cleaning up after it failed (sync_terminated_pod): runtime unreachable"),
+        "{explanation}"
+    );
+    assert!(
+        explanation.contains(&format!("{tries}, {next}")) && explanation.contains("does not answer"),
+        "{explanation}"
+    );
+    assert!(!explanation.contains("data"), "{explanation}");
 }
 
 #[actix::test]
@@ -63,8 +69,8 @@ async fn explain_shows_runtime_outage_before_crash_backoff() {
     node.runtime.unreachable();
     node.until(100.0).await;
     let Retry { failing, left, next } = retry(&node, "a");
-    let told = waits(&node, "a");
-    let (own, later) = told.split_once("  container \"main\"").unwrap();
+    let explanation = waits(&node, "a");
+    let (own, later) = explanation.split_once("  container \"main\"").unwrap();
     assert_text(
         own,
         &[
@@ -90,7 +96,10 @@ async fn explain_does_not_blame_a_volume_that_exists_again() {
     node.storage.missing(false);
     node.runtime.unreachable();
     node.until(30.0).await;
-    let told = waits(&node, "a");
-    assert!(told.contains("setting it up failed (sync_pod): runtime unreachable"), "{told}");
-    assert!(told.contains("the container runtime does not answer") && !told.contains("data"), "{told}");
+    let explanation = waits(&node, "a");
+    assert!(explanation.contains("setting it up failed (sync_pod): runtime unreachable"), "{explanation}");
+    assert!(
+        explanation.contains("the container runtime does not answer") && !explanation.contains("data"),
+        "{explanation}"
+    );
 }

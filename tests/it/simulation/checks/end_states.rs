@@ -38,10 +38,10 @@ const SLOW_SETUP: Duration = Duration::from_secs(60 + 5 * 45);
 /// ended need not be.
 pub(in crate::simulation) fn final_statuses_are_stored(
     agent: &Agent,
-    wanted: &[DesiredPod],
+    desired_pods: &[DesiredPod],
     disk: &Disk,
 ) -> CheckResult {
-    for DesiredPod { uid, pod, was_stopped, .. } in wanted {
+    for DesiredPod { uid, pod, was_stopped, .. } in desired_pods {
         let Some(status) = agent.statuses.get(uid).filter(|status| is_final(pod, status)) else { continue };
         let known_outside = pod.phase().is_terminal() || *was_stopped || agent.desired.pod(uid).is_none();
         if !known_outside && !disk.has_end_of(uid) {
@@ -55,32 +55,32 @@ pub(in crate::simulation) fn final_statuses_are_stored(
 pub(in crate::simulation) fn settled(
     machine: &Machine,
     agent: &Agent,
-    wanted: &[DesiredPod],
+    desired_pods: &[DesiredPod],
     disk: &Disk,
 ) -> CheckResult {
-    for wanted in wanted {
-        pod_is_settled(machine, agent, wanted).map_err(|what| format!("{}: {what}", wanted.uid))?;
+    for desired in desired_pods {
+        pod_is_settled(machine, agent, desired).map_err(|what| format!("{}: {what}", desired.uid))?;
     }
-    let here: BTreeSet<PodUid> = wanted.iter().map(|wanted| wanted.uid.clone()).collect();
+    let uids: BTreeSet<PodUid> = desired_pods.iter().map(|desired| desired.uid.clone()).collect();
     for pod in machine.runtime.list_pods().now_or_never().unwrap().unwrap() {
-        if pod.is_running() && !here.contains(&pod.uid) {
+        if pod.is_running() && !uids.contains(&pod.uid) {
             return Err(format!("{} runs and is not desired", pod.uid));
         }
     }
-    if let Some(orphan) = agent.engine.snapshots().into_iter().find(|snapshot| !here.contains(&snapshot.uid)) {
+    if let Some(orphan) = agent.engine.snapshots().into_iter().find(|snapshot| !uids.contains(&snapshot.uid)) {
         return Err(format!("{} has a record and is not desired: {orphan:?}", orphan.uid));
     }
-    match disk.directories().into_iter().find(|uid| !here.contains(uid)) {
+    match disk.directories().into_iter().find(|uid| !uids.contains(uid)) {
         Some(uid) => Err(format!("{uid} has a directory and is not desired")),
         None => Ok(()),
     }
 }
 
-fn pod_is_settled(machine: &Machine, agent: &Agent, wanted: &DesiredPod) -> CheckResult {
-    let truth = machine.runtime_status(&wanted.uid);
-    let status = agent.statuses.get(&wanted.uid);
+fn pod_is_settled(machine: &Machine, agent: &Agent, desired: &DesiredPod) -> CheckResult {
+    let truth = machine.runtime_status(&desired.uid);
+    let status = agent.statuses.get(&desired.uid);
     let phase = status.as_ref().map_or(Phase::Pending, |status| Phase::parse(status.phase.as_deref()));
-    let Some(look) = agent.pod_view(&wanted.uid) else {
+    let Some(view) = agent.pod_view(&desired.uid) else {
         // The pod was rejected, or it ended, left its source and was added again. It is not started.
         return match (phase.is_terminal(), truth.is_running()) {
             (true, false) => Ok(()),
@@ -88,19 +88,19 @@ fn pod_is_settled(machine: &Machine, agent: &Agent, wanted: &DesiredPod) -> Chec
             (false, _) => Err(format!("is desired and has no record; its phase is {phase:?}")),
         };
     };
-    match look.snapshot.lifecycle {
+    match view.snapshot.lifecycle {
         Lifecycle::Finished => {
             if truth.is_running() {
                 return Err("runs although it is finished".into());
             }
-            let done = phase.is_terminal() || wanted.killed;
-            if done { Ok(()) } else { Err(format!("is finished, and should run: {:?}", look.snapshot)) }
+            let done = phase.is_terminal() || desired.killed;
+            if done { Ok(()) } else { Err(format!("is finished, and should run: {:?}", view.snapshot)) }
         }
-        Lifecycle::Sync if !wanted.pod.is_deleting() => {
-            let sets_up = matches!(look.snapshot.wait.what, WaitFor::HookCall(_))
-                && machine.clock.now().since(look.snapshot.wait.since) < SLOW_SETUP;
-            let newest = wanted.pod.containers().first().and_then(|container| container.image.clone());
-            let active = look.active.as_ref().and_then(|pod| pod.containers().first()?.image.clone());
+        Lifecycle::Sync if !desired.pod.is_deleting() => {
+            let sets_up = matches!(view.snapshot.wait.what, WaitFor::HookCall(_))
+                && machine.clock.now().since(view.snapshot.wait.since) < SLOW_SETUP;
+            let newest = desired.pod.containers().first().and_then(|container| container.image.clone());
+            let active = view.active.as_ref().and_then(|pod| pod.containers().first()?.image.clone());
             // An update does not interrupt a setup that has begun.
             if newest != active && !sets_up {
                 return Err(format!("has the image {active:?} active and not {newest:?}"));
@@ -109,7 +109,7 @@ fn pod_is_settled(machine: &Machine, agent: &Agent, wanted: &DesiredPod) -> Chec
             // was stopped runs once more if the pod is added to its source again, or if the agent crashed before the
             // pod had ended. The API server still has the old status, and after a restart of the agent there is no
             // other copy.
-            let lags = wanted.was_stopped;
+            let lags = desired.was_stopped;
             let status = match status {
                 None if lags => return Ok(()),
                 status => status.ok_or("has no status")?,
@@ -117,10 +117,10 @@ fn pod_is_settled(machine: &Machine, agent: &Agent, wanted: &DesiredPod) -> Chec
             if sets_up {
                 return Ok(());
             }
-            containers_run(&wanted.pod, &status, &truth, lags)
-                .map_err(|what| format!("{what}: {:?} {truth:?}", look.snapshot))
+            containers_run(&desired.pod, &status, &truth, lags)
+                .map_err(|what| format!("{what}: {:?} {truth:?}", view.snapshot))
         }
-        other => Err(format!("is {}: {:?}", other.as_str(), look.snapshot)),
+        other => Err(format!("is {}: {:?}", other.as_str(), view.snapshot)),
     }
 }
 
@@ -146,9 +146,12 @@ fn containers_run(pod: &PodObject, status: &PodStatus, truth: &PodRuntimeStatus,
                 if Some(&run.image) != container.image.as_ref() {
                     return Err(format!("{name} runs {} instead of {:?}", run.image, container.image));
                 }
-                let shown = status.container_statuses.iter().flatten().find(|status| status.name == name);
-                if !lags && shown.is_none_or(|shown| shown.state.as_ref().is_none_or(|state| state.running.is_none())) {
-                    return Err(format!("{name} runs, and its status does not say so: {shown:?}"));
+                let reported = status.container_statuses.iter().flatten().find(|status| status.name == name);
+                if !lags
+                    && reported
+                        .is_none_or(|reported| reported.state.as_ref().is_none_or(|state| state.running.is_none()))
+                {
+                    return Err(format!("{name} runs, and its status does not report that: {reported:?}"));
                 }
             }
             Some((ContainerState::Exited, run))

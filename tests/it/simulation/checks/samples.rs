@@ -13,7 +13,7 @@ use podwright_actors::time::{Grace, Time};
 use super::CheckResult;
 use crate::simulation::machine::{Agent, Machine};
 
-/// What earlier samples of one life of the agent showed.
+/// What earlier samples found in one life of the agent.
 #[derive(Default)]
 pub(in crate::simulation) struct Samples {
     records: BTreeMap<(PodUid, Time), RecordHistory>,
@@ -32,32 +32,32 @@ impl Samples {
         let mut snapshots = agent.engine.snapshots();
         snapshots.sort_by(|a, b| a.uid.cmp(&b.uid));
         for snapshot in &snapshots {
-            let seen = self.records.entry((snapshot.uid.clone(), snapshot.synced_at)).or_default();
+            let history = self.records.entry((snapshot.uid.clone(), snapshot.synced_at)).or_default();
             let of = |what: String| format!("{}: {what}", snapshot.uid);
-            moves_forward(seen, snapshot).map_err(of)?;
+            moves_forward(history, snapshot).map_err(of)?;
             stop_is_justified(snapshot, agent, may_be_stopped).map_err(of)?;
             queries_agree(snapshot, agent).map_err(of)?;
-            restarts_only_increase(seen, snapshot, agent).map_err(of)?;
+            restarts_only_increase(history, snapshot, agent).map_err(of)?;
         }
         Ok(())
     }
 }
 
 /// A record only moves forward (POD-I2), and its grace period never grows (POD-I5).
-fn moves_forward(seen: &mut RecordHistory, now: &PodSnapshot) -> CheckResult {
-    if !now.transitions.starts_with(&seen.transitions) {
-        return Err(format!("its history changed from {:?} to {:?}", seen.transitions, now.transitions));
+fn moves_forward(history: &mut RecordHistory, now: &PodSnapshot) -> CheckResult {
+    if !now.transitions.starts_with(&history.transitions) {
+        return Err(format!("its history changed from {:?} to {:?}", history.transitions, now.transitions));
     }
     if !now.transitions.is_sorted_by(|a, b| a.at <= b.at && a.to < b.to) {
         return Err(format!("its history goes back: {:?}", now.transitions));
     }
-    if let (Some(before), Some(now)) = (seen.grace, now.grace)
+    if let (Some(before), Some(now)) = (history.grace, now.grace)
         && now > before
     {
-        return Err(format!("its grace grew from {before} to {now}"));
+        return Err(format!("its grace period grew from {before} to {now}"));
     }
-    seen.transitions.clone_from(&now.transitions);
-    seen.grace = now.grace;
+    history.transitions.clone_from(&now.transitions);
+    history.grace = now.grace;
     Ok(())
 }
 
@@ -103,18 +103,18 @@ fn queries_agree(now: &PodSnapshot, agent: &Agent) -> CheckResult {
     ];
     for (query, answer, expected) in rows {
         if answer != expected {
-            return Err(format!("{query} says {answer} of a pod that is {}", now.lifecycle.as_str()));
+            return Err(format!("{query} returns {answer} for a pod that is {}", now.lifecycle.as_str()));
         }
     }
     Ok(())
 }
 
 /// Restart counts never decrease.
-fn restarts_only_increase(seen: &mut RecordHistory, now: &PodSnapshot, agent: &Agent) -> CheckResult {
+fn restarts_only_increase(history: &mut RecordHistory, now: &PodSnapshot, agent: &Agent) -> CheckResult {
     let Some(status) = agent.statuses.get(&now.uid) else { return Ok(()) };
     let lists = [&status.init_container_statuses, &status.container_statuses];
     for container in lists.into_iter().flatten().flatten() {
-        let before = seen.restarts.insert(container.name.clone(), container.restart_count).unwrap_or(0);
+        let before = history.restarts.insert(container.name.clone(), container.restart_count).unwrap_or(0);
         if container.restart_count < before {
             return Err(format!("restarts of {} went from {before} to {}", container.name, container.restart_count));
         }
@@ -142,8 +142,8 @@ pub(in crate::simulation) fn exits_are_noticed(machine: &Machine, agent: &Agent,
             continue;
         }
         // The agent does not act on a pod that its source dropped before the other sources delivered.
-        let wanted = agent.desired.pod(&snapshot.uid).is_some();
-        let Some(status) = agent.statuses.get(&snapshot.uid).filter(|_| wanted) else { continue };
+        let desired = agent.desired.pod(&snapshot.uid).is_some();
+        let Some(status) = agent.statuses.get(&snapshot.uid).filter(|_| desired) else { continue };
         let truth = machine.runtime_status(&snapshot.uid);
         for container in status.container_statuses.iter().flatten() {
             let reported = container.state.as_ref().is_some_and(|state| state.running.is_some());

@@ -11,12 +11,12 @@ use crate::simulation::machine::CallDetail;
 use crate::simulation::scenario::{Kind, Op};
 
 pub(super) fn start(call: &CallContext<'_>) -> CheckResult {
-    let Some(look) = call.look else { return Err("the engine does not know the pod".into()) };
+    let Some(view) = call.view else { return Err("the engine does not know the pod".into()) };
     // Only a pod in sync may start containers (POD-I1). A container created just before may still start until the
     // terminate hook is called.
-    let lifecycle = look.snapshot.lifecycle;
+    let lifecycle = view.snapshot.lifecycle;
     let allowed =
-        lifecycle == Lifecycle::Sync || (call.op == Op::Start && lifecycle == Lifecycle::Terminating && !look.stopping);
+        lifecycle == Lifecycle::Sync || (call.op == Op::Start && lifecycle == Lifecycle::Terminating && !view.stopping);
     if !allowed {
         return Err(format!("although the pod is {}", lifecycle.as_str()));
     }
@@ -59,7 +59,7 @@ fn init_order(call: &CallContext<'_>, name: &str, sandbox: &str) -> CheckResult 
     let Some(plan) = call.plan else { return Ok(()) };
     let inits: Vec<_> = plan.containers.iter().filter(|container| container.kind != Kind::Regular).collect();
     let before = match inits.iter().position(|container| container.name == name) {
-        Some(place) => &inits[..place],
+        Some(index) => &inits[..index],
         None => &inits[..],
     };
     for container in before {
@@ -83,7 +83,7 @@ fn backoff(call: &CallContext<'_>, own: &[&ContainerRun], name: &str, sandbox: &
     // A restart of all containers removes the history of the other containers.
     let all = plan.containers.iter().any(|c| c.rule.is_some_and(|(_, action)| action == "RestartAllContainers"));
     let Some(image) = own.last().map(|run| &run.image) else { return Ok(()) };
-    let desired_image = call.look.and_then(|look| look.active.as_ref()).and_then(|pod| {
+    let desired_image = call.view.and_then(|view| view.active.as_ref()).and_then(|pod| {
         let all = pod.containers().iter().chain(pod.init_containers());
         all.into_iter().find(|container| container.name == name)?.image.clone()
     });
@@ -97,9 +97,9 @@ fn backoff(call: &CallContext<'_>, own: &[&ContainerRun], name: &str, sandbox: &
     same.reverse();
     let mut delay = Duration::ZERO;
     let mut last: Option<Time> = None;
-    for (place, run) in same.iter().enumerate() {
+    for (index, run) in same.iter().enumerate() {
         // A container that was created and never ran has no exit until its sandbox ends.
-        let known = exit_before(&same[..place], run.created);
+        let known = exit_before(&same[..index], run.created);
         if let (Some(exit), Some(last)) = (known, last) {
             let doubled = if exit.since(last) > RECOVERED_AFTER { Duration::ZERO } else { delay * 2 };
             delay = doubled.clamp(Duration::from_secs(10), Duration::from_secs(300));
@@ -107,11 +107,11 @@ fn backoff(call: &CallContext<'_>, own: &[&ContainerRun], name: &str, sandbox: &
         last = Some(run.created);
     }
     // A running setup does not see exits that happen after it began. The next setup does.
-    let seen = call.look.map_or(call.now, |look| match look.snapshot.wait.what {
-        WaitFor::HookCall(_) => look.snapshot.wait.since,
+    let observed_at = call.view.map_or(call.now, |view| match view.snapshot.wait.what {
+        WaitFor::HookCall(_) => view.snapshot.wait.since,
         _ => call.now,
     });
-    let exit = exit_before(&same, seen);
+    let exit = exit_before(&same, observed_at);
     match (exit, last) {
         (Some(exit), Some(last)) if exit.since(last) <= RECOVERED_AFTER && call.now < exit + delay => {
             Err(format!("{:?} after its last exit, within its backoff of {delay:?}", call.now.since(exit)))

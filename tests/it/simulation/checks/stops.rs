@@ -12,31 +12,31 @@ use crate::simulation::scenario::{ContainerPlan, Kind, PodPlan};
 
 pub(super) fn stop(call: &CallContext<'_>) -> CheckResult {
     let CallDetail::Stop { name, id, grace } = call.about else { return Ok(()) };
-    let (Some(look), Some(run)) = (call.look, call.runs.iter().find(|run| run.id == *id)) else { return Ok(()) };
-    if is_terminated(&look.snapshot) || !run.runs() {
+    let (Some(view), Some(run)) = (call.view, call.runs.iter().find(|run| run.id == *id)) else { return Ok(()) };
+    if is_terminated(&view.snapshot) || !run.runs() {
         return Ok(());
     }
-    match look.snapshot.lifecycle {
+    match view.snapshot.lifecycle {
         Lifecycle::Waiting => Err("although the pod never started".into()),
-        Lifecycle::Sync => stop_in_sync_has_reason(call, look, run),
-        _ if !look.stopping => Ok(()),
+        Lifecycle::Sync => stop_in_sync_has_reason(call, view, run),
+        _ if !view.stopping => Ok(()),
         _ => {
             // The runtime never gets a longer grace period than the one decided (POD-I5).
-            let decided = look.snapshot.grace.map_or(Duration::ZERO, |grace| grace.duration());
+            let decided = view.snapshot.grace.map_or(Duration::ZERO, |grace| grace.duration());
             if *grace > decided.max(Duration::from_secs(2)) {
                 return Err(format!("with a grace period of {grace:?}, although {decided:?} was decided"));
             }
-            no_regular_container_runs(call, look, name.as_str())?;
-            sidecars_stop_last(call, look, name.as_str(), decided)
+            no_regular_container_runs(call, view, name.as_str())?;
+            sidecars_stop_last(call, view, name.as_str(), decided)
         }
     }
 }
 
 /// Containers are stopped before their sandbox.
 pub(super) fn sandbox(call: &CallContext<'_>) -> CheckResult {
-    let (CallDetail::Sandbox(id), Some(look)) = (call.about, call.look) else { return Ok(()) };
-    let WaitFor::HookCall(_) = look.snapshot.wait.what else { return Ok(()) };
-    let begun = look.snapshot.wait.since;
+    let (CallDetail::Sandbox(id), Some(view)) = (call.about, call.view) else { return Ok(()) };
+    let WaitFor::HookCall(_) = view.snapshot.wait.what else { return Ok(()) };
+    let begun = view.snapshot.wait.since;
     let mut running = call.runs.iter().filter(|run| run.sandbox == *id && run.runs());
     match running.find(|run| run.stop_failed.is_none_or(|at| at < begun)) {
         Some(run) => Err(format!("while {} {} runs in it and was not stopped", run.name, run.id)),
@@ -45,8 +45,8 @@ pub(super) fn sandbox(call: &CallContext<'_>) -> CheckResult {
 }
 
 /// A pod that ended by itself has no running regular container.
-fn no_regular_container_runs(call: &CallContext<'_>, look: &PodView, name: &str) -> CheckResult {
-    let completed = look.snapshot.transitions.iter().any(|transition| transition.cause == Cause::Completed);
+fn no_regular_container_runs(call: &CallContext<'_>, view: &PodView, name: &str) -> CheckResult {
+    let completed = view.snapshot.transitions.iter().any(|transition| transition.cause == Cause::Completed);
     let deadline = call.plan.is_some_and(|plan| plan.deadline.is_some());
     if completed && !deadline && call.kind_of(name) == Some(Kind::Regular) {
         return Err("although a pod that ended by itself has no running regular container".into());
@@ -56,15 +56,15 @@ fn no_regular_container_runs(call: &CallContext<'_>, look: &PodView, name: &str)
 
 /// A sidecar is stopped after the regular containers and after the sidecars behind it, or at the end of the grace
 /// period.
-fn sidecars_stop_last(call: &CallContext<'_>, look: &PodView, name: &str, decided: Duration) -> CheckResult {
-    let (Some(plan), WaitFor::HookCall(Hook::Terminating)) = (call.plan, &look.snapshot.wait.what) else {
+fn sidecars_stop_last(call: &CallContext<'_>, view: &PodView, name: &str, decided: Duration) -> CheckResult {
+    let (Some(plan), WaitFor::HookCall(Hook::Terminating)) = (call.plan, &view.snapshot.wait.what) else {
         return Ok(());
     };
-    let begun = look.snapshot.wait.since;
+    let begun = view.snapshot.wait.since;
     // Without a request to stop, a grace period of zero in the spec leaves no time to wait.
     let decided = if plan.grace == Some(0) { Duration::ZERO } else { decided };
     // The grace period only shrinks, and the earliest of its deadlines counts (POD-I5). No deadline is before this one.
-    let to_stop = look.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
+    let to_stop = view.snapshot.transitions.iter().find(|transition| transition.to == Lifecycle::Terminating);
     let deadline = to_stop.map_or(begun, |transition| transition.at) + decided;
     if call.kind_of(name) != Some(Kind::Sidecar) || call.now + Duration::from_millis(1) >= deadline {
         return Ok(());
@@ -74,9 +74,9 @@ fn sidecars_stop_last(call: &CallContext<'_>, look: &PodView, name: &str, decide
     if call.runs.iter().any(|run| run.runs() && run.replaced) {
         return Ok(());
     }
-    let place = plan.containers.iter().position(|container| container.name == name).unwrap();
-    for (other_place, other) in plan.containers.iter().enumerate() {
-        let first = other.kind == Kind::Regular || (other.kind == Kind::Sidecar && other_place > place);
+    let index = plan.containers.iter().position(|container| container.name == name).unwrap();
+    for (other_index, other) in plan.containers.iter().enumerate() {
+        let first = other.kind == Kind::Regular || (other.kind == Kind::Sidecar && other_index > index);
         let runs = call.runs.iter().find(|run| run.name.as_str() == other.name && run.runs());
         if let Some(run) = runs.filter(|run| first && run.stop_failed.is_none_or(|at| at < begun)) {
             return Err(format!("before {} {}", other.name, run.id));
@@ -86,8 +86,8 @@ fn sidecars_stop_last(call: &CallContext<'_>, look: &PodView, name: &str, decide
 }
 
 /// No healthy container of a pod in sync is stopped.
-fn stop_in_sync_has_reason(call: &CallContext<'_>, look: &PodView, run: &ContainerRun) -> CheckResult {
-    let (Some(plan), Some(active)) = (call.plan, &look.active) else { return Ok(()) };
+fn stop_in_sync_has_reason(call: &CallContext<'_>, view: &PodView, run: &ContainerRun) -> CheckResult {
+    let (Some(plan), Some(active)) = (call.plan, &view.active) else { return Ok(()) };
     let name = run.name.as_str();
     let Some(container) = plan.containers.iter().find(|container| container.name == name) else { return Ok(()) };
     let all = active.containers().iter().chain(active.init_containers());
@@ -107,7 +107,7 @@ fn restarts_all(plan: &PodPlan) -> bool {
     plan.containers.iter().any(|c| c.rule.is_some_and(|(_, action)| action == "RestartAllContainers"))
 }
 
-/// Whether a regular container runs that was not asked to stop and that no probe can have stopped together with the
+/// Whether a regular container runs that has no request to stop and that no probe can have stopped together with the
 /// sidecars. With a grace period of zero the sidecars do not wait for it.
 fn regular_container_stays(call: &CallContext<'_>, plan: &PodPlan) -> bool {
     let stays = |name: &str| call.runs.iter().any(|run| run.name.as_str() == name && run.runs() && !run.replaced);
@@ -119,9 +119,9 @@ fn regular_container_stays(call: &CallContext<'_>, plan: &PodPlan) -> bool {
 
 /// Probes and hooks run no command in a terminated pod.
 pub(super) fn command(call: &CallContext<'_>) -> CheckResult {
-    match (call.about, call.look) {
-        (CallDetail::Command { command, .. }, Some(look)) if command == "probe" && is_terminated(&look.snapshot) => {
-            Err(format!("although the pod is {}", look.snapshot.lifecycle.as_str()))
+    match (call.about, call.view) {
+        (CallDetail::Command { command, .. }, Some(view)) if command == "probe" && is_terminated(&view.snapshot) => {
+            Err(format!("although the pod is {}", view.snapshot.lifecycle.as_str()))
         }
         _ => Ok(()),
     }
