@@ -92,7 +92,7 @@ pub use podwright_actors::ports::{
 pub use podwright_actors::{
     AdmissionHandler, Admitted, Allocatable, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder, EngineConfig,
     Failure, FullName, Grace, Hook, ImageGcPolicy, InvalidPod, KillOptions, KillPodError, KnownPod, Lifecycle,
-    MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts, PassError, Phase, PodActivity, PodObject,
+    MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts, Notifier, PassError, Phase, PodObject,
     PodSnapshot, PodUid, RecordSummary, Recorder, Rejection, ShutdownConfig, ShutdownReport, StartEngineError,
     StartNodeError, Statuses, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
 };

@@ -11,11 +11,19 @@ use crate::pod::{Phase, PodObject, is_sidecar};
 
 /// Why a pod may not start. It becomes the pod's reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rejection {
     /// The reason in upstream's spelling (`OutOfcpu`, `NodeShutdown`).
     pub reason: String,
     /// The missing resource or condition, for people.
     pub message: String,
+}
+
+impl Rejection {
+    /// A rejection with its reason in upstream's spelling, such as `OutOfcpu`, and a message for people.
+    pub fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Rejection { reason: reason.into(), message: message.into() }
+    }
 }
 
 /// A check that every new pod has to pass. It must return at once, without I/O.
@@ -57,6 +65,7 @@ impl FromIterator<Arc<PodObject>> for Admitted {
 
 /// The facts about a desired pod, besides its object, that decide whether it [is active](is_active).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PodActivity {
     /// Whether the engine has a record of the pod and no container of it runs.
     pub known_terminated: bool,

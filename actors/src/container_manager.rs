@@ -78,16 +78,30 @@ pub struct ContainerPorts {
 /// Settings of [`ContainerManager`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainersConfig {
-    /// The longest crash backoff, clamped to 1..=300 s.
-    pub max_crash_backoff: Duration,
-    /// When the machine was started, if no agent has run since. The containers of earlier agents ended with the old
-    /// boot.
-    pub booted: Time,
+    max_crash_backoff: Duration,
+    booted: Time,
 }
 
 impl Default for ContainersConfig {
     fn default() -> Self {
         ContainersConfig { max_crash_backoff: Duration::from_secs(300), booted: Time::ZERO }
+    }
+}
+
+impl ContainersConfig {
+    /// The longest crash backoff, clamped to 1..=300 s. By default 300 s.
+    #[must_use]
+    pub fn max_crash_backoff(mut self, longest: Duration) -> Self {
+        self.max_crash_backoff = longest;
+        self
+    }
+
+    /// When the machine was started, if no agent has run since: the containers of earlier agents ended with the old boot. By
+    /// default an agent has run since.
+    #[must_use]
+    pub fn booted(mut self, at: Time) -> Self {
+        self.booted = at;
+        self
     }
 }
 

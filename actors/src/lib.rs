@@ -22,7 +22,7 @@ pub(crate) mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use admission::{AdmissionHandler, Admitted, NodeCapacity, PodActivity, Rejection};
+pub use admission::{AdmissionHandler, Admitted, NodeCapacity, Rejection};
 pub use container_manager::ContainersConfig;
 pub use containers::env::Allocatable;
 pub use desired::{DesiredPods, MissingSource};
@@ -35,7 +35,7 @@ pub use image_gc::ImageGcPolicy;
 pub use node::{Node, NodeBuilder, NodeHandle, NodePorts, ShutdownReport, StartNodeError};
 pub use pod::{InvalidPod, Phase, PodObject};
 pub use pod_worker::{
-    Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Transition, Update, UpdateKind, Wait, WaitFor,
+    Cause, Failure, Hook, KillOptions, KnownPod, Lifecycle, Notifier, Transition, Update, UpdateKind, Wait, WaitFor,
 };
 pub use recorder::Recorder;
 pub use shutdown::ShutdownConfig;

@@ -101,6 +101,7 @@ struct Facts {
 /// A pod has no identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pod {name:?} has no {missing}: set it, or let the source default it")]
+#[non_exhaustive]
 pub struct InvalidPod {
     /// The pod's name, if known.
     pub name: String,

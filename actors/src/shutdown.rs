@@ -29,6 +29,7 @@ const CLEANUP_POLL: Duration = Duration::from_millis(100);
 
 /// How long a shutdown may take (upstream `shutdownGracePeriod` and `shutdownGracePeriodCriticalPods`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShutdownConfig {
     /// The time for all pods together. Zero disables graceful shutdown: pods are left running.
     pub total: Duration,
@@ -37,6 +38,11 @@ pub struct ShutdownConfig {
 }
 
 impl ShutdownConfig {
+    /// A shutdown within the total time, of which a part is reserved for critical pods.
+    pub const fn new(total: Duration, critical: Duration) -> Self {
+        ShutdownConfig { total, critical }
+    }
+
     /// Whether graceful shutdown is disabled, so that pods are left running.
     pub(crate) fn is_disabled(self) -> bool {
         self.total.is_zero() || self.critical > self.total

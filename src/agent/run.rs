@@ -277,7 +277,7 @@ async fn node(args: &RunArgs, root: &Root, name: &str, manifests: &ManifestSourc
         .runtime_name(runtime_name)
         .allocatable(allocatable)
         .sources(manifests.kinds())
-        .containers(ContainersConfig { booted, ..ContainersConfig::default() })
+        .containers(ContainersConfig::default().booted(booted))
         .long_wait_after(args.explain_event_after)
         .critical_shutdown(args.shutdown_grace.0.critical);
     #[cfg(feature = "cri")]

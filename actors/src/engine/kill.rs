@@ -27,6 +27,7 @@ pub struct KillNow {
 /// The pod did not stop in time. Its termination continues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pod {pod} did not stop within {waited:?}")]
+#[non_exhaustive]
 pub struct KillPodError {
     /// The pod.
     pub pod: FullName,

@@ -15,6 +15,7 @@ use crate::engine::scheduler::{RunQueue, RunQueueReceiver};
 
 /// The engine's threads could not be started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartEngineError {
     /// The operating system refused a thread.
     #[error("cannot start the engine's thread")]

@@ -37,6 +37,7 @@ pub struct PodSnapshot {
 
 /// The most important fields of a record, which are cheap to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecordSummary {
     /// The lifecycle state.
     pub lifecycle: Lifecycle,

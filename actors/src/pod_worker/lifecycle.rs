@@ -37,6 +37,7 @@ impl Lifecycle {
 /// The cause of a transition.
 // A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Cause {
     /// The first update arrived.
     FirstUpdate,
@@ -106,6 +107,7 @@ impl Cause {
 
 /// A change of a pod's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Transition {
     /// The time of the transition.
     pub at: Time,
@@ -200,6 +202,7 @@ pub struct Failure {
 
 /// One record in the answer of `sync_known_pods`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KnownPod {
     /// The pod's UID.
     pub uid: PodUid,

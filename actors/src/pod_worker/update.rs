@@ -18,6 +18,7 @@ use crate::time::{Grace, Time};
 /// The reason of an update.
 // A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum UpdateKind {
     /// The pod is new to its source.
     Create,
@@ -127,17 +128,40 @@ impl Update {
     }
 }
 
-/// The options of a stop.
+/// The options of a stop. By default the pod's own grace period applies.
 #[derive(Default)]
+#[must_use]
 pub struct KillOptions {
-    /// Completed as soon as no container of the pod can run.
-    pub completed: Option<Notifier>,
+    pub(crate) completed: Option<Notifier>,
+    pub(crate) evict: bool,
+    pub(crate) status_fn: Option<StatusFn>,
+    pub(crate) grace: Option<Grace>,
+}
+
+impl KillOptions {
+    /// Completes the notifier as soon as no container of the pod can run.
+    pub fn completed(mut self, notifier: Notifier) -> Self {
+        self.completed = Some(notifier);
+        self
+    }
+
     /// The pod is stopped because the node lacks resources. Its directories may be removed before it is deleted.
-    pub evict: bool,
-    /// Edits the pod's status. If several updates have one, the last one is used.
-    pub status_fn: Option<StatusFn>,
+    pub fn evict(mut self) -> Self {
+        self.evict = true;
+        self
+    }
+
+    /// Edits the pod's status. If several updates have an editor, the last one is used.
+    pub fn status(mut self, edit: StatusFn) -> Self {
+        self.status_fn = Some(edit);
+        self
+    }
+
     /// The grace period. A shorter one that was decided before stays.
-    pub grace: Option<Grace>,
+    pub fn grace(mut self, grace: Grace) -> Self {
+        self.grace = Some(grace);
+        self
+    }
 }
 
 impl fmt::Debug for KillOptions {

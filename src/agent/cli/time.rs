@@ -31,7 +31,7 @@ pub(crate) struct ShutdownGrace(pub(crate) ShutdownConfig);
 impl Default for ShutdownGrace {
     /// Twice the default grace period of a pod (30 s), with a sixth of it reserved for critical pods.
     fn default() -> Self {
-        ShutdownGrace(ShutdownConfig { total: Duration::from_secs(60), critical: Duration::from_secs(10) })
+        ShutdownGrace(ShutdownConfig::new(Duration::from_secs(60), Duration::from_secs(10)))
     }
 }
 
@@ -59,7 +59,7 @@ impl FromStr for ShutdownGrace {
                 total.as_secs()
             ));
         }
-        Ok(ShutdownGrace(ShutdownConfig { total, critical }))
+        Ok(ShutdownGrace(ShutdownConfig::new(total, critical)))
     }
 }
 

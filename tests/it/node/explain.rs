@@ -326,7 +326,7 @@ async fn explain_shows_order_and_deadlines_of_a_node_shutdown() {
     node.runtime.script("main", Script::stubborn());
     node.deliver(&[pod("usual"), pod("vital").spec("priority", 2_000_000_000)]).await;
     node.until(5.0).await;
-    let config = ShutdownConfig { total: Duration::from_secs(30), critical: Duration::from_secs(10) };
+    let config = ShutdownConfig::new(Duration::from_secs(30), Duration::from_secs(10));
     let explanations = async {
         node.until(12.0).await;
         (waits(&node, "usual"), waits(&node, "vital"))

@@ -154,7 +154,7 @@ async fn static_pod_stopped_by_shutdown_runs_again_unless_restart_never() {
     let node = TestNode::start().await;
     let pods = [pod("a").of_file(), pod("b").policy("Never").of_file()];
     deliver(&node, &pods).await;
-    let config = ShutdownConfig { total: std::time::Duration::from_secs(60), critical: std::time::Duration::ZERO };
+    let config = ShutdownConfig::new(std::time::Duration::from_secs(60), std::time::Duration::ZERO);
     node.node.stop_pods(config).await;
     assert_eq!((node.reason("a"), node.reason("b")), ("Terminated".into(), "Terminated".into()));
 

@@ -9,7 +9,7 @@ use crate::support::fake_runtime::Script;
 use crate::support::pods::pod;
 use crate::support::test_node::TestNode;
 
-const CONFIG: ShutdownConfig = ShutdownConfig { total: Duration::from_secs(30), critical: Duration::from_secs(10) };
+const CONFIG: ShutdownConfig = ShutdownConfig::new(Duration::from_secs(30), Duration::from_secs(10));
 
 // Scenario POD-S92.
 #[actix::test]

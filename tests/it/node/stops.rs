@@ -10,7 +10,7 @@ use crate::support::test_node::TestNode;
 
 fn kill(node: &TestNode, pod: &PodBuilder) -> Completed {
     let (notifier, completed) = Notifier::new();
-    let options = KillOptions { completed: Some(notifier), ..KillOptions::default() };
+    let options = KillOptions::default().completed(notifier);
     node.node.engine().update_pod(Update::kill(pod.build()).with_options(options));
     completed
 }
@@ -155,7 +155,7 @@ async fn stop_notifier_completes_for_a_runtime_only_pod() {
     let full_name = FullName::new("test", "left");
     node.runtime.plant("u", full_name.clone(), "main");
     let (notifier, completed) = Notifier::new();
-    let options = KillOptions { completed: Some(notifier), ..KillOptions::default() };
+    let options = KillOptions::default().completed(notifier);
     let running = RunningPod { uid: "u".into(), full_name };
     node.node.engine().update_pod(Update::kill_runtime(running).with_options(options));
     assert!(waits(&node, completed).await < 0.1);

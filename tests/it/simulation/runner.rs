@@ -301,7 +301,7 @@ impl Simulation {
     }
 
     async fn shut_down(&mut self, life: &AgentLife, critical: u64, total: u64) {
-        let config = ShutdownConfig { total: Duration::from_secs(total), critical: Duration::from_secs(critical) };
+        let config = ShutdownConfig::new(Duration::from_secs(total), Duration::from_secs(critical));
         let engine = &life.agent.engine;
         let stops = |uid: &PodUid| engine.is_pod_known(uid) && !engine.is_pod_known_terminated(uid);
         let desired = life.agent.desired.pods().into_iter().filter(|pod| stops(pod.uid()));
