@@ -45,7 +45,7 @@ use crate::observer::Observer;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, KnownPod, Lifecycle, Update};
 use crate::ports::{Clock, ContainerRuntime, EventRecorder, PodCgroups, PodStorage, RuntimeError, RuntimePod};
-use crate::probes::ProbeManager;
+use crate::probes::manager::ProbeManager;
 use crate::recorder::Note;
 use crate::status::deadline;
 use crate::statuses::Statuses;

@@ -12,11 +12,10 @@
 //!   any ---- stop ----> Stopped, which keeps the last result
 //! ```
 //!
-//! `ProbeManager` owns the machines of all pods and the tasks that probe. A pod without probes costs nothing, and a
-//! probe without work has no task. [`target`] resolves the addresses of probes and lifecycle hooks.
+//! `ProbeManager` in the module `manager` owns the machines of all pods and the tasks that probe. A pod without probes
+//! costs nothing, and a probe without work has no task. [`target`] resolves the addresses of probes and lifecycle hooks.
 
-mod attempt;
-mod manager;
+pub(crate) mod manager;
 mod settings;
 mod step;
 pub mod target;
@@ -26,7 +25,6 @@ mod tests;
 use std::collections::HashMap;
 use std::fmt;
 
-pub(crate) use manager::{ProbeManager, ProbePorts};
 pub(crate) use settings::ProbeSettings;
 pub(crate) use step::{Effect, Event, Outcome, ProbedRun, RunOrigin, State, step};
 

@@ -24,7 +24,7 @@ use crate::ports::{
     Clock, ContainerRuntime, ContainerState, EventRecorder, HookContext, PodCgroups, PodEvent, PodRuntimeStatus,
     PodStorage, PodSyncer, RunningPod, SyncError, SyncOutcome, SyncPod, TerminatingPod, VolumeMounts,
 };
-use crate::probes::ProbeManager;
+use crate::probes::manager::ProbeManager;
 use crate::status::{NodeFacts, deadline};
 use crate::statuses::Statuses;
 use crate::time::Grace;

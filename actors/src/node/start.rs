@@ -20,7 +20,7 @@ use crate::mailbox::Outbox;
 use crate::metered::{GuardedClock, MeteredRuntime};
 use crate::observer::{Observer, ObserverActor};
 use crate::ports::{Clock, ContainerRuntime};
-use crate::probes::{ProbeManager, ProbePorts};
+use crate::probes::manager::{ProbeManager, ProbePorts};
 use crate::shutdown::{ShutdownGate, ShutdownProgress};
 use crate::statuses::Statuses;
 use crate::sync::NodeSyncer;

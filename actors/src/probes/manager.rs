@@ -1,5 +1,6 @@
 //! The probes of all pods: their state machines, and a task for each probe that is due or running.
 
+mod attempt;
 mod definition;
 
 use std::collections::BTreeMap;
@@ -14,12 +15,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::attempt::{ProbeRequest, run_probe};
 use self::definition::{Definition, definitions, passed_startup};
-use super::attempt::{ProbeRequest, run_probe};
 use super::{
     ContainerProbes, Effect, Event, Outcome, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot, ProbedRun, RunOrigin,
+    State, step,
 };
-use super::{State, step};
 use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::mailbox::Outbox;
 use crate::pod::PodObject;

@@ -15,7 +15,8 @@ use crate::ports::{
     NetworkClient, NetworkError, PodEvent, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
     TcpTarget, TokioClock,
 };
-use crate::probes::{ProbeChange, ProbePorts};
+use crate::probes::ProbeChange;
+use crate::probes::manager::ProbePorts;
 use crate::time::Time;
 
 type ExecAnswer = Arc<dyn Fn(&str) -> Result<ExecOutput, RuntimeError> + Send + Sync>;

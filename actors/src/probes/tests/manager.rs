@@ -13,7 +13,8 @@ use crate::pod::PodObject;
 use crate::ports::{
     Clock, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, SandboxState, SandboxStatus,
 };
-use crate::probes::{ContainerProbes, ProbeChange, ProbeKind, ProbeManager, ProbeResult};
+use crate::probes::manager::ProbeManager;
+use crate::probes::{ContainerProbes, ProbeChange, ProbeKind, ProbeResult};
 use crate::time::Time;
 
 const UID: &str = "u-1";

@@ -6,11 +6,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{ContainerPort, Probe};
 
-use super::target::{PROBE_USER_AGENT, grpc_target, http_target, tcp_target};
-use super::{Outcome, ProbeKind, ProbePorts};
+use super::ProbePorts;
 use crate::ids::ContainerId;
 use crate::pod::PodObject;
 use crate::ports::{NetworkError, PodEvent, RuntimeError};
+use crate::probes::target::{PROBE_USER_AGENT, grpc_target, http_target, tcp_target};
+use crate::probes::{Outcome, ProbeKind};
 
 /// How often a probe that cannot run is repeated before it waits for its next period (the kubelet's `maxProbeRetries`,
 /// 1.36).
