@@ -26,17 +26,16 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES, reason};
 use super::page::{self, AgentInfo};
 use super::table;
-use super::unknown_pod::{MAX_PROBLEM_BYTES, unknown_pod};
+use super::unknown_pod::unknown_pod;
 use super::view::NodeView;
 use blocking::BlockingAnswers;
 use recording::RecordingEndpoint;
 
 /// How long after a failure the agent tries again to listen.
 const RETRY: Duration = Duration::from_secs(10);
-/// The maximum length in bytes of request text that an error answer repeats.
-pub(super) const MAX_ECHO_BYTES: usize = 300;
 
 /// Serves the endpoints until `stop` is cancelled. If the agent cannot listen on the address, it logs that once and tries
 /// again. Pods do not wait for the endpoints.
@@ -57,7 +56,7 @@ pub(crate) async fn serve(address: SocketAddr, view: NodeView, info: AgentInfo, 
                     tracing::error!(
                         "cannot listen for admin requests on {address} ({}): free the address, or choose another with --admin; \
                          pods keep running, and the agent tries again every {} s",
-                        super::root::reason(&error),
+                        reason(&error),
                         RETRY.as_secs()
                     );
                 }

@@ -14,7 +14,7 @@ use crate::actors::time::Time;
 use serde_json::{Value, json};
 
 use super::cli::{ExplainOutput, RecordingSize, ReplayArgs};
-use super::root::reason;
+use super::error_text::reason;
 use super::unknown_pod::similar_names;
 
 /// The maximum length of a printed line in bytes.

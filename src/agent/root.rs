@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::error_text::reason;
+
 /// The default root directory of an agent that runs as root.
 const SYSTEM_ROOT: &str = "/var/lib/podwright";
 /// The default manifest directory of an agent that runs as root: the kubelet's.
@@ -90,14 +92,6 @@ impl Root {
 #[expect(clippy::disallowed_methods, reason = "the root directory is locked before any async runtime starts")]
 fn pause() {
     thread::sleep(LOCK_RETRY);
-}
-
-/// The text of a system error as part of a sentence: without its number and without a capital letter.
-pub(crate) fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// The directories that the agent uses if no flag names others.

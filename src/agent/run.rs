@@ -30,7 +30,7 @@ use super::logging::{self, LogLines};
 use super::machine;
 use super::page::{AgentInfo, ManifestLocation};
 use super::root::{Defaults, Root, RootError};
-use super::runtime::{OpenRuntimeError, RuntimeConfig, RuntimePorts};
+use super::runtime_ports::{OpenRuntimeError, RuntimeConfig, RuntimePorts};
 use super::screen::{Screen, Terminal};
 use super::until::{PodsOutcome, outcome};
 use super::view::NodeView;

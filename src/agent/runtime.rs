@@ -1,23 +1,15 @@
 //! The runtimes that `--runtime` chooses from.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use crate::actors::admission::NodeCapacity;
-use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, RuntimeName};
+use crate::actors::ports::RuntimeName;
 #[cfg(feature = "cri")]
 use crate::adapters::cri::{Endpoint, ParseEndpointError};
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
-
-use crate::adapters::log::WritesLogs;
 use crate::adapters::storage::FileStorage;
-use crate::metrics::Metrics;
-
-use super::cli::RunArgs;
-use super::events::EventLog;
 
 /// A simulated node has a million cores and one exbibyte of memory, so that no pod is rejected for a lack of resources.
 #[cfg(feature = "simulated")]
@@ -173,109 +165,6 @@ impl FromStr for Simulate {
         let simulate = Simulate { key: key.trim().to_owned(), value: value.trim().to_owned() };
         simulate.apply(&mut SimulatedConfig::default()).map_err(|error| error.to_string())?;
         Ok(simulate)
-    }
-}
-
-/// Why the runtime cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenRuntimeError {
-    #[cfg(feature = "process")]
-    #[error("cannot open the process runtime")]
-    Process(#[from] crate::adapters::process::OpenError),
-    #[cfg(feature = "cri")]
-    #[error("cannot use the container runtime")]
-    Cri(#[from] crate::adapters::cri::OpenError),
-    #[cfg(any(feature = "process", feature = "cri"))]
-    #[error("cannot set up the network client")]
-    Network(#[from] crate::adapters::network::BuildNetworkError),
-    #[cfg(feature = "simulated")]
-    #[error("cannot apply --simulate")]
-    Simulate(#[from] BadSetting),
-}
-
-/// What the agent passes to a runtime that it opens.
-pub(crate) struct RuntimeConfig<'a> {
-    pub(crate) root: &'a Path,
-    /// The log directory of containers that a container runtime runs.
-    pub(crate) logs: &'a Path,
-    pub(crate) addresses: Vec<IpAddr>,
-    pub(crate) clock: &'a Arc<dyn Clock>,
-    pub(crate) name: &'a RuntimeName,
-    pub(crate) metrics: &'a Metrics,
-    pub(crate) events: &'a Arc<EventLog>,
-    /// The soft limit on open files that containers get, if the agent raised its own.
-    pub(crate) open_files: Option<u64>,
-}
-
-/// The ports of an open runtime.
-pub(crate) struct RuntimePorts {
-    pub(crate) runtime: Arc<dyn ContainerRuntime>,
-    /// Present if the runtime pulls images.
-    pub(crate) images: Option<Arc<dyn ImageStore>>,
-    pub(crate) network: Arc<dyn NetworkClient>,
-    /// Present if pods have cgroups of their own.
-    pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
-    /// Present if containers write logs that the agent rotates.
-    pub(crate) log_writer: Option<Arc<dyn WritesLogs>>,
-}
-
-impl RuntimePorts {
-    /// Opens the runtime that `--runtime` names.
-    ///
-    /// # Errors
-    /// [`OpenRuntimeError`] if the runtime cannot be used.
-    pub(crate) async fn open(args: &RunArgs, node: RuntimeConfig<'_>) -> Result<Self, OpenRuntimeError> {
-        let RuntimeConfig { root, logs, addresses, clock, name, metrics, events, open_files } = node;
-        // Each runtime uses only some of these values.
-        let _ = (root, logs, &addresses, clock, name, metrics, events, open_files);
-        match args.runtime {
-            #[cfg(feature = "cri")]
-            Runtime::Cri(ref endpoint) => {
-                use crate::actors::ports::NoPullSecrets;
-                use crate::adapters::cri::{CriConfig, CriRuntime};
-                use crate::adapters::network::Network;
-                let runtime = Arc::new(CriRuntime::open(CriConfig {
-                    endpoint: endpoint.clone(),
-                    root: root.to_owned(),
-                    logs: logs.join("pods"),
-                    log_links: logs.join("containers"),
-                    registry_config: args.images.registry_config.clone(),
-                    // Pull secrets come from an API server, and this agent has none.
-                    pull_secrets: Arc::new(NoPullSecrets),
-                    parallel_pulls: args.images.max_parallel_image_pulls,
-                    name: name.clone(),
-                    metrics: metrics.clone(),
-                    settings: (&*args.node_settings).into(),
-                    runtime_classes: Arc::new(args.node_settings.runtime_classes()),
-                    events: events.clone(),
-                })?);
-                Ok(RuntimePorts {
-                    images: Some(runtime.clone()),
-                    cgroups: Some(runtime.clone()),
-                    log_writer: Some(runtime.clone()),
-                    runtime,
-                    network: Arc::new(Network::new()?),
-                })
-            }
-            #[cfg(feature = "process")]
-            Runtime::Process => {
-                use crate::adapters::network::Network;
-                use crate::adapters::process::{ProcessConfig, ProcessRuntime};
-                let config = ProcessConfig { addresses, open_files, ..ProcessConfig::new(root) };
-                let runtime = Arc::new(ProcessRuntime::open(config).await?);
-                let network = Arc::new(Network::new()?);
-                Ok(RuntimePorts { log_writer: Some(runtime.clone()), runtime, images: None, network, cgroups: None })
-            }
-            #[cfg(feature = "simulated")]
-            Runtime::Simulated => {
-                use crate::adapters::simulated::SimulatedRuntime;
-                let mut config = SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() };
-                args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
-                let runtime = SimulatedRuntime::new(config);
-                let network = Arc::new(runtime.network());
-                Ok(RuntimePorts { runtime: Arc::new(runtime), images: None, network, cgroups: None, log_writer: None })
-            }
-        }
     }
 }
 

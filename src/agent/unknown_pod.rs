@@ -5,10 +5,7 @@ use crate::actors::ids::{FullName, PodUid};
 use crate::actors::ports::SourceProblem;
 use crate::actors::text::plain;
 
-use super::admin::MAX_ECHO_BYTES;
-
-/// The maximum length of one problem in bytes: a path, a field and what is wrong with it.
-pub(crate) const MAX_PROBLEM_BYTES: usize = 8192;
+use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
 
 /// Says that there is no such pod, and lists possible causes: other UIDs of the name, manifests that cannot be used,
 /// problems of the whole node, and similar names.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::adapters::manifest::{self, Manifest};
 use crate::adapters::sources;
 
-use super::root::reason;
+use super::error_text::reason;
 
 /// The output of `validate`: one line for each good file and for each fault.
 #[derive(Debug, Default)]

@@ -26,8 +26,8 @@ use crate::actors::ids::{FullName, PodUid};
 use crate::actors::pod::PodObject;
 use crate::actors::text::plain;
 use crate::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
-use crate::agent::root::reason;
-use crate::agent::unknown_pod::{MAX_PROBLEM_BYTES, unknown_pod};
+use crate::agent::error_text::{MAX_PROBLEM_BYTES, reason};
+use crate::agent::unknown_pod::unknown_pod;
 use crate::agent::view::NodeView;
 use selection::{is_running, select_container, select_run};
 

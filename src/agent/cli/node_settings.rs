@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::actors::ports::NamedRuntimeClasses;
 use crate::adapters::cri::{CGROUP_ROOT, CgroupDriver, NodeSettings};
-use crate::agent::root::reason;
+use crate::agent::error_text::reason;
 
 /// The settings of a node with a container runtime.
 #[derive(Args, Debug)]

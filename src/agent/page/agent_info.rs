@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::row::Millis;
 use crate::actors::text::plain;
-use crate::agent::unknown_pod::MAX_PROBLEM_BYTES;
+use crate::agent::error_text::MAX_PROBLEM_BYTES;
 use crate::agent::view::NodeView;
 
 /// How many manifest problems the page lists. Of further problems it only shows the number.
