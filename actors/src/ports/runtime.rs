@@ -309,7 +309,7 @@ impl PodRuntimeStatus {
         self.containers.iter().filter(move |c| c.name.as_str() == name)
     }
 
-    /// Whether a container runs or a sandbox is ready (POD-U3a).
+    /// Whether a container runs or a sandbox is ready.
     pub fn is_running(&self) -> bool {
         self.has_running_container() || self.sandboxes.iter().any(|s| s.state == SandboxState::Ready)
     }

@@ -88,13 +88,15 @@ fn codes(text: &str) -> Vec<String> {
         let rest = &text[at + subject.len()..];
         let Some((letter, number, length)) = code(rest) else { continue };
         let kind = format!("{subject}{letter}");
+        // A suffix such as the b of POD-U3b belongs to the code: a rule may have parts, which are defined one by one.
+        let suffix = rest[length..].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
         if let Some((before, from, end)) = &last
             && *before == kind
             && text[*end..at].trim() == "to"
         {
             found.extend((from + 1..number).map(|number| format!("{kind}{number}")));
         }
-        found.push(format!("{kind}{number}"));
+        found.push(format!("{kind}{number}{suffix}"));
         last = Some((kind, number, at + subject.len() + length));
     }
     found
@@ -135,7 +137,7 @@ fn bare(text: &str) -> Option<String> {
 
 #[test]
 fn codes_and_ranges_are_read() {
-    assert_eq!(codes("as POD-U3b says (POD-W13)"), ["POD-U3", "POD-W13"]);
+    assert_eq!(codes("as POD-U3b says (POD-W13)"), ["POD-U3b", "POD-W13"]);
     assert_eq!(codes("rules POD-K9 to POD-K12"), ["POD-K9", "POD-K10", "POD-K11", "POD-K12"]);
     assert_eq!(codes("KEP-5532, POD-NAME"), Vec::<String>::new());
     assert_eq!(bare("not looked yet (W14)"), Some("W14".to_owned()));

@@ -11,7 +11,7 @@ use crate::time::{Grace, Time};
 /// Makes the record of a UID from its first update.
 ///
 /// A pod that has a terminal phase and no running container begins as terminated: only cleanup is left, and admission does not
-/// count it (POD-U3b). This needs an observation, because a pod that was not observed yet may run (POD-W14).
+/// count it (POD-U3). This needs an observation, because a pod that was not observed yet may run (POD-W14).
 pub fn new_record(update: Update, observed: Observed, context: StepContext) -> (Record, Effects) {
     let ended = match &update.target {
         Target::Config(config) => config.pod.phase().is_terminal() && observed == Observed::Stopped,
