@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 
 use super::conditions::{self, Why, own};
 use super::containers::Containers;
-use super::{deadline, lost, phase, reasons, resources};
-use crate::containers::plan::{SandboxNeed, sandbox_need};
+use super::{phase, reasons, resources};
+use crate::containers::plan::{Plan, SandboxNeed, plan, sandbox_need};
+use crate::containers::restart::RestartPolicy;
 use crate::containers::start_error::StartError;
 use crate::ids::ContainerName;
 use crate::pod::{Phase, PodObject};
@@ -82,25 +84,71 @@ pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
     };
     addresses(input, previous, &mut status);
 
-    let standing = [pod.phase(), Phase::parse(previous.phase.as_deref())].into_iter().find(|phase| phase.is_terminal());
-    let phase = standing.unwrap_or_else(|| phase::phase(pod, &status, input.is_terminal, has_started_regular(input)));
+    let terminal = [pod.phase(), Phase::parse(previous.phase.as_deref())].into_iter().find(|phase| phase.is_terminal());
+    let phase = terminal.unwrap_or_else(|| phase::phase(pod, &status, input.is_terminal, has_started_regular(input)));
     set_phase(&mut status, phase, previous, api);
-    if standing.is_none() {
-        if let Some(message) = lost::sandbox_lost(input, phase) {
+    if terminal.is_none() {
+        if let Some(message) = sandbox_lost(input, phase) {
             status.phase = Some(Phase::Failed.as_str().to_owned());
             status.reason = Some(reasons::SANDBOX_LOST.to_owned());
             status.message = Some(message);
         }
         let start = status.start_time.as_ref().map(|start| Time::from_timestamp(start.0));
-        if let Some(exceeded) = deadline::deadline_exceeded(pod, start, input.now) {
+        if let Some(message) = deadline_exceeded(pod, start, input.now) {
             status.phase = Some(Phase::Failed.as_str().to_owned());
-            status.reason = Some(exceeded.reason.to_owned());
-            status.message = Some(exceeded.message);
+            status.reason = Some(reasons::DEADLINE_EXCEEDED.to_owned());
+            status.message = Some(message);
         }
     }
 
     set_conditions(input, previous, api, restarting_all, &mut status);
     status
+}
+
+/// The failure message of a pod that lost its sandbox and may not get another one. No container of the pod starts again,
+/// and the phase cannot follow from containers that never ran. The kubelet leaves such a pod unchanged for ever
+/// (`computePodActions` and `getPhase`, 1.36); this message is podwright's own.
+fn sandbox_lost(input: &StatusInput<'_>, phase: Phase) -> Option<String> {
+    let StatusInput { pod, runtime, probes, termination_requested, .. } = input;
+    let policy = RestartPolicy::parse(pod.spec().restart_policy.as_deref());
+    if phase.is_terminal() || *termination_requested || policy != RestartPolicy::Never {
+        return None;
+    }
+    // Running containers are stopped first. The pod has failed only after that.
+    if runtime.containers.iter().any(|run| matches!(run.state, ContainerState::Running | ContainerState::Unknown)) {
+        return None;
+    }
+    let lost = matches!(sandbox_need(pod, runtime), SandboxNeed::New { attempt } if attempt > 0);
+    if !lost || !matches!(plan(pod, runtime, probes), Plan::StopPod { .. }) {
+        return None;
+    }
+    let ran = |name: &str| runtime.runs(name).any(|run| run.state != ContainerState::Created);
+    let never = pod.init_containers().iter().chain(pod.containers()).find(|container| !ran(&container.name));
+    let what = never.map_or_else(|| "it was done".to_owned(), |it| format!("container {} was started", it.name));
+    Some(format!("the sandbox ended before {what}, and restartPolicy Never forbids a new one"))
+}
+
+/// When the pod's active deadline passes: its start time plus `spec.activeDeadlineSeconds`. `None` without a deadline or
+/// before the start.
+///
+/// The start time in a status has whole seconds, so the deadline passes up to a second early, as in the kubelet.
+pub(crate) fn deadline(pod: &PodObject, status: Option<&PodStatus>) -> Option<Time> {
+    let start = status.or(pod.status())?.start_time.as_ref()?;
+    deadline_of_start(pod, Time::from_timestamp(start.0))
+}
+
+/// The failure message, if the deadline of a pod that started at `start` has passed at `now`.
+fn deadline_exceeded(pod: &PodObject, start: Option<Time>, now: Time) -> Option<String> {
+    if now < deadline_of_start(pod, start?)? {
+        return None;
+    }
+    let seconds = pod.spec().active_deadline_seconds.unwrap_or_default();
+    Some(format!("the pod was active on the node for longer than its deadline of {seconds} s"))
+}
+
+fn deadline_of_start(pod: &PodObject, start: Time) -> Option<Time> {
+    let seconds = u64::try_from(pod.spec().active_deadline_seconds?).unwrap_or(0);
+    Some(start + Duration::from_secs(seconds))
 }
 
 /// The start time of a running pod without a kept status: an earlier agent started it, so its age and its active
