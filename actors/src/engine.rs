@@ -43,7 +43,7 @@ use crate::engine::hooks::HookCaller;
 use crate::ids::PodUid;
 use crate::pod_worker::step::{Effects, Event, Known, Outcome, StepContext};
 use crate::pod_worker::{KnownPod, Update};
-use crate::ports::{Blame, Clock, EventRecorder, Observed, PodSyncer, RuntimeView, SyncRetry};
+use crate::ports::{Clock, EventRecorder, FailureCause, Observed, PodSyncer, RuntimeView, SyncRetry};
 use crate::recorder::Recorder;
 use crate::time::Time;
 
@@ -260,8 +260,8 @@ impl EngineInner {
         // The future of the hook call was dropped. A task that the hook spawned may still run, so its token is cancelled before
         // the next call.
         let lost_call = live.end_call();
-        let (error, blame) = ("the worker was lost".to_owned(), Blame::Nothing);
-        let outcome = Outcome::Failed { error, retry: SyncRetry::Backoff, blame };
+        let (error, cause) = ("the worker was lost".to_owned(), FailureCause::Nothing);
+        let outcome = Outcome::Failed { error, retry: SyncRetry::Backoff, cause };
         // A panic of the clock may be what lost the worker.
         let now = catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_else(|_| live.record.last_move());
         let mut effects = self.drive(cell, live, Event::Done(outcome), self.step_context(now, 0.0));

@@ -16,12 +16,12 @@
 
 mod activities;
 mod chain;
+mod container_view;
 mod containers;
 pub(crate) mod facts;
 mod health;
 mod lookup;
 mod patience;
-mod runs;
 mod text;
 mod wait;
 
@@ -30,22 +30,21 @@ mod tests;
 
 use std::borrow::Cow;
 
-use k8s_openapi::api::core::v1::Container;
 use serde::Serialize;
 
 use crate::pod::SOURCE_ANNOTATION;
 use crate::ports::{EventType, PodEvent, SourceProblem};
 use crate::time::Time;
 
-use chain::Cx;
+use chain::ExplainContext;
 use wait::time;
 
+pub use container_view::{ContainerRun, ContainerView};
 pub use facts::{NodeState, PodFacts, SeenEvent};
 pub use health::{Health, is_stuck};
 pub use lookup::{Explainer, Inspection};
 pub use patience::Patience;
-pub use runs::ContainerRun;
-pub use wait::{LifecycleHook, On, Subject, Wait, What};
+pub use wait::{LifecycleHook, SubjectKind, Wait, WaitKind, WaitSubject};
 
 /// The explanation of a pod's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -115,37 +114,6 @@ pub struct LifecycleView {
     pub restart_requested: bool,
 }
 
-/// The explanation of a container's state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ContainerView {
-    /// The container's name.
-    pub name: String,
-    /// `init`, `regular` or `ephemeral`.
-    pub kind: &'static str,
-    /// `waiting`, `running`, `terminated`, or `unknown` before the first status.
-    pub state: &'static str,
-    /// The container's health; `standing` in JSON.
-    #[serde(rename = "standing")]
-    pub health: Health,
-    /// Why the container waits or ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Whether the container is ready.
-    pub ready: bool,
-    /// The number of restarts.
-    pub restarts: i32,
-    /// The current run, or the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run: Option<ContainerRun>,
-    /// The run before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last: Option<ContainerRun>,
-    /// The container's waits.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub waits: Vec<Wait>,
-}
-
 /// A lifecycle transition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -212,7 +180,7 @@ pub struct PodLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<&'static str>,
     /// The kind of the nearest wait.
-    pub what: What,
+    pub what: WaitKind,
     /// The nearest wait in a few words; empty if the pod waits for nothing.
     pub wait: String,
     /// When the wait began.
@@ -225,8 +193,8 @@ pub struct PodLine {
 /// The state of a pod and its nearest wait in one line.
 fn heading(state: &str, chain: &[Wait], now: Time) -> String {
     match chain.first().map(|wait| wait.what) {
-        Some(What::Rejected) => format!("{state}: it may not start on this node"),
-        None | Some(What::Nothing) => format!("{state}, waits for nothing"),
+        Some(WaitKind::Rejected) => format!("{state}: it may not start on this node"),
+        None | Some(WaitKind::Nothing) => format!("{state}, waits for nothing"),
         Some(_) => format!("{state}, waits for {}", chain::short(chain, now)),
     }
 }
@@ -238,34 +206,34 @@ fn state(pod: &PodFacts, now: Time) -> String {
     }
 }
 
-fn line(cx: &Cx<'_>, pod: &PodFacts) -> PodLine {
-    let chain = chain::chain(cx, pod);
+fn line(context: &ExplainContext<'_>, pod: &PodFacts) -> PodLine {
+    let chain = chain::chain(context, pod);
     PodLine {
         uid: pod.uid.to_string(),
         namespace: pod.full_name.namespace().to_owned(),
         name: pod.full_name.name().to_owned(),
         phase: pod.phase().as_str(),
-        state: state(pod, cx.now),
+        state: state(pod, context.now),
         lifecycle: pod.lifecycle().map(|lifecycle| lifecycle.as_str()),
         what: chain[0].what,
-        wait: chain::short(&chain, cx.now),
+        wait: chain::short(&chain, context.now),
         since: chain[0].since,
-        restarts: pod.summary(cx.now).map_or(0, |summary| summary.restarts),
+        restarts: pod.summary(context.now).map_or(0, |summary| summary.restarts),
     }
 }
 
 fn explain(
-    cx: &Cx<'_>,
+    context: &ExplainContext<'_>,
     pod: &PodFacts,
     others: &[PodFacts],
     events: &[SeenEvent],
     problems: &[SourceProblem],
 ) -> Explanation {
-    let now = cx.now;
+    let now = context.now;
     let summary = pod.summary(now);
     let status = pod.status.as_deref();
     let text = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
-    let chain = chain::chain(cx, pod);
+    let chain = chain::chain(context, pod);
     let state = state(pod, now);
     Explanation {
         at: now,
@@ -286,7 +254,7 @@ fn explain(
             evicted: snapshot.evicted,
             restart_requested: snapshot.restart_requested,
         }),
-        containers: views(pod, &chain),
+        containers: container_view::views(pod, &chain),
         chain,
         transitions: transitions(pod),
         events: events.iter().map(event).collect(),
@@ -308,56 +276,6 @@ fn transitions(pod: &PodFacts) -> Vec<TransitionView> {
     transitions
         .map(|(step, from)| TransitionView { at: step.at, from, to: step.to.as_str(), cause: step.cause.as_str() })
         .collect()
-}
-
-fn views(pod: &PodFacts, chain: &[Wait]) -> Vec<ContainerView> {
-    let Some(object) = &pod.object else { return vec![] };
-    let status = pod.status.as_deref();
-    let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
-    let regular = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
-    let ephemeral = status.and_then(|status| status.ephemeral_container_statuses.as_deref()).unwrap_or_default();
-    let names =
-        |containers: &[Container]| containers.iter().map(|container| container.name.clone()).collect::<Vec<_>>();
-    let debugging = object.ephemeral_containers().iter().map(|container| container.name.clone()).collect();
-    let lists = [
-        (names(object.init_containers()), init, "init"),
-        (names(object.containers()), regular, "regular"),
-        (debugging, ephemeral, "ephemeral"),
-    ];
-    let mut views = Vec::new();
-    for (names, statuses, kind) in lists {
-        for name in names {
-            let have = statuses.iter().find(|have| have.name == name);
-            let state = have.and_then(|have| have.state.as_ref());
-            let waiting = state.and_then(|state| state.waiting.as_ref());
-            let ended = state.and_then(|state| state.terminated.as_ref());
-            let running = state.and_then(|state| state.running.as_ref());
-            views.push(ContainerView {
-                kind,
-                state: match (waiting, running, ended) {
-                    (Some(_), ..) => "waiting",
-                    (_, Some(_), _) => "running",
-                    (.., Some(_)) => "terminated",
-                    (None, None, None) => "unknown",
-                },
-                health: have.map_or(Health::Waiting, |have| Health::of(have, kind == "ephemeral")),
-                reason: waiting.and_then(|w| w.reason.clone()).or_else(|| ended.and_then(|end| end.reason.clone())),
-                ready: have.is_some_and(|have| have.ready),
-                restarts: have.map_or(0, |have| have.restart_count),
-                run: state.and_then(runs::run),
-                last: have.and_then(|have| have.last_state.as_ref()).and_then(runs::run),
-                // The waits of other pods in the chain are not this pod's.
-                waits: own(chain).filter(|wait| wait.container.as_ref() == Some(&name)).cloned().collect(),
-                name,
-            });
-        }
-    }
-    views
-}
-
-/// The part of a chain about the pod itself.
-fn own(chain: &[Wait]) -> impl Iterator<Item = &Wait> {
-    chain.iter().take_while(|wait| wait.what != What::FullName)
 }
 
 fn event(seen: &SeenEvent) -> EventView {

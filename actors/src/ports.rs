@@ -35,7 +35,7 @@ pub(crate) use storage::within;
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;
 pub use syncer::{
-    BadVolume, Blame, HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod,
+    BadVolume, FailureCause, HookContext, PodSyncer, RunningPod, StatusFn, SyncError, SyncKind, SyncOutcome, SyncPod,
     SyncRetry, TerminatingPod,
 };
 pub use view::{NoRuntimeView, Observed, RuntimeView};

@@ -8,7 +8,7 @@ use futures_util::future::LocalBoxFuture;
 use super::EngineInner;
 use super::cell::Cell;
 use crate::pod_worker::step::{HookCall, Outcome};
-use crate::ports::{Blame, HookContext, PodSyncer, SyncError, SyncOutcome, SyncRetry};
+use crate::ports::{FailureCause, HookContext, PodSyncer, SyncError, SyncOutcome, SyncRetry};
 
 /// A hook call in progress.
 pub(super) type HookFuture = LocalBoxFuture<'static, Outcome>;
@@ -42,7 +42,7 @@ async fn perform<S: PodSyncer>(syncer: Arc<S>, cx: HookContext, call: HookCall) 
         Ok(()) => Outcome::Succeeded,
         Err(SyncError::Cancelled) => Outcome::Cancelled,
         Err(_) if cx.is_cancelled() => Outcome::Cancelled,
-        Err(error) => Outcome::Failed { retry: error.retry(), blame: error.blame(), error: error.to_string() },
+        Err(error) => Outcome::Failed { retry: error.retry(), cause: error.failure_cause(), error: error.to_string() },
     }
 }
 
@@ -56,5 +56,5 @@ pub(super) fn panicked(engine: &EngineInner, cell: &Cell, panic: &(dyn Any + Sen
         .unwrap_or_else(|| "no message".to_owned());
     engine.metrics.actors.hook_panicked();
     tracing::error!(pod.uid = %cell.uid(), panic = what, "hook panicked");
-    Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff, blame: Blame::Nothing }
+    Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff, cause: FailureCause::Nothing }
 }

@@ -4,7 +4,7 @@ use crate::container_manager::activity::{Activity, Task};
 use crate::container_manager::governor::{QueuePosition, StartKind};
 
 use super::facts::PodFacts;
-use super::wait::{LifecycleHook, On, Subject, Wait, What};
+use super::wait::{LifecycleHook, SubjectKind, Wait, WaitKind, WaitSubject};
 
 /// The waits, the oldest first.
 pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
@@ -22,23 +22,23 @@ fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) ->
     let wait = match &activity.task {
         Task::ReadStatus => {
             let detail = "the runtime's status of the pod is being read";
-            Wait::new(What::Runtime, On::only(Subject::Runtime), detail, "the runtime answers")
+            Wait::new(WaitKind::Runtime, WaitSubject::only(SubjectKind::Runtime), detail, "the runtime answers")
         }
         Task::SetUpVolumes => {
             let detail = format!("its volumes are being set up{}", at(pod));
-            Wait::new(What::Volume, On::only(Subject::Volume), detail, "all volumes are there")
+            Wait::new(WaitKind::Volume, WaitSubject::only(SubjectKind::Volume), detail, "all volumes are there")
         }
         Task::TakeDownVolumes => {
             let detail = format!("its volumes are being taken down{}", at(pod));
-            Wait::new(What::Volume, On::only(Subject::Volume), detail, "all volumes are gone")
+            Wait::new(WaitKind::Volume, WaitSubject::only(SubjectKind::Volume), detail, "all volumes are gone")
         }
         Task::MakeCgroup => {
             let detail = "its cgroup is being made";
-            Wait::new(What::Resources, On::only(Subject::Sandbox), detail, "the cgroup is there")
+            Wait::new(WaitKind::Resources, WaitSubject::only(SubjectKind::Sandbox), detail, "the cgroup is there")
         }
         Task::RemoveCgroup => {
             let detail = "its cgroup is being removed, with what may still run in it";
-            Wait::new(What::Resources, On::only(Subject::Sandbox), detail, "the cgroup is gone")
+            Wait::new(WaitKind::Resources, WaitSubject::only(SubjectKind::Sandbox), detail, "the cgroup is gone")
         }
         Task::AwaitTurn(kind, _) => {
             let what = match kind {
@@ -50,40 +50,40 @@ fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) ->
                 format!(": {before} before it in the queue, {running} of at most {limit} starts run, as many as the runtime handles well")
             });
             let detail = format!("it waits for the start governor to start {what}{}", queue.unwrap_or_default());
-            Wait::new(What::Governor, On::only(Subject::Governor), detail, "starts before it end")
+            Wait::new(WaitKind::Governor, WaitSubject::only(SubjectKind::Governor), detail, "starts before it end")
         }
         Task::RunSandbox => {
             let detail = "the runtime makes its sandbox";
-            Wait::new(What::Sandbox, On::only(Subject::Sandbox), detail, "the runtime has made it")
+            Wait::new(WaitKind::Sandbox, WaitSubject::only(SubjectKind::Sandbox), detail, "the runtime has made it")
         }
         Task::PullImage(image) => {
             let failed = pod.pulls.get(image).map(|last| format!("; the last try failed: {}", last.error));
             let detail = format!("container {name:?}: image {image:?} is being pulled{}", failed.unwrap_or_default());
-            let on = On::new(Subject::Image, image);
+            let on = WaitSubject::new(SubjectKind::Image, image);
             let tries = pod.pulls.get(image).map_or(0, |last| last.tries);
-            Wait::new(What::Image, on, detail, "the image is there").tries(tries)
+            Wait::new(WaitKind::Image, on, detail, "the image is there").tries(tries)
         }
         Task::StartContainer => {
             let detail = format!("the runtime starts container {name:?}");
-            Wait::of_container(What::ContainerStart, name, detail, "the runtime has started it")
+            Wait::of_container(WaitKind::ContainerStart, name, detail, "the runtime has started it")
         }
         Task::PostStart => {
             let detail = format!("the post-start hook of container {name:?} runs");
-            Wait::of_container(What::LifecycleHook(LifecycleHook::PostStart), name, detail, "the hook ends")
+            Wait::of_container(WaitKind::LifecycleHook(LifecycleHook::PostStart), name, detail, "the hook ends")
         }
         Task::PreStop => {
             let detail = format!("the pre-stop hook of container {name:?} runs");
-            let what = What::LifecycleHook(LifecycleHook::PreStop);
+            let what = WaitKind::LifecycleHook(LifecycleHook::PreStop);
             Wait::of_container(what, name, detail, "the hook ends, or the grace period ends")
         }
         Task::AwaitOthers => {
             let detail = format!("container {name:?} is stopped after those that need it");
-            Wait::of_container(What::StopOrder, name, detail, "they have stopped, or the grace period ends")
+            Wait::of_container(WaitKind::StopOrder, name, detail, "they have stopped, or the grace period ends")
         }
         Task::StopContainer => {
             let detail = format!("container {name:?} was asked to stop and still runs");
             Wait::of_container(
-                What::ContainerStop,
+                WaitKind::ContainerStop,
                 name,
                 detail,
                 "it ends, or is killed at the end of the grace period",
@@ -91,7 +91,7 @@ fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) ->
         }
         Task::StopSandbox => {
             let detail = "the runtime stops its sandbox";
-            Wait::new(What::Sandbox, On::only(Subject::Sandbox), detail, "the runtime has stopped it")
+            Wait::new(WaitKind::Sandbox, WaitSubject::only(SubjectKind::Sandbox), detail, "the runtime has stopped it")
         }
     };
     Wait { container, ..wait }.since(activity.since).next(activity.until)

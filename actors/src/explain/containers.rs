@@ -7,7 +7,7 @@ use crate::pod::{PodObject, is_sidecar};
 use crate::time::Time;
 
 use super::facts::PodFacts;
-use super::wait::{On, Subject, Wait, What};
+use super::wait::{SubjectKind, Wait, WaitKind, WaitSubject};
 
 /// The waits, in the order in which the containers start.
 pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
@@ -16,7 +16,7 @@ pub(super) fn waits(pod: &PodFacts) -> Vec<Wait> {
     // Ephemeral containers start independently of the others.
     let debugging = ephemeral.filter_map(|(container, have)| wait(pod, container.into(), have));
     let mut all = init(pod, object, status);
-    if all.iter().any(|wait| wait.what == What::InitContainer) {
+    if all.iter().any(|wait| wait.what == WaitKind::InitContainer) {
         // No later container can start.
         all.extend(debugging);
         return all;
@@ -41,7 +41,7 @@ fn init(pod: &PodFacts, object: &PodObject, status: &PodStatus) -> Vec<Wait> {
             let name = &container.name;
             let number = containers.iter().take_while(|other| other.name != container.name).count() + 1;
             let detail = format!("init container {name:?} ({number} of {}) runs", containers.len());
-            let wait = Wait::of_container(What::InitContainer, name, detail, "it ends with exit code 0");
+            let wait = Wait::of_container(WaitKind::InitContainer, name, detail, "it ends with exit code 0");
             all.push(wait.since(running.started_at.as_ref().map(|at| Time::from_timestamp(at.0))));
         }
     }
@@ -109,7 +109,7 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
                 let detail = format!("container {name:?} waits out its crash backoff{}", last_end(have));
                 let released_by = "the end of the backoff; it is started again then";
                 let runs = u32::try_from(have.restart_count).unwrap_or(0).saturating_add(1);
-                let wait = Wait::of_container(What::CrashBackoff, name, detail, released_by);
+                let wait = Wait::of_container(WaitKind::CrashBackoff, name, detail, released_by);
                 Some(wait.since(ended_at(have)).tries(runs).next(next))
             }
             "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" | "ImageInspectError" => {
@@ -119,7 +119,12 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
                 let detail = format!("container {name:?}: image {image:?} is not available ({reason}){why}");
                 let wait = Wait {
                     container: Some(name.to_owned()),
-                    ..Wait::new(What::Image, On::new(Subject::Image, image), detail, "the image is available")
+                    ..Wait::new(
+                        WaitKind::Image,
+                        WaitSubject::new(SubjectKind::Image, image),
+                        detail,
+                        "the image is available",
+                    )
                 };
                 let tries = failure.map_or(0, |failure| failure.tries);
                 Some(wait.since(failure.map(|failure| failure.since)).tries(tries).next(next.or(retry)))
@@ -127,13 +132,13 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
             "" | "ContainerCreating" => {
                 let detail = format!("container {name:?} is about to be started");
                 let released_by = "volumes and sandbox are there, and the runtime starts it";
-                Some(Wait::of_container(What::ContainerStart, name, detail, released_by))
+                Some(Wait::of_container(WaitKind::ContainerStart, name, detail, released_by))
             }
             _ => {
                 let detail = format!("container {name:?} cannot be started ({reason}){reasons}");
                 let released_by = "the next try succeeds, or the pod is changed";
                 let snapshot = pod.snapshot.as_ref();
-                let wait = Wait::of_container(What::ContainerStart, name, detail, released_by);
+                let wait = Wait::of_container(WaitKind::ContainerStart, name, detail, released_by);
                 let tries = snapshot.map_or(1, |snapshot| snapshot.wait.tries.max(1));
                 let since = error.map(|error| error.since);
                 Some(wait.since(since).tries(tries).next(next.or(retry)))
@@ -147,7 +152,7 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
         _ => return None,
     };
     let detail = format!("the {probe} probe of container {name:?} has not passed");
-    let wait = Wait::of_container(What::Probe, name, detail, "the probe passes");
+    let wait = Wait::of_container(WaitKind::Probe, name, detail, "the probe passes");
     Some(wait.since(running.started_at.as_ref().map(|at| Time::from_timestamp(at.0))))
 }
 
@@ -165,8 +170,8 @@ fn gates(object: &PodObject, status: &PodStatus) -> Vec<Wait> {
         .map(|(name, have)| {
             let since = have.and_then(|condition| condition.last_transition_time.as_ref());
             let detail = format!("readiness gate {name:?} is not met");
-            let on = On::new(Subject::Condition, name);
-            let wait = Wait::new(What::ReadinessGate, on, detail, "the condition becomes True");
+            let on = WaitSubject::new(SubjectKind::Condition, name);
+            let wait = Wait::new(WaitKind::ReadinessGate, on, detail, "the condition becomes True");
             wait.since(time(since.or(status.start_time.as_ref())))
         })
         .collect()

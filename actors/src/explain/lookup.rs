@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::chain::{Cx, chain, node_problems, short};
+use super::chain::{ExplainContext, chain, node_problems, short};
 use super::facts::{NodeState, PodFacts, SeenEvent};
 use super::{Explanation, PodLine, Wait, explain, heading, line, state};
 use crate::container_manager::ContainerManager;
@@ -92,7 +92,7 @@ impl Explainer {
         let mut others = node.named(name);
         let index = others.iter().position(|pod| uid.is_none_or(|uid| pod.uid == *uid))?;
         let pod = others.remove(index);
-        Some(node.with(|cx| explain(cx, &pod, &others, &events(&pod.uid), &self.problems())))
+        Some(node.with(|context| explain(context, &pod, &others, &events(&pod.uid), &self.problems())))
     }
 
     /// One line for each pod, sorted by full name.
@@ -131,14 +131,14 @@ impl Inspection<'_> {
 
     /// The line of a pod.
     pub fn line(&self, pod: &PodFacts) -> PodLine {
-        self.with(|cx| line(cx, pod))
+        self.with(|context| line(context, pod))
     }
 
     /// The nearest wait of a pod, and a short form of it without times.
     pub fn nearest(&self, pod: &PodFacts) -> (Wait, String) {
-        self.with(|cx| {
-            let mut chain = chain(cx, pod);
-            let words = short(&chain, chain[0].next.unwrap_or(cx.now));
+        self.with(|context| {
+            let mut chain = chain(context, pod);
+            let words = short(&chain, chain[0].next.unwrap_or(context.now));
             (chain.swap_remove(0), words)
         })
     }
@@ -147,15 +147,15 @@ impl Inspection<'_> {
     pub fn nearest_wait(&self, uid: &PodUid) -> Option<(Wait, String, Option<Time>)> {
         let pod = self.pod(uid)?;
         let failing = pod.snapshot.as_ref().and_then(|snapshot| Some(snapshot.failure.as_ref()?.since));
-        self.with(|cx| {
-            let mut chain = chain(cx, &pod);
-            let heading = heading(&state(&pod, cx.now), &chain, cx.now);
+        self.with(|context| {
+            let mut chain = chain(context, &pod);
+            let heading = heading(&state(&pod, context.now), &chain, context.now);
             Some((chain.swap_remove(0), heading, failing))
         })
     }
 
-    fn with<T>(&self, query: impl FnOnce(&Cx<'_>) -> T) -> T {
-        query(&Cx { now: self.at, node: &self.node, find: &|uid| self.pod(uid) })
+    fn with<T>(&self, query: impl FnOnce(&ExplainContext<'_>) -> T) -> T {
+        query(&ExplainContext { now: self.at, node: &self.node, find: &|uid| self.pod(uid) })
     }
 
     /// See [`Explainer::named`].

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::wait::{Wait, What};
+use super::wait::{Wait, WaitKind};
 use crate::ids::PodUid;
 use crate::time::Time;
 
@@ -17,7 +17,7 @@ pub struct Patience {
 /// The wait of a pod at the last inspection.
 #[derive(Debug)]
 struct WatchedWait {
-    what: What,
+    what: WaitKind,
     name: String,
     /// When the hook began to fail.
     failing: Option<Time>,
@@ -102,10 +102,10 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::wait::{LifecycleHook, On, Subject};
+    use crate::explain::wait::{LifecycleHook, SubjectKind, WaitSubject};
 
-    fn wait(what: What, name: &str, since: u64) -> Wait {
-        Wait::new(what, On::new(Subject::Container, name), "", "").since(Time::from_secs(1000 + since))
+    fn wait(what: WaitKind, name: &str, since: u64) -> Wait {
+        Wait::new(what, WaitSubject::new(SubjectKind::Container, name), "", "").since(Time::from_secs(1000 + since))
     }
 
     #[test]
@@ -114,17 +114,17 @@ mod tests {
         let uid = PodUid::new("u");
         let mut is_reported =
             |wait: &Wait, at: u64| patience.should_report(&uid, wait, None, Time::from_secs(1000 + at));
-        let image = wait(What::Image, "a", 0);
+        let image = wait(WaitKind::Image, "a", 0);
         assert_eq!([0, 299, 300, 301, 9000].map(|at| is_reported(&image, at)), [false, false, true, false, false]);
         // A retry is the same wait; a wait for another image is a new one.
-        assert!(!is_reported(&wait(What::Image, "a", 8000), 9001));
-        assert!(is_reported(&wait(What::Image, "b", 8000), 9001));
+        assert!(!is_reported(&wait(WaitKind::Image, "a", 8000), 9001));
+        assert!(is_reported(&wait(WaitKind::Image, "b", 8000), 9001));
         // After the pod was healthy, the next wait is a new one.
-        let rest = wait(What::Nothing, "", 0);
+        let rest = wait(WaitKind::Nothing, "", 0);
         assert!(!is_reported(&rest, 9002));
-        assert!(!is_reported(&wait(What::Image, "b", 8000), 9003), "the pod was healthy only for a short time");
+        assert!(!is_reported(&wait(WaitKind::Image, "b", 8000), 9003), "the pod was healthy only for a short time");
         assert!(!is_reported(&rest, 9004) && !is_reported(&rest, 9034));
-        assert!(is_reported(&wait(What::Image, "b", 8000), 9035));
+        assert!(is_reported(&wait(WaitKind::Image, "b", 8000), 9035));
     }
 
     // A hook that takes long before it fails is inspected while it waits and while it runs. Each crash of a container
@@ -135,8 +135,8 @@ mod tests {
         let uid = PodUid::new("u");
         let mut reported = |from: u64, failing: Option<u64>| {
             let inspections = (from..from + 2000).step_by(30).filter(|at| {
-                let call = wait(What::Volume, "", *at);
-                let retry = wait(What::Volume, "data", from);
+                let call = wait(WaitKind::Volume, "", *at);
+                let retry = wait(WaitKind::Volume, "data", from);
                 let wait = if at % 60 == 0 { retry } else { call };
                 let failing = failing.map(|since| Time::from_secs(1000 + since));
                 patience.should_report(&uid, &wait, failing, Time::from_secs(1000 + at))
@@ -156,11 +156,17 @@ mod tests {
             (0..1000).find(|at| patience.should_report(&uid, wait, None, Time::from_secs(1000 + at * 10)))
         };
         let until = |what, next: Option<u64>| wait(what, "a", 0).next(next.map(|next| Time::from_secs(1000 + next)));
-        assert_eq!(reported_at(&until(What::InitContainer, None), "init"), None);
-        assert_eq!(reported_at(&until(What::Grace, Some(3600)), "long grace"), Some(361));
-        assert_eq!(reported_at(&until(What::Grace, Some(30)), "cannot be killed"), Some(30));
-        assert_eq!(reported_at(&until(What::ContainerStop, Some(600)), "a container"), Some(61));
-        assert_eq!(reported_at(&until(What::LifecycleHook(LifecycleHook::PreStop), Some(600)), "pre-stop"), Some(61));
-        assert_eq!(reported_at(&until(What::LifecycleHook(LifecycleHook::PostStart), None), "post-start"), Some(30));
+        assert_eq!(reported_at(&until(WaitKind::InitContainer, None), "init"), None);
+        assert_eq!(reported_at(&until(WaitKind::Grace, Some(3600)), "long grace"), Some(361));
+        assert_eq!(reported_at(&until(WaitKind::Grace, Some(30)), "cannot be killed"), Some(30));
+        assert_eq!(reported_at(&until(WaitKind::ContainerStop, Some(600)), "a container"), Some(61));
+        assert_eq!(
+            reported_at(&until(WaitKind::LifecycleHook(LifecycleHook::PreStop), Some(600)), "pre-stop"),
+            Some(61)
+        );
+        assert_eq!(
+            reported_at(&until(WaitKind::LifecycleHook(LifecycleHook::PostStart), None), "post-start"),
+            Some(30)
+        );
     }
 }

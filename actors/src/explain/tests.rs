@@ -14,7 +14,7 @@ use crate::health::OngoingFailure;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::{Cause, Failure, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
-use crate::ports::{BadVolume, Blame, SourceKind, SourceProblem, Unready};
+use crate::ports::{BadVolume, FailureCause, SourceKind, SourceProblem, Unready};
 
 const NOW: Time = Time::from_secs(1_000_000);
 
@@ -96,9 +96,9 @@ fn node() -> NodeState {
     }
 }
 
-fn kinds_on(node: &NodeState, pod: &PodFacts) -> Vec<(usize, What)> {
-    let cx = Cx { now: NOW, node, find: &|_| Some(pod.clone()) };
-    chain(&cx, pod).iter().map(|wait| (wait.depth, wait.what)).collect()
+fn kinds_on(node: &NodeState, pod: &PodFacts) -> Vec<(usize, WaitKind)> {
+    let context = ExplainContext { now: NOW, node, find: &|_| Some(pod.clone()) };
+    chain(&context, pod).iter().map(|wait| (wait.depth, wait.what)).collect()
 }
 
 #[test]
@@ -113,32 +113,36 @@ fn each_wait_of_a_pod_has_its_kind() {
     };
     let ungated = pod("u", json!({"containerStatuses": [container(json!({"running": {}}), true)]}));
     let cases = [
-        ("a healthy pod", running(), What::Nothing),
-        ("not taken", waiting_for(WaitFor::Worker), What::Worker),
-        ("a name", waiting_for(WaitFor::FullName { held_by: None }), What::FullName),
-        ("a setup", waiting_for(WaitFor::HookCall(Hook::Sync)), What::HookCall(Hook::Sync)),
-        ("a stop", waiting_for(WaitFor::HookCall(Hook::Terminating)), What::Grace),
-        ("a failure", waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "no".into() }), What::Retry(Hook::Sync)),
+        ("a healthy pod", running(), WaitKind::Nothing),
+        ("not taken", waiting_for(WaitFor::Worker), WaitKind::Worker),
+        ("a name", waiting_for(WaitFor::FullName { held_by: None }), WaitKind::FullName),
+        ("a setup", waiting_for(WaitFor::HookCall(Hook::Sync)), WaitKind::HookCall(Hook::Sync)),
+        ("a stop", waiting_for(WaitFor::HookCall(Hook::Terminating)), WaitKind::Grace),
+        (
+            "a failure",
+            waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "no".into() }),
+            WaitKind::Retry(Hook::Sync),
+        ),
         (
             "a network",
             failing(
                 waiting_for(WaitFor::Retry { hook: Hook::Sync, error: "network is not ready: no plugin".into() }),
-                Blame::Network("no plugin".into()),
+                FailureCause::Network("no plugin".into()),
             ),
-            What::Network,
+            WaitKind::Network,
         ),
-        ("its end", over(true, false), What::Nothing),
-        ("its removal", over(false, false), What::Housekeeping),
-        ("its next life", over(true, true), What::Housekeeping),
-        ("unwanted", PodFacts { desired: false, ..running() }, What::Housekeeping),
-        ("crash", waiting("CrashLoopBackOff"), What::CrashBackoff),
-        ("pull", waiting("ImagePullBackOff"), What::Image),
-        ("creation", waiting("ContainerCreating"), What::ContainerStart),
-        ("bad settings", waiting("CreateContainerConfigError"), What::ContainerStart),
-        ("a probe", with_container(json!({"running": {}}), false), What::Probe),
-        ("a gate", ungated, What::ReadinessGate),
-        ("delivery", PodFacts { snapshot: None, ..pod("u", json!({"phase": "Pending"})) }, What::Housekeeping),
-        ("rejection", PodFacts { snapshot: None, ..pod("u", json!({"phase": "Failed"})) }, What::Rejected),
+        ("its end", over(true, false), WaitKind::Nothing),
+        ("its removal", over(false, false), WaitKind::Housekeeping),
+        ("its next life", over(true, true), WaitKind::Housekeeping),
+        ("unwanted", PodFacts { desired: false, ..running() }, WaitKind::Housekeeping),
+        ("crash", waiting("CrashLoopBackOff"), WaitKind::CrashBackoff),
+        ("pull", waiting("ImagePullBackOff"), WaitKind::Image),
+        ("creation", waiting("ContainerCreating"), WaitKind::ContainerStart),
+        ("bad settings", waiting("CreateContainerConfigError"), WaitKind::ContainerStart),
+        ("a probe", with_container(json!({"running": {}}), false), WaitKind::Probe),
+        ("a gate", ungated, WaitKind::ReadinessGate),
+        ("delivery", PodFacts { snapshot: None, ..pod("u", json!({"phase": "Pending"})) }, WaitKind::Housekeeping),
+        ("rejection", PodFacts { snapshot: None, ..pod("u", json!({"phase": "Failed"})) }, WaitKind::Rejected),
     ];
     for (what, pod, kind) in cases {
         assert_eq!(kinds_on(&node(), &pod), [(0, kind)], "{what}");
@@ -150,13 +154,13 @@ fn the_wait_for_housekeeping_says_why_passes_do_not_run() {
     let pod = PodFacts { snapshot: None, ..pod("u", json!({"phase": "Pending"})) };
     let failing = || Some(OngoingFailure { since: ago(9), tries: 9, error: "no".into() });
     let silent = NodeState { passes: failing(), runtime: failing(), ..node() };
-    assert_eq!(kinds_on(&silent, &pod), [(0, What::Housekeeping), (1, What::Runtime)]);
+    assert_eq!(kinds_on(&silent, &pod), [(0, WaitKind::Housekeeping), (1, WaitKind::Runtime)]);
     let problem = SourceProblem { what: "place".into(), message: "no answer".into(), pods: vec![] };
     let missing = [(SourceKind::Http, vec![problem]), (SourceKind::Api, vec![])];
     let missing = missing.map(|(kind, problems)| MissingSource { kind, problems, held: false });
     let early = NodeState { missing_sources: missing.into(), ..silent };
-    assert_eq!(kinds_on(&early, &pod), [(0, What::Housekeeping), (1, What::Source)]);
-    let chain = chain(&Cx { now: NOW, node: &early, find: &|_| None }, &pod);
+    assert_eq!(kinds_on(&early, &pod), [(0, WaitKind::Housekeeping), (1, WaitKind::Source)]);
+    let chain = chain(&ExplainContext { now: NOW, node: &early, find: &|_| None }, &pod);
     let detail = "housekeeping begins when every source has sent its pods; missing: http (place: no answer), api";
     assert_eq!((&*chain[1].detail, &*chain[1].on.name), (detail, "http, api"));
 }
@@ -168,7 +172,7 @@ fn a_running_init_container_is_the_only_wait_of_its_pod() {
     let status = json!({"initContainerStatuses": [init],
         "containerStatuses": [container(json!({"waiting": {"reason": "PodInitializing"}}), false)]});
     let pod = pod("u", status);
-    let chain = chain(&Cx { now: NOW, node: &node(), find: &|_| None }, &pod);
+    let chain = chain(&ExplainContext { now: NOW, node: &node(), find: &|_| None }, &pod);
     assert_eq!((chain.len(), &*chain[0].detail), (1, "init container \"second\" (2 of 2) runs"));
 }
 
@@ -180,9 +184,9 @@ fn a_circle_of_waiting_pods_ends_the_chain() {
         with(pod, |snapshot| snapshot.wait.what = WaitFor::FullName { held_by: Some(names[1 - index].clone()) })
     };
     let find = |uid: &PodUid| Some(of(usize::from(*uid == names[1])));
-    let chain = chain(&Cx { now: NOW, node: &node(), find: &find }, &of(0));
+    let chain = chain(&ExplainContext { now: NOW, node: &node(), find: &find }, &of(0));
     let kinds: Vec<_> = chain.iter().map(|wait| (wait.depth, wait.what)).collect();
-    assert_eq!(kinds, [(0, What::FullName), (1, What::FullName), (2, What::Circle)]);
+    assert_eq!(kinds, [(0, WaitKind::FullName), (1, WaitKind::FullName), (2, WaitKind::Circle)]);
 }
 
 #[test]
@@ -196,17 +200,17 @@ fn an_ephemeral_container_is_explained_while_the_pod_initializes() {
     object.spec.as_mut().unwrap().ephemeral_containers =
         serde_json::from_value(json!([{"name": "debugger", "image": "tools"}])).unwrap();
     facts.object = Some(PodObject::new(object).unwrap());
-    assert_eq!(kinds_on(&node(), &facts), [(0, What::InitContainer), (0, What::Image)]);
-    let explanation = explain(&Cx { now: NOW, node: &node(), find: &|_| None }, &facts, &[], &[], &[]);
+    assert_eq!(kinds_on(&node(), &facts), [(0, WaitKind::InitContainer), (0, WaitKind::Image)]);
+    let explanation = explain(&ExplainContext { now: NOW, node: &node(), find: &|_| None }, &facts, &[], &[], &[]);
     let containers: Vec<_> =
         explanation.containers.iter().map(|c| (c.name.as_str(), c.kind, c.state, c.waits.len())).collect();
     assert_eq!(containers[3], ("debugger", "ephemeral", "waiting", 1));
 }
 
-fn failing(pod: PodFacts, blame: Blame) -> PodFacts {
+fn failing(pod: PodFacts, cause: FailureCause) -> PodFacts {
     with(pod, |snapshot| {
         snapshot.wait.what = WaitFor::Retry { hook: Hook::Sync, error: "no".into() };
-        snapshot.failure = Some(Failure { hook: Hook::Sync, error: "no".into(), blame, count: 3, since: ago(9) });
+        snapshot.failure = Some(Failure { hook: Hook::Sync, error: "no".into(), cause, count: 3, since: ago(9) });
     })
 }
 
@@ -215,29 +219,30 @@ fn failing(pod: PodFacts, blame: Blame) -> PodFacts {
 fn an_outage_during_a_crash_backoff_is_explained() {
     let crashes = || with_container(json!({"waiting": {"reason": "CrashLoopBackOff"}}), false);
     let away = NodeState { runtime: Some(OngoingFailure { since: ago(9), tries: 9, error: "gone".into() }), ..node() };
-    use What::{CrashBackoff, Retry, Runtime, Volume};
+    use WaitKind::{CrashBackoff, Retry, Runtime, Volume};
     let retry = Retry(Hook::Sync);
     let cases = [
-        (&node(), Blame::Containers, vec![(0, CrashBackoff)]),
-        (&away, Blame::Containers, vec![(0, CrashBackoff), (0, Runtime)]),
-        (&node(), Blame::Nothing, vec![(0, retry), (0, CrashBackoff)]),
-        (&away, Blame::Nothing, vec![(0, retry), (1, Runtime), (0, CrashBackoff)]),
+        (&node(), FailureCause::Containers, vec![(0, CrashBackoff)]),
+        (&away, FailureCause::Containers, vec![(0, CrashBackoff), (0, Runtime)]),
+        (&node(), FailureCause::Nothing, vec![(0, retry), (0, CrashBackoff)]),
+        (&away, FailureCause::Nothing, vec![(0, retry), (1, Runtime), (0, CrashBackoff)]),
         (
             &away,
-            Blame::Volume(Arc::new(BadVolume { volume: "v".into(), reason: "r".into() })),
+            FailureCause::Volume(Arc::new(BadVolume { volume: "v".into(), reason: "r".into() })),
             vec![(0, Volume), (1, Runtime)],
         ),
     ];
-    for (node, blame, expected) in cases {
-        assert_eq!(kinds_on(node, &failing(crashes(), blame.clone())), expected, "{blame:?}");
+    for (node, cause, expected) in cases {
+        assert_eq!(kinds_on(node, &failing(crashes(), cause.clone())), expected, "{cause:?}");
     }
     // The same holds while the next try reads the status from the runtime, which does not answer.
     let task = Activity { task: Task::ReadStatus, container: None, since: ago(5), until: None };
-    let call = with(failing(crashes(), Blame::Nothing), |snapshot| snapshot.wait.what = WaitFor::HookCall(Hook::Sync));
-    let expected = [(0, What::HookCall(Hook::Sync)), (0, CrashBackoff), (0, Runtime)];
+    let call =
+        with(failing(crashes(), FailureCause::Nothing), |snapshot| snapshot.wait.what = WaitFor::HookCall(Hook::Sync));
+    let expected = [(0, WaitKind::HookCall(Hook::Sync)), (0, CrashBackoff), (0, Runtime)];
     assert_eq!(kinds_on(&away, &call), expected, "the hook has no current activity");
     let call = PodFacts { activities: vec![(task, None)], ..call };
     assert_eq!(kinds_on(&away, &call), [(0, Runtime), (0, CrashBackoff), (0, Runtime)]);
-    let chain = chain(&Cx { now: NOW, node: &away, find: &|_| None }, &call);
+    let chain = chain(&ExplainContext { now: NOW, node: &away, find: &|_| None }, &call);
     assert_eq!(chain[0].detail, "the runtime's status of the pod is being read; the last try failed: no");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Explanation, Wait, What};
+use super::{Explanation, Wait, WaitKind};
 use crate::status::short_age;
 use crate::text::plain;
 use crate::time::Time;
@@ -110,8 +110,15 @@ fn write_wait(f: &mut fmt::Formatter<'_>, wait: &Wait, now: Time) -> fmt::Result
 }
 
 /// Whether `next` is the latest end of a wait, which can also end before.
-fn is_limit(what: What) -> bool {
-    matches!(what, What::Grace | What::ContainerStop | What::StopOrder | What::LifecycleHook(_) | What::Shutdown)
+fn is_limit(what: WaitKind) -> bool {
+    matches!(
+        what,
+        WaitKind::Grace
+            | WaitKind::ContainerStop
+            | WaitKind::StopOrder
+            | WaitKind::LifecycleHook(_)
+            | WaitKind::Shutdown
+    )
 }
 
 /// The date and time, and how long ago.

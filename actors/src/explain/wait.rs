@@ -17,9 +17,9 @@ pub struct Wait {
     /// The depth in the chain: 0 is the pod's own wait, 1 its cause.
     pub depth: usize,
     /// The kind of wait.
-    pub what: What,
+    pub what: WaitKind,
     /// What the pod waits on.
-    pub on: On,
+    pub on: WaitSubject,
     /// The container that waits, if one does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
@@ -40,7 +40,7 @@ pub struct Wait {
 
 /// The kinds of waits. A kind's name in the API is its name here with a lowercase first letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum What {
+pub enum WaitKind {
     /// Nothing: the pod is healthy or has finished.
     Nothing,
     /// A housekeeping pass, which starts, restarts or forgets the pod.
@@ -114,57 +114,57 @@ impl LifecycleHook {
     }
 }
 
-impl Serialize for What {
+impl Serialize for WaitKind {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.as_str())
     }
 }
 
-impl What {
+impl WaitKind {
     /// The name in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
-            What::Nothing => "nothing",
-            What::Housekeeping => "housekeeping",
-            What::Source => "source",
-            What::Rejected => "rejected",
-            What::Worker => "worker",
-            What::FullName => "fullName",
-            What::Circle => "circle",
-            What::HookCall(_) => "hookCall",
-            What::Retry(_) => "retry",
-            What::Runtime => "runtime",
-            What::Network => "network",
-            What::Volume => "volume",
-            What::Resources => "resources",
-            What::Governor => "governor",
-            What::Sandbox => "sandbox",
-            What::Image => "image",
-            What::CrashBackoff => "crashBackoff",
-            What::ContainerStart => "containerStart",
-            What::LifecycleHook(_) => "lifecycleHook",
-            What::InitContainer => "initContainer",
-            What::Probe => "probe",
-            What::ReadinessGate => "readinessGate",
-            What::Grace => "grace",
-            What::ContainerStop => "containerStop",
-            What::StopOrder => "stopOrder",
-            What::Shutdown => "shutdown",
+            WaitKind::Nothing => "nothing",
+            WaitKind::Housekeeping => "housekeeping",
+            WaitKind::Source => "source",
+            WaitKind::Rejected => "rejected",
+            WaitKind::Worker => "worker",
+            WaitKind::FullName => "fullName",
+            WaitKind::Circle => "circle",
+            WaitKind::HookCall(_) => "hookCall",
+            WaitKind::Retry(_) => "retry",
+            WaitKind::Runtime => "runtime",
+            WaitKind::Network => "network",
+            WaitKind::Volume => "volume",
+            WaitKind::Resources => "resources",
+            WaitKind::Governor => "governor",
+            WaitKind::Sandbox => "sandbox",
+            WaitKind::Image => "image",
+            WaitKind::CrashBackoff => "crashBackoff",
+            WaitKind::ContainerStart => "containerStart",
+            WaitKind::LifecycleHook(_) => "lifecycleHook",
+            WaitKind::InitContainer => "initContainer",
+            WaitKind::Probe => "probe",
+            WaitKind::ReadinessGate => "readinessGate",
+            WaitKind::Grace => "grace",
+            WaitKind::ContainerStop => "containerStop",
+            WaitKind::StopOrder => "stopOrder",
+            WaitKind::Shutdown => "shutdown",
         }
     }
 
     /// Whether the wait is never reported: the pod waits for nothing, or its rejection was reported when it happened.
     pub const fn is_rest(self) -> bool {
-        matches!(self, What::Nothing | What::Rejected)
+        matches!(self, WaitKind::Nothing | WaitKind::Rejected)
     }
 }
 
 /// What a pod waits on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct On {
+pub struct WaitSubject {
     /// The kind of the subject.
-    pub kind: Subject,
+    pub kind: SubjectKind,
     /// The name of the subject; empty if there is only one.
     pub name: String,
     /// The UID, if the subject is a pod.
@@ -172,22 +172,22 @@ pub struct On {
     pub uid: Option<String>,
 }
 
-impl On {
+impl WaitSubject {
     /// A subject with a name.
-    pub fn new(kind: Subject, name: impl Into<String>) -> Self {
-        On { kind, name: name.into(), uid: None }
+    pub fn new(kind: SubjectKind, name: impl Into<String>) -> Self {
+        WaitSubject { kind, name: name.into(), uid: None }
     }
 
     /// The only subject of its kind.
-    pub fn only(kind: Subject) -> Self {
-        On::new(kind, "")
+    pub fn only(kind: SubjectKind) -> Self {
+        WaitSubject::new(kind, "")
     }
 }
 
 /// The kinds of subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Subject {
+pub enum SubjectKind {
     /// A pod, by full name and UID.
     Pod,
     /// A container of the pod.
@@ -221,7 +221,7 @@ pub enum Subject {
 impl Wait {
     /// Whether the wait should have ended: a stop or a hook beyond its time limit.
     pub fn is_overdue(&self, now: Time) -> bool {
-        let has_limit = matches!(self.what, What::Grace | What::ContainerStop | What::LifecycleHook(_));
+        let has_limit = matches!(self.what, WaitKind::Grace | WaitKind::ContainerStop | WaitKind::LifecycleHook(_));
         has_limit && self.next.is_some_and(|next| next + LATE <= now)
     }
 
@@ -229,34 +229,41 @@ impl Wait {
     /// limit.
     pub(super) fn is_trouble(&self, now: Time) -> bool {
         match self.what {
-            What::Nothing
-            | What::Rejected
-            | What::InitContainer
-            | What::ReadinessGate
-            | What::StopOrder
-            | What::Shutdown => false,
-            What::Grace | What::ContainerStop | What::LifecycleHook(_) => self.next.is_none() || self.is_overdue(now),
-            What::Housekeeping
-            | What::Source
-            | What::Worker
-            | What::FullName
-            | What::Circle
-            | What::HookCall(_)
-            | What::Retry(_)
-            | What::Runtime
-            | What::Network
-            | What::Volume
-            | What::Resources
-            | What::Governor
-            | What::Sandbox
-            | What::Image
-            | What::CrashBackoff
-            | What::ContainerStart
-            | What::Probe => true,
+            WaitKind::Nothing
+            | WaitKind::Rejected
+            | WaitKind::InitContainer
+            | WaitKind::ReadinessGate
+            | WaitKind::StopOrder
+            | WaitKind::Shutdown => false,
+            WaitKind::Grace | WaitKind::ContainerStop | WaitKind::LifecycleHook(_) => {
+                self.next.is_none() || self.is_overdue(now)
+            }
+            WaitKind::Housekeeping
+            | WaitKind::Source
+            | WaitKind::Worker
+            | WaitKind::FullName
+            | WaitKind::Circle
+            | WaitKind::HookCall(_)
+            | WaitKind::Retry(_)
+            | WaitKind::Runtime
+            | WaitKind::Network
+            | WaitKind::Volume
+            | WaitKind::Resources
+            | WaitKind::Governor
+            | WaitKind::Sandbox
+            | WaitKind::Image
+            | WaitKind::CrashBackoff
+            | WaitKind::ContainerStart
+            | WaitKind::Probe => true,
         }
     }
 
-    pub(super) fn new(what: What, on: On, detail: impl Into<String>, released_by: impl Into<String>) -> Self {
+    pub(super) fn new(
+        what: WaitKind,
+        on: WaitSubject,
+        detail: impl Into<String>,
+        released_by: impl Into<String>,
+    ) -> Self {
         Wait {
             depth: 0,
             what,
@@ -271,12 +278,12 @@ impl Wait {
     }
 
     pub(super) fn of_container(
-        what: What,
+        what: WaitKind,
         name: &str,
         detail: impl Into<String>,
         released_by: impl Into<String>,
     ) -> Self {
-        let on = On::new(Subject::Container, name);
+        let on = WaitSubject::new(SubjectKind::Container, name);
         Wait { container: Some(name.to_owned()), ..Wait::new(what, on, detail, released_by) }
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::PodUid;
-use crate::ports::Blame;
+use crate::ports::FailureCause;
 use crate::time::Time;
 
 /// The stage of a pod in its life. A pod goes through the stages in this order, and may skip some.
@@ -193,7 +193,7 @@ pub struct Failure {
     /// The error of the last call.
     pub error: String,
     /// The object that caused the error. A recording lacks it, because no decision depends on it.
-    pub blame: Blame,
+    pub cause: FailureCause,
     /// The number of failed calls in a row.
     pub count: u32,
     /// The time of the first of these failures.

@@ -15,7 +15,7 @@ use super::lifecycle::{Cause, Hook, Lifecycle};
 use super::state::{Record, RunningHook};
 use super::update::{Notifier, Update, UpdateKind};
 use crate::pod::PodObject;
-use crate::ports::{Blame, Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
+use crate::ports::{FailureCause, Observed, RunningPod, SyncKind, SyncPod, SyncRetry, TerminatingPod};
 use crate::time::Time;
 
 /// The delay after an error without a delay of its own (upstream `backOffPeriod`).
@@ -70,7 +70,7 @@ pub enum Outcome {
         /// When to retry.
         retry: SyncRetry,
         /// The object that caused the error.
-        blame: Blame,
+        cause: FailureCause,
     },
 }
 

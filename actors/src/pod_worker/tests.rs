@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::step::{Effects, Event, HookCall, Outcome, StepContext, new_record, step};
 use super::{KillOptions, Lifecycle, Update, UpdateKind};
-use crate::ports::{Blame, Observed, SyncKind, SyncRetry};
+use crate::ports::{FailureCause, Observed, SyncKind, SyncRetry};
 use crate::testing::pod;
 use crate::time::Time;
 
@@ -64,8 +64,11 @@ fn pods_that_fail_together_are_retried_in_groups() {
         let now = Time::from_secs(1_000) + Duration::from_micros(index);
         let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, context(now));
         let _call = take(now, &mut record);
-        let failed =
-            Event::Done(Outcome::Failed { error: "no".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing });
+        let failed = Event::Done(Outcome::Failed {
+            error: "no".to_owned(),
+            retry: SyncRetry::Backoff,
+            cause: FailureCause::Nothing,
+        });
         let jitter = index as f64 / PODS as f64 / 2.0;
         let _effects = step(&mut record, failed, StepContext { jitter, ..context(now) });
         let due = record.due().unwrap();
@@ -87,7 +90,7 @@ fn delays_are_bounded_by_the_resync_interval() {
     ] {
         let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, context(at(1)));
         let _call = take(at(2), &mut record);
-        let failed = Outcome::Failed { error: "x".to_owned(), retry, blame: Blame::Nothing };
+        let failed = Outcome::Failed { error: "x".to_owned(), retry, cause: FailureCause::Nothing };
         let _effects = step(&mut record, Event::Done(failed), context(at(100)));
         assert_eq!(record.due(), Some(at(100 + expected)), "{retry:?}");
     }

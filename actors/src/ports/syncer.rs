@@ -239,7 +239,7 @@ pub enum SyncRetry {
 
 /// The known cause of a hook's failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum FailureCause {
     /// The cause is not known beyond the error's text.
     Nothing,
     /// Only containers that wait out a backoff or could not be started. Their statuses show the reasons.
@@ -261,28 +261,29 @@ pub struct BadVolume {
 
 impl SyncError {
     /// The cause of the failure, if known.
-    pub fn blame(&self) -> Blame {
+    pub fn failure_cause(&self) -> FailureCause {
         match self {
-            SyncError::BackOff { .. } | SyncError::NotStarted(_) => Blame::Containers,
+            SyncError::BackOff { .. } | SyncError::NotStarted(_) => FailureCause::Containers,
             SyncError::Storage(error) => match error {
                 StorageError::Volume { volume, reason } | StorageError::Busy { volume, reason } => {
-                    Blame::Volume(Arc::new(BadVolume { volume: volume.clone(), reason: reason.clone() }))
+                    FailureCause::Volume(Arc::new(BadVolume { volume: volume.clone(), reason: reason.clone() }))
                 }
                 StorageError::Unsupported { volume, kind, remedy } => {
                     let reason = format!("{kind} volumes are not supported: {remedy}");
-                    Blame::Volume(Arc::new(BadVolume { volume: volume.clone(), reason }))
+                    FailureCause::Volume(Arc::new(BadVolume { volume: volume.clone(), reason }))
                 }
-                StorageError::Slow { path: Some(path), .. } => {
-                    Blame::Volume(Arc::new(BadVolume { volume: path.display().to_string(), reason: error.to_string() }))
-                }
+                StorageError::Slow { path: Some(path), .. } => FailureCause::Volume(Arc::new(BadVolume {
+                    volume: path.display().to_string(),
+                    reason: error.to_string(),
+                })),
                 // An I/O error of the pod's own directory; its text names the path.
-                StorageError::Io { .. } | StorageError::Slow { path: None, .. } => Blame::Nothing,
+                StorageError::Io { .. } | StorageError::Slow { path: None, .. } => FailureCause::Nothing,
             },
-            SyncError::NetworkNotReady(reason) => Blame::Network(reason.clone()),
-            SyncError::Many(errors) if errors.iter().all(|error| error.blame() == Blame::Containers) => {
-                Blame::Containers
+            SyncError::NetworkNotReady(reason) => FailureCause::Network(reason.clone()),
+            SyncError::Many(errors) if errors.iter().all(|error| error.failure_cause() == FailureCause::Containers) => {
+                FailureCause::Containers
             }
-            SyncError::Cancelled | SyncError::Failed(_) | SyncError::Many(_) => Blame::Nothing,
+            SyncError::Cancelled | SyncError::Failed(_) | SyncError::Many(_) => FailureCause::Nothing,
         }
     }
 

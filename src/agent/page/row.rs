@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actors::explain::{Health, PodFacts, Wait, What, is_stuck};
+use crate::actors::explain::{Health, PodFacts, Wait, WaitKind, is_stuck};
 use crate::actors::pod::Phase;
 use crate::actors::pod_worker::{Hook, Lifecycle, WaitFor};
 use crate::actors::status::PodSummary;
@@ -101,8 +101,8 @@ impl RowWait {
     pub(super) fn new(pod: &PodFacts, wait: Wait, short: String, now: Time) -> Option<Self> {
         let is_short = wait.since.is_none_or(|since| now.since(since) <= LONG_CALL);
         let is_shown = match wait.what {
-            What::Nothing => false,
-            What::HookCall(_) | What::Runtime => !(is_short && is_syncing(pod)),
+            WaitKind::Nothing => false,
+            WaitKind::HookCall(_) | WaitKind::Runtime => !(is_short && is_syncing(pod)),
             _ => true,
         };
         is_shown.then(|| RowWait {
@@ -120,16 +120,16 @@ impl RowWait {
 fn depends_only_on_pod(wait: &Wait, now: Time) -> bool {
     match wait.what {
         // Before the grace period ends, the wait still depends on time: it becomes overdue.
-        What::Grace => wait.is_overdue(now),
-        What::Rejected
-        | What::Network
-        | What::Volume
-        | What::Image
-        | What::CrashBackoff
-        | What::ContainerStart
-        | What::InitContainer
-        | What::Probe
-        | What::ReadinessGate => true,
+        WaitKind::Grace => wait.is_overdue(now),
+        WaitKind::Rejected
+        | WaitKind::Network
+        | WaitKind::Volume
+        | WaitKind::Image
+        | WaitKind::CrashBackoff
+        | WaitKind::ContainerStart
+        | WaitKind::InitContainer
+        | WaitKind::Probe
+        | WaitKind::ReadinessGate => true,
         _ => false,
     }
 }

@@ -8,7 +8,7 @@ use super::{Effects, NETWORK_BACKOFF, NameMove, Outcome, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Failure, Hook};
 use crate::pod_worker::state::{Flags, Record, RunningHook, State, Stop, Terminated, Terminating};
 use crate::pod_worker::update::UpdateKind;
-use crate::ports::{Blame, SyncRetry};
+use crate::ports::{FailureCause, SyncRetry};
 use crate::time::Time;
 
 #[inline(never)]
@@ -19,9 +19,9 @@ pub(super) fn done(record: &mut Record, outcome: Outcome, context: StepContext) 
     let mut effects = Effects::default();
     let mut worked = Some(running.kind);
     match (outcome, running.hook) {
-        (Outcome::Failed { error, retry, blame }, hook) => {
+        (Outcome::Failed { error, retry, cause }, hook) => {
             record.due = Some(context.after(delay(retry, context)));
-            failed(record, hook, error, blame, context.now);
+            failed(record, hook, error, cause, context.now);
         }
         // A cancelled call is no failure: the update that cancelled it is pending.
         (Outcome::Cancelled, _) => record.due = Some(context.after(context.error_backoff)),
@@ -75,13 +75,13 @@ fn delay(retry: SyncRetry, context: StepContext) -> Duration {
 }
 
 /// A failed hook never changes the pod's stage. It is called again after a delay, or at once if an update is pending.
-fn failed(record: &mut Record, hook: Hook, error: String, blame: Blame, now: Time) {
+fn failed(record: &mut Record, hook: Hook, error: String, cause: FailureCause, now: Time) {
     match &mut record.failure {
         Some(failure) if failure.hook == hook => {
             failure.count = failure.count.saturating_add(1);
-            (failure.error, failure.blame) = (error, blame);
+            (failure.error, failure.cause) = (error, cause);
         }
-        failure => *failure = Some(Box::new(Failure { hook, error, blame, count: 1, since: now })),
+        failure => *failure = Some(Box::new(Failure { hook, error, cause, count: 1, since: now })),
     }
 }
 

@@ -7,7 +7,7 @@ use super::object::{HeldConfigs, TargetData};
 use crate::codec::{Delta, Text, put};
 use crate::pod_worker::step::{Event, Outcome, StepContext};
 use crate::pod_worker::update::{KillOptions, Notifier, StatusEditor, Update, UpdateKind};
-use crate::ports::{Blame, Observed, SyncRetry};
+use crate::ports::{FailureCause, Observed, SyncRetry};
 use crate::time::{Grace, Time};
 
 /// An [`Event`] with its jitter in a recording.
@@ -66,7 +66,7 @@ impl EventFrame<'_> {
             Event::Done(Outcome::Ended) => EventData::Ended,
             Event::Done(Outcome::Succeeded) => EventData::Succeeded,
             Event::Done(Outcome::Cancelled) => EventData::Cancelled,
-            Event::Done(Outcome::Failed { error, retry, blame: _ }) => {
+            Event::Done(Outcome::Failed { error, retry, cause: _ }) => {
                 let retry = match retry {
                     SyncRetry::Backoff => RetryData::Backoff,
                     SyncRetry::NetworkNotReady => RetryData::NetworkNotReady,
@@ -98,7 +98,7 @@ impl EventFrame<'_> {
                     RetryData::NetworkNotReady => SyncRetry::NetworkNotReady,
                     RetryData::At(until) => SyncRetry::At(until.after(now)),
                 };
-                done(Outcome::Failed { error: error.as_str().to_owned(), retry, blame: Blame::Nothing })
+                done(Outcome::Failed { error: error.as_str().to_owned(), retry, cause: FailureCause::Nothing })
             }
             EventData::Due => Event::Due,
             EventData::Known { desired } => Event::Known { desired },

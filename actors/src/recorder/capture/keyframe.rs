@@ -15,7 +15,7 @@ use crate::pod_worker::state::{
     Finished, Flags, Pending, Record, RunningHook, Started, State, Stop, Terminated, Terminating, Waiting,
 };
 use crate::pod_worker::update::{Notifier, StatusEditor, UpdateKind};
-use crate::ports::Blame;
+use crate::ports::FailureCause;
 use crate::time::{Grace, Time};
 
 /// A [`Record`] in a recording, and the plain events that were counted since its last frame.
@@ -161,7 +161,7 @@ impl<'a> Keyframe<'a> {
                 Box::new(Failure {
                     hook: failure.hook,
                     error: failure.error.as_str().to_owned(),
-                    blame: Blame::Nothing,
+                    cause: FailureCause::Nothing,
                     count: failure.count,
                     since: after(failure.since),
                 })

@@ -8,7 +8,7 @@ use crate::codec::Delta;
 use crate::pod_worker::state::{Record, State};
 use crate::pod_worker::step::{Event, Outcome, StepContext, step};
 use crate::pod_worker::update::{Target, Update, UpdateKind};
-use crate::ports::{Blame, Observed, SyncRetry};
+use crate::ports::{FailureCause, Observed, SyncRetry};
 use crate::time::Time;
 
 /// How many plain events were counted.
@@ -59,7 +59,7 @@ impl RoundCounts {
             let context = StepContext { now: due.unwrap_or(now), jitter: 0.0, resync, error_backoff };
             let outcome = match &error {
                 Some(error) => {
-                    Outcome::Failed { error: error.clone(), retry: SyncRetry::Backoff, blame: Blame::Nothing }
+                    Outcome::Failed { error: error.clone(), retry: SyncRetry::Backoff, cause: FailureCause::Nothing }
                 }
                 None => Outcome::Continues { check_at: None },
             };

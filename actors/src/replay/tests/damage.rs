@@ -23,7 +23,7 @@ fn file() -> Vec<u8> {
     use crate::containers::plan;
     use crate::pod_worker::step::{Event, Outcome, StepContext};
     use crate::pod_worker::{KillOptions, Update};
-    use crate::ports::{Blame, Observed, PodRuntimeStatus, SyncRetry};
+    use crate::ports::{FailureCause, Observed, PodRuntimeStatus, SyncRetry};
     use crate::probes::{ProbeKind, ProbeResult, ProbeSnapshot};
     use crate::recorder::capture::EventCapture;
 
@@ -39,7 +39,8 @@ fn file() -> Vec<u8> {
         EventCapture::new_record(Some(&recorder), Update::create(object.clone()), Observed::Never, context());
     let take = || Event::Take { may_start: true, observed: Observed::Running };
     let well = || Event::Done(Outcome::Continues { check_at: None });
-    let failed = Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing };
+    let failed =
+        Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff, cause: FailureCause::Nothing };
     let again = || Event::Update(Update::sync(object.clone()));
     let kill = Update::kill(object.clone()).with_options(KillOptions { evict: true, ..KillOptions::default() });
     for event in [take(), well(), again(), take(), well(), again(), take(), Event::Done(failed), Event::Update(kill)] {

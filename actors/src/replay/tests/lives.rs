@@ -9,7 +9,7 @@ use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::step::{Event, Outcome, StepContext};
 use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Record, Update};
-use crate::ports::{Blame, Observed, RunningPod, SyncRetry};
+use crate::ports::{FailureCause, Observed, RunningPod, SyncRetry};
 use crate::recorder::Recorder;
 use crate::recorder::capture::EventCapture;
 use crate::replay::{Pick, Replay, replay};
@@ -157,7 +157,7 @@ impl World {
                     7 => Outcome::Failed {
                         error: "ü".repeat(700),
                         retry: SyncRetry::At(now + Duration::from_secs(4)),
-                        blame: Blame::Nothing,
+                        cause: FailureCause::Nothing,
                     },
                     _ => Outcome::Succeeded,
                 };

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use crate::actors::engine::PodSnapshot;
 use std::time::Duration;
 
-use crate::actors::explain::{Health, On, Subject, Wait, What};
+use crate::actors::explain::{Health, SubjectKind, Wait, WaitKind, WaitSubject};
 use crate::actors::health::OngoingFailure;
 use crate::actors::ids::FullName;
 use crate::actors::pod::{Phase, PodObject};
 use crate::actors::pod_worker::{Failure, Hook, Lifecycle, Wait as PodWait, WaitFor};
-use crate::actors::ports::{Blame, Unready};
+use crate::actors::ports::{FailureCause, Unready};
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 
@@ -64,15 +64,15 @@ fn waits(reason: &str) -> serde_json::Value {
 fn wait(pod: &PodFacts) -> Wait {
     let since = pod.snapshot.as_ref().map(|snapshot| snapshot.wait.since);
     let what = match pod.snapshot.as_ref().map(|snapshot| &snapshot.wait.what) {
-        Some(WaitFor::HookCall(Hook::Terminating)) => What::Grace,
-        Some(WaitFor::HookCall(hook)) => What::HookCall(*hook),
-        Some(WaitFor::Retry { hook, .. }) => What::Retry(*hook),
-        _ if pod.phase() == Phase::Pending => What::ContainerStart,
-        _ => What::Nothing,
+        Some(WaitFor::HookCall(Hook::Terminating)) => WaitKind::Grace,
+        Some(WaitFor::HookCall(hook)) => WaitKind::HookCall(*hook),
+        Some(WaitFor::Retry { hook, .. }) => WaitKind::Retry(*hook),
+        _ if pod.phase() == Phase::Pending => WaitKind::ContainerStart,
+        _ => WaitKind::Nothing,
     };
-    let on = On::only(Subject::Nobody);
+    let on = WaitSubject::only(SubjectKind::Nobody);
     let (released_by, detail) = (String::new(), String::new());
-    let next = since.filter(|_| what == What::Grace).map(|since| since + Duration::from_secs(30));
+    let next = since.filter(|_| what == WaitKind::Grace).map(|since| since + Duration::from_secs(30));
     Wait { depth: 0, what, on, container: None, since, tries: None, next, released_by, detail }
 }
 
@@ -105,7 +105,8 @@ fn waiting(pod: PodFacts, what: WaitFor, since: u64) -> PodFacts {
 /// A pod whose sync failed, and whose hook waits for its retry or runs again.
 fn failing(pod: PodFacts, what: WaitFor) -> PodFacts {
     let pod = waiting(pod, what, 19);
-    let failure = Failure { hook: Hook::Sync, error: "no".into(), blame: Blame::Nothing, count: 1, since: at(10) };
+    let failure =
+        Failure { hook: Hook::Sync, error: "no".into(), cause: FailureCause::Nothing, count: 1, since: at(10) };
     let snapshot = pod.snapshot.map(|snapshot| PodSnapshot { failure: Some(failure), ..snapshot });
     PodFacts { snapshot, ..pod }
 }
@@ -187,7 +188,9 @@ fn a_runtime_outage_and_its_end_change_the_rows_of_idle_pods() {
         let node = NodeState { last_pass: Some(at(now)), runtime: (tries > 0).then(error), ..node() };
         let runtime = node.runtime.clone();
         let wait = |pod: &PodFacts| match (wait(pod), &runtime) {
-            (wait, Some(_)) if wait.what == What::Nothing => Wait { what: What::Runtime, since: Some(at(100)), ..wait },
+            (wait, Some(_)) if wait.what == WaitKind::Nothing => {
+                Wait { what: WaitKind::Runtime, since: Some(at(100)), ..wait }
+            }
             (wait, _) => wait,
         };
         let change =

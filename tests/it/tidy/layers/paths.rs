@@ -47,7 +47,8 @@ impl Crate {
         for path in &files {
             let module = read.module(path);
             let text = shipped(&fs::read_to_string(path).unwrap());
-            read.import(&module, &text).unwrap_or_else(|line| panic!("{}: {line}: name each item", in_repository(path)));
+            read.import(&module, &text)
+                .unwrap_or_else(|line| panic!("{}: {line}: name each item", in_repository(path)));
         }
         read
     }
@@ -209,8 +210,11 @@ fn a_path_to_a_re_exported_name_leads_to_its_definition() {
     let path = |text: &str| text.split("::").map(str::to_owned).collect::<ModulePath>();
     let modules = ["probes", "probes::manager", "probes::attempt", "node"].map(path);
     let mut read = Crate { folder: root().to_owned(), modules: BTreeSet::from(modules), imports: BTreeMap::new() };
-    read.import(&path("probes"), "pub(crate) use manager::{ProbeManager, ProbePorts as Ports};\nuse crate::ids::Uid;\n")
-        .unwrap();
+    read.import(
+        &path("probes"),
+        "pub(crate) use manager::{ProbeManager, ProbePorts as Ports};\nuse crate::ids::Uid;\n",
+    )
+    .unwrap();
     read.import(&path("node"), "pub use crate::probes::ProbeManager;\nlet x = crate::ids::Uid;\n").unwrap();
     let used = |module: &str, text: &str| {
         let leaves = read.leaves(&path(module), text);

@@ -18,7 +18,7 @@ use crate::pod_worker::state::{
 };
 use crate::pod_worker::step::StepContext;
 use crate::pod_worker::update::{Completed, Config, Notifier, StatusEditor, Target, UpdateKind};
-use crate::ports::{Blame, RunningPod, StatusFn};
+use crate::ports::{FailureCause, RunningPod, StatusFn};
 use crate::testing::pod;
 use crate::time::{Grace, Time};
 
@@ -334,7 +334,13 @@ impl Frozen {
         let kind = UpdateKind::Sync;
         let pending = self.pending.map(|target| objects.target(uid, target));
         let failure = |hook| {
-            Box::new(Failure { hook, error: "out of luck".to_owned(), blame: Blame::Nothing, count: 1, since: NOW })
+            Box::new(Failure {
+                hook,
+                error: "out of luck".to_owned(),
+                cause: FailureCause::Nothing,
+                count: 1,
+                since: NOW,
+            })
         };
         Record {
             state,

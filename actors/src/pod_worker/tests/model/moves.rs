@@ -10,7 +10,7 @@ use crate::pod_worker::state::Record;
 use crate::pod_worker::static_names::StaticNameQueue;
 use crate::pod_worker::step::{Effects, Event, HookCall, NameMove, Outcome, new_record, step};
 use crate::pod_worker::update::{KillOptions, Update, UpdateKind};
-use crate::ports::{Blame, Observed, SyncRetry};
+use crate::ports::{FailureCause, Observed, SyncRetry};
 use crate::time::Grace;
 
 /// The machine with its surroundings: the real steps, with a mutation applied to their results.
@@ -289,9 +289,11 @@ impl Machine {
             Some(End::Ended) => Outcome::Ended,
             Some(End::Succeeded) => Outcome::Succeeded,
             Some(End::Cancelled) => Outcome::Cancelled,
-            Some(End::Failed) | None => {
-                Outcome::Failed { error: "out of luck".to_owned(), retry: SyncRetry::Backoff, blame: Blame::Nothing }
-            }
+            Some(End::Failed) | None => Outcome::Failed {
+                error: "out of luck".to_owned(),
+                retry: SyncRetry::Backoff,
+                cause: FailureCause::Nothing,
+            },
         };
         pod.woken = true; // The worker continues by itself, and a new one begins at once.
         if end == Some(End::Succeeded) {
