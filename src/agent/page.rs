@@ -43,7 +43,7 @@ use watch::{Inspect, NodeSnapshot, Watch};
 const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/detail.css"));
 /// One script module. It is split into files only for readers.
 const SCRIPT: &str = concat!(
-    include_str!("page/words.js"),
+    include_str!("page/helpers.js"),
     include_str!("page/pods.js"),
     include_str!("page/list.js"),
     include_str!("page/timeline.js"),

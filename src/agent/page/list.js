@@ -5,17 +5,17 @@ const OVERSCAN = 6;
 // A changed row is highlighted briefly, unless the system requests reduced motion.
 const HIGHLIGHT = { backgroundColor: ["color-mix(in srgb, var(--accent) 22%, transparent)", "transparent"] };
 const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
-const list = { shown: [], drawn: new Map(), spare: [], height: 44, cursor: undefined, changed: new Set(), stale: true };
+const list = { matching: [], elements: new Map(), unusedElements: [], height: 44, cursorUid: undefined, changedUids: new Set(), needsFilter: true };
 
 // Draws in the next animation frame. With `refilter`, it also filters, orders and counts the pods again.
 let frame;
 function draw(refilter = false) {
-  list.stale ||= refilter;
+  list.needsFilter ||= refilter;
   frame ??= requestAnimationFrame(() => {
     frame = undefined;
-    if (list.stale) {
-      list.stale = false;
-      list.shown = matchingPods();
+    if (list.needsFilter) {
+      list.needsFilter = false;
+      list.matching = matchingPods();
       drawSummary();
     }
     drawRows();
@@ -37,34 +37,34 @@ function newRow() {
 }
 
 // The address of a pod. It holds the UID only if several pods have the full name.
-function hashOf({ namespace, name, uid }, which) {
-  const only = which === undefined && (podsByName.get(`${namespace}/${name}`) ?? 1) < 2;
-  return `#${[namespace, name, ...(only ? [] : [which ?? uid])].map(encodeURIComponent).join("/")}`;
+function hashOf({ namespace, name, uid }, uidToOpen) {
+  const isOnlyPod = uidToOpen === undefined && (podsByName.get(`${namespace}/${name}`) ?? 1) < 2;
+  return `#${[namespace, name, ...(isOnlyPod ? [] : [uidToOpen ?? uid])].map(encodeURIComponent).join("/")}`;
 }
 
-function fill(element, pod, index, cursor) {
+function fillRow(element, pod, index, cursor) {
   const { row } = pod, { parts } = element, now = clock.now();
   if (element.pod !== pod) {
     element.pod = pod;
     element.className = `row ${row.health}`;
-    text(parts.ns, `${row.namespace}/`);
-    text(parts.name, row.name);
+    setText(parts.ns, `${row.namespace}/`);
+    setText(parts.name, row.name);
     parts.link.title = `${row.namespace}/${row.name}`;
-    text(parts.state, row.state);
-    text(parts.what, row.wait?.short ?? "");
+    setText(parts.state, row.state);
+    setText(parts.what, row.wait?.short ?? "");
     parts.wait.title = row.wait?.what ?? "";
-    text(parts.ready, row.containers ? `${row.ready}/${row.containers}` : "");
+    setText(parts.ready, row.containers ? `${row.ready}/${row.containers}` : "");
   }
   const hash = hashOf(row);
   if (parts.link.getAttribute("href") !== hash) parts.link.setAttribute("href", hash);
   let left = "";
-  if (row.wait?.until > now) left = `, ${short(row.wait.until - now + 999)} left`;
-  else if (row.wait?.since !== undefined && now - row.wait.since >= 1000) left = `, for ${short(now - row.wait.since)}`;
-  text(parts.left, left);
-  text(parts.restarts, row.restarts ? `${row.restarts}${row.restarted ? ` (${ago(row.restarted)})` : ""}` : narrow ? "" : "0");
-  text(parts.age, row.started === undefined ? "" : short(now - row.started));
+  if (row.wait?.until > now) left = `, ${duration(row.wait.until - now + 999)} left`;
+  else if (row.wait?.since !== undefined && now - row.wait.since >= 1000) left = `, for ${duration(now - row.wait.since)}`;
+  setText(parts.left, left);
+  setText(parts.restarts, row.restarts ? `${row.restarts}${row.restarted ? ` (${ago(row.restarted)})` : ""}` : narrow ? "" : "0");
+  setText(parts.age, row.started === undefined ? "" : duration(now - row.started));
   element.ariaRowIndex = String(index + 2);
-  const selected = String(isChosen(pod));
+  const selected = String(isOpenPod(pod));
   if (element.ariaSelected !== selected) element.ariaSelected = selected;
   element.tabIndex = index === cursor ? 0 : -1;
   element.style.transform = `translateY(${index * list.height}px)`;
@@ -72,71 +72,71 @@ function fill(element, pod, index, cursor) {
 
 let narrow = false;
 function cursorIndex() {
-  const at = list.cursor === undefined ? 0 : list.shown.findIndex((pod) => pod.row.uid === list.cursor);
+  const at = list.cursorUid === undefined ? 0 : list.matching.findIndex((pod) => pod.row.uid === list.cursorUid);
   return Math.max(0, at);
 }
 
 function drawRows() {
-  const rows = $("rows"), count = list.shown.length;
+  const rows = $("rows"), count = list.matching.length;
   rows.style.height = `${count * list.height}px`;
   $("grid").ariaRowCount = String(count + 1);
   if ($("pods").offsetParent === null) return;
   const top = rows.getBoundingClientRect().top;
   const first = Math.max(0, Math.floor(-top / list.height) - OVERSCAN);
   const last = Math.min(count, Math.ceil((innerHeight - top) / list.height) + OVERSCAN);
-  const want = new Map();
-  for (let index = first; index < last; index++) want.set(list.shown[index].row.uid, index);
+  const indexes = new Map();
+  for (let index = first; index < last; index++) indexes.set(list.matching[index].row.uid, index);
   // The focused row keeps its element. Otherwise the focus would be lost.
   const focused = document.activeElement?.closest?.("#rows .row")?.pod;
   if (focused) {
-    const index = list.shown.findIndex((pod) => pod.row.uid === focused.row.uid);
-    if (index >= 0) want.set(focused.row.uid, index);
+    const index = list.matching.findIndex((pod) => pod.row.uid === focused.row.uid);
+    if (index >= 0) indexes.set(focused.row.uid, index);
   }
-  for (const [uid, element] of list.drawn) {
-    if (want.has(uid)) continue;
-    list.drawn.delete(uid);
+  for (const [uid, element] of list.elements) {
+    if (indexes.has(uid)) continue;
+    list.elements.delete(uid);
     element.remove();
-    list.spare.push(element);
+    list.unusedElements.push(element);
   }
   const cursor = cursorIndex();
-  for (const [uid, index] of want) {
-    let element = list.drawn.get(uid);
+  for (const [uid, index] of indexes) {
+    let element = list.elements.get(uid);
     if (!element) {
-      element = list.spare.pop() ?? newRow();
+      element = list.unusedElements.pop() ?? newRow();
       element.pod = undefined;
-      list.drawn.set(uid, element);
+      list.elements.set(uid, element);
       rows.append(element);
     }
-    fill(element, list.shown[index], index, cursor);
-    if (list.changed.has(uid) && !reducedMotion.matches) element.animate(HIGHLIGHT, 1400);
+    fillRow(element, list.matching[index], index, cursor);
+    if (list.changedUids.has(uid) && !reducedMotion.matches) element.animate(HIGHLIGHT, 1400);
   }
-  list.changed.clear();
+  list.changedUids.clear();
 }
 
 // The height of a row depends on the width of the list.
 new ResizeObserver(() => {
-  const probe = el("div", { className: "row" });
-  probe.style.visibility = "hidden";
-  $("rows").append(probe);
-  list.height = probe.offsetHeight || list.height;
-  probe.remove();
+  const sample = el("div", { className: "row" });
+  sample.style.visibility = "hidden";
+  $("rows").append(sample);
+  list.height = sample.offsetHeight || list.height;
+  sample.remove();
   narrow = list.height > 50;
-  for (const element of list.drawn.values()) element.pod = undefined;
+  for (const element of list.elements.values()) element.pod = undefined;
   draw();
 }).observe($("pods"));
 addEventListener("scroll", () => draw(), { passive: true });
 addEventListener("resize", () => draw(), { passive: true });
 
 function moveTo(index) {
-  const pod = list.shown[Math.max(0, Math.min(list.shown.length - 1, index))];
+  const pod = list.matching[Math.max(0, Math.min(list.matching.length - 1, index))];
   if (!pod) return;
-  list.cursor = pod.row.uid;
+  list.cursorUid = pod.row.uid;
   const rows = $("rows").getBoundingClientRect(), at = cursorIndex() * list.height + rows.top;
   const tools = getComputedStyle($("tools")).position === "sticky" ? $("tools").offsetHeight : 0;
   if (at < tools) scrollBy(0, at - tools - 4);
   else if (at + list.height > innerHeight) scrollBy(0, at + list.height - innerHeight + 4);
   drawRows();
-  list.drawn.get(pod.row.uid)?.focus({ preventScroll: true });
+  list.elements.get(pod.row.uid)?.focus({ preventScroll: true });
 }
 
 $("rows").addEventListener("keydown", (event) => {
@@ -149,7 +149,7 @@ $("rows").addEventListener("keydown", (event) => {
     moveTo(cursorIndex() + steps[event.key]);
   } else if (event.key === "Enter" || event.key === " ") {
     event.preventDefault();
-    choose(event.target.closest(".row").pod);
+    openDetail(event.target.closest(".row").pod);
   }
 });
 $("rows").addEventListener("click", (event) => {
@@ -157,9 +157,9 @@ $("rows").addEventListener("click", (event) => {
   const row = event.target.closest(".row");
   if (!row || !getSelection().isCollapsed) return;
   event.preventDefault();
-  choose(row.pod);
+  openDetail(row.pod);
 });
 $("rows").addEventListener("focusin", (event) => {
   const pod = event.target.closest(".row")?.pod;
-  if (pod) list.cursor = pod.row.uid;
+  if (pod) list.cursorUid = pod.row.uid;
 });

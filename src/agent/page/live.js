@@ -1,55 +1,55 @@
 // The connection to the agent, and the message that the page shows while it is lost.
 
-const SILENCE = 12_000;
-const RETRIES = [1, 2, 4, 8, 10];
-const live = { source: undefined, receivedAt: 0, state: "connecting", tries: 0, next: 0, lostAt: 0, cause: undefined, stale: new Set() };
+const MAX_SILENCE_MS = 12_000;
+const RETRY_SECONDS = [1, 2, 4, 8, 10];
+const live = { source: undefined, receivedAt: 0, state: "connecting", retries: 0, retryAt: 0, lostAt: 0, cause: undefined, missingUids: new Set() };
 
 function connect() {
   live.source?.close();
   live.receivedAt = performance.now();
   if (live.state !== "lost") setState("connecting");
   const source = (live.source = new EventSource("/watch"));
-  const on = (name, take) => source.addEventListener(name, (event) => {
+  const onMessage = (name, handle) => source.addEventListener(name, (event) => {
     if (source !== live.source) return;
     const message = JSON.parse(event.data);
     live.receivedAt = performance.now();
     clock.set(message.now);
     if (live.state !== "live") setLive();
-    take(message);
+    handle(message);
   });
-  on("agent", (message) => {
+  onMessage("agent", (message) => {
     // An agent of another version has started. Its own page understands its messages.
     if (agent && agent.page !== message.page) return location.reload();
     agent = message;
     showAgent();
     draw(true);
   });
-  on("rows", (message) => {
-    if (message.from === 0) live.stale = new Set(pods.keys());
+  onMessage("rows", (message) => {
+    if (message.from === 0) live.missingUids = new Set(pods.keys());
     for (const row of message.rows) {
       pods.set(row.uid, podOf(row));
-      live.stale.delete(row.uid);
+      live.missingUids.delete(row.uid);
     }
     list.loading = message.from + message.rows.length < message.of;
     if (!list.loading) {
-      for (const uid of live.stale) pods.delete(uid);
+      for (const uid of live.missingUids) pods.delete(uid);
       refreshDetail();
     }
     draw(true);
   });
-  on("change", (message) => {
+  onMessage("change", (message) => {
     for (const row of message.rows) {
       pods.set(row.uid, podOf(row));
-      list.changed.add(row.uid);
-      if (`${row.namespace}/${row.name}` === chosen?.key) refreshDetail();
+      list.changedUids.add(row.uid);
+      if (`${row.namespace}/${row.name}` === openPod?.key) refreshDetail();
     }
     for (const uid of message.gone) {
-      if (pods.get(uid)?.key === chosen?.key) refreshDetail();
+      if (pods.get(uid)?.key === openPod?.key) refreshDetail();
       pods.delete(uid);
     }
     draw(true);
   });
-  on("beat", () => {});
+  onMessage("beat", () => {});
   source.onerror = () => {
     if (source !== live.source) return;
     setLost();
@@ -75,11 +75,11 @@ function setState(name) {
   document.body.classList.toggle("stale", name === "lost");
   $("lost").hidden = name !== "lost";
   $("link").className = { live: "healthy", connecting: "waiting", lost: "failing", paused: "finished" }[name];
-  text($("link-text"), { live: "live", connecting: "connecting", lost: "not connected", paused: "paused" }[name]);
+  setText($("link-text"), { live: "live", connecting: "connecting", lost: "not connected", paused: "paused" }[name]);
 }
 
 function setLive() {
-  live.tries = 0;
+  live.retries = 0;
   setState("live");
 }
 
@@ -91,17 +91,17 @@ function setLost() {
     live.lostAt = Date.now();
     setState("lost");
   }
-  live.next = Date.now() + 1000 * RETRIES[Math.min(live.tries, RETRIES.length - 1)];
-  live.tries += 1;
+  live.retryAt = Date.now() + 1000 * RETRY_SECONDS[Math.min(live.retries, RETRY_SECONDS.length - 1)];
+  live.retries += 1;
   showLost();
 }
 
 function showLost() {
   const cause = live.cause ? `The agent answers: ${live.cause}.` : agent ? "" : "No agent answers at this address. Check that it is running.";
   const stale = agent ? `The page shows the state at ${timeOfDay(live.lostAt)}, which may be out of date.` : "";
-  text($("lost-text"), `${cause} ${stale}`.trim());
-  const left = Math.ceil((live.next - Date.now()) / 1000);
-  text($("lost-next"), live.source ? "Connecting." : `Next attempt in ${Math.max(1, left)} s.`);
+  setText($("lost-text"), `${cause} ${stale}`.trim());
+  const left = Math.ceil((live.retryAt - Date.now()) / 1000);
+  setText($("lost-next"), live.source ? "Connecting." : `Next attempt in ${Math.max(1, left)} s.`);
 }
 
 $("lost-now").addEventListener("click", connect);
@@ -123,12 +123,12 @@ document.addEventListener("visibilitychange", () => {
 
 setInterval(() => {
   if (live.state === "lost") {
-    if (!live.source && Date.now() >= live.next && !document.hidden) connect();
-    else if (live.source && performance.now() - live.receivedAt > SILENCE) setLost();
+    if (!live.source && Date.now() >= live.retryAt && !document.hidden) connect();
+    else if (live.source && performance.now() - live.receivedAt > MAX_SILENCE_MS) setLost();
     showLost();
     return;
   }
-  if (live.source && performance.now() - live.receivedAt > SILENCE) return setLost();
+  if (live.source && performance.now() - live.receivedAt > MAX_SILENCE_MS) return setLost();
   if (live.state !== "live") return;
   for (const element of document.querySelectorAll("[data-since], [data-until]")) updateAge(element);
   detailTick();
@@ -137,7 +137,7 @@ setInterval(() => {
 }, 1000);
 
 readAddress();
-route();
+followAddress();
 // A tab may be opened in the background.
 if (document.hidden) setState("paused");
 else connect();

@@ -16,51 +16,51 @@ function podOf(row) {
 }
 
 // Whether a pod has waited for more than one minute.
-const isLong = ({ row }) => row.wait?.since !== undefined && row.health !== "finished" && clock.now() - row.wait.since > LONG;
+const isLongWait = ({ row }) => row.wait?.since !== undefined && row.health !== "finished" && clock.now() - row.wait.since > LONG_WAIT_MS;
 // Whether a container was restarted within the last ten minutes.
-const isRecent = ({ row }) => row.restarted !== undefined && clock.now() - row.restarted < RECENT;
+const isRecentRestart = ({ row }) => row.restarted !== undefined && clock.now() - row.restarted < RECENT_RESTART_MS;
 
-const orders = {
+const sortOrders = {
   failing: (a, b) => (a.rank < b.rank ? -1 : 1),
-  longest: (a, b) => (a.row.wait?.since ?? Infinity) - (b.row.wait?.since ?? Infinity) || orders.name(a, b),
-  restarts: (a, b) => b.row.restarts - a.row.restarts || orders.name(a, b),
-  youngest: (a, b) => (b.row.started ?? 0) - (a.row.started ?? 0) || orders.name(a, b),
+  longest: (a, b) => (a.row.wait?.since ?? Infinity) - (b.row.wait?.since ?? Infinity) || sortOrders.name(a, b),
+  restarts: (a, b) => b.row.restarts - a.row.restarts || sortOrders.name(a, b),
+  youngest: (a, b) => (b.row.started ?? 0) - (a.row.started ?? 0) || sortOrders.name(a, b),
   name: (a, b) => (a.key < b.key ? -1 : 1),
 };
 
 function matchingPods() {
   const words = filter.query.toLowerCase().split(/\s+/).filter(Boolean);
-  const all = [];
+  const matching = [];
   for (const pod of pods.values()) {
     const row = pod.row;
     if (filter.healths.size && !filter.healths.has(row.health)) continue;
     if (filter.phases.size && !filter.phases.has(row.phase)) continue;
     if (filter.namespace && filter.namespace !== row.namespace) continue;
     if (filter.wait && filter.wait !== row.wait?.short) continue;
-    if (filter.long && !isLong(pod)) continue;
-    if (filter.recent && !isRecent(pod)) continue;
+    if (filter.long && !isLongWait(pod)) continue;
+    if (filter.recent && !isRecentRestart(pod)) continue;
     if (!words.every((word) => pod.searchText.includes(word))) continue;
-    all.push(pod);
+    matching.push(pod);
   }
-  return all.sort(orders[filter.sort] ?? orders.failing);
+  return matching.sort(sortOrders[filter.sort] ?? sortOrders.failing);
 }
 
 function countPods() {
-  const sum = { health: {}, phase: {}, namespaces: new Map(), waits: new Map(), long: 0, recent: 0, active: 0 };
-  const more = (map, key) => map.set(key, (map.get(key) ?? 0) + 1);
+  const counts = { health: {}, phase: {}, namespaces: new Map(), waits: new Map(), long: 0, recent: 0, active: 0 };
+  const increment = (map, key) => map.set(key, (map.get(key) ?? 0) + 1);
   podsByName = new Map();
   for (const pod of pods.values()) {
     const row = pod.row;
-    more(podsByName, pod.key);
-    sum.health[row.health] = (sum.health[row.health] ?? 0) + 1;
-    sum.phase[row.phase] = (sum.phase[row.phase] ?? 0) + 1;
-    more(sum.namespaces, row.namespace);
-    if (row.wait) more(sum.waits, row.wait.short);
-    if (isLong(pod)) sum.long += 1;
-    if (isRecent(pod)) sum.recent += 1;
-    if (row.lifecycle && row.lifecycle !== "finished") sum.active += 1;
+    increment(podsByName, pod.key);
+    counts.health[row.health] = (counts.health[row.health] ?? 0) + 1;
+    counts.phase[row.phase] = (counts.phase[row.phase] ?? 0) + 1;
+    increment(counts.namespaces, row.namespace);
+    if (row.wait) increment(counts.waits, row.wait.short);
+    if (isLongWait(pod)) counts.long += 1;
+    if (isRecentRestart(pod)) counts.recent += 1;
+    if (row.lifecycle && row.lifecycle !== "finished") counts.active += 1;
   }
-  return sum;
+  return counts;
 }
 
 const isFiltered = () => Boolean(filter.query || filter.healths.size || filter.phases.size || filter.namespace || filter.wait || filter.long || filter.recent);
@@ -81,15 +81,15 @@ function writeAddress() {
 
 function readAddress() {
   const params = new URLSearchParams(location.search);
-  const some = (name, all) => new Set((params.get(name) ?? "").split(",").filter((word) => all.includes(word)));
+  const words = (name, allowed) => new Set((params.get(name) ?? "").split(",").filter((word) => allowed.includes(word)));
   filter.query = params.get("q") ?? "";
-  filter.healths = some("health", HEALTHS);
-  filter.phases = some("phase", PHASES);
+  filter.healths = words("health", HEALTHS);
+  filter.phases = words("phase", PHASES);
   filter.namespace = params.get("namespace") ?? "";
   filter.wait = params.get("wait") ?? "";
   filter.long = params.has("long");
   filter.recent = params.has("restarted");
-  filter.sort = params.get("sort") in orders ? params.get("sort") : "failing";
+  filter.sort = params.get("sort") in sortOrders ? params.get("sort") : "failing";
   $("query").value = filter.query;
   $("sort").value = filter.sort;
 }

@@ -124,6 +124,9 @@ fn arrows(folder: &str, base: &str, layers: &BTreeMap<String, usize>) -> Arrows 
     let room = |path: &ModulePath| {
         let inner = if base.is_empty() { &path[..] } else { path.strip_prefix(&[base.to_owned()])? };
         let name = inner.first()?;
+        if !members.has_module(&path[..path.len() - inner.len() + 1]) {
+            return None;
+        }
         let two = format!("{name}::{}", inner.get(1).map_or("", String::as_str));
         Some(if layers.contains_key(&two) { two } else { name.clone() })
     };

@@ -59,6 +59,11 @@ impl Crate {
         inner.iter().map(|part| part.to_str().unwrap().to_owned()).filter(|part| part != "lib").collect()
     }
 
+    /// Whether a path names a file of the crate.
+    pub(super) fn has_module(&self, path: &[String]) -> bool {
+        self.modules.contains(path)
+    }
+
     /// Every path in a file that leads into its crate.
     pub(super) fn uses(&self, path: &Path) -> Vec<Use> {
         let text = shipped(&fs::read_to_string(path).unwrap());

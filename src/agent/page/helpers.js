@@ -16,7 +16,7 @@ function el(tag, props = {}, ...children) {
 
 const glyph = () => el("span", { className: "glyph", ariaHidden: "true" });
 
-function text(node, value) {
+function setText(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }
 
@@ -30,7 +30,7 @@ const clock = {
 };
 
 // A duration in at most two units, as the command line prints it.
-function short(ms) {
+function duration(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
   const m = Math.floor(s / 60), h = Math.floor(s / 3600), d = Math.floor(s / 86400);
   const two = (a, x, b, y) => (b ? `${a}${x}${b}${y}` : `${a}${x}`);
@@ -44,17 +44,17 @@ function short(ms) {
   return `${Math.floor(d / 365)}y`;
 }
 
-const ago = (at) => `${short(clock.now() - at)} ago`;
-const timeOfDay = (at, fine) => {
+const ago = (at) => `${duration(clock.now() - at)} ago`;
+const timeOfDay = (at, withMillis) => {
   const date = new Date(at);
   const two = (n, width = 2) => String(n).padStart(width, "0");
   const time = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
-  return fine ? `${time}.${two(date.getMilliseconds(), 3)}` : time;
+  return withMillis ? `${time}.${two(date.getMilliseconds(), 3)}` : time;
 };
 const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 
 // Elements with an age or a remaining time, which one timer updates. `data-since` or `data-until` holds milliseconds.
-function aged(props, kind, at) {
+function ageElement(props, kind, at) {
   const element = el("span", props);
   element.dataset[kind] = at;
   updateAge(element);
@@ -62,33 +62,33 @@ function aged(props, kind, at) {
 }
 function updateAge(element) {
   const { since, until, words } = element.dataset;
-  if (since) text(element, (words ?? "#").replace("#", short(clock.now() - since)));
+  if (since) setText(element, (words ?? "#").replace("#", duration(clock.now() - since)));
   else if (until) {
     const left = until - clock.now();
-    text(element, left > 0 ? `${short(left + 999)} left` : "due now");
+    setText(element, left > 0 ? `${duration(left + 999)} left` : "due now");
   }
 }
 
 // The health of a pod, the worst first.
 const HEALTHS = ["failing", "waiting", "healthy", "finished"];
 const PHASES = ["Pending", "Running", "Succeeded", "Failed", "Unknown"];
-const LONG = 60_000;
-const RECENT = 600_000;
+const LONG_WAIT_MS = 60_000;
+const RECENT_RESTART_MS = 600_000;
 
 // Light, dark or the system's theme. The choice is stored if the browser permits it.
 const theme = {
   all: ["system", "light", "dark"],
   read() { try { return localStorage.getItem("theme") ?? "system"; } catch { return "system"; } },
-  show(which) {
-    if (which === "system") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = which;
-    $("theme").replaceChildren(el("span", { className: "wide" }, "Theme: "), which);
-    $("theme").ariaLabel = `Theme: ${which}`;
+  show(choice) {
+    if (choice === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = choice;
+    $("theme").replaceChildren(el("span", { className: "wide" }, "Theme: "), choice);
+    $("theme").ariaLabel = `Theme: ${choice}`;
   },
   next() {
-    const which = this.all[(this.all.indexOf(this.read()) + 1) % this.all.length];
-    try { localStorage.setItem("theme", which); } catch { /* The choice lasts until the page is closed. */ }
-    this.show(which);
+    const choice = this.all[(this.all.indexOf(this.read()) + 1) % this.all.length];
+    try { localStorage.setItem("theme", choice); } catch { /* The choice lasts until the page is closed. */ }
+    this.show(choice);
   },
 };
 theme.show(theme.read());
