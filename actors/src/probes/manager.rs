@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::attempt::{ProbeRequest, run_probe};
-use self::definition::{Definition, definitions, passed_startup};
+use self::definition::{ProbeDefinition, definitions, passed_startup};
 use super::{
     ContainerProbes, Effect, Event, Outcome, ProbeChange, ProbeKind, ProbeResult, ProbeSnapshot, ProbedRun, RunOrigin,
     State, step,
@@ -46,11 +46,12 @@ pub(crate) struct ProbePorts {
 /// The next [`snapshot`](ProbeManager::snapshot) shows the changes of a call. Only results of probes are sent as
 /// [`ProbeChange`]s: the caller of [`observe`](ProbeManager::observe) knows already that a run is new or has ended.
 pub(crate) struct ProbeManager {
-    shared: Arc<Shared>,
-    pods: DashMap<PodUid, Arc<PodProbes>, foldhash::fast::RandomState>,
+    context: Arc<ProbeContext>,
+    pods: DashMap<PodUid, Arc<SharedPodProbes>, foldhash::fast::RandomState>,
 }
 
-struct Shared {
+/// The ports and channels that the probes of all pods use.
+struct ProbeContext {
     ports: ProbePorts,
     /// Leads to the dispatcher. The sender waits while the mailbox is full.
     changes: Outbox<ProbeChange>,
@@ -61,29 +62,31 @@ struct Shared {
     agent_start: Time,
 }
 
-struct PodProbes {
-    cell: Mutex<PodProbesState>,
+/// The probes of one pod, which the manager and the tasks share.
+struct SharedPodProbes {
+    probes: Mutex<PodProbes>,
 }
 
-struct PodProbesState {
+struct PodProbes {
     pod: Arc<PodObject>,
     /// The pod's address.
     host: String,
-    seen: BTreeMap<ContainerName, ObservedRun>,
+    newest_runs: BTreeMap<ContainerName, ObservedRun>,
     /// In spec order, the startup probe of a container before its others.
-    workers: Vec<Worker>,
+    workers: Vec<ProbeWorker>,
 }
 
 /// The newest run of a container, as last observed.
 #[derive(Clone)]
 struct ObservedRun {
     id: ContainerId,
-    begun: Time,
+    started_at: Time,
     running: bool,
 }
 
-struct Worker {
-    definition: Arc<Definition>,
+/// One probe of one container: its state machine and its task.
+struct ProbeWorker {
+    definition: Arc<ProbeDefinition>,
     state: State,
     /// The task of the probe that is due or running.
     task: Option<AbortOnDropHandle<Option<()>>>,
@@ -102,45 +105,45 @@ impl ProbeManager {
     /// If called outside of a tokio runtime.
     pub(crate) fn new(ports: ProbePorts, changes: Outbox<ProbeChange>, stop: CancellationToken) -> Self {
         let agent_start = ports.clock.now();
-        let shared = Arc::new(Shared { ports, changes, stop, tasks: Handle::current(), agent_start });
-        ProbeManager { shared, pods: DashMap::default() }
+        let context = Arc::new(ProbeContext { ports, changes, stop, tasks: Handle::current(), agent_start });
+        ProbeManager { context, pods: DashMap::default() }
     }
 
     /// Adds a pod's probes, or updates them from the pod's newest object. Probes with an unchanged definition continue;
     /// stopped probes stay stopped.
     pub(crate) fn add_pod(&self, pod: &Arc<PodObject>) {
-        if self.pods.get(pod.uid()).is_some_and(|probes| Arc::ptr_eq(&probes.cell.lock().pod, pod)) {
+        if self.pods.get(pod.uid()).is_some_and(|known| Arc::ptr_eq(&known.probes.lock().pod, pod)) {
             return;
         }
-        let definitions = definitions(pod, self.shared.ports.clock.now());
+        let definitions = definitions(pod, self.context.ports.clock.now());
         if definitions.is_empty() {
             self.remove_pod(pod.uid());
             return;
         }
-        let entry = self.pods.entry(pod.uid().clone()).or_insert_with(|| Arc::new(PodProbes::new(pod)));
-        let probes = Arc::clone(&entry);
+        let entry = self.pods.entry(pod.uid().clone()).or_insert_with(|| Arc::new(SharedPodProbes::new(pod)));
+        let shared = Arc::clone(&entry);
         drop(entry);
-        probes.define(&self.shared, pod, definitions);
+        shared.define(&self.context, pod, definitions);
     }
 
     /// Stops the liveness and startup probes of the pod's regular containers, before the containers are stopped. Their
     /// last results remain. The probes of sidecars and readiness probes continue.
     pub(crate) fn stop_liveness_and_startup(&self, uid: &PodUid) {
-        let Some(probes) = self.find(uid) else { return };
-        let mut cell = probes.cell.lock();
-        for index in 0..cell.workers.len() {
-            let definition = &cell.workers[index].definition;
+        let Some(shared) = self.find(uid) else { return };
+        let mut probes = shared.probes.lock();
+        for index in 0..probes.workers.len() {
+            let definition = &probes.workers[index].definition;
             if definition.regular && definition.settings.kind != ProbeKind::Readiness {
-                probes.drive(&self.shared, &mut cell, index, Event::Stop);
+                shared.drive(&self.context, &mut probes, index, Event::Stop);
             }
         }
     }
 
     /// Stops all probes of a pod and removes their results.
     pub(crate) fn remove_pod(&self, uid: &PodUid) {
-        if let Some((_, probes)) = self.pods.remove(uid) {
+        if let Some((_, shared)) = self.pods.remove(uid) {
             // A task may still hold the pod; without its worker its result is ignored.
-            probes.cell.lock().workers.clear();
+            shared.probes.lock().workers.clear();
         }
     }
 
@@ -152,15 +155,15 @@ impl ProbeManager {
 
     /// Updates the newest run of each container and the pod's address.
     pub(crate) fn observe(&self, uid: &PodUid, status: &PodRuntimeStatus) {
-        let Some(probes) = self.find(uid) else { return };
-        probes.observe(&self.shared, status);
+        let Some(shared) = self.find(uid) else { return };
+        shared.observe(&self.context, status);
     }
 
     /// The probe results of a pod; empty for an unknown pod.
     pub(crate) fn snapshot(&self, uid: &PodUid) -> ProbeSnapshot {
         let mut snapshot = ProbeSnapshot::new();
-        let Some(probes) = self.find(uid) else { return snapshot };
-        for worker in &probes.cell.lock().workers {
+        let Some(shared) = self.find(uid) else { return snapshot };
+        for worker in &shared.probes.lock().workers {
             if let Some((id, result)) = worker.state.result() {
                 let container: &mut ContainerProbes = snapshot.entry(id.clone()).or_default();
                 *match worker.definition.settings.kind {
@@ -173,70 +176,75 @@ impl ProbeManager {
         snapshot
     }
 
-    fn find(&self, uid: &PodUid) -> Option<Arc<PodProbes>> {
-        self.pods.get(uid).map(|probes| Arc::clone(&probes))
+    fn find(&self, uid: &PodUid) -> Option<Arc<SharedPodProbes>> {
+        self.pods.get(uid).map(|shared| Arc::clone(&shared))
     }
 }
 
-impl PodProbes {
+impl SharedPodProbes {
     fn new(pod: &Arc<PodObject>) -> Self {
         let host = address(&PodRuntimeStatus::default());
-        PodProbes {
-            cell: Mutex::new(PodProbesState { pod: Arc::clone(pod), host, seen: BTreeMap::new(), workers: Vec::new() }),
+        SharedPodProbes {
+            probes: Mutex::new(PodProbes {
+                pod: Arc::clone(pod),
+                host,
+                newest_runs: BTreeMap::new(),
+                workers: Vec::new(),
+            }),
         }
     }
 
-    fn define(self: &Arc<Self>, shared: &Arc<Shared>, pod: &Arc<PodObject>, definitions: Vec<Definition>) {
-        let mut cell = self.cell.lock();
-        cell.pod = Arc::clone(pod);
-        let mut old = std::mem::take(&mut cell.workers);
+    fn define(self: &Arc<Self>, context: &Arc<ProbeContext>, pod: &Arc<PodObject>, definitions: Vec<ProbeDefinition>) {
+        let mut probes = self.probes.lock();
+        probes.pod = Arc::clone(pod);
+        let mut old = std::mem::take(&mut probes.workers);
         for definition in definitions {
             let kept = old.iter().position(|worker| worker.definition.is_same(&definition));
             let worker = match kept {
                 Some(index) => old.swap_remove(index),
-                None => Worker { definition: Arc::new(definition), state: State::Absent, task: None },
+                None => ProbeWorker { definition: Arc::new(definition), state: State::Absent, task: None },
             };
-            cell.workers.push(worker);
+            probes.workers.push(worker);
         }
         drop(old);
-        self.observe_again(shared, &mut cell, |worker| worker.state == State::Absent);
+        self.observe_again(context, &mut probes, |worker| worker.state == State::Absent);
     }
 
-    fn observe(self: &Arc<Self>, shared: &Arc<Shared>, status: &PodRuntimeStatus) {
-        let mut cell = self.cell.lock();
-        cell.host = address(status);
-        let cell = &mut *cell;
-        cell.seen.clear();
-        for worker in &cell.workers {
+    fn observe(self: &Arc<Self>, context: &Arc<ProbeContext>, status: &PodRuntimeStatus) {
+        let mut probes = self.probes.lock();
+        probes.host = address(status);
+        let probes = &mut *probes;
+        probes.newest_runs.clear();
+        for worker in &probes.workers {
             let name = &worker.definition.container;
             if let Some(newest) = status.newest(name.as_str()) {
-                let seen = ObservedRun {
+                let run = ObservedRun {
                     id: newest.id.clone(),
-                    begun: newest.started_at.unwrap_or(newest.created_at),
+                    started_at: newest.started_at.unwrap_or(newest.created_at),
                     running: newest.state == ContainerState::Running,
                 };
-                cell.seen.insert(name.clone(), seen);
+                probes.newest_runs.insert(name.clone(), run);
             }
         }
-        self.observe_again(shared, cell, |_| true);
+        self.observe_again(context, probes, |_| true);
     }
 
     fn answered(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        definition: &Arc<Definition>,
+        context: &Arc<ProbeContext>,
+        definition: &Arc<ProbeDefinition>,
         id: ContainerId,
         outcome: Outcome,
     ) -> Option<ProbeChange> {
-        let mut cell = self.cell.lock();
-        let now = shared.ports.clock.now();
+        let mut probes = self.probes.lock();
+        let now = context.ports.clock.now();
         // The probe may have been redefined or removed while it ran.
-        let index = cell.workers.iter().position(|worker| Arc::ptr_eq(&worker.definition, definition))?;
-        let change = self.drive(shared, &mut cell, index, Event::Answered { id, outcome, now });
+        let index = probes.workers.iter().position(|worker| Arc::ptr_eq(&worker.definition, definition))?;
+        let change = self.drive(context, &mut probes, index, Event::Answered { id, outcome, now });
         if definition.settings.kind == ProbeKind::Startup && change.is_some() {
             // The container's other probes waited for this result; readiness is probed at once.
-            let of_container = |worker: &Worker| worker.definition.container == definition.container;
-            self.observe_again(shared, &mut cell, of_container);
+            let of_container = |worker: &ProbeWorker| worker.definition.container == definition.container;
+            self.observe_again(context, &mut probes, of_container);
         }
         change
     }
@@ -244,15 +252,15 @@ impl PodProbes {
     /// Passes the last observed runs to the workers that `selects` selects.
     fn observe_again(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        cell: &mut PodProbesState,
-        selects: impl Fn(&Worker) -> bool,
+        context: &Arc<ProbeContext>,
+        probes: &mut PodProbes,
+        selects: impl Fn(&ProbeWorker) -> bool,
     ) {
-        let now = shared.ports.clock.now();
-        for index in 0..cell.workers.len() {
-            if selects(&cell.workers[index]) {
-                let run = cell.run_for(shared, &cell.workers[index].definition, now);
-                self.drive(shared, cell, index, Event::Observed { run, now });
+        let now = context.ports.clock.now();
+        for index in 0..probes.workers.len() {
+            if selects(&probes.workers[index]) {
+                let run = probes.run_for(context, &probes.workers[index].definition, now);
+                self.drive(context, probes, index, Event::Observed { run, now });
             }
         }
     }
@@ -261,13 +269,13 @@ impl PodProbes {
     /// [`Event::Answered`] leads to a new result.
     fn drive(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        cell: &mut PodProbesState,
+        context: &Arc<ProbeContext>,
+        probes: &mut PodProbes,
         index: usize,
         event: Event,
     ) -> Option<ProbeChange> {
         let mut change = None;
-        let worker = &mut cell.workers[index];
+        let worker = &mut probes.workers[index];
         let definition = &worker.definition;
         let (state, effects) = step(&definition.settings, std::mem::take(&mut worker.state), event);
         worker.state = state;
@@ -275,13 +283,13 @@ impl PodProbes {
             match effect {
                 Effect::ProbeAt { id, at } => {
                     // Weak, because the pod owns the task: removing the pod ends it.
-                    let task = probe(Arc::clone(shared), Arc::downgrade(self), Arc::clone(definition), id, at);
-                    worker.task = Some(AbortOnDropHandle::new(shared.spawn(task)));
+                    let task = probe(Arc::clone(context), Arc::downgrade(self), Arc::clone(definition), id, at);
+                    worker.task = Some(AbortOnDropHandle::new(context.spawn(task)));
                 }
                 Effect::Halt => worker.task = None,
                 Effect::Report { id, result } => {
                     change = Some(ProbeChange {
-                        uid: cell.pod.uid().clone(),
+                        uid: probes.pod.uid().clone(),
                         id,
                         name: definition.container.clone(),
                         kind: definition.settings.kind,
@@ -294,32 +302,32 @@ impl PodProbes {
     }
 }
 
-impl PodProbesState {
-    fn run_for(&self, shared: &Shared, definition: &Definition, now: Time) -> Option<ProbedRun> {
-        let seen = self.seen.get(&definition.container)?;
+impl PodProbes {
+    fn run_for(&self, context: &ProbeContext, definition: &ProbeDefinition, now: Time) -> Option<ProbedRun> {
+        let run = self.newest_runs.get(&definition.container)?;
         let startup = self.workers.iter().find(|worker| {
             worker.definition.container == definition.container && worker.definition.settings.kind == ProbeKind::Startup
         });
-        let passed = |worker: &Worker| worker.state.result() == Some((&seen.id, ProbeResult::Success));
-        let found = if seen.begun < shared.agent_start {
-            let spread = now.since(shared.agent_start) < definition.settings.period;
+        let passed = |worker: &ProbeWorker| worker.state.result() == Some((&run.id, ProbeResult::Success));
+        let found = if run.started_at < context.agent_start {
+            let spread = now.since(context.agent_start) < definition.settings.period;
             RunOrigin::Adopted {
                 jitter: if spread { definition.jitter(self.pod.uid()) } else { std::time::Duration::ZERO },
-                passed_startup: passed_startup(&self.pod, &seen.id),
+                passed_startup: passed_startup(&self.pod, &run.id),
             }
         } else {
             RunOrigin::Fresh
         };
         Some(ProbedRun {
-            id: seen.id.clone(),
-            running_since: seen.running.then_some(seen.begun),
+            id: run.id.clone(),
+            running_since: run.running.then_some(run.started_at),
             started: startup.is_none_or(passed),
             found,
         })
     }
 }
 
-impl Shared {
+impl ProbeContext {
     /// Spawns a task that ends with the node.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<Option<()>> {
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(task))
@@ -339,11 +347,17 @@ impl Shared {
 }
 
 /// Runs one probe when it is due and passes its outcome on, which schedules the next one.
-async fn probe(shared: Arc<Shared>, pod: Weak<PodProbes>, definition: Arc<Definition>, id: ContainerId, at: Time) {
-    tokio::time::sleep(at.since(shared.ports.clock.now())).await;
+async fn probe(
+    context: Arc<ProbeContext>,
+    pod: Weak<SharedPodProbes>,
+    definition: Arc<ProbeDefinition>,
+    id: ContainerId,
+    at: Time,
+) {
+    tokio::time::sleep(at.since(context.ports.clock.now())).await;
     let Some((object, host)) = pod.upgrade().map(|pod| {
-        let cell = pod.cell.lock();
-        (Arc::clone(&cell.pod), cell.host.clone())
+        let probes = pod.probes.lock();
+        (Arc::clone(&probes.pod), probes.host.clone())
     }) else {
         return;
     };
@@ -355,13 +369,13 @@ async fn probe(shared: Arc<Shared>, pod: Weak<PodProbes>, definition: Arc<Defini
         host: &host,
         timeout: definition.settings.timeout,
     };
-    let outcome = run_probe(&shared.ports, &object, request).await;
+    let outcome = run_probe(&context.ports, &object, request).await;
     if let Some(pod) = pod.upgrade() {
-        let change = pod.answered(&shared, &definition, id, outcome);
+        let change = pod.answered(&context, &definition, id, outcome);
         // The answer may have scheduled the next probe, whose task replaces and aborts this one, so another task sends.
         if let Some(change) = change {
-            let publisher = shared.clone();
-            drop(shared.spawn(async move { publisher.publish(change).await }));
+            let publisher = context.clone();
+            drop(context.spawn(async move { publisher.publish(change).await }));
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::time::Time;
 
 /// One probe of one container.
 #[derive(Debug)]
-pub(super) struct Definition {
+pub(super) struct ProbeDefinition {
     pub(super) container: ContainerName,
     /// Whether the container is a regular container and no sidecar.
     pub(super) regular: bool,
@@ -22,9 +22,9 @@ pub(super) struct Definition {
     pub(super) ports: Vec<ContainerPort>,
 }
 
-impl Definition {
+impl ProbeDefinition {
     /// Whether both probes are equal. The time at which they were added does not count.
-    pub(super) fn is_same(&self, other: &Definition) -> bool {
+    pub(super) fn is_same(&self, other: &ProbeDefinition) -> bool {
         self.container == other.container
             && self.regular == other.regular
             && self.settings.kind == other.settings.kind
@@ -43,14 +43,14 @@ impl Definition {
 
 /// The probes of sidecars and regular containers in spec order, each container's startup probe first. Other init
 /// containers and ephemeral containers have no probes (core/v1 `Container`).
-pub(super) fn definitions(pod: &PodObject, now: Time) -> Vec<Definition> {
+pub(super) fn definitions(pod: &PodObject, now: Time) -> Vec<ProbeDefinition> {
     let sidecars = pod.init_containers().iter().filter(|container| is_sidecar(container));
     let sidecars = sidecars.map(|container| (container, false));
     let regular = pod.containers().iter().map(|container| (container, true));
-    sidecars.chain(regular).flat_map(|(container, regular)| of_container(container, regular, now)).collect()
+    sidecars.chain(regular).flat_map(|(container, regular)| definitions_of(container, regular, now)).collect()
 }
 
-fn of_container(container: &Container, regular: bool, now: Time) -> impl Iterator<Item = Definition> + '_ {
+fn definitions_of(container: &Container, regular: bool, now: Time) -> impl Iterator<Item = ProbeDefinition> + '_ {
     [
         (ProbeKind::Startup, &container.startup_probe),
         (ProbeKind::Liveness, &container.liveness_probe),
@@ -59,7 +59,7 @@ fn of_container(container: &Container, regular: bool, now: Time) -> impl Iterato
     .into_iter()
     .filter_map(move |(kind, probe)| {
         let probe = probe.as_ref()?;
-        Some(Definition {
+        Some(ProbeDefinition {
             container: container.name.as_str().into(),
             regular,
             settings: ProbeSettings::new(kind, probe, now),
