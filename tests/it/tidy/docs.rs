@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::layers::ACTORS;
+use super::layers::{ACTORS, AGENT};
 use super::{documents, in_repository, root};
 
 /// The README is read in one sitting.
@@ -59,10 +59,12 @@ fn every_page_is_linked() {
 #[test]
 fn the_architecture_page_has_the_layers_of_the_test() {
     let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
-    let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("| layer, lowest first")).skip(2).collect();
-    for (row, (layer, rooms)) in ACTORS.iter().enumerate() {
-        let expected = format!("| {layer} | {} |", rooms.join(", "));
-        assert_eq!(table.get(row), Some(&expected.as_str()), "docs/architecture.md, the table of layers");
+    for (head, layers) in [("| layer, lowest first", ACTORS), ("| layer of the agent, lowest first", AGENT)] {
+        let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with(head)).skip(2).collect();
+        for (row, (layer, rooms)) in layers.iter().enumerate() {
+            let expected = format!("| {layer} | {} |", rooms.join(", "));
+            assert_eq!(table.get(row), Some(&expected.as_str()), "docs/architecture.md, the table of layers");
+        }
     }
 }
 
