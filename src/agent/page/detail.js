@@ -95,7 +95,7 @@ const parseTime = (text) => (text ? Date.parse(text) : undefined);
 function showDetail() {
   const explanation = detail.explanation;
   if (explanation.missing !== undefined) {
-    $("facts").replaceChildren(...got.missing.trim().split("\n").map((line) => el("p", {}, line)));
+    $("facts").replaceChildren(...explanation.missing.trim().split("\n").map((line) => el("p", {}, line)));
     $("timeline").hidden = true;
     $("more").replaceChildren();
     return;
@@ -201,7 +201,7 @@ function eventsAndProblems(explanation) {
     parts.push(el("h3", {}, "Manifest problems"), el("ul", {}, explanation.problems.map((problem) => el("li", { className: "event" }, problem))));
   }
   if (explanation.events.length) {
-    parts.push(el("h3", {}, "Events"), el("ul", {}, [...got.events].reverse().map((event) => el("li", { className: "event" },
+    parts.push(el("h3", {}, "Events"), el("ul", {}, [...explanation.events].reverse().map((event) => el("li", { className: "event" },
       el("span", { className: event.type === "Warning" ? "failing" : "finished" }, event.type === "Warning" ? glyph() : ""), " ",
       el("b", {}, event.reason), event.count > 1 ? ` ×${event.count}` : "", ": ", event.message, " ",
       ageElement({ className: "soft", "data-words": "# ago" }, "since", parseTime(event.last))))));
