@@ -260,7 +260,7 @@ impl EngineInner {
         // The future of the hook call was dropped. A task that the hook spawned may still run, so its token is cancelled before
         // the next call.
         let lost_call = live.end_call();
-        let (error, cause) = ("the worker was lost".to_owned(), FailureCause::Nothing);
+        let (error, cause) = ("the worker was lost".to_owned(), FailureCause::Unknown);
         let outcome = Outcome::Failed { error, retry: SyncRetry::Backoff, cause };
         // A panic of the clock may be what lost the worker.
         let now = catch_unwind(AssertUnwindSafe(|| self.clock.now())).unwrap_or_else(|_| live.record.last_move());

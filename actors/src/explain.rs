@@ -20,8 +20,8 @@ mod container_view;
 mod containers;
 pub(crate) mod facts;
 mod health;
+mod long_wait_reports;
 mod lookup;
-mod patience;
 mod text;
 mod wait;
 
@@ -40,10 +40,10 @@ use chain::ExplainContext;
 use wait::time;
 
 pub use container_view::{ContainerRun, ContainerView};
-pub use facts::{NodeState, PodFacts, SeenEvent};
+pub use facts::{CountedEvent, NodeState, PodFacts};
 pub use health::{Health, is_stuck};
+pub use long_wait_reports::LongWaitReports;
 pub use lookup::{Explainer, Inspection};
-pub use patience::Patience;
 pub use wait::{LifecycleHook, SubjectKind, Wait, WaitKind, WaitSubject};
 
 /// The explanation of a pod's state.
@@ -226,7 +226,7 @@ fn explain(
     context: &ExplainContext<'_>,
     pod: &PodFacts,
     others: &[PodFacts],
-    events: &[SeenEvent],
+    events: &[CountedEvent],
     problems: &[SourceProblem],
 ) -> Explanation {
     let now = context.now;
@@ -278,7 +278,7 @@ fn transitions(pod: &PodFacts) -> Vec<TransitionView> {
         .collect()
 }
 
-fn event(seen: &SeenEvent) -> EventView {
+fn event(seen: &CountedEvent) -> EventView {
     let kind = match seen.event.kind {
         EventType::Normal => "Normal",
         EventType::Warning => "Warning",

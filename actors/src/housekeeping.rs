@@ -36,7 +36,7 @@ use crate::active_pods::ActivePods;
 use crate::container_manager::ContainerManager;
 use crate::desired::{DesiredPods, DesiredState};
 use crate::engine::Engine;
-use crate::explain::{Explainer, Patience};
+use crate::explain::{Explainer, LongWaitReports};
 use crate::final_statuses::FinalStatusStore;
 use crate::health::PassHealth;
 use crate::ids::PodUid;
@@ -102,7 +102,7 @@ pub(crate) struct Housekeeping {
 pub(crate) struct PassState {
     health: Arc<PassHealth>,
     /// The long waits for which an event was recorded.
-    patience: Mutex<Patience>,
+    long_waits: Mutex<LongWaitReports>,
     /// Contains `()` while the sweep of an earlier pass runs.
     sweeping: Arc<Mutex<HashSet<()>>>,
     sweeps: Arc<garbage::SweepState>,
@@ -117,7 +117,7 @@ impl PassState {
     pub(crate) fn new(health: Arc<PassHealth>, event_after: Duration, stop: CancellationToken) -> Self {
         PassState {
             health,
-            patience: Mutex::new(Patience::new(event_after)),
+            long_waits: Mutex::new(LongWaitReports::new(event_after)),
             sweeping: Arc::default(),
             sweeps: Arc::default(),
             stopping_zombies: Arc::default(),

@@ -34,7 +34,7 @@ mod fixtures;
 #[cfg(test)]
 mod tests;
 
-pub use cache::{Change, IllegalRestart, SetOutcome, StatusCache, TerminatedContainer};
+pub use cache::{IllegalRestart, SetOutcome, StatusCache, StatusChange, TerminatedContainer};
 pub use compute::NodeFacts;
 pub(crate) use compute::{StatusInput, compute, deadline, rejected};
 pub(crate) use conditions::{is_ready, set_condition};

@@ -11,7 +11,7 @@ use crate::ids::PodUid;
 use crate::pod::{ContainerKind, Phase, PodObject};
 use crate::ports::Clock;
 use crate::probes::{ProbeChange, ProbeKind, ProbeResult};
-use crate::status::{Change, SetOutcome, StatusCache};
+use crate::status::{SetOutcome, StatusCache, StatusChange};
 
 /// The statuses that the node reports for its pods. Every method is atomic and returns at once.
 pub struct Statuses {
@@ -115,7 +115,7 @@ impl Statuses {
         }
     }
 
-    fn count(&self, pod: &PodObject, change: &Change) {
+    fn count(&self, pod: &PodObject, change: &StatusChange) {
         if change.became_running
             && let Some(first_seen) = pod.first_seen()
         {

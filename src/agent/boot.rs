@@ -13,7 +13,7 @@ const SAVED_BOOT_ID: &str = "boot";
 
 /// How the current boot compares with the boot in which the last agent ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Boot {
+pub(crate) enum BootChange {
     /// No agent has used this root directory before.
     First,
     /// The last agent ran in the current boot.
@@ -26,20 +26,20 @@ pub(crate) enum Boot {
 ///
 /// # Errors
 /// The system's error, with the path of the file.
-pub(crate) fn compare(root: &Path) -> io::Result<Boot> {
+pub(crate) fn compare(root: &Path) -> io::Result<BootChange> {
     compare_with(Path::new(BOOT_ID), root)
 }
 
-fn compare_with(boot_id: &Path, root: &Path) -> io::Result<Boot> {
+fn compare_with(boot_id: &Path, root: &Path) -> io::Result<BootChange> {
     let named = |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let now = fs::read_to_string(boot_id).map_err(|error| named(boot_id, error))?;
     let saved = root.join(SAVED_BOOT_ID);
     let boot = match record::read::<String>(&saved) {
-        Ok(last) if last == now.trim() => return Ok(Boot::Same),
-        Ok(_) => Boot::New,
-        Err(error) if error.is_missing() => Boot::First,
+        Ok(last) if last == now.trim() => return Ok(BootChange::Same),
+        Ok(_) => BootChange::New,
+        Err(error) if error.is_missing() => BootChange::First,
         // A damaged file was most likely cut short when the machine went down.
-        Err(_) => Boot::New,
+        Err(_) => BootChange::New,
     };
     record::write(&saved, &now.trim(), Durability::Disk).map_err(|error| named(&saved, error))?;
     Ok(boot)
@@ -57,9 +57,12 @@ mod tests {
             fs::write(&id, text).unwrap();
             compare_with(&id, dir.path()).unwrap()
         };
-        assert_eq!(["a\n", "a\n", "b\n", "b\n"].map(boots), [Boot::First, Boot::Same, Boot::New, Boot::Same]);
+        assert_eq!(
+            ["a\n", "a\n", "b\n", "b\n"].map(boots),
+            [BootChange::First, BootChange::Same, BootChange::New, BootChange::Same]
+        );
         fs::write(dir.path().join(SAVED_BOOT_ID), "podwr").unwrap();
-        assert_eq!(["b\n", "b\n"].map(boots), [Boot::New, Boot::Same]);
+        assert_eq!(["b\n", "b\n"].map(boots), [BootChange::New, BootChange::Same]);
         assert!(compare(dir.path()).is_ok());
     }
 

@@ -24,7 +24,7 @@ pub(crate) use time::ShutdownGrace;
 
 use super::runtime::Runtime;
 #[cfg(feature = "simulated")]
-use super::runtime::Simulate;
+use super::runtime::SimulatedDefault;
 #[cfg(feature = "cri")]
 use node_settings::NodeSettingsArgs;
 use time::{time_span, whole_seconds};
@@ -108,7 +108,7 @@ pub(crate) struct RunArgs {
     /// start-latency, start-failures, run-for, exits, exit-code, stop-latency, exec-exit-code and seed.
     #[cfg(feature = "simulated")]
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Options for simulated pods (--runtime simulated)")]
-    pub(crate) simulate: Vec<Simulate>,
+    pub(crate) simulate: Vec<SimulatedDefault>,
     // These groups come last, because their heading would also cover the flags after them.
     #[cfg(feature = "cri")]
     #[command(flatten)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::actors::explain::SeenEvent;
+use crate::actors::explain::CountedEvent;
 use crate::actors::ids::PodUid;
 use crate::actors::pod::PodObject;
 use crate::actors::ports::{Clock, EventRecorder, EventType, PodEvent};
@@ -37,7 +37,7 @@ struct PodEvents {
     /// The sequence number of the pod's newest event.
     newest: u64,
     /// The newest event is last.
-    events: VecDeque<SeenEvent>,
+    events: VecDeque<CountedEvent>,
 }
 
 impl EventLog {
@@ -47,7 +47,7 @@ impl EventLog {
     }
 
     /// The last events of a pod. The newest is last.
-    pub(crate) fn of(&self, uid: &PodUid) -> Vec<SeenEvent> {
+    pub(crate) fn of(&self, uid: &PodUid) -> Vec<CountedEvent> {
         self.kept.lock().pods.get(uid).map(|pod| pod.events.iter().cloned().collect()).unwrap_or_default()
     }
 }
@@ -100,8 +100,8 @@ impl PodEvents {
     fn keep(&mut self, event: PodEvent, now: Time) {
         let known = self.events.iter().position(|seen| seen.event == event);
         let seen = match known.and_then(|index| self.events.remove(index)) {
-            Some(seen) => SeenEvent { count: seen.count.saturating_add(1), last: now, ..seen },
-            None => SeenEvent { event, count: 1, first: now, last: now },
+            Some(seen) => CountedEvent { count: seen.count.saturating_add(1), last: now, ..seen },
+            None => CountedEvent { event, count: 1, first: now, last: now },
         };
         self.events.push_back(seen);
         if self.events.len() > EVENTS_PER_POD {
@@ -128,7 +128,7 @@ mod tests {
         kept.keep(&uid, back_off.clone(), at(3));
         let events = &kept.pods[&uid].events;
         assert_eq!(events.len(), 2);
-        assert_eq!(events[1], SeenEvent { event: back_off, count: 2, first: at(1), last: at(3) });
+        assert_eq!(events[1], CountedEvent { event: back_off, count: 2, first: at(1), last: at(3) });
     }
 
     #[test]

@@ -38,7 +38,7 @@ use agent_info::AgentState;
 pub use agent_info::{AgentInfo, ManifestLocation};
 use row::RowWait;
 pub(super) use watch::MAX_WATCHERS;
-use watch::{Inspect, NodeSnapshot, Watch};
+use watch::{InspectNode, NodeSnapshot, NodeWatch};
 
 const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/detail.css"));
 /// One script module. It is split into files only for readers.
@@ -56,13 +56,13 @@ const STYLE_PLACEHOLDER: &str = "/* page.css */";
 const SCRIPT_PLACEHOLDER: &str = "/* page.js */";
 
 /// The document and the values of its headers.
-struct Page {
+struct PageDocument {
     html: String,
     etag: String,
     policy: String,
 }
 
-static PAGE: LazyLock<Page> = LazyLock::new(|| {
+static PAGE: LazyLock<PageDocument> = LazyLock::new(|| {
     let html = DOCUMENT.replacen(STYLE_PLACEHOLDER, STYLE, 1).replacen(SCRIPT_PLACEHOLDER, SCRIPT, 1);
     let hash = |text: &str| BASE64_STANDARD.encode(digest(&SHA256, text.as_bytes()));
     let policy = format!(
@@ -72,7 +72,7 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
         hash(STYLE)
     );
     let etag = BASE64_URL_SAFE_NO_PAD.encode(&digest(&SHA256, html.as_bytes()).as_ref()[..12]);
-    Page { html, etag: format!("\"{etag}\""), policy }
+    PageDocument { html, etag: format!("\"{etag}\""), policy }
 });
 
 /// Inspects a real node.
@@ -81,7 +81,7 @@ struct NodeInspector {
     info: AgentInfo,
 }
 
-impl Inspect for NodeInspector {
+impl InspectNode for NodeInspector {
     fn inspect(&self) -> NodeSnapshot<'_> {
         let NodeInspector { view, info } = self;
         let inspection = view.inspect();
@@ -98,7 +98,10 @@ impl Inspect for NodeInspector {
 pub(crate) fn router(view: NodeView, info: AgentInfo) -> Router {
     let changes = view.node.statuses().subscribe();
     let inspector = NodeInspector { view, info };
-    Router::new().route("/", get(page)).route("/watch", get(watch)).with_state(Arc::new(Watch::new(inspector, changes)))
+    Router::new()
+        .route("/", get(page))
+        .route("/watch", get(watch))
+        .with_state(Arc::new(NodeWatch::new(inspector, changes)))
 }
 
 async fn page(headers: HeaderMap) -> Response {
@@ -116,7 +119,7 @@ async fn page(headers: HeaderMap) -> Response {
     (head, Html(page.html.as_str())).into_response()
 }
 
-async fn watch(State(watch): State<Arc<Watch>>) -> Response {
+async fn watch(State(watch): State<Arc<NodeWatch>>) -> Response {
     let Some(events) = watch.events() else {
         let why = format!("{} pages are open, which is the limit: close one of them\n", MAX_WATCHERS);
         return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "10")], why).into_response();

@@ -25,7 +25,7 @@ const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// The agent's root directory. It stays locked until this value is dropped or the process ends.
 #[derive(Debug)]
-pub(crate) struct Root {
+pub(crate) struct RootDirectory {
     path: PathBuf,
     _lock: File,
 }
@@ -46,7 +46,7 @@ pub(crate) enum RootError {
     NoDefault { what: &'static str, variable: &'static str, flag: &'static str },
 }
 
-impl Root {
+impl RootDirectory {
     /// Creates the directory if it does not exist, and locks it. Waits up to one second for an agent that is ending.
     /// Blocking.
     ///
@@ -69,7 +69,7 @@ impl Root {
         let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Root { path, _lock: file }),
+                Ok(()) => return Ok(RootDirectory { path, _lock: file }),
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => pause(),
                 Err(TryLockError::WouldBlock) => return Err(RootError::InUse(path)),
                 Err(TryLockError::Error(error)) => return Err(write(error)),
@@ -96,18 +96,18 @@ fn pause() {
 
 /// The directories that the agent uses if no flag names others.
 #[derive(Clone, Debug)]
-pub(crate) struct Defaults {
+pub(crate) struct DefaultDirectories {
     is_superuser: bool,
     home: Option<PathBuf>,
     state_home: Option<PathBuf>,
     config_home: Option<PathBuf>,
 }
 
-impl Defaults {
+impl DefaultDirectories {
     /// The defaults of this process, by its user and environment.
     pub(crate) fn of_process() -> Self {
         let path = |text: Option<OsString>| text.map(PathBuf::from).filter(|path| path.is_absolute());
-        Defaults {
+        DefaultDirectories {
             is_superuser: rustix::process::geteuid().is_root(),
             home: path(std::env::var_os("HOME")),
             state_home: path(std::env::var_os("XDG_STATE_HOME")),
@@ -118,7 +118,7 @@ impl Defaults {
     /// The defaults of a user other than root.
     #[cfg(test)]
     pub(crate) fn of_user(home: &Path) -> Self {
-        Defaults { is_superuser: false, home: Some(home.to_owned()), state_home: None, config_home: None }
+        DefaultDirectories { is_superuser: false, home: Some(home.to_owned()), state_home: None, config_home: None }
     }
 
     /// The default root directory.
@@ -162,22 +162,22 @@ mod tests {
     fn a_second_agent_cannot_lock_the_same_root_directory() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b");
-        let first = Root::lock(&path).unwrap();
-        let error = Root::lock(&path).unwrap_err();
+        let first = RootDirectory::lock(&path).unwrap();
+        let error = RootDirectory::lock(&path).unwrap_err();
         assert!(matches!(&error, RootError::InUse(locked) if locked == first.path()), "{error}");
         drop(first);
-        Root::lock(&path).unwrap();
+        RootDirectory::lock(&path).unwrap();
     }
 
     #[test]
     fn locking_the_root_directory_waits_for_an_ending_agent() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Root::lock(dir.path()).unwrap();
+        let first = RootDirectory::lock(dir.path()).unwrap();
         let ends = thread::spawn(move || {
             (0..5).for_each(|_| pause());
             drop(first);
         });
-        Root::lock(dir.path()).unwrap();
+        RootDirectory::lock(dir.path()).unwrap();
         ends.join().unwrap();
     }
 
@@ -186,21 +186,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "").unwrap();
-        let error = Root::lock(&path).unwrap_err();
+        let error = RootDirectory::lock(&path).unwrap_err();
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }
 
     #[test]
     fn default_directories_follow_user_and_environment() {
-        let user = Defaults::of_user(Path::new("/home/u"));
+        let user = DefaultDirectories::of_user(Path::new("/home/u"));
         assert_eq!(user.root().unwrap(), Path::new("/home/u/.local/state/podwright"));
         assert_eq!(user.manifests().unwrap(), Path::new("/home/u/.config/podwright/manifests"));
         let from_environment =
-            Defaults { state_home: Some("/s".into()), config_home: Some("/c".into()), ..user.clone() };
+            DefaultDirectories { state_home: Some("/s".into()), config_home: Some("/c".into()), ..user.clone() };
         assert_eq!(from_environment.root().unwrap(), Path::new("/s/podwright"));
         assert_eq!(from_environment.manifests().unwrap(), Path::new("/c/podwright/manifests"));
-        let superuser = Defaults { is_superuser: true, ..user.clone() };
+        let superuser = DefaultDirectories { is_superuser: true, ..user.clone() };
         assert_eq!(superuser.root().unwrap(), Path::new("/var/lib/podwright"));
-        assert!(matches!(Defaults { home: None, ..user }.root(), Err(RootError::NoDefault { flag: "--root", .. })));
+        assert!(matches!(
+            DefaultDirectories { home: None, ..user }.root(),
+            Err(RootError::NoDefault { flag: "--root", .. })
+        ));
     }
 }

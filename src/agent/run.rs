@@ -23,13 +23,13 @@ use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
 use super::admin;
-use super::boot::{self, Boot};
+use super::boot::{self, BootChange};
 use super::cli::{NodeName, RunArgs};
 use super::events::EventLog;
 use super::logging::{self, LogLines};
 use super::machine;
 use super::page::{AgentInfo, ManifestLocation};
-use super::root::{Defaults, Root, RootError};
+use super::root::{DefaultDirectories, RootDirectory, RootError};
 use super::runtime_ports::{OpenRuntimeError, RuntimeConfig, RuntimePorts};
 use super::screen::{Screen, Terminal};
 use super::until::{PodsOutcome, outcome};
@@ -75,12 +75,12 @@ struct ManifestSources {
 /// # Errors
 /// [`RunError`] if the agent cannot start.
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
-    let defaults = Defaults::of_process();
+    let defaults = DefaultDirectories::of_process();
     let root = match &args.root {
         Some(root) => root.clone(),
         None => defaults.root()?,
     };
-    let root = Root::lock(&root)?;
+    let root = RootDirectory::lock(&root)?;
     let manifests = ManifestSources::of(&args, &defaults)?;
 
     let lines = Arc::new(LogLines::default());
@@ -97,7 +97,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
 }
 
 impl ManifestSources {
-    fn of(args: &RunArgs, defaults: &Defaults) -> Result<Self, RunError> {
+    fn of(args: &RunArgs, defaults: &DefaultDirectories) -> Result<Self, RunError> {
         let mut manifests = ManifestSources::default();
         for origin in &args.manifests {
             match origin {
@@ -156,7 +156,7 @@ impl ManifestSources {
 
 async fn serve(
     args: RunArgs,
-    root: &Root,
+    root: &RootDirectory,
     manifests: ManifestSources,
     terminal: Option<Arc<Terminal>>,
     lines: Arc<LogLines>,
@@ -217,12 +217,17 @@ async fn serve(
 }
 
 /// Opens the runtime and the other ports, and starts the node on them.
-async fn node(args: &RunArgs, root: &Root, name: &str, manifests: &ManifestSources) -> Result<NodeView, RunError> {
+async fn node(
+    args: &RunArgs,
+    root: &RootDirectory,
+    name: &str,
+    manifests: &ManifestSources,
+) -> Result<NodeView, RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
     match boot::compare(root.path()) {
-        Ok(Boot::First | Boot::Same) => {}
-        Ok(Boot::New) => {
+        Ok(BootChange::First | BootChange::Same) => {}
+        Ok(BootChange::New) => {
             tracing::warn!("the machine rebooted since the last agent ran: containers of that agent have ended");
             booted = machine::booted(clock.now());
         }
@@ -338,7 +343,7 @@ mod tests {
 
     fn manifests(args: &[&str], home: &Path) -> Result<ManifestSources, RunError> {
         let Command::Run(args) = Cli::parse_from(["podwright", "run"].iter().chain(args)).command else { panic!() };
-        ManifestSources::of(&args, &Defaults::of_user(home))
+        ManifestSources::of(&args, &DefaultDirectories::of_user(home))
     }
 
     #[test]

@@ -140,13 +140,13 @@ impl FromStr for Runtime {
 /// A validated value of `--simulate`: one default for simulated pods.
 #[cfg(feature = "simulated")]
 #[derive(Clone, Debug)]
-pub(crate) struct Simulate {
+pub(crate) struct SimulatedDefault {
     key: String,
     value: String,
 }
 
 #[cfg(feature = "simulated")]
-impl Simulate {
+impl SimulatedDefault {
     /// Sets the default in `config`.
     ///
     /// # Errors
@@ -157,12 +157,12 @@ impl Simulate {
 }
 
 #[cfg(feature = "simulated")]
-impl FromStr for Simulate {
+impl FromStr for SimulatedDefault {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE: write it like run-for=5s")?;
-        let simulate = Simulate { key: key.trim().to_owned(), value: value.trim().to_owned() };
+        let simulate = SimulatedDefault { key: key.trim().to_owned(), value: value.trim().to_owned() };
         simulate.apply(&mut SimulatedConfig::default()).map_err(|error| error.to_string())?;
         Ok(simulate)
     }
@@ -201,11 +201,11 @@ mod tests {
             ("run=5s", "write one of"),
             ("seed=x", "a whole number"),
         ] {
-            let error = text.parse::<Simulate>().unwrap_err();
+            let error = text.parse::<SimulatedDefault>().unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
         for text in ["seed=1", "run-for = 5s..10s", "exits=0.1"] {
-            assert!(text.parse::<Simulate>().is_ok(), "{text}");
+            assert!(text.parse::<SimulatedDefault>().is_ok(), "{text}");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::logging::LogLines;
 use super::table;
 use super::view::NodeView;
-use frame::{Content, Size, compose};
+use frame::{ScreenContent, TerminalSize, compose};
 
 /// The shortest time between two redraws.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -117,7 +117,7 @@ impl Screen {
         let pods = inspection.pods();
         // Rows that do not fit are not computed.
         let rows = pods.iter().take(usize::from(size.rows)).map(|pod| table::row(pod, &inspection)).collect();
-        let content = Content {
+        let content = ScreenContent {
             title: self.title.clone(),
             rows,
             pods: pods.len(),
@@ -143,10 +143,10 @@ fn draw(lines: &[String]) -> String {
     out
 }
 
-fn size() -> Size {
+fn size() -> TerminalSize {
     match rustix::termios::tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Size { columns: size.ws_col, rows: size.ws_row },
-        _ => Size { columns: 80, rows: 24 },
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => TerminalSize { columns: size.ws_col, rows: size.ws_row },
+        _ => TerminalSize { columns: 80, rows: 24 },
     }
 }
 

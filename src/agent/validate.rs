@@ -12,26 +12,26 @@ use super::error_text::reason;
 
 /// The output of `validate`: one line for each good file and for each fault.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct ValidationReport {
     pub(crate) lines: Vec<String>,
     pub(crate) faults: usize,
 }
 
 /// Checks files, and the files in directories.
-pub(crate) fn validate(paths: &[PathBuf]) -> Findings {
-    let mut findings = Findings::default();
+pub(crate) fn validate(paths: &[PathBuf]) -> ValidationReport {
+    let mut report = ValidationReport::default();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     for path in paths {
         match files(path) {
-            Ok(files) if files.is_empty() => findings.lines.push(format!("{}: no manifests", path.display())),
-            Ok(files) => files.iter().for_each(|file| findings.read(file, &mut seen)),
-            Err(error) => findings.fault(path, &format!("cannot be read ({}): check the path", reason(&error))),
+            Ok(files) if files.is_empty() => report.lines.push(format!("{}: no manifests", path.display())),
+            Ok(files) => files.iter().for_each(|file| report.read(file, &mut seen)),
+            Err(error) => report.fault(path, &format!("cannot be read ({}): check the path", reason(&error))),
         }
     }
-    findings
+    report
 }
 
-impl Findings {
+impl ValidationReport {
     fn read(&mut self, file: &Path, seen: &mut BTreeMap<String, String>) {
         let bytes = match sources::contents(file) {
             Ok(bytes) => bytes,
@@ -88,13 +88,13 @@ mod tests {
         write("b.yaml", &GOOD.replace("image: i", "imagee: i"));
         write("c.yaml", GOOD);
         write(".hidden", "no manifest");
-        let findings = validate(&[dir.path().to_owned(), dir.path().join("missing")]);
-        let says = |index: usize, what: &str| assert!(findings.lines[index].contains(what), "{:#?}", findings.lines);
+        let report = validate(&[dir.path().to_owned(), dir.path().join("missing")]);
+        let says = |index: usize, what: &str| assert!(report.lines[index].contains(what), "{:#?}", report.lines);
         says(0, "a.yaml: ok, 1 pod: default/a");
         says(1, "imagee");
-        says(findings.lines.len() - 2, "c.yaml: pod default/a is already defined by");
-        says(findings.lines.len() - 1, "missing: cannot be read");
-        assert!(findings.faults >= 3, "{:#?}", findings.lines);
+        says(report.lines.len() - 2, "c.yaml: pod default/a is already defined by");
+        says(report.lines.len() - 1, "missing: cannot be read");
+        assert!(report.faults >= 3, "{:#?}", report.lines);
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
         let (done, answer) = std::sync::mpsc::channel();
         std::thread::spawn(move || done.send(validate(&[pipe])));
-        let findings = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait for a writer");
-        assert!(findings.lines[0].contains("pipe: cannot be read (not a regular file)"), "{:#?}", findings.lines);
+        let report = answer.recv_timeout(std::time::Duration::from_secs(10)).expect("it does not wait for a writer");
+        assert!(report.lines[0].contains("pipe: cannot be read (not a regular file)"), "{:#?}", report.lines);
     }
 }

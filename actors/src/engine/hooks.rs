@@ -56,5 +56,5 @@ pub(super) fn panicked(engine: &EngineInner, cell: &Cell, panic: &(dyn Any + Sen
         .unwrap_or_else(|| "no message".to_owned());
     engine.metrics.actors.hook_panicked();
     tracing::error!(pod.uid = %cell.uid(), panic = what, "hook panicked");
-    Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff, cause: FailureCause::Nothing }
+    Outcome::Failed { error: format!("hook panicked: {what}"), retry: SyncRetry::Backoff, cause: FailureCause::Unknown }
 }

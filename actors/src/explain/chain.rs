@@ -165,7 +165,7 @@ fn retry(context: &ExplainContext<'_>, pod: &PodFacts, snapshot: &PodSnapshot, h
     // Whatever the error was, a runtime that does not answer may have caused it and delays the retry.
     let runtime = |depth: usize| context.node.runtime.as_ref().map(|_| runtime(context).below(depth));
     let because = |wait: Wait| std::iter::once(retried(wait)).chain(runtime(1)).collect();
-    let cause = snapshot.failure.as_ref().map_or(&FailureCause::Nothing, |failure| &failure.cause);
+    let cause = snapshot.failure.as_ref().map_or(&FailureCause::Unknown, |failure| &failure.cause);
     if let FailureCause::Volume(bad) = cause {
         let goal = if hook == Hook::Sync { "brought up" } else { "taken down" };
         let detail = format!("volume {:?} cannot be {goal}: {}", bad.volume, bad.reason);

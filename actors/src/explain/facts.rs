@@ -81,7 +81,7 @@ impl NodeState {
 
 /// An event of a pod, with its repetitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenEvent {
+pub struct CountedEvent {
     /// The event.
     pub event: PodEvent,
     /// The number of occurrences.

@@ -9,7 +9,7 @@ use crate::time::Time;
 
 /// Remembers the waits that were reported, so that each is reported once.
 #[derive(Debug)]
-pub struct Patience {
+pub struct LongWaitReports {
     after: Duration,
     waits: HashMap<PodUid, WatchedWait>,
 }
@@ -28,10 +28,10 @@ struct WatchedWait {
     reported: bool,
 }
 
-impl Patience {
+impl LongWaitReports {
     /// Reports waits that are longer than `after`; zero reports none.
     pub fn new(after: Duration) -> Self {
-        Patience { after, waits: HashMap::new() }
+        LongWaitReports { after, waits: HashMap::new() }
     }
 
     /// The time after which a wait is reported, if any is.
@@ -52,7 +52,7 @@ impl Patience {
     /// of the same thing is not, nor is a further crash. `failing` is the time at which the hook began to fail. All
     /// waits since then count as one, whether the hook runs or waits for its retry.
     pub fn should_report(&mut self, uid: &PodUid, wait: &Wait, failing: Option<Time>, now: Time) -> bool {
-        if wait.what.is_rest() {
+        if wait.what.is_never_reported() {
             self.rest(uid, now);
             return false;
         }
@@ -77,7 +77,7 @@ impl Patience {
         watched.failing = failing;
         watched.inspected_at = now;
         watched.rests = None;
-        if watched.reported || now.since(watched.since) < self.after || !wait.is_trouble(now) {
+        if watched.reported || now.since(watched.since) < self.after || !wait.is_failure(now) {
             return false;
         }
         watched.reported = true;
@@ -110,10 +110,10 @@ mod tests {
 
     #[test]
     fn each_long_wait_is_reported_once() {
-        let mut patience = Patience::new(Duration::from_secs(300));
+        let mut reports = LongWaitReports::new(Duration::from_secs(300));
         let uid = PodUid::new("u");
         let mut is_reported =
-            |wait: &Wait, at: u64| patience.should_report(&uid, wait, None, Time::from_secs(1000 + at));
+            |wait: &Wait, at: u64| reports.should_report(&uid, wait, None, Time::from_secs(1000 + at));
         let image = wait(WaitKind::Image, "a", 0);
         assert_eq!([0, 299, 300, 301, 9000].map(|at| is_reported(&image, at)), [false, false, true, false, false]);
         // A retry is the same wait; a wait for another image is a new one.
@@ -131,7 +131,7 @@ mod tests {
     // is a failure of its own.
     #[test]
     fn a_failing_hook_is_reported_once_over_all_its_waits() {
-        let mut patience = Patience::new(Duration::from_secs(300));
+        let mut reports = LongWaitReports::new(Duration::from_secs(300));
         let uid = PodUid::new("u");
         let mut reported = |from: u64, failing: Option<u64>| {
             let inspections = (from..from + 2000).step_by(30).filter(|at| {
@@ -139,7 +139,7 @@ mod tests {
                 let retry = wait(WaitKind::Volume, "data", from);
                 let wait = if at % 60 == 0 { retry } else { call };
                 let failing = failing.map(|since| Time::from_secs(1000 + since));
-                patience.should_report(&uid, &wait, failing, Time::from_secs(1000 + at))
+                reports.should_report(&uid, &wait, failing, Time::from_secs(1000 + at))
             });
             inspections.collect::<Vec<_>>()
         };
@@ -150,10 +150,10 @@ mod tests {
     // Normal work is not reported, however long it takes. A stop or a hook is reported when it exceeds its time limit.
     #[test]
     fn a_stop_or_hook_is_reported_beyond_its_time_limit() {
-        let mut patience = Patience::new(Duration::from_secs(300));
+        let mut reports = LongWaitReports::new(Duration::from_secs(300));
         let mut reported_at = |wait: &Wait, uid: &str| {
             let uid = PodUid::new(uid);
-            (0..1000).find(|at| patience.should_report(&uid, wait, None, Time::from_secs(1000 + at * 10)))
+            (0..1000).find(|at| reports.should_report(&uid, wait, None, Time::from_secs(1000 + at * 10)))
         };
         let until = |what, next: Option<u64>| wait(what, "a", 0).next(next.map(|next| Time::from_secs(1000 + next)));
         assert_eq!(reported_at(&until(WaitKind::InitContainer, None), "init"), None);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::chain::{ExplainContext, chain, node_problems, short};
-use super::facts::{NodeState, PodFacts, SeenEvent};
+use super::facts::{CountedEvent, NodeState, PodFacts};
 use super::{Explanation, PodLine, Wait, explain, heading, line, state};
 use crate::container_manager::ContainerManager;
 use crate::container_manager::activity::{Activity, Task};
@@ -86,7 +86,7 @@ impl Explainer {
         &self,
         name: &FullName,
         uid: Option<&PodUid>,
-        events: &dyn Fn(&PodUid) -> Vec<SeenEvent>,
+        events: &dyn Fn(&PodUid) -> Vec<CountedEvent>,
     ) -> Option<Explanation> {
         let node = self.inspect();
         let mut others = node.named(name);

@@ -224,8 +224,8 @@ fn an_outage_during_a_crash_backoff_is_explained() {
     let cases = [
         (&node(), FailureCause::Containers, vec![(0, CrashBackoff)]),
         (&away, FailureCause::Containers, vec![(0, CrashBackoff), (0, Runtime)]),
-        (&node(), FailureCause::Nothing, vec![(0, retry), (0, CrashBackoff)]),
-        (&away, FailureCause::Nothing, vec![(0, retry), (1, Runtime), (0, CrashBackoff)]),
+        (&node(), FailureCause::Unknown, vec![(0, retry), (0, CrashBackoff)]),
+        (&away, FailureCause::Unknown, vec![(0, retry), (1, Runtime), (0, CrashBackoff)]),
         (
             &away,
             FailureCause::Volume(Arc::new(BadVolume { volume: "v".into(), reason: "r".into() })),
@@ -238,7 +238,7 @@ fn an_outage_during_a_crash_backoff_is_explained() {
     // The same holds while the next try reads the status from the runtime, which does not answer.
     let task = Activity { task: Task::ReadStatus, container: None, since: ago(5), until: None };
     let call =
-        with(failing(crashes(), FailureCause::Nothing), |snapshot| snapshot.wait.what = WaitFor::HookCall(Hook::Sync));
+        with(failing(crashes(), FailureCause::Unknown), |snapshot| snapshot.wait.what = WaitFor::HookCall(Hook::Sync));
     let expected = [(0, WaitKind::HookCall(Hook::Sync)), (0, CrashBackoff), (0, Runtime)];
     assert_eq!(kinds_on(&away, &call), expected, "the hook has no current activity");
     let call = PodFacts { activities: vec![(task, None)], ..call };

@@ -154,7 +154,7 @@ impl WaitKind {
     }
 
     /// Whether the wait is never reported: the pod waits for nothing, or its rejection was reported when it happened.
-    pub const fn is_rest(self) -> bool {
+    pub const fn is_never_reported(self) -> bool {
         matches!(self, WaitKind::Nothing | WaitKind::Rejected)
     }
 }
@@ -227,7 +227,7 @@ impl Wait {
 
     /// Whether a long wait means a failure. Normal work does not, and neither does a stop or a hook within its time
     /// limit.
-    pub(super) fn is_trouble(&self, now: Time) -> bool {
+    pub(super) fn is_failure(&self, now: Time) -> bool {
         match self.what {
             WaitKind::Nothing
             | WaitKind::Rejected

@@ -17,8 +17,8 @@ impl Housekeeping {
     /// Records an event for each pod whose nearest wait has become long, once for each wait. Most pods are healthy and cost
     /// one query; only the others are explained.
     pub(super) fn report_long_waits(&self) {
-        let mut patience = self.state.patience.lock();
-        let Some(limit) = patience.limit() else { return };
+        let mut reports = self.state.long_waits.lock();
+        let Some(limit) = reports.limit() else { return };
         let node = self.explainer.inspect();
         let now = node.at();
         let desired = self.desired.pods();
@@ -29,19 +29,19 @@ impl Housekeeping {
                 continue;
             }
             if self.cannot_wait_long(pod.uid(), limit) {
-                patience.rest(pod.uid(), now);
+                reports.rest(pod.uid(), now);
                 continue;
             }
-            if !patience.is_inspection_due(pod.uid(), now) {
+            if !reports.is_inspection_due(pod.uid(), now) {
                 continue;
             }
             let Some((wait, heading, failing)) = node.nearest_wait(pod.uid()) else { continue };
-            if patience.should_report(pod.uid(), &wait, failing, now) {
+            if reports.should_report(pod.uid(), &wait, failing, now) {
                 let message = format!("{heading} ({})", wait.detail);
                 self.events.record(pod, PodEvent::warning(REASON, message));
             }
         }
-        patience.retain(|uid| uids.contains(uid));
+        reports.retain(|uid| uids.contains(uid));
     }
 
     /// Whether a pod needs no explanation: it runs and is ready, or it has finished, or it has been in its phase for less than

@@ -67,7 +67,7 @@ fn pods_that_fail_together_are_retried_in_groups() {
         let failed = Event::Done(Outcome::Failed {
             error: "no".to_owned(),
             retry: SyncRetry::Backoff,
-            cause: FailureCause::Nothing,
+            cause: FailureCause::Unknown,
         });
         let jitter = index as f64 / PODS as f64 / 2.0;
         let _effects = step(&mut record, failed, StepContext { jitter, ..context(now) });
@@ -90,7 +90,7 @@ fn delays_are_bounded_by_the_resync_interval() {
     ] {
         let (mut record, _) = new_record(Update::create(pod("a").build()), Observed::Never, context(at(1)));
         let _call = take(at(2), &mut record);
-        let failed = Outcome::Failed { error: "x".to_owned(), retry, cause: FailureCause::Nothing };
+        let failed = Outcome::Failed { error: "x".to_owned(), retry, cause: FailureCause::Unknown };
         let _effects = step(&mut record, Event::Done(failed), context(at(100)));
         assert_eq!(record.due(), Some(at(100 + expected)), "{retry:?}");
     }

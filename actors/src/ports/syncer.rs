@@ -241,7 +241,7 @@ pub enum SyncRetry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureCause {
     /// The cause is not known beyond the error's text.
-    Nothing,
+    Unknown,
     /// Only containers that wait out a backoff or could not be started. Their statuses show the reasons.
     Containers,
     /// The pod's network is not ready, for this reason.
@@ -277,13 +277,13 @@ impl SyncError {
                     reason: error.to_string(),
                 })),
                 // An I/O error of the pod's own directory; its text names the path.
-                StorageError::Io { .. } | StorageError::Slow { path: None, .. } => FailureCause::Nothing,
+                StorageError::Io { .. } | StorageError::Slow { path: None, .. } => FailureCause::Unknown,
             },
             SyncError::NetworkNotReady(reason) => FailureCause::Network(reason.clone()),
             SyncError::Many(errors) if errors.iter().all(|error| error.failure_cause() == FailureCause::Containers) => {
                 FailureCause::Containers
             }
-            SyncError::Cancelled | SyncError::Failed(_) | SyncError::Many(_) => FailureCause::Nothing,
+            SyncError::Cancelled | SyncError::Failed(_) | SyncError::Many(_) => FailureCause::Unknown,
         }
     }
 

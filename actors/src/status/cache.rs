@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, PodStatus};
 
-use super::conditions::{self, Why, own};
+use super::conditions::{self, ConditionReason, own};
 use super::{normalize, reasons, same_for_node, terminate_pod};
 use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
 use crate::ids::{ContainerId, PodUid};
@@ -16,11 +16,11 @@ use crate::time::Time;
 /// The kept statuses. The owner locks it; every method is one step.
 #[derive(Debug, Default)]
 pub struct StatusCache {
-    pods: HashMap<PodUid, Entry, foldhash::fast::RandomState>,
+    pods: HashMap<PodUid, KeptStatus, foldhash::fast::RandomState>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KeptStatus {
     status: Arc<PodStatus>,
     /// Grows with every accepted change.
     version: u64,
@@ -38,7 +38,7 @@ struct Entry {
 #[must_use]
 pub enum SetOutcome {
     /// The status is kept and must be written.
-    Accepted(Change),
+    Accepted(StatusChange),
     /// The status equals the kept one.
     Unchanged,
     /// The status is impossible and was not kept.
@@ -47,7 +47,7 @@ pub enum SetOutcome {
 
 /// The changes in an accepted status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct StatusChange {
     /// The status's version; later statuses of a pod have larger ones.
     pub version: u64,
     /// The container exits that were not seen before.
@@ -123,7 +123,7 @@ impl StatusCache {
 
     /// Restores a status that an earlier agent kept.
     pub fn restore(&mut self, uid: PodUid, status: PodStatus, now: Time) {
-        let entry = Entry {
+        let entry = KeptStatus {
             status: Arc::new(status),
             version: 1,
             written: 0,
@@ -163,7 +163,7 @@ impl StatusCache {
     /// if the pod is unknown.
     pub fn set_sandbox_ready(&mut self, pod: &PodObject, ready: bool, now: Time) -> SetOutcome {
         self.edit(pod, now, |status| {
-            conditions::set_condition(status, own(pod, reasons::READY_TO_START, ready, Why::default()));
+            conditions::set_condition(status, own(pod, reasons::READY_TO_START, ready, ConditionReason::default()));
             true
         })
     }
@@ -261,7 +261,7 @@ impl StatusCache {
         let phases = (Phase::parse(old.phase.as_deref()), Phase::parse(status.phase.as_deref()));
         let became_running = !ran && phases == (Phase::Pending, Phase::Running);
         let version = entry.map_or(0, |entry| entry.version) + 1;
-        let new = Entry {
+        let new = KeptStatus {
             version,
             written: entry.map_or(0, |entry| entry.written),
             changed_at: entry.and_then(|entry| entry.changed_at).or(Some(now)),
@@ -271,7 +271,7 @@ impl StatusCache {
             status: Arc::new(status),
         };
         self.pods.insert(pod.uid().clone(), new);
-        SetOutcome::Accepted(Change { version, terminated, became_running })
+        SetOutcome::Accepted(StatusChange { version, terminated, became_running })
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 
-use super::conditions::{self, Why, own};
-use super::containers::Containers;
+use super::conditions::{self, ConditionReason, own};
+use super::containers::ContainerStatusLists;
 use super::{phase, reasons, resources};
 use crate::containers::plan::{Plan, SandboxNeed, plan, sandbox_need};
 use crate::containers::restart::RestartPolicy;
@@ -65,7 +65,7 @@ pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
     let previous = input.previous.unwrap_or(api);
     let restarting_all = !input.termination_requested && conditions::is_restarting_all(pod, input.runtime, previous);
 
-    let containers = Containers::new(input, previous, restarting_all);
+    let containers = ContainerStatusLists::new(input, previous, restarting_all);
     let total = resources::of_pod(pod.spec());
     let mut status = PodStatus {
         container_statuses: Some(containers.regular()),
@@ -215,11 +215,11 @@ fn set_conditions(
     let restarting = conditions::all_restarting(pod, input.runtime, phase, restarting_all);
     status.conditions.get_or_insert_default().extend(
         [
-            own(pod, reasons::READY_TO_START, ready_to_start, Why::default()),
+            own(pod, reasons::READY_TO_START, ready_to_start, ConditionReason::default()),
             initialized,
             ready,
             containers_ready,
-            own(pod, reasons::SCHEDULED, true, Why::default()),
+            own(pod, reasons::SCHEDULED, true, ConditionReason::default()),
         ]
         .into_iter()
         .chain(restarting),

@@ -33,7 +33,7 @@ pub(super) fn is_true(status: &PodStatus, condition_type: &str) -> bool {
 }
 
 /// A condition of the node, without a transition time.
-pub(super) fn own(pod: &PodObject, condition_type: &str, value: bool, why: Why) -> PodCondition {
+pub(super) fn own(pod: &PodObject, condition_type: &str, value: bool, why: ConditionReason) -> PodCondition {
     PodCondition {
         type_: condition_type.to_owned(),
         status: if value { "True" } else { "False" }.to_owned(),
@@ -46,18 +46,18 @@ pub(super) fn own(pod: &PodObject, condition_type: &str, value: bool, why: Why) 
 
 /// The reason and message of a condition.
 #[derive(Clone, Default)]
-pub(super) struct Why {
+pub(super) struct ConditionReason {
     reason: Option<&'static str>,
     message: Option<String>,
 }
 
-impl Why {
+impl ConditionReason {
     pub(super) fn reason(reason: &'static str) -> Self {
-        Why { reason: Some(reason), message: None }
+        ConditionReason { reason: Some(reason), message: None }
     }
 
     fn text(reason: &'static str, message: String) -> Self {
-        Why { reason: Some(reason), message: Some(message) }
+        ConditionReason { reason: Some(reason), message: Some(message) }
     }
 }
 
@@ -77,13 +77,13 @@ pub(super) fn initialized(pod: &PodObject, status: &PodStatus) -> PodCondition {
             || have.last_state.as_ref().is_some_and(|last| last.terminated.is_some())
     });
     let (value, why) = if Phase::parse(status.phase.as_deref()) == Phase::Succeeded && lists.unknown.is_empty() {
-        (true, Why::reason(reasons::POD_COMPLETED))
+        (true, ConditionReason::reason(reasons::POD_COMPLETED))
     } else if regular_ran || lists.is_empty() {
-        (true, Why::default())
+        (true, ConditionReason::default())
     } else if known.is_empty() {
-        (false, Why::reason(reasons::UNKNOWN_CONTAINER_STATUSES))
+        (false, ConditionReason::reason(reasons::UNKNOWN_CONTAINER_STATUSES))
     } else {
-        (false, Why::text(reasons::CONTAINERS_NOT_INITIALIZED, lists.message("not initialized")))
+        (false, ConditionReason::text(reasons::CONTAINERS_NOT_INITIALIZED, lists.message("not initialized")))
     };
     own(pod, reasons::INITIALIZED, value, why)
 }
@@ -106,17 +106,17 @@ pub(super) fn readiness(pod: &PodObject, status: &PodStatus) -> [PodCondition; 2
         })
         .collect();
     let ready = if closed.is_empty() {
-        own(pod, reasons::READY, true, Why::default())
+        own(pod, reasons::READY, true, ConditionReason::default())
     } else {
         let message = format!("readiness gates: {}", closed.join(", "));
-        own(pod, reasons::READY, false, Why::text(reasons::READINESS_GATES_NOT_READY, message))
+        own(pod, reasons::READY, false, ConditionReason::text(reasons::READINESS_GATES_NOT_READY, message))
     };
     [containers, ready]
 }
 
-fn containers_ready(pod: &PodObject, status: &PodStatus) -> (bool, Why) {
+fn containers_ready(pod: &PodObject, status: &PodStatus) -> (bool, ConditionReason) {
     if status.container_statuses.is_none() {
-        return (false, Why::reason(reasons::UNKNOWN_CONTAINER_STATUSES));
+        return (false, ConditionReason::reason(reasons::UNKNOWN_CONTAINER_STATUSES));
     }
     let inits = status.init_container_statuses.as_deref().unwrap_or_default();
     let regulars = status.container_statuses.as_deref().unwrap_or_default();
@@ -129,17 +129,17 @@ fn containers_ready(pod: &PodObject, status: &PodStatus) -> (bool, Why) {
         }
     }
     match Phase::parse(status.phase.as_deref()) {
-        Phase::Succeeded if lists.unknown.is_empty() => (false, Why::reason(reasons::POD_COMPLETED)),
-        Phase::Failed => (false, Why::reason(reasons::POD_FAILED)),
-        _ if lists.is_empty() => (true, Why::default()),
-        _ => (false, Why::text(reasons::CONTAINERS_NOT_READY, lists.message("not ready"))),
+        Phase::Succeeded if lists.unknown.is_empty() => (false, ConditionReason::reason(reasons::POD_COMPLETED)),
+        Phase::Failed => (false, ConditionReason::reason(reasons::POD_FAILED)),
+        _ if lists.is_empty() => (true, ConditionReason::default()),
+        _ => (false, ConditionReason::text(reasons::CONTAINERS_NOT_READY, lists.message("not ready"))),
     }
 }
 
 /// The conditions of a pod that ended: neither its containers nor the pod are ready.
 pub(super) fn readiness_of_ended(pod: &PodObject, phase: Phase) -> [PodCondition; 2] {
     let reason = if phase == Phase::Failed { reasons::POD_FAILED } else { reasons::POD_COMPLETED };
-    [reasons::CONTAINERS_READY, reasons::READY].map(|kind| own(pod, kind, false, Why::reason(reason)))
+    [reasons::CONTAINERS_READY, reasons::READY].map(|kind| own(pod, kind, false, ConditionReason::reason(reason)))
 }
 
 /// The names of the containers that keep a condition from being True.
@@ -199,13 +199,13 @@ pub(super) fn all_restarting(
     }
     let left = inits_and_regulars(pod).any(|(container, _)| runtime.newest(&container.name).is_some());
     let (value, why) = match phase {
-        Phase::Succeeded => (false, Why::reason(reasons::POD_COMPLETED)),
-        Phase::Failed => (false, Why::reason(reasons::POD_FAILED)),
+        Phase::Succeeded => (false, ConditionReason::reason(reasons::POD_COMPLETED)),
+        Phase::Failed => (false, ConditionReason::reason(reasons::POD_FAILED)),
         _ if asked && left => {
             let message = "an exit matched a rule that restarts all containers".to_owned();
-            (true, Why::text(reasons::RESTART_ALL_STARTED, message))
+            (true, ConditionReason::text(reasons::RESTART_ALL_STARTED, message))
         }
-        _ => (false, Why::default()),
+        _ => (false, ConditionReason::default()),
     };
     Some(own(pod, reasons::ALL_RESTARTING, value, why))
 }

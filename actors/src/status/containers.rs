@@ -14,7 +14,7 @@ use crate::ports::{ContainerState, ContainerStatus};
 use crate::probes::{ContainerProbes, ProbeResult};
 
 /// Computes the container statuses of one pod.
-pub(super) struct Containers<'a> {
+pub(super) struct ContainerStatusLists<'a> {
     input: &'a StatusInput<'a>,
     previous: &'a PodStatus,
     restarting_all: bool,
@@ -23,7 +23,7 @@ pub(super) struct Containers<'a> {
 }
 
 /// The fields of a container of any kind.
-struct Spec<'a> {
+struct ContainerFields<'a> {
     kind: ContainerKind,
     name: &'a str,
     image: &'a str,
@@ -32,9 +32,9 @@ struct Spec<'a> {
     container: Option<&'a Container>,
 }
 
-impl<'a> Spec<'a> {
+impl<'a> ContainerFields<'a> {
     fn of(kind: ContainerKind, container: &'a Container) -> Self {
-        Spec {
+        ContainerFields {
             kind,
             name: &container.name,
             image: container.image.as_deref().unwrap_or_default(),
@@ -53,25 +53,25 @@ impl<'a> Spec<'a> {
     }
 }
 
-impl<'a> Containers<'a> {
+impl<'a> ContainerStatusLists<'a> {
     pub(super) fn new(input: &'a StatusInput<'a>, previous: &'a PodStatus, restarting_all: bool) -> Self {
         let regular_seen = input.pod.containers().iter().any(|c| input.runtime.newest(&c.name).is_some());
-        Containers { input, previous, restarting_all, regular_seen }
+        ContainerStatusLists { input, previous, restarting_all, regular_seen }
     }
 
     pub(super) fn regular(&self) -> Vec<ApiStatus> {
-        let specs = self.input.pod.containers().iter().map(|c| Spec::of(ContainerKind::Regular, c));
+        let specs = self.input.pod.containers().iter().map(|c| ContainerFields::of(ContainerKind::Regular, c));
         self.all(specs, self.previous.container_statuses.as_deref())
     }
 
     pub(super) fn init(&self) -> Option<Vec<ApiStatus>> {
-        let specs = self.input.pod.init_containers().iter().map(|c| Spec::of(ContainerKind::Init, c));
+        let specs = self.input.pod.init_containers().iter().map(|c| ContainerFields::of(ContainerKind::Init, c));
         let all = self.all(specs, self.previous.init_container_statuses.as_deref());
         (!all.is_empty()).then_some(all)
     }
 
     pub(super) fn ephemeral(&self) -> Option<Vec<ApiStatus>> {
-        let specs = self.input.pod.ephemeral_containers().iter().map(|container| Spec {
+        let specs = self.input.pod.ephemeral_containers().iter().map(|container| ContainerFields {
             kind: ContainerKind::Ephemeral,
             name: &container.name,
             image: container.image.as_deref().unwrap_or_default(),
@@ -82,12 +82,12 @@ impl<'a> Containers<'a> {
         (!all.is_empty()).then_some(all)
     }
 
-    fn all(&self, specs: impl Iterator<Item = Spec<'a>>, old: Option<&[ApiStatus]>) -> Vec<ApiStatus> {
+    fn all(&self, specs: impl Iterator<Item = ContainerFields<'a>>, old: Option<&[ApiStatus]>) -> Vec<ApiStatus> {
         let old = old.unwrap_or_default();
         specs.map(|spec| self.one(&spec, old.iter().find(|have| have.name == spec.name))).collect()
     }
 
-    fn one(&self, spec: &Spec<'_>, old: Option<&ApiStatus>) -> ApiStatus {
+    fn one(&self, spec: &ContainerFields<'_>, old: Option<&ApiStatus>) -> ApiStatus {
         let mut runs = self.input.runtime.runs(spec.name);
         let newest = runs.next();
         let mut status = match newest {
@@ -102,7 +102,7 @@ impl<'a> Containers<'a> {
     /// The status of a container that the runtime has.
     fn known(
         &self,
-        spec: &Spec<'_>,
+        spec: &ContainerFields<'_>,
         run: &ContainerStatus,
         before: Option<&ContainerStatus>,
         old: Option<&ApiStatus>,
@@ -152,7 +152,7 @@ impl<'a> Containers<'a> {
     }
 
     /// The status of a container that the runtime does not have: it has not started, or it was removed.
-    fn missing(&self, spec: &Spec<'_>, old: Option<&ApiStatus>) -> ApiStatus {
+    fn missing(&self, spec: &ContainerFields<'_>, old: Option<&ApiStatus>) -> ApiStatus {
         let mut status = ApiStatus {
             name: spec.name.to_owned(),
             image: spec.image.to_owned(),
@@ -194,7 +194,7 @@ impl<'a> Containers<'a> {
     }
 
     /// Sets the waiting state of a container that should run and cannot start.
-    fn show_start_error(&self, spec: &Spec<'_>, newest: Option<&ContainerStatus>, status: &mut ApiStatus) {
+    fn show_start_error(&self, spec: &ContainerFields<'_>, newest: Option<&ContainerStatus>, status: &mut ApiStatus) {
         let name = ContainerName::from(spec.name);
         let Some(error) = self.input.start_errors.get(&name).filter(|_| self.will_start(spec, newest)) else {
             return;
@@ -205,7 +205,7 @@ impl<'a> Containers<'a> {
         }
     }
 
-    fn will_start(&self, spec: &Spec<'_>, newest: Option<&ContainerStatus>) -> bool {
+    fn will_start(&self, spec: &ContainerFields<'_>, newest: Option<&ContainerStatus>) -> bool {
         if self.input.pod.is_deleting() || self.input.termination_requested {
             return false;
         }
@@ -224,7 +224,7 @@ impl<'a> Containers<'a> {
     /// of the same run apply, so that a restart of the agent does not make pods unready.
     fn show_readiness(
         &self,
-        spec: &Spec<'_>,
+        spec: &ContainerFields<'_>,
         newest: Option<&ContainerStatus>,
         old: Option<&ApiStatus>,
         status: &mut ApiStatus,

@@ -11,10 +11,10 @@ use crate::pod::{Phase, PodObject, is_sidecar};
 /// `is_terminal` says that no container runs or may start again; it never ends a static pod. `initialized` says that a
 /// regular container was started in the current sandbox, so that a sidecar's restart does not make the pod Pending.
 pub(crate) fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, initialized: bool) -> Phase {
-    let find = |list: &'_ Option<Vec<ContainerStatus>>, name: &str| -> Option<State> {
-        list.as_deref().unwrap_or_default().iter().find(|s| s.name == name).map(State::of)
+    let find = |list: &'_ Option<Vec<ContainerStatus>>, name: &str| -> Option<CountedState> {
+        list.as_deref().unwrap_or_default().iter().find(|s| s.name == name).map(CountedState::of)
     };
-    let mut count = Count::default();
+    let mut count = StateCounts::default();
 
     for init in pod.init_containers() {
         let state = find(&status.init_container_statuses, &init.name);
@@ -45,7 +45,7 @@ pub(crate) fn phase(pod: &PodObject, status: &PodStatus, is_terminal: bool, init
 
 /// The counted container states. Several may be set at once.
 #[derive(Default)]
-struct Count {
+struct StateCounts {
     init_failed: bool,
     init_pending: bool,
     sidecar_pending: bool,
@@ -60,7 +60,7 @@ struct Count {
 
 /// The container states that the phase distinguishes.
 #[derive(Clone, Copy)]
-enum State {
+enum CountedState {
     Running {
         started: bool,
     },
@@ -74,54 +74,56 @@ enum State {
     Nothing,
 }
 
-impl State {
-    fn of(status: &ContainerStatus) -> State {
-        let Some(state) = &status.state else { return State::Nothing };
+impl CountedState {
+    fn of(status: &ContainerStatus) -> CountedState {
+        let Some(state) = &status.state else { return CountedState::Nothing };
         let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         if state.running.is_some() {
-            State::Running { started: status.started == Some(true) }
+            CountedState::Running { started: status.started == Some(true) }
         } else if let Some(ContainerStateTerminated { exit_code, .. }) = &state.terminated {
-            State::Exited(*exit_code)
+            CountedState::Exited(*exit_code)
         } else if state.waiting.is_some() {
-            last.map_or(State::Waiting, |last| State::Again {
+            last.map_or(CountedState::Waiting, |last| CountedState::Again {
                 code: last.exit_code,
                 restarts_with_all: last.reason.as_deref() == Some(reasons::RESTARTING_ALL),
             })
         } else {
-            State::Nothing
+            CountedState::Nothing
         }
     }
 }
 
-impl Count {
-    fn init(&mut self, pod: &PodObject, init: &Container, state: Option<State>) {
+impl StateCounts {
+    fn init(&mut self, pod: &PodObject, init: &Container, state: Option<CountedState>) {
         match state {
-            Some(State::Exited(0)) => {}
-            Some(State::Again { restarts_with_all: true, .. }) => self.init_pending = true,
-            Some(State::Exited(code) | State::Again { code, .. }) => {
+            Some(CountedState::Exited(0)) => {}
+            Some(CountedState::Again { restarts_with_all: true, .. }) => self.init_pending = true,
+            Some(CountedState::Exited(code) | CountedState::Again { code, .. }) => {
                 if code != 0 && on_exit(pod.spec(), init, code, true) == OnExit::Stay {
                     self.init_failed = true;
                 } else {
                     self.init_pending = true;
                 }
             }
-            Some(State::Running { .. } | State::Waiting | State::Nothing) | None => self.init_pending = true,
+            Some(CountedState::Running { .. } | CountedState::Waiting | CountedState::Nothing) | None => {
+                self.init_pending = true
+            }
         }
     }
 
-    fn sidecar(&mut self, state: Option<State>) {
+    fn sidecar(&mut self, state: Option<CountedState>) {
         match state {
-            Some(State::Running { started }) => {
+            Some(CountedState::Running { started }) => {
                 self.running = true;
                 self.sidecar_pending |= !started;
             }
             // A stopped sidecar does not count.
-            Some(State::Exited(_) | State::Again { .. }) => {}
-            Some(State::Waiting) => {
+            Some(CountedState::Exited(_) | CountedState::Again { .. }) => {}
+            Some(CountedState::Waiting) => {
                 self.sidecar_pending = true;
                 self.waiting = true;
             }
-            Some(State::Nothing) => {
+            Some(CountedState::Nothing) => {
                 self.sidecar_pending = true;
                 self.unknown = true;
             }
@@ -129,23 +131,23 @@ impl Count {
         }
     }
 
-    fn regular(&mut self, pod: &PodObject, container: &Container, state: Option<State>) {
+    fn regular(&mut self, pod: &PodObject, container: &Container, state: Option<CountedState>) {
         let may_restart = |code| on_exit(pod.spec(), container, code, false) != OnExit::Stay;
         match state {
-            Some(State::Running { .. }) => self.running = true,
-            Some(State::Exited(code)) => {
+            Some(CountedState::Running { .. }) => self.running = true,
+            Some(CountedState::Exited(code)) => {
                 self.stopped = true;
                 self.failed |= code != 0;
                 self.may_restart |= may_restart(code);
             }
-            Some(State::Again { code, restarts_with_all }) => {
+            Some(CountedState::Again { code, restarts_with_all }) => {
                 self.stopped = true;
                 // The container waits for a restart, so its last exit does not count as a success.
                 self.failed = true;
                 self.may_restart |= restarts_with_all || may_restart(code);
             }
-            Some(State::Waiting) => self.waiting = true,
-            Some(State::Nothing) | None => self.unknown = true,
+            Some(CountedState::Waiting) => self.waiting = true,
+            Some(CountedState::Nothing) | None => self.unknown = true,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::config::quantity::Amount;
 
 /// An amount with its family of suffixes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Total {
+pub(super) struct ResourceAmount {
     amount: Amount,
     binary: bool,
 }
@@ -17,10 +17,10 @@ const BINARY: [(&str, u32); 6] = [("Ei", 6), ("Pi", 5), ("Ti", 4), ("Gi", 3), ("
 const DECIMAL: [(&str, u32); 9] =
     [("E", 27), ("P", 24), ("T", 21), ("G", 18), ("M", 15), ("k", 12), ("m", 6), ("u", 3), ("n", 0)];
 
-impl Total {
+impl ResourceAmount {
     /// Parses a quantity; `None` if it is not valid.
-    pub(super) fn parse(quantity: &Quantity) -> Option<Total> {
-        Some(Total { amount: Amount::of(quantity).ok()?, binary: quantity.0.ends_with('i') })
+    pub(super) fn parse(quantity: &Quantity) -> Option<ResourceAmount> {
+        Some(ResourceAmount { amount: Amount::of(quantity).ok()?, binary: quantity.0.ends_with('i') })
     }
 
     /// The amount.
@@ -34,18 +34,18 @@ impl Total {
     }
 
     /// The sum. A zero takes the suffixes of the other side.
-    pub(super) fn plus(self, other: Total) -> Total {
+    pub(super) fn plus(self, other: ResourceAmount) -> ResourceAmount {
         let binary = if self.is_zero() { other.binary } else { self.binary };
-        Total { amount: self.amount.plus(other.amount), binary }
+        ResourceAmount { amount: self.amount.plus(other.amount), binary }
     }
 
     /// The larger amount.
-    pub(super) fn max(self, other: Total) -> Total {
+    pub(super) fn max(self, other: ResourceAmount) -> ResourceAmount {
         if other.amount > self.amount { other } else { self }
     }
 
     /// Whether both amounts are equal, whatever their suffixes.
-    pub(super) fn same(self, other: Total) -> bool {
+    pub(super) fn same(self, other: ResourceAmount) -> bool {
         self.amount == other.amount
     }
 
@@ -80,8 +80,8 @@ impl Total {
 mod tests {
     use super::*;
 
-    fn total(text: &str) -> Total {
-        Total::parse(&Quantity(text.into())).unwrap()
+    fn total(text: &str) -> ResourceAmount {
+        ResourceAmount::parse(&Quantity(text.into())).unwrap()
     }
 
     #[test]

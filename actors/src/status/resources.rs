@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::quantity::Total;
+use super::quantity::ResourceAmount;
 use crate::config::quantity::Amount;
 use crate::pod::{PodObject, is_sidecar};
 
-type Quantities = BTreeMap<String, Quantity>;
-type Totals = BTreeMap<String, Total>;
+type ResourceQuantities = BTreeMap<String, Quantity>;
+type ResourceAmounts = BTreeMap<String, ResourceAmount>;
 
 /// `Guaranteed`, `Burstable` or `BestEffort`: the API server's decision, else computed from the spec (the kubelet's
 /// `qos.GetPodQOS`).
@@ -52,8 +52,8 @@ fn class_of(spec: &PodSpec) -> &'static str {
     }
 }
 
-fn positive(quantities: Option<&Quantities>, name: &str) -> Option<Total> {
-    Total::parse(quantities?.get(name)?).filter(|amount| !amount.is_zero())
+fn positive(quantities: Option<&ResourceQuantities>, name: &str) -> Option<ResourceAmount> {
+    ResourceAmount::parse(quantities?.get(name)?).filter(|amount| !amount.is_zero())
 }
 
 /// The requests and limits of the whole pod: those of its containers plus its overhead.
@@ -101,16 +101,16 @@ pub fn pod_bounds(spec: &PodSpec) -> PodBounds {
     let whole = spec.resources.as_ref().and_then(|whole| whole.limits.as_ref());
     let limit = |name: &str| {
         let bound = positive(whole, name).is_some() || every_container(name);
-        positive(of_pod.limits.as_ref(), name).filter(|_| bound).map(Total::amount)
+        positive(of_pod.limits.as_ref(), name).filter(|_| bound).map(ResourceAmount::amount)
     };
     PodBounds {
-        cpu_request: positive(of_pod.requests.as_ref(), "cpu").map_or(Amount::ZERO, Total::amount),
+        cpu_request: positive(of_pod.requests.as_ref(), "cpu").map_or(Amount::ZERO, ResourceAmount::amount),
         cpu_limit: limit("cpu"),
         memory_limit: limit("memory"),
     }
 }
 
-fn whole(spec: &PodSpec) -> [Totals; 2] {
+fn whole(spec: &PodSpec) -> [ResourceAmounts; 2] {
     [requested, limited].map(|of| {
         let mut totals = total(spec, of);
         totals.extend(spec.resources.as_ref().map(of).unwrap_or_default());
@@ -118,12 +118,12 @@ fn whole(spec: &PodSpec) -> [Totals; 2] {
     })
 }
 
-fn requirements([requests, limits]: [Totals; 2]) -> ResourceRequirements {
+fn requirements([requests, limits]: [ResourceAmounts; 2]) -> ResourceRequirements {
     ResourceRequirements { claims: None, limits: quantities(limits), requests: quantities(requests) }
 }
 
 /// The request of a resource; the limit, if there is only a limit.
-fn requested(resources: &ResourceRequirements) -> Totals {
+fn requested(resources: &ResourceRequirements) -> ResourceAmounts {
     let mut requests = amounts(resources.requests.as_ref());
     for (name, limit) in limited(resources) {
         requests.entry(name).or_insert(limit);
@@ -131,18 +131,18 @@ fn requested(resources: &ResourceRequirements) -> Totals {
     requests
 }
 
-fn limited(resources: &ResourceRequirements) -> Totals {
+fn limited(resources: &ResourceRequirements) -> ResourceAmounts {
     amounts(resources.limits.as_ref())
 }
 
-fn total(spec: &PodSpec, of: fn(&ResourceRequirements) -> Totals) -> Totals {
+fn total(spec: &PodSpec, of: fn(&ResourceRequirements) -> ResourceAmounts) -> ResourceAmounts {
     let of_container = |container: &Container| container.resources.as_ref().map(of).unwrap_or_default();
-    let mut side_by_side = Totals::new();
+    let mut side_by_side = ResourceAmounts::new();
     for container in &spec.containers {
         add(&mut side_by_side, of_container(container));
     }
-    let mut sidecars = Totals::new();
-    let mut initialising = Totals::new();
+    let mut sidecars = ResourceAmounts::new();
+    let mut initialising = ResourceAmounts::new();
     for container in spec.init_containers.iter().flatten() {
         let own = of_container(container);
         let peak = if is_sidecar(container) {
@@ -160,22 +160,22 @@ fn total(spec: &PodSpec, of: fn(&ResourceRequirements) -> Totals) -> Totals {
     side_by_side
 }
 
-fn amounts(quantities: Option<&Quantities>) -> Totals {
-    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), Total::parse(q)?))).collect()
+fn amounts(quantities: Option<&ResourceQuantities>) -> ResourceAmounts {
+    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), ResourceAmount::parse(q)?))).collect()
 }
 
-fn quantities(amounts: Totals) -> Option<Quantities> {
-    let all: Quantities = amounts.into_iter().map(|(name, amount)| (name, amount.to_quantity())).collect();
+fn quantities(amounts: ResourceAmounts) -> Option<ResourceQuantities> {
+    let all: ResourceQuantities = amounts.into_iter().map(|(name, amount)| (name, amount.to_quantity())).collect();
     (!all.is_empty()).then_some(all)
 }
 
-fn add(to: &mut Totals, more: Totals) {
+fn add(to: &mut ResourceAmounts, more: ResourceAmounts) {
     for (name, amount) in more {
         to.entry(name).and_modify(|have| *have = have.plus(amount)).or_insert(amount);
     }
 }
 
-fn raise(to: &mut Totals, other: Totals) {
+fn raise(to: &mut ResourceAmounts, other: ResourceAmounts) {
     for (name, amount) in other {
         to.entry(name).and_modify(|have| *have = have.max(amount)).or_insert(amount);
     }

@@ -31,14 +31,14 @@ impl PodSummary {
         let sidecars = pod.init_containers().iter().filter(|init| is_sidecar(init)).count();
         let created = pod.metadata().creation_timestamp.as_ref().map(|at| Time::from_timestamp(at.0));
         let started = status.start_time.as_ref().map(|at| Time::from_timestamp(at.0));
-        let mut tally = Tally::default();
-        let state = state(pod, status, &mut tally);
+        let mut counts = ContainerCounts::default();
+        let state = state(pod, status, &mut counts);
         PodSummary {
             state,
-            ready: tally.ready,
+            ready: counts.ready,
             containers: pod.containers().len() + sidecars,
-            restarts: tally.restarts,
-            last_restart: tally.last_end.filter(|_| tally.restarts > 0).map(|end| now.since(end)),
+            restarts: counts.restarts,
+            last_restart: counts.last_end.filter(|_| counts.restarts > 0).map(|end| now.since(end)),
             // The first-seen time of a static pod is that of this agent, but an earlier agent may have started the pod.
             age: created.or_else(|| pod.first_seen().into_iter().chain(started).min()).map(|since| now.since(since)),
         }
@@ -85,13 +85,13 @@ pub fn short_age(age: Duration) -> String {
 }
 
 #[derive(Default)]
-struct Tally {
+struct ContainerCounts {
     ready: usize,
     restarts: u32,
     last_end: Option<Time>,
 }
 
-impl Tally {
+impl ContainerCounts {
     fn count(&mut self, status: &ContainerStatus) {
         self.restarts = self.restarts.saturating_add(u32::try_from(status.restart_count).unwrap_or(0));
         let end = terminated(&status.last_state).and_then(|end| end.finished_at.as_ref());
@@ -99,13 +99,13 @@ impl Tally {
     }
 }
 
-fn state(pod: &PodObject, status: &PodStatus, tally: &mut Tally) -> String {
+fn state(pod: &PodObject, status: &PodStatus, counts: &mut ContainerCounts) -> String {
     let phase = Phase::parse(status.phase.as_deref());
     let reason = text(&status.reason).unwrap_or(phase.as_str());
-    let state = match initialising(pod, status, tally) {
+    let state = match initialising(pod, status, counts) {
         Some(state) if !conditions::is_true(status, reasons::INITIALIZED) => {
             for init in status.init_container_statuses.iter().flatten() {
-                tally.count(init);
+                counts.count(init);
             }
             state
         }
@@ -115,8 +115,8 @@ fn state(pod: &PodObject, status: &PodStatus, tally: &mut Tally) -> String {
                 .iter()
                 .flatten()
                 .filter(|have| pod.init_containers().iter().any(|init| init.name == have.name && is_sidecar(init)));
-            sidecars.for_each(|sidecar| tally.count(sidecar));
-            regular(status, initialising.as_deref().unwrap_or(reason), tally)
+            sidecars.for_each(|sidecar| counts.count(sidecar));
+            regular(status, initialising.as_deref().unwrap_or(reason), counts)
         }
     };
     if pod.is_deleting() && reason == "NodeLost" {
@@ -129,11 +129,11 @@ fn state(pod: &PodObject, status: &PodStatus, tally: &mut Tally) -> String {
 }
 
 /// The state of a pod whose init containers have not all completed; `None` once they have.
-fn initialising(pod: &PodObject, status: &PodStatus, tally: &mut Tally) -> Option<String> {
+fn initialising(pod: &PodObject, status: &PodStatus, counts: &mut ContainerCounts) -> Option<String> {
     for (index, have) in status.init_container_statuses.iter().flatten().enumerate() {
         let sidecar = pod.init_containers().iter().any(|init| init.name == have.name && is_sidecar(init));
         if sidecar && have.started == Some(true) {
-            tally.ready += usize::from(have.ready);
+            counts.ready += usize::from(have.ready);
             continue;
         }
         let waits = waiting_reason(have).filter(|reason| *reason != reasons::POD_INITIALIZING);
@@ -150,18 +150,18 @@ fn initialising(pod: &PodObject, status: &PodStatus, tally: &mut Tally) -> Optio
 }
 
 /// The state of a pod by its regular containers: the first one that does not run gives the state.
-fn regular(status: &PodStatus, reason: &str, tally: &mut Tally) -> String {
+fn regular(status: &PodStatus, reason: &str, counts: &mut ContainerCounts) -> String {
     let mut state = reason.to_owned();
     let mut one_runs = false;
     for have in status.container_statuses.iter().flatten().rev() {
-        tally.count(have);
+        counts.count(have);
         if let Some(reason) = waiting_reason(have) {
             state = reason.to_owned();
         } else if let Some(end) = terminated(&have.state) {
             state = end_text(end);
         } else if have.ready && have.state.as_ref().is_some_and(|state| state.running.is_some()) {
             one_runs = true;
-            tally.ready += 1;
+            counts.ready += 1;
         }
     }
     if state == reasons::COMPLETED && one_runs {

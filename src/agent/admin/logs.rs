@@ -50,18 +50,18 @@ pub(super) struct LogQuery {
 
 /// Why a log cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Refusal {
+enum LogRefusal {
     /// The pod, the container or the log does not exist.
     NotFound(String),
     /// The request is wrong, or the container has not started.
     Bad(String),
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for LogRefusal {
     fn into_response(self) -> Response {
         let (status, why) = match self {
-            Refusal::NotFound(why) => (StatusCode::NOT_FOUND, why),
-            Refusal::Bad(why) => (StatusCode::BAD_REQUEST, why),
+            LogRefusal::NotFound(why) => (StatusCode::NOT_FOUND, why),
+            LogRefusal::Bad(why) => (StatusCode::BAD_REQUEST, why),
         };
         let why: String = why.trim_end().lines().map(|line| format!("{}\n", plain(line, MAX_PROBLEM_BYTES))).collect();
         (status, why).into_response()
@@ -92,7 +92,7 @@ impl LogsEndpoint {
             Err(error) => {
                 let text = error.body_text();
                 let cause = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-                return Refusal::Bad(format!("bad query parameter: {cause}")).into_response();
+                return LogRefusal::Bad(format!("bad query parameter: {cause}")).into_response();
             }
         };
         let Ok(permit) = self.readers.clone().try_acquire_owned() else {
@@ -116,13 +116,13 @@ impl LogsEndpoint {
         name: &FullName,
         query: LogQuery,
         permit: OwnedSemaphorePermit,
-    ) -> Result<OpenLog, Refusal> {
+    ) -> Result<OpenLog, LogRefusal> {
         let Some(PodFacts { uid, object: Some(pod), status, .. }) =
             view.node.explainer().named(name).into_iter().next()
         else {
             let name = name.clone();
             let why = spawn_blocking(move || unknown_pod(view.node.explainer(), &name, None)).await;
-            return Err(Refusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
+            return Err(LogRefusal::NotFound(why.unwrap_or_else(|error| error.to_string())));
         };
         let container = select_container(&pod, query.container.as_deref())?;
         let dir = log_dir(&view, &pod, &container)?;
@@ -137,19 +137,19 @@ impl LogsEndpoint {
         let opened = dir.clone();
         let reader =
             blocking(move || Reader::open(opened, run, options)).await.map_err(|error| unreadable(&dir, &error))?;
-        let follow = query.follow.then_some(Follow { view, uid, container, run, stopping: self.stopping });
+        let follow = query.follow.then_some(FollowedContainer { view, uid, container, run, stopping: self.stopping });
         Ok(OpenLog { reader: Some(reader), follow, is_last_read: false, _permit: permit })
     }
 }
 
-fn log_dir(view: &NodeView, pod: &PodObject, container: &str) -> Result<PathBuf, Refusal> {
+fn log_dir(view: &NodeView, pod: &PodObject, container: &str) -> Result<PathBuf, LogRefusal> {
     let dir = view.logs.log_dir(pod.full_name(), pod.uid(), container);
-    dir.map_err(|error| Refusal::NotFound(format!("there is no log: {error}")))
+    dir.map_err(|error| LogRefusal::NotFound(format!("there is no log: {error}")))
 }
 
-fn unreadable(dir: &std::path::Path, error: &io::Error) -> Refusal {
+fn unreadable(dir: &std::path::Path, error: &io::Error) -> LogRefusal {
     let dir = dir.display();
-    Refusal::NotFound(match error.kind() {
+    LogRefusal::NotFound(match error.kind() {
         io::ErrorKind::NotFound => {
             format!("there is no log in {dir}: it was removed, or this agent's runtime writes no logs")
         }
@@ -166,14 +166,14 @@ struct OpenLog {
     /// `None` after the end of the answer.
     reader: Option<Reader>,
     /// Present if the answer follows the log.
-    follow: Option<Follow>,
+    follow: Option<FollowedContainer>,
     /// The container has ended. One more read returns the rest of its output.
     is_last_read: bool,
     _permit: OwnedSemaphorePermit,
 }
 
 /// The container whose log is followed.
-struct Follow {
+struct FollowedContainer {
     view: NodeView,
     uid: PodUid,
     container: String,
@@ -181,7 +181,7 @@ struct Follow {
     stopping: CancellationToken,
 }
 
-impl Follow {
+impl FollowedContainer {
     /// Whether the container's run has ended, or the agent stops.
     fn has_ended(&self) -> bool {
         let status = self.view.node.statuses().get(&self.uid);
@@ -195,7 +195,7 @@ impl OpenLog {
             let mut reader = self.reader.take()?;
             // This is checked before the read, so that the last read includes everything that the container wrote before
             // it ended.
-            let ended = self.follow.as_ref().is_none_or(Follow::has_ended);
+            let ended = self.follow.as_ref().is_none_or(FollowedContainer::has_ended);
             let read = spawn_blocking(move || (reader.read(), reader)).await;
             let (read, reader) = match read {
                 Ok(read) => read,

@@ -6,10 +6,10 @@ use crate::metrics::Format;
 
 /// The preference for a format; the greatest wins. Ordered by the weight in thousandths, by how exactly the header names
 /// the format, and by its position in the header.
-type Preference = (u32, Specificity, Reverse<usize>);
+type FormatPreference = (u32, RangeSpecificity, Reverse<usize>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Specificity {
+enum RangeSpecificity {
     Anything,
     AnySubtype,
     Type,
@@ -31,7 +31,7 @@ pub(super) fn negotiate(header: &str) -> Format {
 }
 
 /// The header's preference for one format; `None` if no range matches or the format is refused (weight 0).
-fn preference(header: &str, main: &str, sub: &str, version: &str) -> Option<Preference> {
+fn preference(header: &str, main: &str, sub: &str, version: &str) -> Option<FormatPreference> {
     let ranges = header.split(',').enumerate().filter_map(|(position, range)| {
         let (specificity, weight) = matches(range, main, sub, version)?;
         Some((specificity, Reverse(position), weight))
@@ -42,13 +42,13 @@ fn preference(header: &str, main: &str, sub: &str, version: &str) -> Option<Pref
 
 /// How exactly one range of the header names the format, and its weight; `None` if it names another format or is
 /// malformed.
-fn matches(range: &str, main: &str, sub: &str, version: &str) -> Option<(Specificity, u32)> {
+fn matches(range: &str, main: &str, sub: &str, version: &str) -> Option<(RangeSpecificity, u32)> {
     let mut parts = range.split(';').map(str::trim);
     let (range_main, range_sub) = parts.next()?.split_once('/')?;
     let mut specificity = match (range_main, range_sub) {
-        ("*", "*") => Specificity::Anything,
-        (m, "*") if m.eq_ignore_ascii_case(main) => Specificity::AnySubtype,
-        (m, s) if m.eq_ignore_ascii_case(main) && s.eq_ignore_ascii_case(sub) => Specificity::Type,
+        ("*", "*") => RangeSpecificity::Anything,
+        (m, "*") if m.eq_ignore_ascii_case(main) => RangeSpecificity::AnySubtype,
+        (m, s) if m.eq_ignore_ascii_case(main) && s.eq_ignore_ascii_case(sub) => RangeSpecificity::Type,
         _ => return None,
     };
     let mut weight = 1000;
@@ -59,7 +59,7 @@ fn matches(range: &str, main: &str, sub: &str, version: &str) -> Option<(Specifi
             "q" => weight = thousandths(value)?,
             // Another version counts as another format, because its syntax may differ.
             "version" if value != version => return None,
-            "version" => specificity = Specificity::Version,
+            "version" => specificity = RangeSpecificity::Version,
             // The character set and the escaping scheme do not matter: both formats are UTF-8, and no name needs escapes.
             _ => {}
         }

@@ -64,7 +64,7 @@ pub(super) struct AgentState {
     runtime: bool,
     /// Why the container runtime does not answer, if an error is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    outage: Option<Failure>,
+    outage: Option<OngoingError>,
     /// The runtime's conditions that are false, with their reasons.
     conditions: Vec<String>,
     /// When the last housekeeping pass ended.
@@ -74,19 +74,19 @@ pub(super) struct AgentState {
     late: bool,
     /// Why housekeeping passes fail.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pass_failure: Option<Failure>,
+    pass_failure: Option<OngoingError>,
 }
 
 /// An error that repeats. The number of tries is left out, because each try would change the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Failure {
+struct OngoingError {
     since: Millis,
     error: String,
 }
 
-impl From<&OngoingFailure> for Failure {
+impl From<&OngoingFailure> for OngoingError {
     fn from(failing: &OngoingFailure) -> Self {
-        Failure { since: failing.since.into(), error: plain(&failing.error, MAX_PROBLEM_BYTES).into_owned() }
+        OngoingError { since: failing.since.into(), error: plain(&failing.error, MAX_PROBLEM_BYTES).into_owned() }
     }
 }
 
@@ -128,9 +128,9 @@ impl AgentState {
         AgentState {
             conditions: conditions.map(|why| plain(why, MAX_PROBLEM_BYTES).into_owned()).collect(),
             runtime: healthy && node.runtime.is_none(),
-            outage: node.runtime.as_ref().map(Failure::from),
+            outage: node.runtime.as_ref().map(OngoingError::from),
             housekeeping: node.last_pass.map(Millis::from),
-            pass_failure: node.passes.as_ref().map(Failure::from),
+            pass_failure: node.passes.as_ref().map(OngoingError::from),
             ..self
         }
     }

@@ -27,7 +27,7 @@ impl From<Time> for Millis {
 /// The row of one pod. It contains times and no ages, so it does not change unless the pod changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Row {
+pub(super) struct PodRow {
     uid: String,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -70,7 +70,7 @@ pub(super) struct RowWait {
     overdue: bool,
 }
 
-impl Row {
+impl PodRow {
     pub(super) fn new(pod: &PodFacts, now: Time, wait: Option<RowWait>) -> Self {
         let summary = pod.summary(now);
         let time_before_now = |age: Option<Duration>| {
@@ -78,7 +78,7 @@ impl Row {
             nanos.map(|nanos| Millis::from(Time::from_nanos(now.as_nanos().saturating_sub(nanos))))
         };
         let count = |count: fn(&PodSummary) -> usize| summary.as_ref().map_or(0, count);
-        Row {
+        PodRow {
             uid: pod.uid.to_string(),
             namespace: pod.full_name.namespace().to_owned(),
             name: pod.full_name.name().to_owned(),

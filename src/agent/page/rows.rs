@@ -8,7 +8,7 @@ use crate::actors::ids::PodUid;
 use crate::actors::time::Time;
 use serde::Serialize;
 
-use super::row::{Row, RowWait, is_syncing};
+use super::row::{PodRow, RowWait, is_syncing};
 
 /// Finds the wait to show in the row of a pod.
 pub(super) type NearestWait<'a> = dyn Fn(&PodFacts) -> Option<RowWait> + 'a;
@@ -17,15 +17,15 @@ pub(super) type NearestWait<'a> = dyn Fn(&PodFacts) -> Option<RowWait> + 'a;
 #[derive(Debug, Default)]
 pub(super) struct PodRows {
     node: Option<NodeState>,
-    pods: HashMap<PodUid, (PodFacts, Arc<Row>)>,
+    pods: HashMap<PodUid, (PodFacts, Arc<PodRow>)>,
 }
 
 /// The difference between two updates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Change {
+pub(super) struct RowChanges {
     /// New and changed rows.
     #[serde(serialize_with = "serialize_rows")]
-    pub(super) rows: Vec<Arc<Row>>,
+    pub(super) rows: Vec<Arc<PodRow>>,
     /// UIDs of pods that are no longer known.
     pub(super) gone: Vec<String>,
 }
@@ -39,17 +39,17 @@ impl PodRows {
         pods: Vec<PodFacts>,
         now: Time,
         nearest_wait: &NearestWait<'_>,
-    ) -> Change {
+    ) -> RowChanges {
         let same_node = self.node.as_ref().is_some_and(|last| last.is_like(&node));
         self.node = Some(node);
         let mut before = std::mem::take(&mut self.pods);
-        let mut change = Change::default();
+        let mut change = RowChanges::default();
         self.pods.reserve(pods.len());
         for pod in pods {
             let row = match before.remove(&pod.uid) {
                 Some((facts, row)) if same_node && is_unchanged(&facts, &pod, &row) => row,
                 last => {
-                    let row = Row::new(&pod, now, nearest_wait(&pod));
+                    let row = PodRow::new(&pod, now, nearest_wait(&pod));
                     match last {
                         Some((_, published)) if *published == row => published,
                         _ => {
@@ -67,8 +67,8 @@ impl PodRows {
     }
 
     /// All rows: the worst health first, then by full name.
-    pub(super) fn rows(&self) -> Vec<Arc<Row>> {
-        let mut rows: Vec<Arc<Row>> = self.pods.values().map(|(_, row)| row.clone()).collect();
+    pub(super) fn rows(&self) -> Vec<Arc<PodRow>> {
+        let mut rows: Vec<Arc<PodRow>> = self.pods.values().map(|(_, row)| row.clone()).collect();
         rows.sort_by(|a, b| (a.health, &a.namespace, &a.name).cmp(&(b.health, &b.namespace, &b.name)));
         rows
     }
@@ -76,7 +76,7 @@ impl PodRows {
 
 /// Whether a new row of a pod would equal this one. While a sync runs, the row depends on how long the sync takes. Objects
 /// and statuses are never changed in place, so pointers are compared.
-fn is_unchanged(last: &PodFacts, pod: &PodFacts, row: &Row) -> bool {
+fn is_unchanged(last: &PodFacts, pod: &PodFacts, row: &PodRow) -> bool {
     row.wait.as_ref().is_none_or(|wait| wait.depends_only_on_pod)
         && is_same_object(&last.object, &pod.object)
         && is_same_object(&last.status, &pod.status)
@@ -93,14 +93,14 @@ fn is_same_object<T>(a: &Option<Arc<T>>, b: &Option<Arc<T>>) -> bool {
     a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr)
 }
 
-impl Change {
+impl RowChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.gone.is_empty()
     }
 }
 
 /// Serializes the rows that the pointers refer to.
-pub(super) fn serialize_rows<S: serde::Serializer>(rows: &[Arc<Row>], to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize_rows<S: serde::Serializer>(rows: &[Arc<PodRow>], to: S) -> Result<S::Ok, S::Error> {
     to.collect_seq(rows.iter().map(|row| &**row))
 }
 

@@ -24,7 +24,7 @@ use crate::actors::time::Time;
 use tokio::sync::watch as signal;
 
 use super::agent_info::AgentState;
-use super::row::{Millis, Row};
+use super::row::{Millis, PodRow};
 use super::rows::{NearestWait, PodRows, serialize_rows};
 
 /// How many watchers there may be at a time.
@@ -41,7 +41,7 @@ const MAX_UNREAD: usize = 16;
 const ROWS_PER_MESSAGE: usize = 250;
 
 /// Access to the node that is watched.
-pub(super) trait Inspect: Send + Sync {
+pub(super) trait InspectNode: Send + Sync {
     /// Inspects the node. Blocking: it visits every pod.
     fn inspect(&self) -> NodeSnapshot<'_>;
 }
@@ -56,16 +56,16 @@ pub(super) struct NodeSnapshot<'a> {
 }
 
 /// Inspects a node for all watchers.
-pub(super) struct Watch {
-    inspector: Box<dyn Inspect>,
+pub(super) struct NodeWatch {
+    inspector: Box<dyn InspectNode>,
     /// Counts the changes that the node signals.
     changes: signal::Receiver<u64>,
     watchers: Arc<Semaphore>,
-    published: Mutex<Published>,
+    published: Mutex<PublishedState>,
 }
 
 /// The last published state. Its lock is held during an inspection, so that a new watcher misses no change.
-struct Published {
+struct PublishedState {
     now: Millis,
     rows: PodRows,
     agent: Option<AgentState>,
@@ -78,7 +78,7 @@ struct Published {
 
 /// One client of `/watch`.
 struct Watcher {
-    watch: Arc<Watch>,
+    watch: Arc<NodeWatch>,
     _permit: OwnedSemaphorePermit,
     position: Option<WatcherPosition>,
 }
@@ -87,7 +87,7 @@ struct Watcher {
 struct WatcherPosition {
     now: Millis,
     agent: Option<Bytes>,
-    rows: std::vec::IntoIter<Arc<Row>>,
+    rows: std::vec::IntoIter<Arc<PodRow>>,
     row_count: usize,
     has_sent_rows: bool,
     changes: Receiver<Bytes>,
@@ -98,7 +98,7 @@ struct WatcherPosition {
 struct RowsMessage<'a> {
     now: Millis,
     #[serde(serialize_with = "serialize_rows")]
-    rows: &'a [Arc<Row>],
+    rows: &'a [Arc<PodRow>],
     /// How many rows earlier messages held.
     from: usize,
     /// How many rows there are.
@@ -116,9 +116,9 @@ struct TimedMessage<T> {
 #[derive(Serialize)]
 struct NoContent {}
 
-impl Default for Published {
+impl Default for PublishedState {
     fn default() -> Self {
-        Published {
+        PublishedState {
             now: Millis::default(),
             rows: PodRows::default(),
             agent: None,
@@ -129,10 +129,10 @@ impl Default for Published {
     }
 }
 
-impl Watch {
-    pub(super) fn new(inspector: impl Inspect + 'static, changes: signal::Receiver<u64>) -> Self {
+impl NodeWatch {
+    pub(super) fn new(inspector: impl InspectNode + 'static, changes: signal::Receiver<u64>) -> Self {
         let watchers = Arc::new(Semaphore::new(MAX_WATCHERS));
-        Watch { inspector: Box::new(inspector), changes, watchers, published: Mutex::default() }
+        NodeWatch { inspector: Box::new(inspector), changes, watchers, published: Mutex::default() }
     }
 
     /// The messages of a new watcher. `None` if there are too many watchers.
@@ -174,7 +174,7 @@ impl Watch {
             let inspected = spawn_blocking(move || {
                 let mut published = watch.published.lock();
                 if published.to.receiver_count() == 0 {
-                    *published = Published::default();
+                    *published = PublishedState::default();
                     return false;
                 }
                 watch.inspect(&mut published);
@@ -185,7 +185,7 @@ impl Watch {
                 Ok(false) => return,
                 Err(_) => {
                     // The inspection panicked, or the agent ends. The streams end too, and open pages connect again.
-                    *self.published.lock() = Published::default();
+                    *self.published.lock() = PublishedState::default();
                     return;
                 }
             }
@@ -193,7 +193,7 @@ impl Watch {
     }
 
     /// Inspects the node once and sends the changes.
-    fn inspect(&self, published: &mut Published) {
+    fn inspect(&self, published: &mut PublishedState) {
         let NodeSnapshot { now: at, agent, node, pods, nearest_wait } = self.inspector.inspect();
         let now = Millis::from(at);
         let change = published.rows.update(node, pods, at, &*nearest_wait);
@@ -255,7 +255,7 @@ impl WatcherPosition {
         }
         self.has_sent_rows = true;
         let from = self.row_count - self.rows.len();
-        let rows: Vec<Arc<Row>> = self.rows.by_ref().take(ROWS_PER_MESSAGE).collect();
+        let rows: Vec<Arc<PodRow>> = self.rows.by_ref().take(ROWS_PER_MESSAGE).collect();
         Some(event("rows", &RowsMessage { now: self.now, rows: &rows, from, of: self.row_count }))
     }
 }

@@ -13,14 +13,14 @@ const MAX_PROBLEM_LINES: usize = 4;
 
 /// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct TerminalSize {
     pub(super) columns: u16,
     pub(super) rows: u16,
 }
 
 /// The content of the screen.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Content {
+pub(super) struct ScreenContent {
     pub(super) title: String,
     /// The rows of the pods; at least as many as fit.
     pub(super) rows: Vec<Vec<String>>,
@@ -31,7 +31,7 @@ pub(super) struct Content {
 }
 
 /// The lines of the screen: no more than it has rows, none longer than it is wide.
-pub(super) fn compose(content: &Content, size: Size, color: bool) -> Vec<String> {
+pub(super) fn compose(content: &ScreenContent, size: TerminalSize, color: bool) -> Vec<String> {
     let height = usize::from(size.rows);
     let fit = |text: &str| fit(text, usize::from(size.columns));
     let style = |code: &str, text: String| if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text };
@@ -95,9 +95,9 @@ mod tests {
 
     use super::*;
 
-    fn content(pods: usize, problems: usize, logs: usize) -> Content {
+    fn content(pods: usize, problems: usize, logs: usize) -> ScreenContent {
         let row = |n: usize| vec!["default".to_owned(), format!("pod-{n}"), "1/1".into(), "Running".into()];
-        Content {
+        ScreenContent {
             title: "podwright".into(),
             rows: (0..pods).map(row).collect(),
             pods,
@@ -111,7 +111,7 @@ mod tests {
         fn the_live_table_never_exceeds_the_screen(
             pods in 0usize..40, problems in 0usize..9, logs in 0usize..30, columns in 1u16..120, rows in 1u16..50,
         ) {
-            let lines = compose(&content(pods, problems, logs), Size { columns, rows }, false);
+            let lines = compose(&content(pods, problems, logs), TerminalSize { columns, rows }, false);
             prop_assert!(lines.len() <= usize::from(rows));
             prop_assert!(lines.iter().all(|line| line.chars().count() <= usize::from(columns)));
         }
@@ -119,20 +119,20 @@ mod tests {
 
     #[test]
     fn pods_that_do_not_fit_on_the_screen_are_counted() {
-        let lines = compose(&content(30, 0, 0), Size { columns: 80, rows: 10 }, false);
+        let lines = compose(&content(30, 0, 0), TerminalSize { columns: 80, rows: 10 }, false);
         assert_eq!(lines.len(), 10);
         assert_eq!(lines[9], "… and 24 more");
-        let lines = compose(&content(7, 0, 0), Size { columns: 80, rows: 10 }, false);
+        let lines = compose(&content(7, 0, 0), TerminalSize { columns: 80, rows: 10 }, false);
         assert!(lines[9].contains("pod-6"), "{lines:?}");
     }
 
     #[test]
     fn log_lines_fill_the_rows_below_pods_and_problems() {
-        let lines = compose(&content(2, 1, 30), Size { columns: 80, rows: 20 }, false);
+        let lines = compose(&content(2, 1, 30), TerminalSize { columns: 80, rows: 20 }, false);
         assert_eq!(lines.len(), 20);
         assert!(lines.contains(&"! /m/0.yaml: broken".to_owned()));
         assert_eq!(lines[19], "log 29");
-        let lines = compose(&content(50, 0, 30), Size { columns: 80, rows: 20 }, false);
+        let lines = compose(&content(50, 0, 30), TerminalSize { columns: 80, rows: 20 }, false);
         assert_eq!(lines.iter().filter(|line| line.starts_with("log")).count(), MIN_LOG_LINES, "{lines:?}");
     }
 
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_live_table_can_be_drawn_without_colours() {
-        let size = Size { columns: 80, rows: 10 };
+        let size = TerminalSize { columns: 80, rows: 10 };
         assert!(compose(&content(1, 1, 1), size, true).concat().contains('\x1b'));
         assert!(!compose(&content(1, 1, 1), size, false).concat().contains('\x1b'));
     }

@@ -53,7 +53,7 @@ fn cores_are_pure() {
         "actors/src/explain/chain.rs",
         "actors/src/explain/containers.rs",
         "actors/src/explain/facts.rs",
-        "actors/src/explain/patience.rs",
+        "actors/src/explain/long_wait_reports.rs",
         "actors/src/explain/text.rs",
         "actors/src/explain/wait.rs",
         "actors/src/containers/plan.rs",

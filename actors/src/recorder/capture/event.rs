@@ -98,7 +98,7 @@ impl EventFrame<'_> {
                     RetryData::NetworkNotReady => SyncRetry::NetworkNotReady,
                     RetryData::At(until) => SyncRetry::At(until.after(now)),
                 };
-                done(Outcome::Failed { error: error.as_str().to_owned(), retry, cause: FailureCause::Nothing })
+                done(Outcome::Failed { error: error.as_str().to_owned(), retry, cause: FailureCause::Unknown })
             }
             EventData::Due => Event::Due,
             EventData::Known { desired } => Event::Known { desired },

@@ -161,7 +161,7 @@ impl<'a> Keyframe<'a> {
                 Box::new(Failure {
                     hook: failure.hook,
                     error: failure.error.as_str().to_owned(),
-                    cause: FailureCause::Nothing,
+                    cause: FailureCause::Unknown,
                     count: failure.count,
                     since: after(failure.since),
                 })

@@ -59,7 +59,7 @@ impl RoundCounts {
             let context = StepContext { now: due.unwrap_or(now), jitter: 0.0, resync, error_backoff };
             let outcome = match &error {
                 Some(error) => {
-                    Outcome::Failed { error: error.clone(), retry: SyncRetry::Backoff, cause: FailureCause::Nothing }
+                    Outcome::Failed { error: error.clone(), retry: SyncRetry::Backoff, cause: FailureCause::Unknown }
                 }
                 None => Outcome::Continues { check_at: None },
             };

@@ -40,7 +40,7 @@ fn file() -> Vec<u8> {
     let take = || Event::Take { may_start: true, observed: Observed::Running };
     let well = || Event::Done(Outcome::Continues { check_at: None });
     let failed =
-        Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff, cause: FailureCause::Nothing };
+        Outcome::Failed { error: "disk full".to_owned(), retry: SyncRetry::Backoff, cause: FailureCause::Unknown };
     let again = || Event::Update(Update::sync(object.clone()));
     let kill = Update::kill(object.clone()).with_options(KillOptions { evict: true, ..KillOptions::default() });
     for event in [take(), well(), again(), take(), well(), again(), take(), Event::Done(failed), Event::Update(kill)] {

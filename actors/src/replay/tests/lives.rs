@@ -157,7 +157,7 @@ impl World {
                     7 => Outcome::Failed {
                         error: "ü".repeat(700),
                         retry: SyncRetry::At(now + Duration::from_secs(4)),
-                        cause: FailureCause::Nothing,
+                        cause: FailureCause::Unknown,
                     },
                     _ => Outcome::Succeeded,
                 };

@@ -6,9 +6,9 @@ use serde_json::json;
 use crate::ids::PodUid;
 use crate::pod::ContainerKind;
 use crate::status::fixtures::*;
-use crate::status::{Change, IllegalRestart, SetOutcome, StatusCache, TerminatedContainer};
+use crate::status::{IllegalRestart, SetOutcome, StatusCache, StatusChange, TerminatedContainer};
 
-fn accepted(outcome: SetOutcome) -> Change {
+fn accepted(outcome: SetOutcome) -> StatusChange {
     match outcome {
         SetOutcome::Accepted(change) => change,
         other => panic!("not accepted: {other:?}"),

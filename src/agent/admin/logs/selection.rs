@@ -2,14 +2,14 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
-use super::Refusal;
+use super::LogRefusal;
 use crate::actors::pod::PodObject;
 
 /// kubectl's annotation that names the container to use if the request names none.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The container that the request names, or else the one that the annotation names, or else the only one.
-pub(super) fn select_container(pod: &PodObject, requested: Option<&str>) -> Result<String, Refusal> {
+pub(super) fn select_container(pod: &PodObject, requested: Option<&str>) -> Result<String, LogRefusal> {
     let regular: Vec<&str> = pod.containers().iter().map(|it| it.name.as_str()).collect();
     let inits = pod.init_containers().iter().map(|it| it.name.as_str());
     let ephemeral = pod.ephemeral_containers().iter().map(|it| it.name.as_str());
@@ -19,7 +19,7 @@ pub(super) fn select_container(pod: &PodObject, requested: Option<&str>) -> Resu
         if has(requested) {
             return Ok(requested.to_owned());
         }
-        return Err(Refusal::NotFound(format!(
+        return Err(LogRefusal::NotFound(format!(
             "pod {} has no container {requested:?}: it has {}",
             pod.full_name(),
             names(&regular, &others)
@@ -29,7 +29,7 @@ pub(super) fn select_container(pod: &PodObject, requested: Option<&str>) -> Resu
     match (annotated.filter(|name| has(name)), &regular[..]) {
         (Some(name), _) => Ok(name.clone()),
         (None, [only]) => Ok((*only).to_owned()),
-        (None, _) => Err(Refusal::Bad(format!(
+        (None, _) => Err(LogRefusal::Bad(format!(
             "pod {} has several containers: choose with -c one of {}",
             pod.full_name(),
             names(&regular, &others)
@@ -50,11 +50,11 @@ pub(super) fn select_run(
     container: &str,
     previous: bool,
     runs: &[u32],
-) -> Result<u32, Refusal> {
+) -> Result<u32, LogRefusal> {
     let name = pod.full_name();
     let Some(found) = status.and_then(|status| find(status, container)) else {
         let why = status.map(|status| cause(status.reason.as_deref(), status.message.as_deref())).unwrap_or_default();
-        return Err(Refusal::Bad(format!("container {container} of pod {name} has not started{why}")));
+        return Err(LogRefusal::Bad(format!("container {container} of pod {name} has not started{why}")));
     };
     let state = found.state.as_ref();
     let has_run_before = found.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
@@ -62,7 +62,7 @@ pub(super) fn select_run(
     let waits = state.is_none_or(|state| state.running.is_none() && state.terminated.is_none());
     if waits && !has_run_before {
         let why = waiting.map(|it| cause(it.reason.as_deref(), it.message.as_deref())).unwrap_or_default();
-        return Err(Refusal::Bad(format!("container {container} of pod {name} is waiting to start{why}")));
+        return Err(LogRefusal::Bad(format!("container {container} of pod {name} is waiting to start{why}")));
     }
     let count = u32::try_from(found.restart_count).unwrap_or(0);
     // The log of a run that has ended may be missing. In that case the newest run with a log is selected.
@@ -75,7 +75,7 @@ pub(super) fn select_run(
         return Ok(newest);
     }
     runs.iter().rev().find(|run| **run < newest).copied().ok_or_else(|| {
-        Refusal::NotFound(match count {
+        LogRefusal::NotFound(match count {
             0 => format!("container {container} of pod {name} had no run before this one: leave out --previous"),
             _ => format!("the log of the previous run of container {container} of pod {name} was removed"),
         })
@@ -138,10 +138,10 @@ mod tests {
         let several = of(&["a", "b"], "gone", None);
         assert_eq!(
             several,
-            Err(Refusal::Bad("pod n/p has several containers: choose with -c one of a, b (and i)".into()))
+            Err(LogRefusal::Bad("pod n/p has several containers: choose with -c one of a, b (and i)".into()))
         );
         let unknown = of(&["a"], "", Some("x"));
-        assert_eq!(unknown, Err(Refusal::NotFound("pod n/p has no container \"x\": it has a (and i)".into())));
+        assert_eq!(unknown, Err(LogRefusal::NotFound("pod n/p has no container \"x\": it has a (and i)".into())));
     }
 
     #[test]
@@ -164,8 +164,8 @@ mod tests {
         // For a container that waits to start again, both requests select its last run.
         assert_eq!(run(&waiting, Some(&ended), 1, false, &[0, 1]), Ok(1));
         assert_eq!(run(&waiting, Some(&ended), 1, true, &[0, 1]), Ok(1));
-        let says = |answer: Result<u32, Refusal>, text: &str| match answer {
-            Err(Refusal::Bad(why) | Refusal::NotFound(why)) => assert!(why.contains(text), "{why}"),
+        let says = |answer: Result<u32, LogRefusal>, text: &str| match answer {
+            Err(LogRefusal::Bad(why) | LogRefusal::NotFound(why)) => assert!(why.contains(text), "{why}"),
             Ok(run) => panic!("{run}"),
         };
         says(run(&waiting, None, 0, false, &[]), "container a of pod n/p is waiting to start: R: m");

@@ -87,11 +87,11 @@ pub(in crate::agent::page) fn node() -> NodeState {
     }
 }
 
-fn update(rows: &mut PodRows, pods: Vec<PodFacts>, now: Time) -> Change {
+fn update(rows: &mut PodRows, pods: Vec<PodFacts>, now: Time) -> RowChanges {
     rows.update(node(), pods, now, &|pod| RowWait::new(pod, wait(pod), "words".into(), now))
 }
 
-fn names(rows: &[Arc<Row>]) -> Vec<&str> {
+fn names(rows: &[Arc<PodRow>]) -> Vec<&str> {
     rows.iter().map(|row| row.name.as_str()).collect()
 }
 
@@ -106,7 +106,7 @@ fn waiting(pod: PodFacts, what: WaitFor, since: u64) -> PodFacts {
 fn failing(pod: PodFacts, what: WaitFor) -> PodFacts {
     let pod = waiting(pod, what, 19);
     let failure =
-        Failure { hook: Hook::Sync, error: "no".into(), cause: FailureCause::Nothing, count: 1, since: at(10) };
+        Failure { hook: Hook::Sync, error: "no".into(), cause: FailureCause::Unknown, count: 1, since: at(10) };
     let snapshot = pod.snapshot.map(|snapshot| PodSnapshot { failure: Some(failure), ..snapshot });
     PodFacts { snapshot, ..pod }
 }

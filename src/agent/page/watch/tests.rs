@@ -13,7 +13,7 @@ struct ChangingNode {
     inspections: Arc<AtomicU32>,
 }
 
-impl Inspect for ChangingNode {
+impl InspectNode for ChangingNode {
     fn inspect(&self) -> NodeSnapshot<'_> {
         let inspection = self.inspections.fetch_add(1, Ordering::SeqCst);
         let status = |name: &str| {
@@ -25,11 +25,11 @@ impl Inspect for ChangingNode {
     }
 }
 
-fn changing_node(pods: usize) -> (Arc<Watch>, Arc<AtomicU32>, signal::Sender<u64>) {
+fn changing_node(pods: usize) -> (Arc<NodeWatch>, Arc<AtomicU32>, signal::Sender<u64>) {
     let (signal, changes) = signal::channel(0);
     let node = ChangingNode { pods, inspections: Arc::default() };
     let inspections = node.inspections.clone();
-    (Arc::new(Watch::new(node, changes)), inspections, signal)
+    (Arc::new(NodeWatch::new(node, changes)), inspections, signal)
 }
 
 /// The name and the data of an event.

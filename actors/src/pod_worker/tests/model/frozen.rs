@@ -337,7 +337,7 @@ impl Frozen {
             Box::new(Failure {
                 hook,
                 error: "out of luck".to_owned(),
-                cause: FailureCause::Nothing,
+                cause: FailureCause::Unknown,
                 count: 1,
                 since: NOW,
             })

@@ -292,7 +292,7 @@ impl Machine {
             Some(End::Failed) | None => Outcome::Failed {
                 error: "out of luck".to_owned(),
                 retry: SyncRetry::Backoff,
-                cause: FailureCause::Nothing,
+                cause: FailureCause::Unknown,
             },
         };
         pod.woken = true; // The worker continues by itself, and a new one begins at once.
