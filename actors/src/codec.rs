@@ -4,10 +4,10 @@
 //! The bytes may come from anywhere. Reading borrows texts from the input, and a list reserves no more elements than bytes
 //! are left, so a small input cannot claim much memory. No type that is read contains itself, so the depth is bounded.
 
-use postcard::Serializer;
 use postcard::ser_flavors::Flavor;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::ser::SerializeTuple;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ids::{FullName, PodUid, Repr};
 use crate::time::Time;
@@ -21,8 +21,36 @@ const SHORT: usize = 4;
 /// Appends a value to a buffer.
 #[inline]
 pub(crate) fn put<T: Serialize + ?Sized>(bytes: &mut Vec<u8>, value: &T) {
-    let written = value.serialize(&mut Serializer { output: Append(bytes) });
+    let written = value.serialize(&mut postcard::Serializer { output: Append(bytes) });
     debug_assert!(written.is_ok(), "only a list of unknown length is refused, and none is written");
+}
+
+/// Appends a whole number, as postcard does, but without the small buffer that postcard writes a number to first.
+#[inline]
+pub(crate) fn put_number(bytes: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+/// For `#[serde(serialize_with)]` on a `u32`: see [`put_number`].
+#[inline]
+pub(crate) fn number<S: Serializer>(value: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serialize_number(u64::from(*value), serializer)
+}
+
+/// Writes a number as a tuple of bytes, which postcard appends to the output one by one.
+#[inline]
+fn serialize_number<S: Serializer>(mut value: u64, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut tuple = serializer.serialize_tuple(0)?;
+    while value > 0x7f {
+        tuple.serialize_element(&(value as u8 | 0x80))?;
+        value >>= 7;
+    }
+    tuple.serialize_element(&(value as u8))?;
+    tuple.end()
 }
 
 /// Lets postcard write to the end of a buffer that has other bytes.
@@ -181,14 +209,33 @@ pub(crate) mod some_text {
 }
 
 /// A time as nanoseconds after another one; negative if it is earlier.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Delta(i64);
+
+impl Serialize for Delta {
+    #[inline]
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serialize_number(self.zigzag(), serializer)
+    }
+}
 
 impl Delta {
     #[inline]
     pub(crate) fn new(from: Time, time: Time) -> Self {
         Delta(time.as_nanos().wrapping_sub(from.as_nanos()) as i64)
+    }
+
+    /// The number that postcard writes for a signed one.
+    #[inline]
+    fn zigzag(self) -> u64 {
+        (self.0 << 1 ^ self.0 >> 63) as u64
+    }
+
+    /// Appends the difference.
+    #[inline]
+    pub(crate) fn put(self, bytes: &mut Vec<u8>) {
+        put_number(bytes, self.zigzag());
     }
 
     pub(crate) fn after(self, from: Time) -> Time {

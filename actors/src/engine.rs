@@ -210,9 +210,9 @@ impl EngineInner {
     /// Another thread may have stepped the record after the caller read the clock. The time of the record's last transition then
     /// counts as the current time, so that the times of a pod's transitions never decrease.
     #[inline]
-    fn drive(&self, cell: &Cell, live: &mut Live, event: Event, context: StepContext) -> Effects {
-        let context = StepContext { now: context.now.max(live.record.last_move()), ..context };
-        live.capture.drive(self.recorder.as_deref(), cell.uid(), &mut live.record, event, context)
+    fn drive(&self, cell: &Cell, live: &mut Live, event: Event, mut context: StepContext) -> Effects {
+        context.now = context.now.max(live.record.last_move());
+        live.capture.drive(self.recorder.as_deref(), cell.uid(), &mut live.record, event, &context)
     }
 
     /// Whether the full name of a static pod is free for it. Always true for other pods.

@@ -116,8 +116,8 @@ pub struct Recorder {
 #[derive(Debug)]
 struct PodRing {
     ring: Ring,
-    /// The resync interval and the backoff that the last settings frame has.
-    settings: Option<(Duration, Duration)>,
+    /// The resync interval and the backoff that the last settings frame has. An empty segment gets a settings frame anyway.
+    settings: (Duration, Duration),
 }
 
 /// A locked ring of pods.
@@ -152,7 +152,7 @@ impl Recorder {
     pub(crate) fn with_rings(size: usize, rings: usize) -> Self {
         let notes = size / NOTES_SHARE;
         let share = (size - notes) / rings;
-        let ring = || Mutex::new(PodRing { ring: Ring::new(share), settings: None });
+        let ring = || Mutex::new(PodRing { ring: Ring::new(share), settings: Default::default() });
         Recorder {
             size,
             pods: (0..rings).map(|_| ring()).collect(),
@@ -168,12 +168,13 @@ impl Recorder {
 
     /// The ring of a record, ready for a frame. If the settings of the step are not those of the last settings frame, or the
     /// segment is new, a settings frame is written first.
+    #[inline]
     pub(crate) fn ring(&self, id: u32, context: &StepContext) -> RingGuard<'_> {
         let mut guard = self.pods[id as usize % self.pods.len()].lock();
         let PodRing { ring, settings } = &mut *guard;
         let current = (context.resync, context.error_backoff);
-        if ring.rotate() || *settings != Some(current) {
-            *settings = Some(current);
+        if ring.rotate() || *settings != current {
+            *settings = current;
             ring.frame(FrameKind::Settings, context.now, |bytes| put(bytes, &current));
         }
         RingGuard(guard)

@@ -46,6 +46,7 @@ impl Cells {
 
     /// The hash of a UID and its shard. The table uses the lowest and the highest bits of the hash, so the shard is chosen by bits
     /// between them.
+    #[inline]
     fn shard(&self, uid: &PodUid) -> (u64, &RwLock<HashTable<Arc<Cell>>>) {
         let hash = self.hasher.hash_one(uid);
         let shard = usize::try_from(hash >> 40).unwrap_or(0) % SHARDS;
@@ -53,6 +54,7 @@ impl Cells {
     }
 
     /// Calls `work` with a cell, under the lock of its shard; `None` if there is no such cell.
+    #[inline]
     pub(super) fn with<T>(&self, uid: &PodUid, work: impl FnOnce(&Arc<Cell>) -> T) -> Option<T> {
         let (hash, shard) = self.shard(uid);
         shard.read().find(hash, |cell| cell.uid() == uid).map(work)

@@ -32,8 +32,6 @@ pub(super) struct DeferredEffects {
     completed: Vec<Notifier>,
     /// The number of the pod's containers, if the pod was allowed to start.
     started_containers: Option<usize>,
-    /// The dropped record. It may contain objects of the host, so its destructor runs without a lock.
-    _forgotten: Option<Box<Slot>>,
 }
 
 impl EngineInner {
@@ -68,7 +66,6 @@ impl EngineInner {
             next_for_name: None,
             completed,
             started_containers: None,
-            _forgotten: None,
         };
         if let Slot::Live(live) = &mut *guard {
             if (forget || name == NameMove::Leave)
@@ -84,8 +81,12 @@ impl EngineInner {
             }
         }
         if forget {
-            deferred._forgotten = Some(Box::new(std::mem::replace(&mut *guard, Slot::Forgotten)));
+            let forgotten = std::mem::replace(&mut *guard, Slot::Forgotten);
             cell.publish(&guard);
+            drop(guard);
+            // The record may contain objects of the host, so its destructor runs without the cell's lock. No shard is locked
+            // either, because no update forgets a record.
+            drop(forgotten);
         }
         Some(deferred)
     }

@@ -19,30 +19,34 @@ pub(super) struct HookCaller(MakeFuture);
 
 impl HookCaller {
     pub(super) fn new<S: PodSyncer>(syncer: Arc<S>) -> Self {
-        HookCaller(Box::new(move |cx, call| Box::pin(perform(syncer.clone(), cx, call))))
+        HookCaller(Box::new(move |cx, call| {
+            let syncer = syncer.clone();
+            // A block, because the future of a function would hold each argument twice.
+            Box::pin(async move {
+                let result = match &call {
+                    HookCall::Sync(work) => match syncer.sync_pod(&cx, work).await {
+                        Ok(SyncOutcome::Continue { check_at }) => return Outcome::Continues { check_at },
+                        Ok(SyncOutcome::Terminal) => return Outcome::Ended,
+                        Err(error) => Err(error),
+                    },
+                    HookCall::Terminating(work) => syncer.sync_terminating_pod(&cx, work).await,
+                    HookCall::TerminatingRuntime(running) => syncer.sync_terminating_runtime_pod(&cx, running).await,
+                    HookCall::Terminated(pod) => syncer.sync_terminated_pod(&cx, pod).await,
+                };
+                match result {
+                    Ok(()) => Outcome::Succeeded,
+                    Err(SyncError::Cancelled) => Outcome::Cancelled,
+                    Err(_) if cx.is_cancelled() => Outcome::Cancelled,
+                    Err(error) => {
+                        Outcome::Failed { retry: error.retry(), cause: error.failure_cause(), error: error.to_string() }
+                    }
+                }
+            })
+        }))
     }
 
     pub(super) fn call(&self, cx: HookContext, call: HookCall) -> HookFuture {
         (self.0)(cx, call)
-    }
-}
-
-async fn perform<S: PodSyncer>(syncer: Arc<S>, cx: HookContext, call: HookCall) -> Outcome {
-    let result = match call {
-        HookCall::Sync(work) => match syncer.sync_pod(&cx, &work).await {
-            Ok(SyncOutcome::Continue { check_at }) => return Outcome::Continues { check_at },
-            Ok(SyncOutcome::Terminal) => return Outcome::Ended,
-            Err(error) => Err(error),
-        },
-        HookCall::Terminating(work) => syncer.sync_terminating_pod(&cx, &work).await,
-        HookCall::TerminatingRuntime(running) => syncer.sync_terminating_runtime_pod(&cx, &running).await,
-        HookCall::Terminated(pod) => syncer.sync_terminated_pod(&cx, &pod).await,
-    };
-    match result {
-        Ok(()) => Outcome::Succeeded,
-        Err(SyncError::Cancelled) => Outcome::Cancelled,
-        Err(_) if cx.is_cancelled() => Outcome::Cancelled,
-        Err(error) => Outcome::Failed { retry: error.retry(), cause: error.failure_cause(), error: error.to_string() },
     }
 }
 

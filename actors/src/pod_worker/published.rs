@@ -1,7 +1,7 @@
 //! The published state of a record: one byte that queries read without the lock of its cell.
 
 use super::lifecycle::Lifecycle;
-use super::state::Record;
+use super::state::{Flags, Record, State};
 
 /// The facts of a record that queries need, at one time. Zero means no record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,34 +21,38 @@ impl Published {
 
     /// The published state of a record.
     pub(crate) fn of(record: &Record) -> Self {
-        let mut word = 0;
-        if record.has_config() {
-            word |= HAS_CONFIG;
-        }
-        if record.is_static() {
-            word |= STATIC;
-        }
-        Published(word).and_then(record)
+        let config = match &record.state {
+            State::Waiting(_) => None,
+            State::Sync(started) => Some(&started.config),
+            State::Terminating(t) => t.stop.config(),
+            State::Terminated(t) => t.config.as_ref(),
+            State::Finished(finished) => {
+                return Published(HAS_CONFIG | bit(STATIC, finished.is_static)).and_then(record);
+            }
+        };
+        let facts = match config.or_else(|| record.pending_config()) {
+            Some(config) => HAS_CONFIG | bit(STATIC, config.pod.is_static()),
+            None => 0,
+        };
+        Published(facts).and_then(record)
     }
 
     /// The published state of the same record after a step that kept its pod. The facts of the pod are taken from `self`,
     /// because reading the object again would be a cache miss.
+    #[inline]
     pub(crate) fn and_then(self, record: &Record) -> Self {
-        let lifecycle = match record.lifecycle() {
-            Lifecycle::Waiting => 1,
-            Lifecycle::Sync => 2,
-            Lifecycle::Terminating => 3,
-            Lifecycle::Terminated => 4,
-            Lifecycle::Finished => 5,
+        let flags = |flags: Flags, is_terminated: bool| {
+            bit(CONTENT_REMOVABLE, flags.evicted || (flags.deleted && is_terminated))
+                | bit(RESTART_REQUESTED, flags.restart_requested)
         };
-        let bit = |bit: u8, is_set: bool| if is_set { bit } else { 0 };
-        Published(
-            self.0 & (HAS_CONFIG | STATIC)
-                | lifecycle
-                | bit(CONTAINERS_TERMINATING, record.should_containers_be_terminating())
-                | bit(CONTENT_REMOVABLE, record.should_content_be_removed())
-                | bit(RESTART_REQUESTED, record.flags().restart_requested),
-        )
+        let state = match &record.state {
+            State::Waiting(_) => 1,
+            State::Sync(_) => 2,
+            State::Terminating(t) => 3 | bit(CONTAINERS_TERMINATING, t.stop.has_begun()) | flags(t.flags, false),
+            State::Terminated(t) => 4 | CONTAINERS_TERMINATING | flags(t.flags, true),
+            State::Finished(finished) => 5 | CONTAINERS_TERMINATING | flags(finished.flags, true),
+        };
+        Published(self.0 & (HAS_CONFIG | STATIC) | state)
     }
 
     /// The byte that is stored.
@@ -82,12 +86,13 @@ impl Published {
         self.lifecycle().map(|_| self.0 & bit != 0)
     }
 
-    /// See [`Record::should_containers_be_terminating`].
+    /// Whether the worker has begun to stop the pod, so that setup must not start more containers. Upstream answers no for a
+    /// pod that ended before its start; this answers yes, because nothing of such a pod may be started either (POD-W32).
     pub(crate) fn should_containers_be_terminating(self) -> Option<bool> {
         self.is(CONTAINERS_TERMINATING)
     }
 
-    /// See [`Record::should_content_be_removed`].
+    /// Whether the pod's directories and volumes may be removed.
     pub(crate) fn should_content_be_removed(self) -> Option<bool> {
         self.is(CONTENT_REMOVABLE)
     }
@@ -103,4 +108,8 @@ impl Published {
     pub(crate) fn is_static(self) -> bool {
         self.0 & STATIC != 0
     }
+}
+
+fn bit(bit: u8, is_set: bool) -> u8 {
+    if is_set { bit } else { 0 }
 }

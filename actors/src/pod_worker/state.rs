@@ -116,6 +116,14 @@ impl Stop {
             Stop::Unstarted { .. } | Stop::Runtime { .. } => None,
         }
     }
+
+    /// Whether the worker calls, or is about to call, a terminate hook.
+    pub(super) fn has_begun(&self) -> bool {
+        match self {
+            Stop::Unstarted { .. } | Stop::Requested { .. } => false,
+            Stop::Begun { .. } | Stop::Runtime { .. } => true,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -227,11 +235,6 @@ impl Record {
         self.active().or_else(|| self.pending_config())
     }
 
-    /// Whether a spec of the pod is, or was, known.
-    pub(crate) fn has_config(&self) -> bool {
-        self.is_finished() || self.config().is_some()
-    }
-
     /// The object that the worker acts on.
     pub fn active_pod(&self) -> Option<&Arc<PodObject>> {
         self.active().map(|config| &config.pod)
@@ -270,25 +273,6 @@ impl Record {
     /// Whether the pod is cleaned up, or ended before its start.
     pub fn is_finished(&self) -> bool {
         self.lifecycle() == Lifecycle::Finished
-    }
-
-    /// Whether the worker has begun to stop the pod, so that setup must not start more containers. Upstream answers no for a
-    /// pod that ended before its start; this answers yes, because nothing of such a pod may be started either (POD-W32).
-    pub fn should_containers_be_terminating(&self) -> bool {
-        match &self.state {
-            State::Waiting(_) | State::Sync(_) => false,
-            State::Terminating(t) => match &t.stop {
-                Stop::Unstarted { .. } | Stop::Requested { .. } => false,
-                Stop::Begun { .. } | Stop::Runtime { .. } => true,
-            },
-            State::Terminated(_) | State::Finished(_) => true,
-        }
-    }
-
-    /// Whether the pod's directories and volumes may be removed.
-    pub fn should_content_be_removed(&self) -> bool {
-        let flags = self.flags();
-        flags.evicted || (flags.deleted && self.is_terminated())
     }
 
     /// When the first update arrived.

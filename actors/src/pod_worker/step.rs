@@ -95,11 +95,12 @@ impl StepContext {
     /// costs more than the turns of the workers.
     fn after(&self, delay: Duration) -> Time {
         let earliest = self.now + delay;
-        let spread = Duration::from_nanos((delay.as_nanos() as f64 * self.jitter) as u64);
+        let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+        let spread = Duration::from_nanos((nanos as f64 * self.jitter) as u64);
         if spread.is_zero() {
             return earliest;
         }
-        let grid = u64::try_from(delay.as_nanos() / 64).unwrap_or(u64::MAX).max(FINEST_GRID);
+        let grid = (nanos / 64).max(FINEST_GRID);
         // A power of two, so that the times of a longer delay are among those of a shorter one.
         let grid = 1 << grid.ilog2();
         let common = Time::from_nanos((earliest + spread).as_nanos() & !(grid - 1));

@@ -17,7 +17,7 @@ mod rounds;
 
 use std::sync::Arc;
 
-use crate::codec::put;
+use crate::codec::{put, put_number};
 use crate::ids::PodUid;
 use crate::pod_worker::state::{Pending, Record, State};
 use crate::pod_worker::step::{Effects, Event, Outcome, StepContext, is_left_alone, new_record, step};
@@ -87,7 +87,7 @@ impl EventCapture {
         let mut ring = recorder.ring(capture.id, &context);
         capture.segment = ring.segment();
         let frame = ring.begin(FrameKind::NewRecord, context.now);
-        put(frame.bytes, &capture.id);
+        put_number(frame.bytes, capture.id.into());
         NewRecordFrame::put(frame.bytes, &update, observed, &context);
         let (record, effects) = new_record(update, observed, context);
         Digest::after(&record, &effects).put(frame.bytes);
@@ -126,13 +126,13 @@ impl EventCapture {
         uid: &PodUid,
         record: &mut Record,
         event: Event,
-        context: StepContext,
+        context: &StepContext,
     ) -> Effects {
         debug_assert_eq!(self.round, round(record), "a step did not go through the capture");
-        match self.trace(record, &event, &context) {
+        match self.trace(record, &event, context) {
             Trace::Nothing => {
                 let before = cfg!(debug_assertions).then(|| Digest::of(record));
-                let effects = step(record, event, context);
+                let effects = step(record, event, *context);
                 debug_assert!(before.is_none_or(|before| before == Digest::of(record)), "an event was not recorded");
                 effects
             }
@@ -142,12 +142,12 @@ impl EventCapture {
                     Event::Done(_) => self.syncs = self.syncs.saturating_add(1),
                     Event::Take { .. } | Event::Due | Event::Known { .. } => self.updates |= 1,
                 }
-                step(record, event, context)
+                step(record, event, *context)
             }
             Trace::Written => {
                 let effects = match recorder {
                     Some(recorder) => self.write(recorder, uid, record, event, context),
-                    None => step(record, event, context),
+                    None => step(record, event, *context),
                 };
                 self.round = round(record);
                 effects
@@ -184,14 +184,16 @@ impl EventCapture {
         uid: &PodUid,
         record: &mut Record,
         event: Event,
-        context: StepContext,
+        context: &StepContext,
     ) -> Effects {
-        let mut ring = recorder.ring(self.id, &context);
-        self.catch_up(&mut ring, uid, record, &context);
+        let mut ring = recorder.ring(self.id, context);
+        if self.segment != ring.segment() || self.has_rounds() {
+            self.catch_up(&mut ring, uid, record, context);
+        }
         let frame = ring.begin(FrameKind::Event, context.now);
-        put(frame.bytes, &self.id);
-        EventFrame::put(frame.bytes, &event, HeldConfigs::of(record), &context);
-        let effects = step(record, event, context);
+        put_number(frame.bytes, self.id.into());
+        EventFrame::put(frame.bytes, &event, record, context);
+        let effects = step(record, event, *context);
         Digest::after(record, &effects).put(frame.bytes);
         frame.end();
         effects
@@ -210,17 +212,19 @@ impl EventCapture {
     }
 
     /// Makes the next frame readable: the segment has a frame with the present state of the record.
+    #[inline(never)]
     fn catch_up(&mut self, ring: &mut Ring, uid: &PodUid, record: &Record, context: &StepContext) {
         let segment = ring.segment();
         let counts = RoundCounts { updates: self.updates >> 1, syncs: self.syncs };
         if self.segment != segment {
             ring.frame(FrameKind::Keyframe, context.now, |bytes| {
-                put(bytes, &self.id);
+                put_number(bytes, self.id.into());
                 put(bytes, &Keyframe::new(counts, self.has_rounds(), uid, record, context.now));
             });
         } else if self.has_rounds() {
             ring.frame(FrameKind::Rounds, context.now, |bytes| {
-                put(bytes, &(self.id, counts, RoundEnd::of(record, context.now)));
+                put_number(bytes, self.id.into());
+                put(bytes, &(counts, RoundEnd::of(record, context.now)));
                 Digest::of(record).put(bytes);
             });
         }

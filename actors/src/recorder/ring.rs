@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::FrameKind;
-use crate::codec::{Delta, put};
+use crate::codec::Delta;
 use crate::time::Time;
 
 /// How many segments a full ring has.
@@ -55,31 +55,37 @@ impl Ring {
     }
 
     /// Begins another segment if the present one is full. Returns whether the segment that the next frame goes into is empty.
+    #[inline]
     pub(crate) fn rotate(&mut self) -> bool {
-        let share = self.share();
-        if self.open.bytes.len() >= share {
-            let mut spare = None;
-            while self.sealed_bytes + self.open.bytes.len() + share > self.size
-                && let Some(oldest) = self.sealed.pop_front()
-            {
-                self.sealed_bytes -= oldest.bytes.len();
-                self.dropped += u64::from(oldest.frames);
-                // The buffer is used again, unless the segment is just being saved.
-                if let Ok(segment) = Arc::try_unwrap(oldest) {
-                    spare = Some(segment.bytes);
-                }
-            }
-            // The whole capacity at once: pages take no memory before they are written to, and growing would copy them.
-            let mut bytes = spare.unwrap_or_else(|| Vec::with_capacity(share + SPARE));
-            bytes.clear();
-            let next = Segment { number: self.open.number.wrapping_add(1).max(1), bytes, ..Segment::default() };
-            let mut full = std::mem::replace(&mut self.open, next);
-            // A buffer that grew may have twice the room of its content, which no limit would count.
-            full.bytes.shrink_to(share + SPARE);
-            self.sealed_bytes += full.bytes.len();
-            self.sealed.push_back(Arc::new(full));
+        if self.open.bytes.len() >= self.share() {
+            self.begin_segment();
         }
         self.open.frames == 0
+    }
+
+    #[cold]
+    fn begin_segment(&mut self) {
+        let share = self.share();
+        let mut spare = None;
+        while self.sealed_bytes + self.open.bytes.len() + share > self.size
+            && let Some(oldest) = self.sealed.pop_front()
+        {
+            self.sealed_bytes -= oldest.bytes.len();
+            self.dropped += u64::from(oldest.frames);
+            // The buffer is used again, unless the segment is just being saved.
+            if let Ok(segment) = Arc::try_unwrap(oldest) {
+                spare = Some(segment.bytes);
+            }
+        }
+        // The whole capacity at once: pages take no memory before they are written to, and growing would copy them.
+        let mut bytes = spare.unwrap_or_else(|| Vec::with_capacity(share + SPARE));
+        bytes.clear();
+        let next = Segment { number: self.open.number.wrapping_add(1).max(1), bytes, ..Segment::default() };
+        let mut full = std::mem::replace(&mut self.open, next);
+        // A buffer that grew may have twice the room of its content, which no limit would count.
+        full.bytes.shrink_to(share + SPARE);
+        self.sealed_bytes += full.bytes.len();
+        self.sealed.push_back(Arc::new(full));
     }
 
     /// Begins a frame. The caller appends its content after kind and time.
@@ -88,7 +94,7 @@ impl Ring {
         let Segment { bytes, last, frames, .. } = &mut self.open;
         let start = bytes.len();
         bytes.extend_from_slice(&[0, 0, 0, kind as u8]);
-        put(bytes, &Delta::new(*last, at));
+        Delta::new(*last, at).put(bytes);
         Frame { bytes, start, at, last, frames }
     }
 

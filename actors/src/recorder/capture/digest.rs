@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::object::version;
-use crate::codec::{Read, Reader, put};
+use crate::codec::{Read, Reader, put_number};
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
 use crate::pod_worker::state::{Flags, Record, State, Stop, Waiting};
 use crate::pod_worker::step::Effects;
@@ -74,29 +74,30 @@ impl Digest {
 
     fn beginning(mut check: Check, record: &Record) -> Self {
         let mut grace = 0;
-        let mut bits = record.lifecycle() as u32;
-        match &record.state {
+        let (mut bits, active) = match &record.state {
             State::Waiting(waiting) => {
-                bits |= bit(BLOCKED, matches!(waiting, Waiting::Blocked { .. }));
                 check.time(waiting.blocked_since());
+                (Lifecycle::Waiting as u32 | bit(BLOCKED, matches!(waiting, Waiting::Blocked { .. })), None)
             }
-            State::Sync(_) => bits |= CONFIG,
+            State::Sync(started) => (Lifecycle::Sync as u32 | CONFIG, Some(&started.config)),
             State::Terminating(t) => {
                 grace = t.grace.seconds();
-                bits |= flags(t.flags) | bit(FORCED, t.forced);
-                bits |= match &t.stop {
-                    Stop::Unstarted { observed_runtime } => bit(SEEN, *observed_runtime),
-                    Stop::Requested { .. } => CONFIG | STARTED,
-                    Stop::Begun { .. } => CONFIG | STARTED | BEGUN,
-                    Stop::Runtime { .. } => RUNTIME_ONLY,
-                };
                 let notifiers = t.notifiers.len().min(MOST_WAITERS) as u64;
                 check.add(notifiers << 1 | u64::from(t.status_fn.is_some()));
+                let (stop, config) = match &t.stop {
+                    Stop::Unstarted { observed_runtime } => (bit(SEEN, *observed_runtime), None),
+                    Stop::Requested { config } => (CONFIG | STARTED, Some(config)),
+                    Stop::Begun { config } => (CONFIG | STARTED | BEGUN, Some(config)),
+                    Stop::Runtime { .. } => (RUNTIME_ONLY, None),
+                };
+                (Lifecycle::Terminating as u32 | flags(t.flags) | bit(FORCED, t.forced) | stop, config)
             }
-            State::Terminated(t) => bits |= flags(t.flags) | bit(CONFIG, t.config.is_some()),
-            State::Finished(finished) => bits |= flags(finished.flags),
-        }
-        if let Some(active) = record.active() {
+            State::Terminated(t) => {
+                (Lifecycle::Terminated as u32 | flags(t.flags) | bit(CONFIG, t.config.is_some()), t.config.as_ref())
+            }
+            State::Finished(finished) => (Lifecycle::Finished as u32 | flags(finished.flags), None),
+        };
+        if let Some(active) = active {
             check.config(active);
         }
         if let Some(pending) = &record.pending {
@@ -129,10 +130,11 @@ impl Digest {
 
     /// Eight bytes and the grace. Both words have high bits set, so that numbers of a fixed length are shorter and faster
     /// than those of the codec.
+    #[inline]
     pub(crate) fn put(self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&(u64::from(self.bits) | u64::from(self.check) << 32).to_le_bytes());
         if self.has_grace() {
-            put(bytes, &self.grace);
+            put_number(bytes, self.grace.into());
         }
     }
 

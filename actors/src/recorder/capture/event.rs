@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Decoded;
 use super::object::{HeldConfigs, TargetData};
 use crate::codec::{Delta, Text, put};
+use crate::pod_worker::state::Record;
 use crate::pod_worker::step::{Event, Outcome, StepContext};
 use crate::pod_worker::update::{KillOptions, Notifier, StatusEditor, Update, UpdateKind};
 use crate::ports::{FailureCause, Observed, SyncRetry};
@@ -51,14 +52,16 @@ enum RetryData {
 }
 
 impl EventFrame<'_> {
-    /// Writes the parts of a frame. `held` are the specs of the record before the event.
+    /// Writes the parts of a frame. `record` is the record before the event.
     #[inline]
-    pub(crate) fn put(bytes: &mut Vec<u8>, event: &Event, held: HeldConfigs<'_>, context: &StepContext) {
+    pub(crate) fn put(bytes: &mut Vec<u8>, event: &Event, record: &Record, context: &StepContext) {
         let now = context.now;
         put(bytes, &Jitter::new(context));
         let data = match event {
             // Apart from the others, so that they do not pay for its size.
-            Event::Update(update) => return put(bytes, &EventData::Update(UpdateData::new(update, held, now))),
+            Event::Update(update) => {
+                return put(bytes, &EventData::Update(UpdateData::new(update, HeldConfigs::of(record), now)));
+            }
             Event::Take { may_start, observed } => EventData::Take { may_start: *may_start, observed: *observed },
             Event::Done(Outcome::Continues { check_at }) => {
                 EventData::Continues { check_at: check_at.map(|at| Delta::new(now, at)) }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::codec::Delta;
+use crate::codec::{self, Delta};
 use crate::pod_worker::state::{Record, State};
 use crate::pod_worker::step::{Event, Outcome, StepContext, step};
 use crate::pod_worker::update::{Target, Update, UpdateKind};
@@ -15,8 +15,10 @@ use crate::time::Time;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RoundCounts {
     /// Updates that requested another sync.
+    #[serde(serialize_with = "codec::number")]
     pub(crate) updates: u32,
     /// Setup calls that succeeded, or, while the setup of the pod fails, that failed with the same error.
+    #[serde(serialize_with = "codec::number")]
     pub(crate) syncs: u32,
 }
 

@@ -44,7 +44,7 @@ fn file() -> Vec<u8> {
     let again = || Event::Update(Update::sync(object.clone()));
     let kill = Update::kill(object.clone()).with_options(KillOptions { evict: true, ..KillOptions::default() });
     for event in [take(), well(), again(), take(), well(), again(), take(), Event::Done(failed), Event::Update(kill)] {
-        let _effects = capture.drive(Some(&recorder), &uid, &mut record, event, context());
+        let _effects = capture.drive(Some(&recorder), &uid, &mut record, event, &context());
     }
     let (seen, probes) = (PodRuntimeStatus::default(), ProbeSnapshot::new());
     recorder.planned(now, &object, &seen, &probes, &plan(&object, &seen, &probes));

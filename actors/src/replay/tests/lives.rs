@@ -185,7 +185,7 @@ impl World {
         let context = self.context(index);
         let life = &mut self.pods[index];
         let Some((capture, record)) = &mut life.record else { return };
-        let effects = capture.drive(Some(&self.recorder), &life.uid, record, event, context);
+        let effects = capture.drive(Some(&self.recorder), &life.uid, record, event, &context);
         if effects.forget {
             life.record = None;
         }

@@ -10,6 +10,7 @@ use super::frozen::{Asked, Form, Frozen, Stage, StopOf, Waiters};
 use super::moves::{Machine, StepEffects};
 use super::world::{End, Life, Pod, Uid, World};
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
+use crate::pod_worker::published::Published;
 use crate::pod_worker::update::UpdateKind;
 use crate::ports::Observed;
 
@@ -224,7 +225,8 @@ impl World {
             holds(Law::I3, record.running == pod.call.map(|call| call.hook));
             if pod.call.is_some_and(|call| call.hook == Hook::Sync) {
                 let real = record.thaw(uid, &machine.objects, &mut Waiters::default());
-                holds(Law::I1, !real.should_containers_be_terminating() && !real.is_terminated());
+                holds(Law::I1, Published::of(&real).should_containers_be_terminating() == Some(false));
+                holds(Law::I1, !real.is_terminated());
             }
             holds(Law::I6, !(record.has_ended() && pod.is_running()) || pod.life.excused);
             holds(Law::I6, !record.has_ended() || pod.life.stopped || !pod.life.called);
