@@ -54,6 +54,16 @@ fn a_mirror_pod_is_kept_by_updates_without_one() {
     }
 }
 
+// The kubelet has one period, `backOffPeriod`, for errors and for a static pod whose full name is taken.
+#[test]
+fn static_pod_without_its_full_name_retries_after_the_error_backoff() {
+    let context = StepContext { error_backoff: Duration::from_secs(3), ..context(Time::from_secs(1)) };
+    let (mut record, _) = new_record(Update::create(pod("a").static_pod().build()), Observed::Never, context);
+    let _none = step(&mut record, Event::Take { may_start: false, observed: Observed::Never }, context);
+    assert!(record.is_blocked());
+    assert_eq!(record.due(), Some(Time::from_secs(4)));
+}
+
 // Jitter adds up to half of the delay, and its rounding wakes the thread once for each group.
 #[test]
 fn pods_that_fail_together_are_retried_in_groups() {

@@ -2,7 +2,7 @@
 //! worker acts on, and selects the hook.
 
 use super::update::{finish, keep_mirror};
-use super::{ERROR_BACKOFF, Effects, HookCall, StepContext, Worked};
+use super::{Effects, HookCall, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Hook};
 use crate::pod_worker::state::{Pending, Record, Started, State, Stop};
 use crate::pod_worker::update::{Config, Target};
@@ -36,7 +36,7 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, con
 
     if let (State::Waiting(waiting), false) = (&mut record.state, may_start) {
         waiting.block(now);
-        record.due = Some(context.after(ERROR_BACKOFF));
+        record.due = Some(context.after(context.error_backoff));
         record.pending = Some(Pending { kind, target, start_time, since });
         return effects;
     }
