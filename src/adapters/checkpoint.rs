@@ -3,14 +3,20 @@
 //!
 //! If an agent was killed during an append, or the disk was full, the last line has no newline. That append was never
 //! acknowledged, so the line is ignored. Any other difference counts as damage.
+//!
+//! A node that is dropped does not wait for its last write, which runs on a blocking thread. A later node of the same process may
+//! use the same file. So its `load` waits for a write that is in progress, and a write that has not begun by then is refused.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use podwright_actors::ports::{Checkpoint, CheckpointError};
 
 use super::record::{self, Durability, ReadError};
@@ -26,6 +32,32 @@ const CORRUPT: &str = "corrupt";
 #[derive(Clone, Debug)]
 pub struct FileCheckpoint {
     path: Arc<Path>,
+    access: Arc<FileAccess>,
+}
+
+/// The access of this process to one file.
+#[derive(Debug, Default)]
+struct FileAccess {
+    /// Locked while the file is read or written.
+    busy: Mutex<()>,
+    /// The number of loads. A write that was requested before the last load is refused.
+    loads: AtomicU64,
+}
+
+/// The access to each file that a [`FileCheckpoint`] of this process uses, by path.
+static ACCESS: Mutex<BTreeMap<PathBuf, Weak<FileAccess>>> = Mutex::new(BTreeMap::new());
+
+impl FileAccess {
+    /// The access to a file. All stores of the file share it.
+    fn of(path: &Path) -> Arc<Self> {
+        // Two nodes may write the path of the same file in different ways.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let mut all = ACCESS.lock();
+        all.retain(|_, access| access.strong_count() > 0);
+        let shared = all.get(&path).and_then(Weak::upgrade).unwrap_or_default();
+        all.insert(path, Arc::downgrade(&shared));
+        shared
+    }
 }
 
 /// The content of a file.
@@ -58,7 +90,7 @@ fn whole(records: &[impl AsRef<str>]) -> String {
 impl FileCheckpoint {
     /// A store in this file. The file need not exist, but its directory must.
     pub fn new(path: PathBuf) -> Self {
-        FileCheckpoint { path: path.into() }
+        FileCheckpoint { access: FileAccess::of(&path), path: path.into() }
     }
 
     fn error(&self, error: impl ToString) -> CheckpointError {
@@ -103,9 +135,19 @@ impl FileCheckpoint {
         &'a self,
         work: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
     ) -> BoxFuture<'a, Result<(), CheckpointError>> {
-        let path = self.path.clone();
+        let (path, access) = (self.path.clone(), self.access.clone());
+        let loads = access.loads.load(Ordering::Acquire);
         async move {
-            let done = tokio::task::spawn_blocking(move || work(&path)).await;
+            let write = move || {
+                let _busy = access.busy.lock();
+                if access.loads.load(Ordering::Acquire) != loads {
+                    return Err(io::Error::other(
+                        "another node uses the file now: the write of the earlier node is refused",
+                    ));
+                }
+                work(&path)
+            };
+            let done = tokio::task::spawn_blocking(write).await;
             done.map_err(io::Error::other).flatten().map_err(|error| self.error(error))
         }
         .boxed()
@@ -114,6 +156,8 @@ impl FileCheckpoint {
 
 impl Checkpoint for FileCheckpoint {
     fn load(&self) -> Result<Vec<String>, CheckpointError> {
+        let _busy = self.access.busy.lock();
+        self.access.loads.fetch_add(1, Ordering::AcqRel);
         let file = match record::bytes(&self.path) {
             Ok(file) => file,
             Err(ReadError::Missing(_)) => return Ok(Vec::new()),
@@ -167,6 +211,26 @@ mod tests {
         store.append(records(&["d", "c"])).await.unwrap();
         store.append(records(&["e"])).await.unwrap();
         assert_eq!(store.load().unwrap(), ["c", "d", "c", "e"]);
+    }
+
+    #[test]
+    fn pending_write_of_a_dropped_node_is_refused_after_the_next_load() {
+        let (_dir, store) = store();
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            store.save(records(&["a"])).await.unwrap();
+            // The only blocking thread is occupied, so the write stays pending while its node is dropped.
+            let (free, occupied) = std::sync::mpsc::channel::<()>();
+            let occupier = tokio::task::spawn_blocking(move || occupied.recv());
+            assert_eq!(store.append(records(&["late"])).now_or_never(), None);
+
+            let next = FileCheckpoint::new(store.path.to_path_buf());
+            assert_eq!(next.load().unwrap(), ["a"]);
+            drop(free);
+            occupier.await.unwrap().unwrap_err();
+            next.append(records(&["b"])).await.unwrap();
+            assert_eq!(next.load().unwrap(), ["a", "b"]);
+        });
     }
 
     /// Loads a file, and returns the records and whether the file was damaged.
