@@ -24,7 +24,7 @@ use pods::{Pods, StateDifference};
 pub enum Pick {
     /// No pod.
     #[default]
-    Nobody,
+    None,
     /// Every pod that had this full name.
     Named(FullName),
     /// One pod.
@@ -119,7 +119,7 @@ pub fn replay(bytes: &[u8], pick: &Pick) -> Result<Replay, ReadError> {
         },
         pick,
         number: 0,
-        pods: Pods::new(*pick != Pick::Nobody),
+        pods: Pods::new(*pick != Pick::None),
         objects: HashMap::new(),
         names: HashMap::new(),
         seen: HashSet::new(),
@@ -274,7 +274,7 @@ impl ReplayRun<'_> {
                     self.push(at, Some(uid), note.describe());
                 }
             }
-            None if *self.pick != Pick::Nobody => self.push(at, None, note.describe()),
+            None if *self.pick != Pick::None => self.push(at, None, note.describe()),
             None => {}
         }
     }
@@ -286,7 +286,7 @@ impl ReplayRun<'_> {
 
     fn picks(&self, uid: &PodUid, name: Option<&FullName>) -> bool {
         match self.pick {
-            Pick::Nobody => false,
+            Pick::None => false,
             Pick::Named(picked) => name == Some(picked),
             Pick::Uid(picked) => uid == picked,
         }

@@ -13,7 +13,7 @@ pub fn check(bytes: &[u8]) {
 }
 
 fn run(file: &[u8]) {
-    let replayed = match replay(file, &Pick::Nobody) {
+    let replayed = match replay(file, &Pick::None) {
         Ok(replayed) => replayed,
         Err(error) => {
             let text = error.to_string();
@@ -32,7 +32,7 @@ fn run(file: &[u8]) {
     // The selection of a pod changes only the timeline.
     let named = replayed.names.iter().next_back().cloned().map(Pick::Named);
     let differing = replayed.difference.iter().map(|difference| Pick::Uid(difference.uid.clone()));
-    for pick in [Pick::Nobody].into_iter().chain(named).chain(differing) {
+    for pick in [Pick::None].into_iter().chain(named).chain(differing) {
         let mut again = replay(file, &pick).expect("the file can be replayed again");
         assert!(again.timeline.len() <= file.len());
         again.timeline.clear();

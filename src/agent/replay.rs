@@ -52,7 +52,7 @@ pub(crate) struct ReplayReport {
 pub(crate) fn replay(args: &ReplayArgs) -> Result<ReplayReport, ReplayError> {
     let file = || args.file.clone();
     let bytes = read(&args.file, MAX_RECORDING_BYTES)?;
-    let pick = args.pod.as_deref().map_or(Pick::Nobody, pick);
+    let pick = args.pod.as_deref().map_or(Pick::None, pick);
     let run = run_again(&bytes, &pick).map_err(|why| ReplayError::Recording { file: file(), why })?;
     if let (Some(pod), true) = (&args.pod, run.timeline.iter().all(|line| line.uid.is_none())) {
         return Err(ReplayError::NoPod { file: file(), pod: pod.clone(), hint: pods_hint(&pick, &run) });
@@ -70,7 +70,7 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ReplayError> {
     let mut file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     (&mut file).take(HEADER_BYTES).read_to_end(&mut bytes).map_err(failed)?;
-    if !matches!(run_again(&bytes, &Pick::Nobody), Err(ReadError::Foreign)) {
+    if !matches!(run_again(&bytes, &Pick::None), Err(ReadError::Foreign)) {
         // One byte above the limit shows that the file is too large.
         file.take(limit + 1 - HEADER_BYTES.min(limit)).read_to_end(&mut bytes).map_err(failed)?;
     }
@@ -89,7 +89,7 @@ fn pick(pod: &str) -> Pick {
 fn pods_hint(pick: &Pick, run: &Replay) -> String {
     let similar = match pick {
         Pick::Named(name) => similar_names(name, run.names.iter().cloned()),
-        Pick::Uid(_) | Pick::Nobody => Vec::new(),
+        Pick::Uid(_) | Pick::None => Vec::new(),
     };
     if !similar.is_empty() {
         format!(": similar names are {}", list(&similar))

@@ -16,7 +16,7 @@ fn every_recording_replays_to_its_recorded_states() {
     let recordings: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "podrec")).collect();
     assert!(!recordings.is_empty());
     for path in recordings {
-        let run = replay(&fs::read(&path).unwrap(), &Pick::Nobody);
+        let run = replay(&fs::read(&path).unwrap(), &Pick::None);
         let run = run.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(run.difference, None, "{}", path.display());
         assert!(run.events > 0 && run.plans > 0, "{}: {run:?}", path.display());

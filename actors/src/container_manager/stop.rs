@@ -333,7 +333,7 @@ fn killing(container: &ContainerName, reason: KillReason) -> String {
         KillReason::StartupFailed => format!("Container {container} failed its startup probe"),
         KillReason::StateUnknown => format!("Container {container} is in an unknown state and is stopped first"),
         KillReason::PostStartFailed => format!("Container {container} is stopped: its post-start hook failed"),
-        KillReason::Outlived => format!("Container {container} runs twice: its older run is stopped"),
+        KillReason::Superseded => format!("Container {container} runs twice: its older run is stopped"),
         KillReason::RestartAll => format!("Container {container} is restarted with all containers of the pod"),
     }
 }

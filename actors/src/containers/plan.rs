@@ -141,7 +141,7 @@ pub enum KillReason {
     /// The container's post-start hook failed.
     PostStartFailed,
     /// A newer run of the container exists: an abandoned start took effect late.
-    Outlived,
+    Superseded,
     /// All containers of the pod start again.
     RestartAll,
 }
@@ -162,7 +162,7 @@ pub(crate) fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSna
         init::InitDecision::Pending(changes) => (changes.kill, changes.start, false),
         init::InitDecision::Done(changes) => (changes.kill, changes.start, true),
     };
-    let mut kill = outlived(status);
+    let mut kill = superseded(status);
     kill.extend(of_init);
     if !initialized {
         return Plan::Keep(Changes { sandbox, kill, ephemeral, init, regular: Vec::new() });
@@ -177,10 +177,10 @@ pub(crate) fn plan(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeSna
 }
 
 /// Stops the older of two running runs of a container.
-fn outlived(status: &PodRuntimeStatus) -> Vec<Kill> {
+fn superseded(status: &PodRuntimeStatus) -> Vec<Kill> {
     let is_newest = |run: &ContainerStatus| status.newest(run.name.as_str()).is_some_and(|newest| newest.id == run.id);
     let running = status.containers.iter().filter(|run| run.state == ContainerState::Running);
-    running.filter(|run| !is_newest(run)).map(|run| Kill::of(run, KillReason::Outlived)).collect()
+    running.filter(|run| !is_newest(run)).map(|run| Kill::of(run, KillReason::Superseded)).collect()
 }
 
 fn absent<'a>(names: impl Iterator<Item = &'a str>, status: &PodRuntimeStatus) -> Vec<usize> {

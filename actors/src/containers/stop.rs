@@ -41,7 +41,7 @@ pub fn grace(
         | KillReason::HashChanged
         | KillReason::StateUnknown
         | KillReason::PostStartFailed
-        | KillReason::Outlived
+        | KillReason::Superseded
         | KillReason::RestartAll => None,
     };
     from_seconds(failed.and_then(probe_grace).unwrap_or(spec))

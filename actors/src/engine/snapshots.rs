@@ -44,7 +44,7 @@ pub struct RecordSummary {
     /// When the record entered that state.
     pub since: Time,
     /// Whether the worker only waits for the next resync.
-    pub rests: bool,
+    pub waits_for_resync: bool,
 }
 
 impl Engine {
@@ -59,7 +59,7 @@ impl Engine {
         self.inner().find(uid)?.read(|record| RecordSummary {
             lifecycle: record.lifecycle(),
             since: record.last_move(),
-            rests: record.wait().what == WaitFor::Resync,
+            waits_for_resync: record.wait().what == WaitFor::Resync,
         })
     }
 

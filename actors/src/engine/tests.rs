@@ -58,8 +58,8 @@ fn rig_with(config: EngineConfig) -> Rig {
 
 impl Rig {
     async fn settled(&self) {
-        let patience = Duration::from_secs(3600);
-        tokio::time::timeout(patience, self.engine.quiesced()).await.expect("the engine is quiescent within an hour");
+        let hour = Duration::from_secs(3600);
+        tokio::time::timeout(hour, self.engine.quiesced()).await.expect("the engine is quiescent within an hour");
     }
 
     /// Creates a pod and waits until its first sync has ended.

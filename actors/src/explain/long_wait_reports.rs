@@ -24,7 +24,7 @@ struct WatchedWait {
     since: Time,
     inspected_at: Time,
     /// When the pod began to wait for nothing.
-    rests: Option<Time>,
+    idle_since: Option<Time>,
     reported: bool,
 }
 
@@ -64,7 +64,7 @@ impl LongWaitReports {
                 failing,
                 since,
                 inspected_at: now,
-                rests: None,
+                idle_since: None,
                 reported: false,
             }
         };
@@ -76,7 +76,7 @@ impl LongWaitReports {
         }
         watched.failing = failing;
         watched.inspected_at = now;
-        watched.rests = None;
+        watched.idle_since = None;
         if watched.reported || now.since(watched.since) < self.after || !wait.is_failure(now) {
             return false;
         }
@@ -88,7 +88,7 @@ impl LongWaitReports {
     /// one. A container that runs briefly between its crashes therefore stays one wait.
     pub fn rest(&mut self, uid: &PodUid, now: Time) {
         let Some(watched) = self.waits.get_mut(uid) else { return };
-        if now.since(*watched.rests.get_or_insert(now)) >= self.after / 10 {
+        if now.since(*watched.idle_since.get_or_insert(now)) >= self.after / 10 {
             self.waits.remove(uid);
         }
     }

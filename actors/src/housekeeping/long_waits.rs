@@ -54,6 +54,6 @@ impl Housekeeping {
         let is_ready = || self.statuses.get(uid).is_some_and(|status| is_ready(&status));
         record.lifecycle == Lifecycle::Finished
             || self.clock.now().since(record.since) < limit
-            || (record.lifecycle == Lifecycle::Sync && record.rests && is_ready())
+            || (record.lifecycle == Lifecycle::Sync && record.waits_for_resync && is_ready())
     }
 }

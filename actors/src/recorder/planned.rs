@@ -117,7 +117,8 @@ fn reason(reason: KillReason) -> &'static str {
         KillReason::StartupFailed => "startup-failed",
         KillReason::StateUnknown => "state-unknown",
         KillReason::PostStartFailed => "post-start-failed",
-        KillReason::Outlived => "outlived",
+        // Recordings have this word.
+        KillReason::Superseded => "outlived",
         KillReason::RestartAll => "restart-all",
     }
 }

@@ -211,7 +211,7 @@ impl Simulation {
     /// The agent's recording replays to the recorded states, and the agent can explain each of its pods.
     fn check_recording(&self, life: &AgentLife) {
         let recording = life.node.engine().recording().expect("a simulated agent has a recorder");
-        match replay(&recording, &Pick::Nobody) {
+        match replay(&recording, &Pick::None) {
             Ok(run) => {
                 if let Some(difference) = run.difference {
                     self.machine.violated(format!("the replay of its recording differs: {difference:?}"));

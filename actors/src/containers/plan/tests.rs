@@ -81,9 +81,9 @@ fn regular_containers_start_by_state_and_policy() {
 fn the_older_of_two_running_runs_of_a_container_is_stopped() {
     let mut status = status(&[("a", Running), ("b", Running), ("c", Running)]);
     status.containers.push(ContainerStatus { id: "b-older".into(), ..status.containers[1].clone() });
-    assert_eq!(decide(&three("Never"), &status), "kill b(Outlived)");
+    assert_eq!(decide(&three("Never"), &status), "kill b(Superseded)");
     status.containers[1].state = ContainerState::Created;
-    assert_eq!(decide(&three("Never"), &status), "kill b(Outlived) start 1");
+    assert_eq!(decide(&three("Never"), &status), "kill b(Superseded) start 1");
     status.containers[3].state = ContainerState::Exited;
     assert_eq!(decide(&three("Never"), &status), "start 1");
 }

@@ -34,12 +34,12 @@ fn recording_saved_during_updates_replays_without_a_difference() {
             });
         }
         for _ in 0..30 {
-            let run = replay(&engine.recording().unwrap(), &Pick::Nobody).unwrap();
+            let run = replay(&engine.recording().unwrap(), &Pick::None).unwrap();
             assert_eq!(run.difference, None);
             (dropped, events) = (run.dropped, run.events);
         }
     });
-    let run = replay(&engine.recording().unwrap(), &Pick::Nobody).unwrap();
+    let run = replay(&engine.recording().unwrap(), &Pick::None).unwrap();
     assert_eq!(run.difference, None);
     assert!(run.dropped >= dropped && run.dropped > 0 && run.events > 100, "{run:?} {events}");
 }

@@ -112,9 +112,9 @@ fn stopping(ring: &mut Ring, id: u32, waiters: u8) {
 // A replay makes a notifier for each waiter, thousands for a few bytes.
 #[test]
 fn a_keyframe_with_too_many_waiters_is_refused() {
-    let run = replay(&forged(|ring| stopping(ring, 1, 16)), &Pick::Nobody).unwrap();
+    let run = replay(&forged(|ring| stopping(ring, 1, 16)), &Pick::None).unwrap();
     assert_eq!((run.difference, run.pods), (None, 1));
-    let error = replay(&forged(|ring| stopping(ring, 1, 17)), &Pick::Nobody).unwrap_err();
+    let error = replay(&forged(|ring| stopping(ring, 1, 17)), &Pick::None).unwrap_err();
     assert!(matches!(error, ReadError::Damaged { what: "at most 16 waiters", .. }), "{error}");
 }
 
@@ -127,8 +127,8 @@ fn agent_stops(ring: &mut Ring, why: &str) {
 #[test]
 fn a_recording_with_a_text_that_is_too_long_is_refused() {
     let stops = |length| forged(|ring| agent_stops(ring, &"x".repeat(length)));
-    assert!(replay(&stops(1024), &Pick::Nobody).is_ok());
-    let error = replay(&stops(1025), &Pick::Nobody).unwrap_err();
+    assert!(replay(&stops(1024), &Pick::None).is_ok());
+    let error = replay(&stops(1025), &Pick::None).unwrap_err();
     assert!(matches!(error, ReadError::Damaged { what: "a note", .. }), "{error}");
 }
 
@@ -137,7 +137,7 @@ fn a_recording_with_a_text_that_is_too_long_is_refused() {
 fn a_recording_with_a_list_longer_than_the_file_is_refused() {
     let error = replay(
         &forged(|ring| ring.frame(FrameKind::Plan, NOW, |bytes| put(bytes, &(2u8, "a", None::<&str>, u64::MAX)))),
-        &Pick::Nobody,
+        &Pick::None,
     );
     let error = error.unwrap_err();
     assert!(matches!(error, ReadError::Damaged { what: "the status of a pod in the runtime", .. }), "{error}");
@@ -153,7 +153,7 @@ fn a_recording_with_an_unknown_ring_is_refused() {
                 ring.saved()
             })
             .collect();
-        replay(&crate::recorder::file::write(NOW, &rings), &Pick::Nobody)
+        replay(&crate::recorder::file::write(NOW, &rings), &Pick::None)
     };
     assert!(with(9).is_ok(), "eight for pods and one for notes");
     let error = with(10).unwrap_err();
@@ -173,7 +173,7 @@ fn a_frame_that_a_panic_interrupts_leaves_no_bytes() {
         assert!(broken.is_err());
         stopping(ring, 1, 0);
     });
-    let run = replay(&file, &Pick::Nobody).unwrap();
+    let run = replay(&file, &Pick::None).unwrap();
     assert_eq!((run.pods, run.span), (1, (NOW, NOW)));
 }
 
@@ -197,7 +197,7 @@ fn sealed(mut file: Vec<u8>) -> Vec<u8> {
 fn an_undamaged_file_is_replayed() {
     let file = file();
     assert_eq!(sealed(file.clone()), file, "the checksums of this test are those of the format");
-    let run = replay(&file, &Pick::Nobody).unwrap();
+    let run = replay(&file, &Pick::None).unwrap();
     assert_eq!((run.difference, run.pods, run.plans, run.events), (None, 1, 1, 9));
 }
 
@@ -205,7 +205,7 @@ fn an_undamaged_file_is_replayed() {
 fn the_error_of_a_truncated_recording_has_its_offset() {
     let file = file();
     for length in 0..file.len() {
-        let error = replay(&file[..length], &Pick::Nobody).unwrap_err();
+        let error = replay(&file[..length], &Pick::None).unwrap_err();
         match error {
             ReadError::Foreign => assert!(length < 8, "{length}"),
             ReadError::CutOff { offset, .. } => assert!(offset <= length, "{error} of {length}"),
@@ -217,7 +217,7 @@ fn the_error_of_a_truncated_recording_has_its_offset() {
 #[test]
 fn bytes_after_the_end_are_refused() {
     let (file, length) = (file(), file().len());
-    let error = replay(&[&file[..], &file].concat(), &Pick::Nobody).unwrap_err();
+    let error = replay(&[&file[..], &file].concat(), &Pick::None).unwrap_err();
     assert_eq!(error, ReadError::Trailing { offset: length, more: length });
 }
 
@@ -227,7 +227,7 @@ fn a_changed_byte_is_found() {
     for place in 0..file.len() {
         let mut changed = file.clone();
         changed[place] ^= 0x10;
-        let error = replay(&changed, &Pick::Nobody).expect_err("a changed byte").to_string();
+        let error = replay(&changed, &Pick::None).expect_err("a changed byte").to_string();
         assert!(error.starts_with("byte "), "{error}");
     }
 }
@@ -236,10 +236,10 @@ fn a_changed_byte_is_found() {
 fn other_recording_formats_and_other_files_are_refused() {
     let mut newer = file();
     newer[8] = 4;
-    let error = replay(&newer, &Pick::Nobody).unwrap_err().to_string();
+    let error = replay(&newer, &Pick::None).unwrap_err().to_string();
     assert!(error.contains("has format 4, which podwright 0.1.0 wrote; this build reads format 3"), "{error}");
     for foreign in [&b""[..], b"{\"kind\":\"Pod\"}", &[0; 100]] {
-        assert_eq!(replay(foreign, &Pick::Nobody).unwrap_err(), ReadError::Foreign);
+        assert_eq!(replay(foreign, &Pick::None).unwrap_err(), ReadError::Foreign);
     }
 }
 

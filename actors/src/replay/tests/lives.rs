@@ -205,7 +205,7 @@ impl World {
     /// Replays the recording. Checks that it reaches every recorded state and the present lifecycle of each pod.
     fn check(&mut self) -> Replay {
         let file = self.save();
-        let run = replay(&file, &Pick::Nobody).unwrap();
+        let run = replay(&file, &Pick::None).unwrap();
         assert_eq!(run.difference, None);
         for life in &self.pods {
             let timeline = replay(&file, &Pick::Uid(life.uid.clone())).unwrap().timeline;
@@ -371,7 +371,7 @@ fn a_replay_reports_the_first_difference() {
     let _effects = crate::pod_worker::step::step(record, Event::Update(kill), context);
     world.apply(0, &Op::Take { may_start: true, observed: Observed::Never });
     world.apply(0, &Op::Done(0));
-    let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
+    let found = replay(&world.save(), &Pick::None).unwrap().difference.expect("a difference");
     assert_eq!((found.number, found.pod.unwrap().name()), (2, "p0"));
     assert!(found.expected.starts_with("terminating, "), "{}", found.expected);
     assert!(found.got.starts_with("sync, "), "{}", found.got);
@@ -398,6 +398,6 @@ fn a_core_that_keeps_the_older_update_makes_a_difference() {
     let (_, record) = world.pods[0].record.as_mut().unwrap();
     let _effects = crate::pod_worker::step::step(record, Event::Update(update), context);
     world.apply(0, &Op::Done(4));
-    let found = replay(&world.save(), &Pick::Nobody).unwrap().difference.expect("a difference");
+    let found = replay(&world.save(), &Pick::None).unwrap().difference.expect("a difference");
     assert!(found.event.starts_with("sync_pod succeeded"), "{found:?}");
 }

@@ -66,7 +66,7 @@ fn a_replay_reports_a_plan_that_differs() {
     let object = pod("a").build();
     let seen = exited(3);
     recorder.planned(Time::from_secs(1), &object, &seen, &ProbeSnapshot::new(), &Plan::StopPod { kills: Vec::new() });
-    let found = replay(&recorder.save(Time::from_secs(2)), &Pick::Nobody).unwrap().difference.unwrap();
+    let found = replay(&recorder.save(Time::from_secs(2)), &Pick::None).unwrap().difference.unwrap();
     assert_eq!(found.expected, "stop-pod kill=[]");
     assert_eq!(found.got, "keep sandbox=s kill=[] ephemeral=[] init=[] regular=[0]");
 }
@@ -80,7 +80,7 @@ fn a_recorded_plan_keeps_its_pod_after_older_segments_are_dropped() {
         let made = plan(&object, &seen, &ProbeSnapshot::new());
         recorder.planned(Time::from_secs(code as u64), &object, &seen, &ProbeSnapshot::new(), &made);
     }
-    let run = replay(&recorder.save(Time::from_secs(3_000)), &Pick::Nobody).unwrap();
+    let run = replay(&recorder.save(Time::from_secs(3_000)), &Pick::None).unwrap();
     assert_eq!(run.difference, None);
     assert!(run.dropped > 1_500 && run.plans > 50, "{} {}", run.dropped, run.plans);
     assert_eq!(run.plans + run.dropped, 2_000);
