@@ -24,6 +24,8 @@ pub mod record;
 pub mod simulated;
 #[cfg(feature = "agent")]
 pub mod sources;
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+mod step_error;
 #[cfg(any(feature = "agent", feature = "process"))]
 pub mod storage;
 #[cfg(any(feature = "cri", feature = "process"))]

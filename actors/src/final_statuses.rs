@@ -36,6 +36,7 @@ use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{Checkpoint, CheckpointError};
 use crate::status::reasons::{NODE_SHUTDOWN, TERMINATED};
+use crate::text::error_chain;
 
 /// How long the publication of a final status waits for the disk.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -297,12 +298,12 @@ impl FinalStatusStore {
                     // Part of the write may be in the file.
                     self.state.lock().unwritten = Unwritten::All;
                     if appended {
-                        tracing::debug!(%error, "cannot append to the final statuses, saving all of them");
+                        tracing::debug!(error = %error_chain(&error), "cannot append to the final statuses, saving all of them");
                         continue;
                     }
                     if !failing {
                         tracing::error!(
-                            %error,
+                            error = %error_chain(&error),
                             "cannot write the final statuses: free or repair the disk; until then an agent that restarts \
                              may run pods again that were rejected or have ended"
                         );
@@ -323,9 +324,10 @@ impl FinalStatusStore {
                 Write::Save(records) => self.store.save(records).await,
             }
         };
-        AssertUnwindSafe(done).catch_unwind().await.unwrap_or_else(|_| {
-            Err(CheckpointError { path: "the store of final statuses".into(), error: "it panicked".to_owned() })
-        })
+        AssertUnwindSafe(done)
+            .catch_unwind()
+            .await
+            .unwrap_or_else(|_| Err(CheckpointError::new("the store of final statuses", "it panicked")))
     }
 
     /// Lets every caller of [`written`](FinalStatusStore::written) continue for this time.

@@ -49,6 +49,7 @@ use crate::probes::manager::ProbeManager;
 use crate::recorder::Note;
 use crate::status::deadline;
 use crate::statuses::Statuses;
+use crate::text::error_chain;
 use crate::time::Grace;
 
 use background::{Busy, ZombieStop};
@@ -61,7 +62,7 @@ pub(crate) use messages::RunPass;
 const SLOW_PASS: Duration = Duration::from_secs(1);
 
 /// A housekeeping pass failed. It did not change the runtime's pods.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PassError {
     /// The runtime did not list its pods.
@@ -149,7 +150,8 @@ impl Housekeeping {
         let mut counts = PassCounts::default();
         let result = self.compare(&mut counts).await;
         let end = self.clock.now();
-        let error = result.as_ref().err().map(|error| format!("cannot list the runtime's pods: {error}"));
+        let error =
+            result.as_ref().err().map(|error| format!("cannot list the runtime's pods: {}", error_chain(error)));
         let is_notable = self.state.health.pass_ended(end, error.clone());
         if let Some(recorder) = self.engine.recorder().filter(|_| is_notable) {
             let PassCounts { desired, known, listed } = counts;

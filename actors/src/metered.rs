@@ -64,7 +64,7 @@ pub(crate) async fn guarded<'a, T>(
 ) -> Result<T, RuntimeError> {
     AssertUnwindSafe(async { call().await }).catch_unwind().await.unwrap_or_else(|_| {
         metrics.actors.hook_panicked();
-        Err(RuntimeError::Failed("the runtime's adapter panicked".to_owned()))
+        Err(RuntimeError::failed("the runtime's adapter panicked"))
     })
 }
 

@@ -32,6 +32,7 @@ use crate::ports::{
     Clock, ContainerRuntime, ContainerState, Observed, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimeView,
     SandboxState, Unready,
 };
+use crate::text::error_chain;
 use crate::time::Time;
 
 use diff::RuntimeChange;
@@ -148,7 +149,7 @@ impl Observer {
         match self.read_status(uid, Acknowledge::All).await {
             Ok((_, changes)) => changes.iter().any(RuntimeChange::needs_sync),
             Err(error) => {
-                tracing::debug!(pod.uid = %uid, %error, "status read failed");
+                tracing::debug!(pod.uid = %uid, error = %error_chain(&error), "status read failed");
                 false
             }
         }
@@ -187,7 +188,7 @@ impl Observer {
 
     /// Records a list that failed.
     fn list_failed(&self, error: &RuntimeError) {
-        OngoingFailure::note(&mut self.runtime_state.lock().outage, error.to_string(), self.clock.now());
+        OngoingFailure::note(&mut self.runtime_state.lock().outage, error_chain(error).to_string(), self.clock.now());
     }
 
     /// Whether a list has succeeded at least once.

@@ -3,6 +3,12 @@
 //! An embedder can implement only [`PodSyncer`] and run its own pods. Or it implements [`ContainerRuntime`] and uses
 //! the syncer that is built on it.
 
+use std::error::Error;
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use crate::text::error_chain;
+
 mod cgroups;
 mod checkpoint;
 mod clock;
@@ -39,3 +45,11 @@ pub use syncer::{
     SyncRetry, TerminatingPod,
 };
 pub use view::{NoRuntimeView, Observed, RuntimeView};
+
+/// The error of a port's implementation, as the source of a port's error. Clones share the error.
+pub type ErrorSource = Arc<dyn Error + Send + Sync>;
+
+/// Whether two errors have the same variant and the same text, sources included.
+fn is_same<E: Error>(one: &E, other: &E) -> bool {
+    discriminant(one) == discriminant(other) && error_chain(one).to_string() == error_chain(other).to_string()
+}

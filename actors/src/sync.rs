@@ -27,6 +27,7 @@ use crate::ports::{
 use crate::probes::manager::ProbeManager;
 use crate::status::{NodeFacts, deadline};
 use crate::statuses::Statuses;
+use crate::text::error_chain;
 use crate::time::Grace;
 
 use resources::CgroupStep;
@@ -104,7 +105,8 @@ impl PodSyncer for NodeSyncer {
         let runtime = self.read(cx, Some(pod)).await?;
         self.publish(cx, pod, None, &runtime, Stage::Stopped).await;
         self.clean_up(cx).await.inspect_err(|error| {
-            self.events.record(pod, PodEvent::warning("FailedCleanup", format!("error cleaning up: {error}")));
+            self.events
+                .record(pod, PodEvent::warning("FailedCleanup", format!("error cleaning up: {}", error_chain(error))));
         })?;
         if let Some(status) = self.statuses.ended(pod).filter(|status| is_final(pod, status)) {
             self.store_final_status(pod, &status).await;
@@ -155,7 +157,10 @@ impl NodeSyncer {
         let stopped = self.containers.kill_pod(cx.cancel(), pod.uid(), Some(pod), &parts, grace).await;
         stopped.inspect_err(|error| {
             if !matches!(error, SyncError::Cancelled) {
-                self.events.record(pod, PodEvent::warning("FailedKillPod", format!("error killing pod: {error}")));
+                self.events.record(
+                    pod,
+                    PodEvent::warning("FailedKillPod", format!("error killing pod: {}", error_chain(error))),
+                );
             }
         })
     }

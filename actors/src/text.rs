@@ -1,7 +1,8 @@
-//! Makes text from other programs safe to print.
+//! Makes the text of errors and of other programs ready to print.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::error::Error;
+use std::fmt::{self, Write};
 
 /// Makes a text safe for a log line or a terminal and limits it to `most` bytes. Characters that move the cursor, end
 /// the line or change the reading direction are escaped as in Rust. A text that is too long loses its middle, because
@@ -20,6 +21,25 @@ pub fn plain(text: &str, most: usize) -> Cow<'_, str> {
     let head = &head[..head.floor_char_boundary(room - room / 3)];
     let tail = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(room / 3))..];
     Cow::Owned([head, GAP, tail].concat())
+}
+
+/// Displays an error with all its sources, separated by colons. A source whose text the error before it ends with is
+/// displayed once, because some libraries put the text of a source into their own.
+pub fn error_chain<'a>(error: &'a (dyn Error + 'a)) -> impl fmt::Display + 'a {
+    fmt::from_fn(move |f| {
+        let mut last = error.to_string();
+        f.write_str(&last)?;
+        let mut cause = error.source();
+        while let Some(source) = cause {
+            let text = source.to_string();
+            if !last.ends_with(&text) {
+                write!(f, ": {text}")?;
+            }
+            last = text;
+            cause = source.source();
+        }
+        Ok(())
+    })
 }
 
 /// Replaces the omitted part.

@@ -8,6 +8,7 @@
 //! use the same file. So its `load` waits for a write that is in progress, and a write that has not begun by then is refused.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -93,8 +94,8 @@ impl FileCheckpoint {
         FileCheckpoint { access: FileAccess::of(&path), path: path.into() }
     }
 
-    fn error(&self, error: impl ToString) -> CheckpointError {
-        CheckpointError { path: self.path.to_path_buf(), error: error.to_string() }
+    fn error(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
+        CheckpointError::new(&*self.path, source)
     }
 
     /// Gives the damaged file a second name, `aside`, so that it can be inspected after the file is replaced.
@@ -162,7 +163,7 @@ impl Checkpoint for FileCheckpoint {
             Ok(file) => file,
             Err(ReadError::Missing(_)) => return Ok(Vec::new()),
             // The file is most likely intact, so it is not replaced. A later agent may be able to read it.
-            Err(ReadError::Io { path, error }) => return Err(CheckpointError { path, error: error.to_string() }),
+            Err(ReadError::Io { path, error }) => return Err(CheckpointError::new(path, error)),
             Err(error @ ReadError::Damaged { .. }) => return Err(self.error(error)),
         };
         let LoadedRecords { records, damaged } = parse(&file);

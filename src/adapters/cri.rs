@@ -60,7 +60,7 @@ mod tests;
 mod v1;
 
 pub use client::OpenError;
-pub use config::CgroupDriver;
+pub use config::{CgroupDriver, ParseCgroupDriverError};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use runtime::CriRuntime;
 pub use settings::{CGROUP_ROOT, CriConfig, NodeSettings};

@@ -103,12 +103,12 @@ pub(super) enum UnmountError {
         held: String,
     },
     /// The system refused to unmount it.
-    #[error("cannot unmount {path}: {error}", path = .path.display())]
+    #[error("cannot unmount {path}", path = .path.display())]
     Refused {
         /// The mount point.
         path: PathBuf,
         /// The system's error.
-        error: Errno,
+        source: Errno,
     },
 }
 
@@ -121,7 +121,7 @@ pub(super) fn unmount(path: &Path) -> Result<(), UnmountError> {
         // Nothing is mounted at the path, or the path does not exist.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(Errno::BUSY) => Err(UnmountError::Busy { path: path.to_owned(), held: held_by(path) }),
-        Err(error) => Err(UnmountError::Refused { path: path.to_owned(), error }),
+        Err(error) => Err(UnmountError::Refused { path: path.to_owned(), source: error }),
     }
 }
 

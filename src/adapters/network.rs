@@ -3,6 +3,7 @@
 mod tls;
 
 use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ impl NetworkClient for Network {
     fn tcp_connect(&self, target: TcpTarget, timeout: Duration) -> BoxFuture<'_, Result<(), NetworkError>> {
         let connect = async move {
             let connection = TcpStream::connect((host_of(&target.host), target.port)).await;
-            connection.map(drop).map_err(|error| NetworkError::Failed(error.to_string()))
+            connection.map(drop).map_err(NetworkError::failed)
         };
         with_timeout(timeout, connect).boxed()
     }
@@ -89,12 +90,12 @@ impl NetworkClient for Network {
 async fn check(target: GrpcTarget) -> Result<bool, NetworkError> {
     let endpoint = Endpoint::from_shared(format!("http://{}", authority(&target.host, target.port)))
         .and_then(|endpoint| endpoint.user_agent(PROBE_USER_AGENT))
-        .map_err(|error| NetworkError::Failed(causes(&error)))?;
-    let channel = endpoint.connect().await.map_err(|error| NetworkError::Failed(causes(&error)))?;
+        .map_err(|error| NetworkError::failed(TransportError(error)))?;
+    let channel = endpoint.connect().await.map_err(|error| NetworkError::failed(TransportError(error)))?;
     let request = HealthCheckRequest { service: target.service };
     match HealthClient::new(channel).check(request).await {
         Ok(answer) => Ok(answer.into_inner().status() == ServingStatus::Serving),
-        Err(status) => Err(NetworkError::Failed(format!("{:?}: {}", status.code(), status.message()))),
+        Err(status) => Err(NetworkError::failed(format!("{:?}: {}", status.code(), status.message()))),
     }
 }
 
@@ -121,7 +122,7 @@ fn headers(target: &[(String, String)]) -> Result<HeaderMap, NetworkError> {
     let mut headers = HeaderMap::with_capacity(target.len() + 1);
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     for (name, value) in target {
-        let invalid = || NetworkError::Failed(format!("header {name:?} cannot be sent: {value:?}"));
+        let invalid = || NetworkError::failed(format!("header {name:?} cannot be sent: {value:?}"));
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
         headers.append(key, HeaderValue::from_str(value).map_err(|_| invalid())?);
     }
@@ -141,7 +142,7 @@ fn host_of(host: &str) -> &str {
 
 fn failed(error: reqwest::Error) -> NetworkError {
     let error = error.without_url();
-    if is_plain_http(&error) { NetworkError::PlainHttp } else { NetworkError::Failed(causes(&error)) }
+    if is_plain_http(&error) { NetworkError::PlainHttp } else { NetworkError::failed(TransportError(error)) }
 }
 
 /// Whether the server answered a TLS handshake with bytes that are not a TLS record, as a server of plain HTTP does.
@@ -157,13 +158,22 @@ fn is_plain_http(error: &(dyn Error + 'static)) -> bool {
     }
 }
 
-/// The causes of a transport error. The error itself is left out, because it says only that the transport failed.
-fn causes(error: &dyn Error) -> String {
-    let mut texts = Vec::new();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        texts.push(error.to_string());
-        cause = error.source();
+/// The error of a transport library. The library's own text says only that the transport failed, so the text is that of the
+/// error's source.
+#[derive(Debug)]
+struct TransportError<E>(E);
+
+impl<E: Error> fmt::Display for TransportError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.source() {
+            Some(source) => fmt::Display::fmt(source, f),
+            None => fmt::Display::fmt(&self.0, f),
+        }
     }
-    if texts.is_empty() { error.to_string() } else { texts.join(": ") }
+}
+
+impl<E: Error> Error for TransportError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()?.source()
+    }
 }

@@ -110,12 +110,12 @@ impl ProcessConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The system refused an operation on a file or directory.
-    #[error("{path}: {error}", path = .path.display())]
+    #[error("{path}", path = .path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
         /// The system's error.
-        error: std::io::Error,
+        source: std::io::Error,
     },
     /// Another agent uses the root directory. Two agents would start and stop the same containers.
     #[error("{path} is in use by another agent: stop it, or choose another --root", path = .0.display())]

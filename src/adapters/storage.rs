@@ -150,7 +150,7 @@ impl FileStorage {
                 let (_lock, step) = (lock, step);
                 work(&disk, &path, &step)
             });
-            done.await.unwrap_or_else(|error| Err(StorageError::Io { path: dir, error: error.to_string() }))
+            done.await.unwrap_or_else(|error| Err(StorageError::io(dir, error)))
         }
         .boxed()
     }
@@ -188,7 +188,7 @@ impl PodStorage for FileStorage {
                 let names = directories(&disk.pods)?;
                 Ok(names.iter().filter_map(|name| Some(PodUid::new(name.to_str()?))).collect())
             });
-            done.await.unwrap_or_else(|error| Err(io_error(&self.disk.pods, &io::Error::other(error))))
+            done.await.unwrap_or_else(|error| Err(StorageError::io(&self.disk.pods, error)))
         }
         .boxed()
     }
@@ -231,7 +231,7 @@ impl Disk {
 fn component(text: &str) -> Result<&str, StorageError> {
     if text.is_empty() || text == "." || text == ".." || text.contains(['/', '\0']) {
         let error = format!("{text:?} cannot be the name of a directory: use a name without '/'");
-        return Err(StorageError::Io { path: PathBuf::from(text), error });
+        return Err(StorageError::io(text, error));
     }
     Ok(text)
 }
@@ -255,7 +255,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<(), StorageError> {
         }
         Ok(())
     };
-    make().map_err(|error| io_error(path, &error))
+    make().map_err(|error| io_error(path, error))
 }
 
 /// The paths of the entries of a directory; none if the directory does not exist.
@@ -267,7 +267,7 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, StorageError> {
 fn absent_is_empty<T>(path: &Path, found: io::Result<Vec<T>>) -> Result<Vec<T>, StorageError> {
     match found {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
-        found => found.map_err(|error| io_error(path, &error)),
+        found => found.map_err(|error| io_error(path, error)),
     }
 }
 
@@ -287,13 +287,13 @@ fn is_dir(path: &Path) -> bool {
 /// Adds the volume's name to an error of the file system.
 fn for_volume(name: &str, error: StorageError) -> StorageError {
     match error {
-        StorageError::Io { .. } => StorageError::Volume { volume: name.to_owned(), reason: error.to_string() },
+        StorageError::Io { .. } => StorageError::volume(name, error),
         error => error,
     }
 }
 
-fn io_error(path: &Path, error: &io::Error) -> StorageError {
-    StorageError::Io { path: path.to_owned(), error: error.to_string() }
+fn io_error(path: &Path, error: io::Error) -> StorageError {
+    StorageError::io(path, error)
 }
 
 #[cfg(test)]

@@ -3,41 +3,44 @@
 use crate::containers::env::ConfigError;
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::ports::{ImageError, RuntimeError, SyncError};
+use crate::text::error_chain;
 use crate::time::Time;
+
+use super::hooks::HookError;
 
 /// A sandbox or container operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
     /// A sandbox could not be created.
-    #[error("creating sandbox, attempt {attempt}: {error}")]
+    #[error("creating sandbox, attempt {attempt}")]
     CreateSandbox {
         /// The number of sandboxes that the pod had before.
         attempt: u32,
         /// The runtime's error.
-        error: RuntimeError,
+        source: RuntimeError,
     },
     /// The status of the new sandbox could not be read.
-    #[error("reading the status of the new sandbox: {0}")]
-    SandboxStatus(RuntimeError),
+    #[error("reading the status of the new sandbox")]
+    SandboxStatus(#[source] RuntimeError),
     /// A sandbox could not be stopped.
-    #[error("stopping sandbox {sandbox}: {error}")]
+    #[error("stopping sandbox {sandbox}")]
     StopSandbox {
         /// The sandbox.
         sandbox: SandboxId,
         /// The runtime's error.
-        error: RuntimeError,
+        source: RuntimeError,
     },
     /// A container could not be stopped.
-    #[error("stopping container {container}: {error}")]
+    #[error("stopping container {container}")]
     StopContainer {
         /// The container.
         container: ContainerName,
         /// The runtime's error.
-        error: RuntimeError,
+        source: RuntimeError,
     },
     /// A container could not be removed before all containers of its pod start again.
-    #[error("removing a container before all start again: {0}")]
-    RemoveContainer(RuntimeError),
+    #[error("removing a container before all start again")]
+    RemoveContainer(#[source] RuntimeError),
     /// A container could not be started.
     #[error("starting container {container}: {reason}: {message}")]
     StartContainer {
@@ -67,23 +70,23 @@ pub(super) const RUN_CONTAINER_ERROR: &str = "RunContainerError";
 pub(super) enum StartFailure {
     #[error("waiting {} s before container {container} is started again", .delay.as_secs())]
     CrashLoop { container: ContainerName, delay: std::time::Duration, until: Time },
-    #[error("{0}")]
+    #[error(transparent)]
     Image(ImageError),
     #[error("back-off pulling image {image:?}: {last}")]
     ImageBackOff { image: String, last: String, until: Time },
-    #[error("{0}")]
+    #[error(transparent)]
     Config(ConfigError),
-    #[error("{0}")]
+    #[error(transparent)]
     Create(RuntimeError),
-    #[error("{error}")]
+    #[error("{}", error_chain(.error))]
     Start {
         /// The run, if the runtime refused to start it. `None` if the start may still take effect; such a start is
         /// repeated, because a run starts only once.
         refused: Option<ContainerId>,
         error: RuntimeError,
     },
-    #[error("{0}")]
-    PostStart(String),
+    #[error(transparent)]
+    PostStart(HookError),
     #[error("cancelled")]
     Cancelled,
 }
@@ -125,7 +128,7 @@ impl StartFailure {
     /// Converts to an error of the whole sync. A backoff keeps the time of its end.
     pub(super) fn into_sync_error(self, container: ContainerName) -> SyncError {
         let Some(reason) = self.reason() else { return SyncError::Cancelled };
-        let message = self.to_string();
+        let message = error_chain(&self).to_string();
         match self {
             StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => {
                 SyncError::BackOff { what: format!("{reason}: {message}"), until }

@@ -84,7 +84,7 @@ impl FakeRuntime {
 
     /// Makes a call (`create a`, `sandbox`) fail until [`heal`](Self::heal).
     pub(super) fn fail(&self, call: &str) {
-        self.state.lock().failures.insert(call.into(), RuntimeError::Failed("it broke".into()));
+        self.state.lock().failures.insert(call.into(), RuntimeError::failed("it broke"));
     }
 
     pub(super) fn fail_with(&self, call: &str, error: RuntimeError) {

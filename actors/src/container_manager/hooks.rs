@@ -20,13 +20,13 @@ use super::ContainerPorts;
 const SHOWN_OUTPUT: usize = 1024;
 
 /// A lifecycle hook failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum HookError {
     #[error("command exited with {code}: {output:?}")]
     Exit { code: i32, output: String },
-    #[error("{0}")]
+    #[error(transparent)]
     Runtime(RuntimeError),
-    #[error("{0}")]
+    #[error(transparent)]
     Network(NetworkError),
     #[error("{0}")]
     Target(String),

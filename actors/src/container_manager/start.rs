@@ -15,6 +15,7 @@ use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{ContainerConfig, ContainerState, ImageError, PodEvent, SyncError};
 use crate::statuses::container_type;
+use crate::text::error_chain;
 
 use super::error::{RUN_CONTAINER_ERROR, StartFailure};
 use super::hooks::Hook;
@@ -57,7 +58,7 @@ impl ContainerManager {
             return Ok(());
         };
         if let Some(reason) = failure.reason() {
-            let (message, since) = (failure.to_string(), self.ports.clock.now());
+            let (message, since) = (error_chain(&failure).to_string(), self.ports.clock.now());
             let error = StartError { reason, message, since, until: failure.until(), refused: failure.refused() };
             self.start_errors.set(uid, container.container_name(), error);
             self.record(work.pod, failed_event(container, &failure));
@@ -233,8 +234,8 @@ impl ContainerManager {
                 Err(StartFailure::ImageBackOff { image: image.to_owned(), until, last: error })
             }
             (Err(error), None) => {
-                if let ImageError::Pull(message) = &error {
-                    self.images.lock().failed(uid, image, message.clone(), self.ports.clock.now());
+                if let ImageError::Pull(source) = &error {
+                    self.images.lock().failed(uid, image, error_chain(source).to_string(), self.ports.clock.now());
                 }
                 Err(StartFailure::Image(error))
             }
@@ -294,9 +295,9 @@ impl ContainerManager {
         let stopped = work.cancel.run_until_cancelled(self.stop_some(cx, &[kill])).await;
         // The next plan, or the end of the pod, stops the container.
         if let Some(Err(stop)) = stopped {
-            tracing::warn!(container.name, error = %stop, "cannot stop a container after its post-start hook failed");
+            tracing::warn!(container.name, error = %error_chain(&stop), "cannot stop a container after its post-start hook failed");
         }
-        Err(StartFailure::PostStart(error.to_string()))
+        Err(StartFailure::PostStart(error))
     }
 
     pub(super) fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
@@ -306,6 +307,7 @@ impl ContainerManager {
 
 fn failed_event(container: &Definition<'_>, failure: &StartFailure) -> PodEvent {
     let name = container.name;
+    let text = error_chain(failure);
     match failure {
         StartFailure::CrashLoop { delay, .. } => PodEvent::warning(
             "BackOff",
@@ -315,19 +317,19 @@ fn failed_event(container: &Definition<'_>, failure: &StartFailure) -> PodEvent 
             PodEvent::normal("BackOff", format!("Back-off pulling image {:?}", container.image))
         }
         StartFailure::Image(ImageError::NeverPull(_)) => {
-            PodEvent::warning("ErrImageNeverPull", format!("Container {name}: {failure}"))
+            PodEvent::warning("ErrImageNeverPull", format!("Container {name}: {text}"))
         }
         StartFailure::Image(ImageError::InvalidName(_) | ImageError::Inspect(_)) => {
-            PodEvent::warning("InspectFailed", format!("Container {name}: {failure}"))
+            PodEvent::warning("InspectFailed", format!("Container {name}: {text}"))
         }
         StartFailure::Image(_) => {
-            PodEvent::warning("Failed", format!("Failed to pull image {:?}: {failure}", container.image))
+            PodEvent::warning("Failed", format!("Failed to pull image {:?}: {text}", container.image))
         }
-        StartFailure::PostStart(error) => {
-            PodEvent::warning("FailedPostStartHook", format!("Post-start hook of container {name} failed: {error}"))
+        StartFailure::PostStart(_) => {
+            PodEvent::warning("FailedPostStartHook", format!("Post-start hook of container {name} failed: {text}"))
         }
         StartFailure::Config(_) | StartFailure::Create(_) | StartFailure::Start { .. } | StartFailure::Cancelled => {
-            PodEvent::warning("Failed", format!("Container {name}: {failure}"))
+            PodEvent::warning("Failed", format!("Container {name}: {text}"))
         }
     }
 }

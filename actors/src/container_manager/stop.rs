@@ -19,6 +19,7 @@ use crate::containers::stop::{SHORTEST_STOP, grace, waits_for};
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, PodEvent, PodRuntimeStatus, RuntimeError, RuntimePod, SyncError};
+use crate::text::error_chain;
 use crate::time::Grace;
 
 use super::hooks::{Hook, HookError};
@@ -135,7 +136,7 @@ impl ContainerManager {
             let _doing = self.activities.begin(cx.uid, Task::StopSandbox);
             match self.ports.runtime.stop_sandbox(sandbox).await {
                 Ok(()) | Err(RuntimeError::NotFound(_)) => Ok(()),
-                Err(error) => Err(ContainerError::StopSandbox { sandbox: sandbox.clone(), error }),
+                Err(error) => Err(ContainerError::StopSandbox { sandbox: sandbox.clone(), source: error }),
             }
         });
         errors.extend(join_all(sandboxes).await.into_iter().filter_map(Result::err));
@@ -202,7 +203,7 @@ impl ContainerManager {
             }
             Err(error) => {
                 self.stops.failed(cx.uid, &container.id);
-                Err(ContainerError::StopContainer { container: container.name.clone(), error })
+                Err(ContainerError::StopContainer { container: container.name.clone(), source: error })
             }
         }
     }
@@ -234,7 +235,7 @@ impl ContainerManager {
             Ok(Ok(())) => return,
             // The first call recorded the event.
             Ok(Err(_)) if ended_before => return,
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => error_chain(&error).to_string(),
             Err(_) => format!("not done within the grace period of {} s", time.limit.as_secs()),
         };
         let message = format!("pre-stop hook of container {} failed: {error}", container.name);

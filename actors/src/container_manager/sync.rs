@@ -11,6 +11,7 @@ use crate::containers::plan::{Changes, FirstStart, Kill, Plan};
 use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
+use crate::text::error_chain;
 
 use super::start::StartTarget;
 use super::stop::{RunningParts, StopContext};
@@ -182,7 +183,7 @@ impl ContainerSync<'_> {
             match self.manager.ports.runtime.remove_container(&run.id, false).await {
                 Ok(()) => self.result.acted = true,
                 Err(error) => {
-                    tracing::warn!(container.id = %run.id, %error, "cannot remove an old init container");
+                    tracing::warn!(container.id = %run.id, error = %error_chain(&error), "cannot remove an old init container");
                     stays.insert(run.name.as_str());
                 }
             }
@@ -208,14 +209,14 @@ impl ContainerSync<'_> {
             None => return Err(SyncError::Cancelled),
             Some(Ok(sandbox)) => sandbox,
             Some(Err(error)) if cancel.is_cancelled() => {
-                tracing::debug!(pod.uid = %pod.uid(), %error, "sandbox creation failed while the pod stops");
+                tracing::debug!(pod.uid = %pod.uid(), error = %error_chain(&error), "sandbox creation failed while the pod stops");
                 return Ok(None);
             }
             Some(Err(error)) => {
                 ports.metrics.containers.pod_start_failed(has_user_namespace(pod));
-                let message = format!("Failed to create the pod's sandbox: {error}");
+                let message = format!("Failed to create the pod's sandbox: {}", error_chain(&error));
                 self.manager.record(pod, PodEvent::warning("FailedCreatePodSandBox", message));
-                return Err(ContainerError::CreateSandbox { attempt, error }.into());
+                return Err(ContainerError::CreateSandbox { attempt, source: error }.into());
             }
         };
         request.started();
@@ -227,7 +228,7 @@ impl ContainerSync<'_> {
         // The containers' environment needs the sandbox's addresses.
         let status = unless_cancelled(cancel, async {
             ports.runtime.pod_status(pod.uid()).await.map_err(|error| {
-                let message = format!("Failed to read the status of the pod's new sandbox: {error}");
+                let message = format!("Failed to read the status of the pod's new sandbox: {}", error_chain(&error));
                 self.manager.record(pod, PodEvent::warning("FailedPodSandBoxStatus", message));
                 ContainerError::SandboxStatus(error).into()
             })

@@ -150,7 +150,7 @@ impl NetworkClient for FakePorts {
         self.network.lock().push(format!("{scheme}://{}:{}{}", target.host, target.port, target.path));
         self.headers.lock().push(target.headers);
         let answer = if *self.network_broken.lock() {
-            Err(NetworkError::Failed("refused".into()))
+            Err(NetworkError::failed("refused"))
         } else if target.https && *self.without_tls.lock() {
             Err(NetworkError::PlainHttp)
         } else {

@@ -9,6 +9,7 @@ use super::EngineInner;
 use super::cell::Cell;
 use crate::pod_worker::step::{HookCall, Outcome};
 use crate::ports::{FailureCause, HookContext, PodSyncer, SyncError, SyncOutcome, SyncRetry};
+use crate::text::error_chain;
 
 /// A hook call in progress.
 pub(super) type HookFuture = LocalBoxFuture<'static, Outcome>;
@@ -38,7 +39,7 @@ impl HookCaller {
                     Err(SyncError::Cancelled) => Outcome::Cancelled,
                     Err(_) if cx.is_cancelled() => Outcome::Cancelled,
                     Err(error) => {
-                        Outcome::Failed { retry: error.retry(), cause: error.failure_cause(), error: error.to_string() }
+                        Outcome::Failed { retry: error.retry(), cause: error.failure_cause(), error: error_chain(&error).to_string() }
                     }
                 }
             })

@@ -32,7 +32,7 @@ impl Slow {
             kept.extend(records.first().map(|record| record.to_string()));
         }
         if self.broken.load(Ordering::Relaxed) || !all && self.cannot_append.load(Ordering::Relaxed) {
-            return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
+            return Err(CheckpointError::new("/journal", "no space is left"));
         }
         self.writes.lock().push((all, records.len()));
         kept.extend(records.iter().map(|record| record.to_string()));

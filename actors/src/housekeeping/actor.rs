@@ -15,6 +15,7 @@ use super::messages::{PassDue, RunPass};
 use super::{Housekeeping, PassError};
 use crate::health::HOUSEKEEPING_PERIOD;
 use crate::mailbox::stop_with;
+use crate::text::error_chain;
 
 /// Runs the passes. See the module.
 pub(crate) struct HousekeepingActor {
@@ -60,7 +61,7 @@ impl HousekeepingActor {
             if result != Err(PassError::Panicked) {
                 let changes = failures.update(result.is_err().then_some(()));
                 if let (Err(error), [()]) = (&result, &changes.begun[..]) {
-                    tracing::warn!(error = %with_sources(error), "housekeeping pass failed; later failures are not logged");
+                    tracing::warn!(error = %error_chain(error), "housekeeping pass failed; later failures are not logged");
                 }
                 if changes.ended {
                     tracing::info!("housekeeping passes succeed again");
@@ -99,12 +100,5 @@ impl Handler<RunPass> for HousekeepingActor {
     fn handle(&mut self, _: RunPass, _: &mut Self::Context) -> Self::Result {
         let pass = self.stop.clone().run_until_cancelled_owned(self.pass());
         pass.map(|passed| passed.unwrap_or(Err(PassError::Stopped))).boxed_local()
-    }
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", with_sources(source)),
-        None => error.to_string(),
     }
 }

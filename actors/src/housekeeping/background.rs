@@ -12,6 +12,7 @@ use crate::container_manager::{ContainerManager, RunningParts};
 use crate::engine::Engine;
 use crate::ids::PodUid;
 use crate::ports::{ContainerRuntime, ContainerState};
+use crate::text::error_chain;
 use crate::time::Grace;
 
 /// Marks a key as busy until this is dropped, by a panic too.
@@ -56,7 +57,7 @@ impl ZombieStop {
         let parts = RunningParts::from(&status);
         let never = CancellationToken::new();
         if let Err(error) = self.containers.kill_pod(&never, &self.uid, None, &parts, Some(Grace::MIN)).await {
-            tracing::warn!(pod.uid = %self.uid, %error, "cannot stop the containers of a terminated pod");
+            tracing::warn!(pod.uid = %self.uid, error = %error_chain(&error), "cannot stop the containers of a terminated pod");
         }
     }
 }

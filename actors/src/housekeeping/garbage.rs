@@ -29,6 +29,7 @@ use crate::ports::{
     CgroupError, ContainerRuntime, ContainerState, EventRecorder, PodCgroups, PodEvent, PodStorage, RuntimeError,
     RuntimePod, StorageError, Unused, within,
 };
+use crate::text::error_chain;
 
 use plan::{Keep, garbage, may_have_garbage};
 
@@ -80,7 +81,8 @@ impl Sweep {
             .map(|pod| async move {
                 let collected = timeout(COLLECT_LIMIT, self.collect(pod)).await;
                 let slow = || format!("not done after {} s", COLLECT_LIMIT.as_secs());
-                let error = collected.map_or_else(|_| Some(slow()), |done| done.err().map(|it| it.to_string()));
+                let error =
+                    collected.map_or_else(|_| Some(slow()), |done| done.err().map(|it| error_chain(&it).to_string()));
                 error.map(|error| format!("pod {}: {error}", pod.full_name))
             })
             .buffer_unordered(PARALLEL)
@@ -153,7 +155,7 @@ impl Sweep {
             Ok(pods) => pods,
             Err(error) => {
                 if !self.state.directories.update([None]).begun.is_empty() {
-                    tracing::warn!(%error, "cannot list pod directories");
+                    tracing::warn!(error = %error_chain(&error), "cannot list pod directories");
                 }
                 return;
             }
@@ -183,14 +185,14 @@ impl Sweep {
         self.metrics.housekeeping.cleaned_volumes(found, directories.len());
         let changes = self.state.cgroups.update(cgroups.keys().cloned());
         for (uid, error) in changes.begun.iter().filter_map(|uid| cgroups.get_key_value(uid)) {
-            tracing::warn!(pod.uid = %uid, %error, "cannot remove the cgroup of a pod; each pass tries again");
+            tracing::warn!(pod.uid = %uid, error = %error_chain(error), "cannot remove the cgroup of a pod; each pass tries again");
         }
         if changes.ended {
             tracing::info!("cgroups of pods are removed again");
         }
         let changes = self.state.directories.update(directories.keys().cloned().map(Some));
         for (uid, error) in changes.begun.iter().flatten().filter_map(|uid| directories.get_key_value(uid)) {
-            tracing::warn!(pod.uid = %uid, %error, "cannot remove the directory of a pod; each pass tries again");
+            tracing::warn!(pod.uid = %uid, error = %error_chain(error), "cannot remove the directory of a pod; each pass tries again");
         }
         if changes.ended {
             tracing::info!("pod directories are removed again");

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::ImageCollector;
 use super::messages::CollectImages;
 use crate::mailbox::stop_with;
+use crate::text::error_chain;
 
 /// How often a round runs (upstream `ImageGCPeriod`, kubelet 1.36).
 const PERIOD: Duration = Duration::from_secs(300);
@@ -64,7 +65,7 @@ impl ImageCollector {
     async fn guarded_round(&self) {
         match AssertUnwindSafe(self.collect()).catch_unwind().await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "image garbage collection failed"),
+            Ok(Err(error)) => tracing::warn!(error = %error_chain(&error), "image garbage collection failed"),
             Err(_) => {
                 self.metrics.actors.hook_panicked();
                 tracing::error!("image garbage collection panicked");

@@ -8,6 +8,7 @@ use podwright_metrics::{ImageRemoval, Metrics};
 use super::plan::{ImageGcPolicy, ImageLedger, Removal};
 use crate::metered::guarded;
 use crate::ports::{Clock, EventRecorder, ImageStore, PodEvent, RuntimeError};
+use crate::text::error_chain;
 use crate::time::Time;
 
 /// Removes unused images.
@@ -24,23 +25,24 @@ pub(crate) struct ImageCollector {
 }
 
 /// A round failed, or could not free enough space.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum CollectError {
     /// The runtime did not list its images.
-    #[error("cannot list images: {0}")]
-    List(RuntimeError),
+    #[error("cannot list images")]
+    List(#[source] RuntimeError),
     /// The runtime did not report the use of the image disk.
-    #[error("cannot read the use of the image disk: {0}")]
-    Disk(RuntimeError),
+    #[error("cannot read the use of the image disk")]
+    Disk(#[source] RuntimeError),
     /// The disk has a capacity of zero.
     #[error("the image disk has a capacity of 0 bytes: check the runtime's image directory")]
     NoCapacity,
     /// Some images could not be removed.
-    #[error("cannot remove {failed} images; the first error is: {first}")]
+    #[error("cannot remove {failed} images; the first error is")]
     Remove {
         /// The number of images.
         failed: usize,
         /// The error of the first one.
+        #[source]
         first: RuntimeError,
     },
     /// The unused images do not take enough space.
@@ -96,11 +98,11 @@ impl ImageCollector {
                 CollectError::List(_) | CollectError::Disk(_) | CollectError::Remove { .. } => None,
             };
             if let Some(reason) = reason {
-                self.events.record_of_node(PodEvent::warning(reason, error.to_string()));
+                self.events.record_of_node(PodEvent::warning(reason, error_chain(error).to_string()));
             }
             // The runtime may still be starting when the first round fails.
             if failures > 1 {
-                self.events.record_of_node(PodEvent::warning("ImageGCFailed", error.to_string()));
+                self.events.record_of_node(PodEvent::warning("ImageGCFailed", error_chain(error).to_string()));
             }
         }
         result
@@ -157,7 +159,7 @@ impl ImageCollector {
                     freed = freed.saturating_add(size);
                 }
                 Err(error) => {
-                    tracing::warn!(image.id = %id, %error, "image was not removed");
+                    tracing::warn!(image.id = %id, error = %error_chain(&error), "image was not removed");
                     failed.push(error);
                 }
             }
@@ -191,7 +193,7 @@ mod tests {
         fn images(&self) -> RuntimeFuture<'_, Vec<StoredImage>> {
             let down = *self.down.lock();
             let images = self.images.lock().clone();
-            async move { if down { Err(RuntimeError::Unreachable("gone".into())) } else { Ok(images) } }.boxed()
+            async move { if down { Err(RuntimeError::unreachable("gone")) } else { Ok(images) } }.boxed()
         }
 
         fn disk(&self) -> RuntimeFuture<'_, DiskUsage> {
@@ -202,7 +204,7 @@ mod tests {
         fn remove_image<'a>(&'a self, id: &'a ImageId) -> RuntimeFuture<'a, ()> {
             async move {
                 if self.stuck.lock().contains(&id.as_str()) {
-                    return Err(RuntimeError::Failed("it is stuck".into()));
+                    return Err(RuntimeError::failed("it is stuck"));
                 }
                 self.images.lock().retain(|image| image.id != *id);
                 *self.available.lock() += 10;

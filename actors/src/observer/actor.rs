@@ -17,6 +17,7 @@ use crate::dispatcher::{RuntimeHealthChanged, RuntimePodChanged};
 use crate::ids::PodUid;
 use crate::mailbox::{Outbox, stop_with};
 use crate::ports::RuntimeError;
+use crate::text::error_chain;
 use crate::time::Time;
 
 /// How often to relist a runtime that has no events (upstream `genericPlegRelistPeriod`, kubelet 1.36).
@@ -175,7 +176,7 @@ impl ObserverActor {
     fn unreachable(&mut self, error: &RuntimeError, ctx: &mut Context<Self>) {
         self.observer.list_failed(error);
         if std::mem::replace(&mut self.reachable, false) {
-            tracing::warn!(%error, "runtime does not answer, pods are left as they are");
+            tracing::warn!(error = %error_chain(error), "runtime does not answer, pods are left as they are");
         }
         self.check_health(ctx);
     }

@@ -1,5 +1,6 @@
 //! The cgroups of pods.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use futures_util::future::BoxFuture;
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 
+use super::ErrorSource;
 use super::storage::Unused;
 
 /// Makes and removes the cgroup of each pod. The cgroups of the pod's containers are inside it. Every call is
@@ -38,18 +40,31 @@ pub trait PodCgroups: Send + Sync + 'static {
 }
 
 /// A pod's cgroup cannot be inspected, made or removed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CgroupError {
     /// The kernel refused.
-    #[error("cgroup {path}: {error}", path = .path.display())]
+    #[error("cgroup {path}", path = .path.display())]
     Io {
         /// The path of the cgroup.
         path: PathBuf,
         /// The error of the kernel.
-        error: String,
+        source: ErrorSource,
     },
     /// The settings of the cgroup are not known: the runtime, which decides the cgroup driver, does not answer, or the
     /// pod's spec cannot be read.
-    #[error("cannot determine the pod's cgroup: {0}")]
-    Unknown(String),
+    #[error("cannot determine the pod's cgroup")]
+    Unknown(#[source] ErrorSource),
+}
+
+impl CgroupError {
+    /// A [`CgroupError::Io`] with this source.
+    pub fn io(path: impl Into<PathBuf>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        CgroupError::Io { path: path.into(), source: source.into().into() }
+    }
+
+    /// A [`CgroupError::Unknown`] with this source.
+    pub fn unknown(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        CgroupError::Unknown(source.into().into())
+    }
 }

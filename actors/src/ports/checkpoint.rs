@@ -1,10 +1,13 @@
 //! Records that outlive the process.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+
+use super::ErrorSource;
 
 /// Keeps records across crashes of the process and of the machine.
 ///
@@ -36,13 +39,21 @@ pub trait Checkpoint: Send + Sync + 'static {
 }
 
 /// Records cannot be read or written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {error}", path = .path.display())]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{path}", path = .path.display())]
+#[non_exhaustive]
 pub struct CheckpointError {
     /// The path of the file.
     pub path: PathBuf,
-    /// The error of the operating system.
-    pub error: String,
+    /// Why the records cannot be read or written.
+    pub source: ErrorSource,
+}
+
+impl CheckpointError {
+    /// The records at `path` cannot be read or written because of `source`.
+    pub fn new(path: impl Into<PathBuf>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        CheckpointError { path: path.into(), source: source.into().into() }
+    }
 }
 
 /// A checkpoint that keeps nothing, for nodes whose state need not survive a crash.

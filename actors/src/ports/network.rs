@@ -1,8 +1,11 @@
 //! Outgoing network calls of probes and lifecycle hooks.
 
+use std::error::Error;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+
+use super::{ErrorSource, is_same};
 
 /// Makes the network calls of probes and lifecycle hooks. Dropping a future ends its call.
 pub trait NetworkClient: Send + Sync + 'static {
@@ -27,7 +30,8 @@ pub trait NetworkClient: Send + Sync + 'static {
 }
 
 /// A network call got no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum NetworkError {
     /// The answer did not arrive in time.
     #[error("no answer within {0:?}")]
@@ -36,8 +40,22 @@ pub enum NetworkError {
     #[error("the server speaks HTTP without TLS")]
     PlainHttp,
     /// The call failed.
-    #[error("{0}")]
-    Failed(String),
+    #[error(transparent)]
+    Failed(ErrorSource),
+}
+
+impl NetworkError {
+    /// A [`NetworkError::Failed`] with this source.
+    pub fn failed(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        NetworkError::Failed(source.into().into())
+    }
+}
+
+/// Two errors are equal if they have the same variant and the same text, sources included.
+impl PartialEq for NetworkError {
+    fn eq(&self, other: &Self) -> bool {
+        is_same(self, other)
+    }
 }
 
 /// The target of a GET request.

@@ -1,9 +1,12 @@
 //! Image pull secrets.
 
+use std::error::Error;
 use std::fmt;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
+
+use super::ErrorSource;
 
 /// Finds the secrets in a pod's `imagePullSecrets`. Called at every start of a container that has an image, so an
 /// implementation should answer from a cache.
@@ -78,7 +81,8 @@ impl PullSecretFormat {
 }
 
 /// A pull secret cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PullSecretError {
     /// The secret does not exist.
     #[error("not found: create it in the pod's namespace, or take it out of imagePullSecrets")]
@@ -90,8 +94,15 @@ pub enum PullSecretError {
     #[error("it has no key {0:?}: add the key, or create the secret again")]
     Empty(&'static str),
     /// The secret cannot be read now.
-    #[error("{0}")]
-    Unavailable(String),
+    #[error(transparent)]
+    Unavailable(ErrorSource),
+}
+
+impl PullSecretError {
+    /// A [`PullSecretError::Unavailable`] with this source.
+    pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        PullSecretError::Unavailable(source.into().into())
+    }
 }
 
 /// Bytes that `Debug` does not print.

@@ -1,9 +1,12 @@
 //! Runtime classes.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+
+use super::ErrorSource;
 
 /// Looks up runtime classes (`node.k8s.io/v1` `RuntimeClass`).
 pub trait RuntimeClasses: Send + Sync + 'static {
@@ -15,7 +18,8 @@ pub trait RuntimeClasses: Send + Sync + 'static {
 }
 
 /// A pod's runtime class cannot be used. The pod waits until it can.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RuntimeClassError {
     /// No class has this name.
     #[error(
@@ -24,13 +28,20 @@ pub enum RuntimeClassError {
     )]
     Missing(String),
     /// The lookup failed.
-    #[error("runtimeClassName: runtime class {class:?} cannot be looked up: {error}")]
+    #[error("runtimeClassName: runtime class {class:?} cannot be looked up")]
     Failed {
         /// The name of the class.
         class: String,
         /// The error of the lookup.
-        error: String,
+        source: ErrorSource,
     },
+}
+
+impl RuntimeClassError {
+    /// A [`RuntimeClassError::Failed`] with this source.
+    pub fn failed(class: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        RuntimeClassError::Failed { class: class.into(), source: source.into().into() }
+    }
 }
 
 /// The runtime classes of a node without an API server: handlers by class name.

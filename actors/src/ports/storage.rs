@@ -1,6 +1,7 @@
 //! A pod's directory on the node and the pod's volumes.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use futures_util::future::BoxFuture;
 
 use crate::ids::PodUid;
 use crate::pod::PodObject;
+
+use super::{ErrorSource, is_same};
 
 /// The host path of each volume of a pod, by volume name.
 pub type VolumeMounts = BTreeMap<String, PathBuf>;
@@ -68,7 +71,8 @@ pub(crate) async fn within<T>(
 }
 
 /// A volume or directory operation failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StorageError {
     /// This kind of volume is not supported.
     #[error("volume {volume:?}: {kind} volumes are not supported: {remedy}")]
@@ -81,24 +85,24 @@ pub enum StorageError {
         remedy: String,
     },
     /// The volume cannot be used as the spec requires.
-    #[error("volume {volume:?}: {reason}")]
+    #[error("volume {volume:?}")]
     Volume {
         /// The volume's name.
         volume: String,
         /// Why not.
-        reason: String,
+        source: ErrorSource,
     },
     /// The volume cannot be unmounted while it is in use.
-    #[error("volume {volume:?}: {reason}")]
+    #[error("volume {volume:?}")]
     Busy {
         /// The volume's name.
         volume: String,
         /// What is still mounted, and which process uses it.
-        reason: String,
+        source: ErrorSource,
     },
     /// The file system does not answer.
     #[error(
-            "{path} is not done after {} s: check whether the file system there answers",
+        "{path} is not done after {} s: check whether the file system there answers",
         .after.as_secs(), path = .path.as_deref().unwrap_or(Path::new("a directory")).display()
     )]
     Slow {
@@ -108,11 +112,35 @@ pub enum StorageError {
         after: Duration,
     },
     /// The file system reported an error.
-    #[error("{path}: {error}", path = .path.display())]
+    #[error("{path}", path = .path.display())]
     Io {
         /// The path.
         path: PathBuf,
-        /// The error.
-        error: String,
+        /// The error of the file system.
+        source: ErrorSource,
     },
+}
+
+impl StorageError {
+    /// A [`StorageError::Volume`] with this source.
+    pub fn volume(volume: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        StorageError::Volume { volume: volume.into(), source: source.into().into() }
+    }
+
+    /// A [`StorageError::Busy`] with this source.
+    pub fn busy(volume: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        StorageError::Busy { volume: volume.into(), source: source.into().into() }
+    }
+
+    /// A [`StorageError::Io`] with this source.
+    pub fn io(path: impl Into<PathBuf>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        StorageError::Io { path: path.into(), source: source.into().into() }
+    }
+}
+
+/// Two errors are equal if they have the same variant and the same text, sources included.
+impl PartialEq for StorageError {
+    fn eq(&self, other: &Self) -> bool {
+        is_same(self, other)
+    }
 }

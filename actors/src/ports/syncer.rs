@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::ports::StorageError;
+use crate::text::error_chain;
 use crate::time::{Grace, Time};
 
 /// Sets up, stops and cleans up pods. The engine calls the hooks of one UID strictly one after another, and the hooks
@@ -220,7 +221,7 @@ pub enum SyncError {
 }
 
 fn join(errors: &[SyncError]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    errors.iter().map(|error| error_chain(error).to_string()).collect::<Vec<_>>().join("; ")
 }
 
 /// The start of the message (the kubelet's `NetworkNotReadyErrorMsg`, 1.36).
@@ -265,8 +266,9 @@ impl SyncError {
         match self {
             SyncError::BackOff { .. } | SyncError::NotStarted(_) => FailureCause::Containers,
             SyncError::Storage(error) => match error {
-                StorageError::Volume { volume, reason } | StorageError::Busy { volume, reason } => {
-                    FailureCause::Volume(Arc::new(BadVolume { volume: volume.clone(), reason: reason.clone() }))
+                StorageError::Volume { volume, source } | StorageError::Busy { volume, source } => {
+                    let reason = error_chain(source).to_string();
+                    FailureCause::Volume(Arc::new(BadVolume { volume: volume.clone(), reason }))
                 }
                 StorageError::Unsupported { volume, kind, remedy } => {
                     let reason = format!("{kind} volumes are not supported: {remedy}");

@@ -8,6 +8,7 @@ use crate::container_manager::RunningParts;
 use crate::container_manager::activity::Task;
 use crate::pod::PodObject;
 use crate::ports::{CgroupError, HookContext, PodEvent, PodRuntimeStatus, SyncError, VolumeMounts, within};
+use crate::text::error_chain;
 
 /// How long the volumes of a pod may take to be set up or removed, before the hook fails and is retried (upstream
 /// `podAttachAndMountTimeout`, kubelet 1.36).
@@ -43,7 +44,7 @@ impl NodeSyncer {
     ) -> Result<CgroupStep, SyncError> {
         let Some(cgroups) = &self.cgroups else { return Ok(CgroupStep::Ready) };
         let failed = |error: CgroupError| {
-            self.events.record(pod, PodEvent::warning("FailedCreatePodContainer", error.to_string()));
+            self.events.record(pod, PodEvent::warning("FailedCreatePodContainer", error_chain(&error).to_string()));
             SyncError::failed(error)
         };
         let activity = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
@@ -79,7 +80,7 @@ impl NodeSyncer {
             None => Err(SyncError::Cancelled),
             Some(Ok(volumes)) => Ok(volumes),
             Some(Err(error)) => {
-                self.events.record(pod, PodEvent::warning("FailedMount", error.to_string()));
+                self.events.record(pod, PodEvent::warning("FailedMount", error_chain(&error).to_string()));
                 Err(SyncError::Storage(error))
             }
         }

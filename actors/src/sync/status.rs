@@ -11,6 +11,7 @@ use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::ports::{HookContext, PodEvent, PodRuntimeStatus, RuntimeError, SyncError, TerminatingPod};
 use crate::status::{DEADLINE_EXCEEDED, StatusInput, compute};
+use crate::text::error_chain;
 
 /// How far a pod has come, as its status shows it.
 pub(super) enum Stage<'a> {
@@ -63,7 +64,7 @@ impl NodeSyncer {
     ) -> Result<Arc<PodRuntimeStatus>, SyncError> {
         let runtime = read.ok_or(SyncError::Cancelled)?.map_err(|error| {
             if let Some(pod) = pod {
-                let message = format!("error determining status: {error}");
+                let message = format!("error determining status: {}", error_chain(&error));
                 self.events.record(pod, PodEvent::warning("FailedSync", message));
             }
             SyncError::failed(error)

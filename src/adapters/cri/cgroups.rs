@@ -245,7 +245,7 @@ fn log_denied(path: &Path, error: &io::Error) {
 }
 
 fn io_error((path, error): (PathBuf, io::Error)) -> CgroupError {
-    CgroupError::Io { path, error: error.to_string() }
+    CgroupError::io(path, error)
 }
 
 /// Creates a directory. Returns false if it exists already.

@@ -164,7 +164,7 @@ impl Client {
         let call = async move { service.exec_sync(request).await };
         let start = Instant::now();
         match self.call(RuntimeOperation::ExecSync, Some(within), call).await {
-            Err(RuntimeError::Timeout { call, .. }) if start.elapsed() >= within => Err(RuntimeError::Unreachable(
+            Err(RuntimeError::Timeout { call, .. }) if start.elapsed() >= within => Err(RuntimeError::unreachable(
                 format!("{}: no answer to {call} within {within:?}: check whether the runtime hangs", self.endpoint),
             )),
             Err(RuntimeError::Timeout { call, .. }) => Err(RuntimeError::Timeout { call, after: limit }),

@@ -35,7 +35,7 @@ pub(super) mod fixtures;
 #[cfg(test)]
 mod tests;
 
-pub use cgroup::CgroupDriver;
+pub use cgroup::{CgroupDriver, ParseCgroupDriverError};
 pub(super) use cgroup::{CgroupVersion, Cgroups};
 pub(super) use container::container_config;
 pub(super) use dns::{DnsWarning, dns_warnings};

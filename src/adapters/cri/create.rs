@@ -10,6 +10,7 @@ use std::sync::Arc;
 use podwright_actors::ids::{ContainerId, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, PodEvent, RuntimeError, SandboxConfig};
+use podwright_actors::text::error_chain;
 
 use super::client::is_name_taken;
 use super::config::{
@@ -62,7 +63,7 @@ pub(super) async fn sandbox(inner: Arc<CriRuntimeInner>, config: SandboxConfig) 
             Err(error) if !may_have_created(&error) => return Err(error),
             Err(error) => error,
         };
-        tracing::warn!(pod.uid = %pod.uid(), attempt, %error, "looking for a sandbox that may have been created");
+        tracing::warn!(pod.uid = %pod.uid(), attempt, error = %error_chain(&error), "looking for a sandbox that may have been created");
         match find_sandbox(&inner, &pod, attempt).await {
             Ok(Some((id, true))) => return Ok(id),
             Ok(Some((id, false))) => inner.remove_sandbox(&id).await?,
@@ -75,7 +76,7 @@ pub(super) async fn sandbox(inner: Arc<CriRuntimeInner>, config: SandboxConfig) 
         }
         attempt += 1;
     }
-    Err(RuntimeError::Failed(format!(
+    Err(RuntimeError::failed(format!(
         "the runtime says that the names of sandboxes {} to {} of pod {} are taken, and lists none of them: see the log of \
          the container runtime",
         config.attempt,
@@ -160,7 +161,7 @@ async fn create_or_find(
             Err(error) => error,
         };
         let (uid, container) = (config.pod.uid(), &config.name);
-        tracing::warn!(pod.uid = %uid, %container, attempt, %error, "looking for a container that may have been created");
+        tracing::warn!(pod.uid = %uid, %container, attempt, error = %error_chain(&error), "looking for a container that may have been created");
         match find_container(inner, config, attempt).await {
             Ok(Some(found)) if is_as_requested(&found, &requested) => return Ok(found.id),
             Ok(Some(found)) => inner.remove_container(found.id).await?,
@@ -171,7 +172,7 @@ async fn create_or_find(
             return Err(error);
         }
     }
-    Err(RuntimeError::Failed(format!(
+    Err(RuntimeError::failed(format!(
         "the runtime says that {MAX_NAMES} names of container {} are taken, and lists none of these containers: see the log \
          of the container runtime",
         config.name

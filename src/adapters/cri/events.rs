@@ -13,6 +13,7 @@ use super::config::labels;
 use super::node_facts::NodeFactsCache;
 use super::v1;
 use crate::adapters::changed_pods::ChangedPods;
+use podwright_actors::text::error_chain;
 
 /// The first and the longest interval between two connection attempts. A pod worker that needs the runtime now makes its own
 /// call, which connects too.
@@ -102,7 +103,7 @@ impl EventStream {
                 pleg.stream_failed();
                 return match error {
                     RuntimeError::Unreachable(_) | RuntimeError::Timeout { .. } => StreamEnd::ConnectionLost,
-                    error => StreamEnd::NoEvents { why: error.to_string() },
+                    error => StreamEnd::NoEvents { why: error_chain(&error).to_string() },
                 };
             }
         };
@@ -129,7 +130,7 @@ impl EventStream {
                     return match self.client.classify(&status) {
                         RuntimeError::Unreachable(_) | RuntimeError::Timeout { .. } => StreamEnd::ConnectionLost,
                         _ if any => StreamEnd::Closed,
-                        error => StreamEnd::NoEvents { why: error.to_string() },
+                        error => StreamEnd::NoEvents { why: error_chain(&error).to_string() },
                     };
                 }
             }

@@ -16,6 +16,7 @@ use super::config::{NodeFacts, hosts, labels};
 use super::layout::Layout;
 use super::v1;
 use crate::adapters::log::{end_of_log, remove_run};
+use crate::adapters::step_error::StepError;
 use crate::adapters::{POD_DIR, sub_path, tree};
 
 /// The node's hosts file. Pods on the node's network get a copy of it.
@@ -51,7 +52,7 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
     {
         let mount_point = layout.sub_path(&uid, &mount.volume, name, number);
         sub_path::bind(sub_path::volume(&mount.host_path, &mount.sub_path), &mount.sub_path, &mount_point)
-            .map_err(|error| RuntimeError::Config(format!("volume {:?}: {error}", mount.volume)))?;
+            .map_err(|error| RuntimeError::config(StepError::new(format!("volume {:?}", mount.volume), error)))?;
     }
     Ok(())
 }
@@ -65,7 +66,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), RuntimeError> {
         file.set_permissions(Permissions::from_mode(mode))?;
         io::Write::write_all(&mut file, text.as_bytes())
     };
-    write().map_err(|error| failed(path, &error))
+    write().map_err(|error| failed(path, error))
 }
 
 fn make_dir(path: &Path) -> Result<(), RuntimeError> {
@@ -78,11 +79,11 @@ pub(super) fn make_pod_dir(layout: &Layout, uid: &str) -> Result<(), RuntimeErro
 }
 
 fn make_dir_with_mode(path: &Path, mode: u32) -> Result<(), RuntimeError> {
-    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| failed(path, &error))
+    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| failed(path, error))
 }
 
-fn failed(path: &Path, error: &io::Error) -> RuntimeError {
-    RuntimeError::Failed(format!("{}: {error}", path.display()))
+fn failed(path: &Path, error: io::Error) -> RuntimeError {
+    RuntimeError::failed(StepError::new(path.display().to_string(), error))
 }
 
 /// Creates the link to the log of a run, for log collectors that expect one. A failure is only logged.
@@ -92,7 +93,7 @@ pub(super) fn link_log(layout: &Layout, config: &ContainerConfig, id: &str) {
     let log = layout.log_dir(pod).join(Layout::log_path(name, config.restart_count));
     let link = layout.log_link(pod.full_name().namespace(), pod.full_name().name(), name, id);
     let linked = make_dir(&layout.links)
-        .and_then(|()| remove_file(&link).and_then(|()| symlink(log, &link)).map_err(|error| failed(&link, &error)));
+        .and_then(|()| remove_file(&link).and_then(|()| symlink(log, &link)).map_err(|error| failed(&link, error)));
     if let Err(error) = linked {
         tracing::warn!(%error, "cannot link a container log");
     }

@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use crate::adapters::step_error::StepError;
 use parking_lot::Mutex;
 use podwright_actors::ports::RuntimeError;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ impl IdRanges {
     pub(super) fn of_pod(&self, pods: &Path, uid: &str) -> Result<HostIdRange, RuntimeError> {
         let _lock = self.0.lock();
         let own = pods.join(uid).join(FILE);
-        let failed = |error: io::Error| RuntimeError::Failed(format!("{}: {error}", own.display()));
+        let failed = |error: io::Error| RuntimeError::failed(StepError::new(own.display().to_string(), error));
         if let Some(ids) = read(&own).map_err(failed)? {
             return Ok(ids);
         }
@@ -58,7 +59,7 @@ impl IdRanges {
             .map(|range| HostIdRange { first: range * HostIdRange::LENGTH })
             .find(|ids| !taken.contains(&ids.first));
         let ids = free.ok_or_else(|| {
-            RuntimeError::Config(
+            RuntimeError::config(
                 "spec.hostUsers is false, and all ranges of user IDs are in use: remove pods".to_owned(),
             )
         })?;

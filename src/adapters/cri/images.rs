@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{EventRecorder, ImageError, PodEvent, RuntimeError};
+use podwright_actors::text::error_chain;
 use podwright_metrics::Metrics;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -98,7 +99,7 @@ impl Images {
         let ensure = async {
             let secrets = self.logins.of_pod(pod).await;
             if policy != PullPolicy::Always
-                && let Some(id) = self.present(&name).await.map_err(|error| ImageError::Inspect(error.to_string()))?
+                && let Some(id) = self.present(&name).await.map_err(ImageError::inspect)?
                 && self.may_use(&name, &id, &secrets).await
             {
                 let message =
@@ -143,8 +144,8 @@ impl Images {
         let start = Instant::now();
         let pull = self.shared_pull(pod, name, logins.iter().map(|it| it.login.clone()).collect());
         let outcome = pull.result.clone().await.map_err(|error| match problem {
-            Some(problem) => ImageError::Pull(format!("{error}; {problem}")),
-            None => ImageError::Pull(error.to_string()),
+            Some(problem) => ImageError::pull(format!("{}; {problem}", error_chain(&error))),
+            None => ImageError::pull(error),
         })?;
         let PullOutcome { id, size, took, login } = outcome;
         let access = login.and_then(|login| logins.get(login)).map_or(Access::Node, |it| it.access.clone());

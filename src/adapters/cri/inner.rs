@@ -45,7 +45,7 @@ impl CriRuntimeInner {
             None => String::new(),
             Some(class) => {
                 let handler = self.runtime_classes.handler(class).await;
-                handler.map_err(|error| RuntimeError::Config(error.to_string()))?
+                handler.map_err(RuntimeError::config)?
             }
         };
         let has_own_users = pod.spec().host_users == Some(false) && facts.user_namespaces.contains(&handler);

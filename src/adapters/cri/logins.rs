@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{EventRecorder, PodEvent, PullSecret, PullSecrets};
+use podwright_actors::text::error_chain;
 
 use super::access::{Access, SecretIdentity};
 use super::credentials::{Keyring, Login, parse};
@@ -49,7 +50,8 @@ impl LoginSources {
             if name.is_empty() {
                 continue;
             }
-            let secret = self.secrets.pull_secret(namespace, name).await.map_err(|error| error.to_string());
+            let secret =
+                self.secrets.pull_secret(namespace, name).await.map_err(|error| error_chain(&error).to_string());
             match secret.and_then(|secret| keyring(&secret).map(|keyring| (secret.uid, keyring))) {
                 Ok((uid, keyring)) => {
                     let (namespace, name) = (namespace.to_owned(), name.to_owned());

@@ -193,7 +193,7 @@ fn if_supported<T>(answer: Result<T, RuntimeError>) -> Result<Option<T>, Runtime
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(RuntimeError::Unsupported(why)) => {
-            tracing::debug!(why, "the container runtime does not implement a call, so defaults apply");
+            tracing::debug!(%why, "the container runtime does not implement a call, so defaults apply");
             Ok(None)
         }
         Err(error) => Err(error),
@@ -265,8 +265,8 @@ mod tests {
     #[test]
     fn defaults_apply_only_to_calls_that_the_runtime_does_not_implement() {
         assert_eq!(if_supported(Ok(1)), Ok(Some(1)));
-        assert_eq!(if_supported::<u8>(Err(RuntimeError::Unsupported("unknown method".into()))), Ok(None));
-        let transient = RuntimeError::Failed("the database is locked".into());
+        assert_eq!(if_supported::<u8>(Err(RuntimeError::unsupported("unknown method"))), Ok(None));
+        let transient = RuntimeError::failed("the database is locked");
         assert_eq!(if_supported::<u8>(Err(transient.clone())), Err(transient));
     }
 }

@@ -51,7 +51,7 @@ impl CriRuntimeInner {
         match status.state() {
             // The runtime would kill the container without a grace period.
             v1::ContainerState::ContainerRunning => {
-                return Err(RuntimeError::Failed(format!("container {id} is running: stop it first")));
+                return Err(RuntimeError::failed(format!("container {id} is running: stop it first")));
             }
             // The container may be running, so it is stopped first. The pod's spec may be gone, so the grace period comes
             // from the container's annotations.
@@ -114,8 +114,8 @@ pub(super) fn ignore_not_found(result: Result<(), RuntimeError>) -> Result<(), R
 /// container's task. It then refuses to remove the container.
 fn with_remedy(error: RuntimeError, id: &ContainerId) -> RuntimeError {
     match error {
-        RuntimeError::Failed(why) if names_running_task(&why) => {
-            RuntimeError::Failed(format!("{why}: end it with `ctr --namespace k8s.io tasks delete --force {id}`"))
+        RuntimeError::Failed(why) if names_running_task(&why.to_string()) => {
+            RuntimeError::failed(format!("{why}: end it with `ctr --namespace k8s.io tasks delete --force {id}`"))
         }
         error => error,
     }

@@ -153,7 +153,7 @@ impl CriRuntime {
         &self,
         work: impl FnOnce(&CgroupTrees, &NodeFacts) -> Result<T, CgroupError> + Send + 'static,
     ) -> Result<T, CgroupError> {
-        let unknown = |error: RuntimeError| CgroupError::Unknown(error.to_string());
+        let unknown = |error: RuntimeError| CgroupError::unknown(error);
         let facts = self.inner.facts.cached().await.map_err(unknown)?;
         let inner = Arc::clone(&self.inner);
         blocking(move || Ok(work(&inner.cgroups, &facts))).await.map_err(unknown)?
@@ -269,8 +269,7 @@ impl PodCgroups for CriRuntime {
         let pod = Arc::clone(pod);
         let make = move |trees: &CgroupTrees, facts: &NodeFacts| {
             // A restarted agent finds the owner of a cgroup by the pod's directory, so the directory is created first.
-            files::make_pod_dir(&facts.layout, &pod.uid().to_string())
-                .map_err(|error| CgroupError::Unknown(error.to_string()))?;
+            files::make_pod_dir(&facts.layout, &pod.uid().to_string()).map_err(CgroupError::unknown)?;
             trees.create(&facts.cgroups, facts.cpu_millis, &pod)
         };
         self.with_cgroups(make).boxed()

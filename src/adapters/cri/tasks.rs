@@ -5,6 +5,7 @@ use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use crate::adapters::step_error::StepError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ use tokio::task::JoinError;
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RuntimeError> + Send + 'static,
 ) -> Result<T, RuntimeError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(lost_task(&error)))
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(lost_task(error)))
 }
 
 /// The result of a task. Any number of callers can await a clone of it.
@@ -26,11 +27,11 @@ pub(super) type SharedResult<V> = Shared<BoxFuture<'static, Result<V, RuntimeErr
 pub(super) fn shared_result<V: Clone + Send + Sync + 'static>(
     task: impl Future<Output = Result<Result<V, RuntimeError>, JoinError>> + Send + 'static,
 ) -> SharedResult<V> {
-    task.map(|result| result.unwrap_or_else(|error| Err(lost_task(&error)))).boxed().shared()
+    task.map(|result| result.unwrap_or_else(|error| Err(lost_task(error)))).boxed().shared()
 }
 
-fn lost_task(error: &JoinError) -> RuntimeError {
-    RuntimeError::Failed(format!("a task of the agent ended without a result: {error}"))
+fn lost_task(error: JoinError) -> RuntimeError {
+    RuntimeError::failed(StepError::new("a task of the agent ended without a result", error))
 }
 
 /// Runs at most one task for each key. A caller with the key of a running task gets the result of that task. A task continues

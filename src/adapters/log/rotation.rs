@@ -21,6 +21,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use podwright_actors::ports::RuntimeError;
+use podwright_actors::text::error_chain;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
@@ -89,25 +90,25 @@ pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Optio
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
     /// The file system refused an operation.
-    #[error("{path}: {error}", path = .path.display())]
+    #[error("{path}", path = .path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
         /// The system's error.
-        error: io::Error,
+        source: io::Error,
     },
     /// The container did not open a new file. The old file was moved back.
-    #[error("{path}: the container did not open a new log file: {error}", path = .path.display())]
+    #[error("{path}: the container did not open a new log file", path = .path.display())]
     Reopen {
         /// The log.
         path: PathBuf,
         /// The error of the runtime.
-        error: RuntimeError,
+        source: RuntimeError,
     },
     /// The container did not open a new file, and the old file could not be moved back.
     #[error(
-        "{path}: the container did not open a new log file ({reopen}), and its old file cannot be moved back from {moved}: \
-         {error}", path = .path.display(), moved = .moved.display()
+        "{path}: the container did not open a new log file ({}), and its old file cannot be moved back from {moved}",
+        error_chain(.reopen), path = .path.display(), moved = .moved.display()
     )]
     PutBack {
         /// The log.
@@ -117,7 +118,7 @@ pub enum RotateError {
         /// The error of the runtime.
         reopen: RuntimeError,
         /// Why the old file could not be moved back.
-        error: io::Error,
+        source: io::Error,
     },
 }
 
@@ -162,7 +163,7 @@ impl Rotator {
                 Ok(logs) => logs,
                 Err(error) => {
                     // The observer reports a runtime that does not answer.
-                    tracing::debug!(%error, "cannot list the logs to rotate");
+                    tracing::debug!(error = %error_chain(&error), "cannot list the logs to rotate");
                     continue;
                 }
             };
@@ -199,7 +200,7 @@ impl Rotator {
             let known = before.get(&key);
             let text = match error {
                 RotateError::Reopen { .. } if known.is_none() => None,
-                error => Some(error.to_string()),
+                error => Some(error_chain(&error).to_string()),
             };
             if known.and_then(Option::as_ref) != text.as_ref() {
                 unreported.extend(text.clone());
@@ -226,12 +227,12 @@ impl Rotator {
         };
         let Err(reopen) = self.reopen(log).await else { return Ok(()) };
         let path = log.path.clone();
-        let Some(moved) = moved else { return Err(RotateError::Reopen { path, error: reopen }) };
+        let Some(moved) = moved else { return Err(RotateError::Reopen { path, source: reopen }) };
         match renameat_with(CWD, &moved, CWD, &path, RenameFlags::NOREPLACE) {
-            Ok(()) => Err(RotateError::Reopen { path, error: reopen }),
+            Ok(()) => Err(RotateError::Reopen { path, source: reopen }),
             // The container opened a new file after all, or the logs were removed with their pod.
             Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOENT) => Ok(()),
-            Err(error) => Err(RotateError::PutBack { path, moved, reopen, error: error.into() }),
+            Err(error) => Err(RotateError::PutBack { path, moved, reopen, source: error.into() }),
         }
     }
 
@@ -261,7 +262,7 @@ enum Inspection {
 
 fn failed(path: &Path) -> impl Fn(io::Error) -> RotateError {
     let path = path.to_owned();
-    move |error| RotateError::Io { path: path.clone(), error }
+    move |source| RotateError::Io { path: path.clone(), source }
 }
 
 fn is_small(path: &Path, limits: Limits) -> bool {

@@ -47,22 +47,22 @@ pub(super) fn plan(
 ) -> Result<ContainerPlan, RuntimeError> {
     let (pod, name) = (&*config.pod, config.name.as_str());
     let fields = SpecFields::of(pod, config.kind, name)
-        .ok_or_else(|| RuntimeError::Config(format!("pod {} has no container {name:?}", pod.full_name())))?;
+        .ok_or_else(|| RuntimeError::config(format!("pod {} has no container {name:?}", pod.full_name())))?;
     let command: Vec<String> = config.command.iter().chain(&config.args).cloned().collect();
     if command.is_empty() {
-        return Err(RuntimeError::Config(format!(
+        return Err(RuntimeError::config(format!(
             "container {name} has no command: the process runtime does not run images; set `command`"
         )));
     }
     if let Some(bad) = command.iter().chain(config.env.iter().flat_map(|(k, v)| [k, v])).find(|s| s.contains('\0')) {
-        return Err(RuntimeError::Config(format!(
+        return Err(RuntimeError::config(format!(
             "container {name}: {bad:?} contains a NUL character: remove it from `command`, `args` or `env`"
         )));
     }
     let uid = pod.uid().to_string();
     for part in [uid.as_str(), name] {
         if part.contains('/') || matches!(part, "" | "." | "..") {
-            return Err(RuntimeError::Config(format!("{part:?} cannot be part of a path: use another UID or name")));
+            return Err(RuntimeError::config(format!("{part:?} cannot be part of a path: use another UID or name")));
         }
     }
     let root = context.layout.rootfs(&uid, name, id);
@@ -186,7 +186,7 @@ fn user(
         id(security.and_then(|s| s.run_as_group).or(of_pod.and_then(|s| s.run_as_group))).unwrap_or(context.group);
     let non_root = security.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));
     if non_root == Some(true) && uid == 0 {
-        return Err(RuntimeError::Config(format!(
+        return Err(RuntimeError::config(format!(
             "container {name} has runAsNonRoot and would run as root: set `runAsUser`, or run the agent as another user"
         )));
     }
@@ -202,7 +202,7 @@ fn user(
     if (uid, gid) == (context.user, context.group) {
         return Ok(None);
     }
-    Err(RuntimeError::Config(format!(
+    Err(RuntimeError::config(format!(
         "container {name} requests user {uid} and group {gid}, but the agent runs as user {} and group {} and only root \
          can change them: remove `runAsUser` and `runAsGroup`, or run the agent as root",
         context.user, context.group
@@ -214,7 +214,7 @@ fn stop_signal(container: &str, lifecycle: Option<&Lifecycle>) -> Result<Signal,
         return Ok(Signal::TERM);
     };
     SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, signal)| *signal).ok_or_else(|| {
-        RuntimeError::Config(format!(
+        RuntimeError::config(format!(
             "container {container}: the process runtime cannot send stop signal {name:?}: use SIGTERM or another \
              standard signal"
         ))

@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::adapters::step_error::StepError;
 use podwright_actors::ports::{ExecOutput, RuntimeError};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
@@ -31,13 +32,13 @@ pub(super) async fn exec(
     command: Vec<String>,
     limit: Duration,
 ) -> Result<ExecOutput, RuntimeError> {
-    let not_running = || RuntimeError::Failed(format!("container {} is not running", container.id));
+    let not_running = || RuntimeError::failed(format!("container {} is not running", container.id));
     if !matches!(*container.run.lock(), RunState::Running { .. }) {
         return Err(not_running());
     }
     let mark = format!("{}:{}", container.id, shared.next_exec());
     let (files, with_mark) = (container.files.clone(), mark.clone());
-    let failed = |error: io::Error| RuntimeError::Failed(format!("cannot run the command: {error}"));
+    let failed = |error: io::Error| RuntimeError::failed(StepError::new("cannot run the command", error));
     let prepared = shared.blocking(move || prepare(&files, &command, &with_mark)).await.map_err(failed)?;
     let PreparedExec { mut command, output, failure } = prepared;
     let child = command.spawn().map_err(failed)?;

@@ -43,13 +43,13 @@ pub(super) fn links(container: &str, mounts: &[Mount]) -> Result<Vec<Link>, Runt
     for mount in mounts {
         let path = &mount.container_path;
         let at = relative(path).ok_or_else(|| {
-            RuntimeError::Config(format!(
+            RuntimeError::config(format!(
                 "container {container}: volume {:?} cannot be mounted at {path:?}: use a path below / without `..`",
                 mount.volume
             ))
         })?;
         if let Some(other) = links.iter().find(|other| other.at.starts_with(&at) || at.starts_with(&other.at)) {
-            return Err(RuntimeError::Config(format!(
+            return Err(RuntimeError::config(format!(
                 "container {container}: the mounts at {path:?} and \"/{}\" overlap, and the process runtime cannot nest \
                  mounts, which are links: use separate paths",
                 other.at.display()

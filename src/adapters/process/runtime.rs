@@ -42,7 +42,7 @@ impl ProcessRuntime {
     /// # Errors
     /// [`OpenError`] if the directory cannot be used. A damaged record is not an error: it is moved aside and logged.
     pub async fn open(config: ProcessConfig) -> Result<Self, OpenError> {
-        let io = |path: PathBuf| move |error: io::Error| OpenError::Io { path, error };
+        let io = |path: PathBuf| move |error: io::Error| OpenError::Io { path, source: error };
         make_dir(&config.root, 0o755).map_err(io(config.root.clone()))?;
         // A shim has another working directory, so it could not use a relative path.
         let root = config.root.canonicalize().map_err(io(config.root.clone()))?;
@@ -50,7 +50,7 @@ impl ProcessRuntime {
             return Err(OpenError::NotUtf8(root));
         }
         let layout = Layout::new(root.clone());
-        layout.make().map_err(|(path, error)| OpenError::Io { path, error })?;
+        layout.make().map_err(|(path, error)| OpenError::Io { path, source: error })?;
         let lock = lock_root(&layout, root).await?;
         let shim: Vec<String> = config.shim.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         if shim.is_empty() {
@@ -61,7 +61,7 @@ impl ProcessRuntime {
         debug!(?cgroups, "process runtime opens");
         let shared = ProcessRuntimeState::new(layout, boot_id, shim, cgroups, config.addresses, config.open_files);
         let runtime = ProcessRuntime { shared, _lock: lock };
-        load::load(&runtime.shared).await.map_err(|(path, error)| OpenError::Io { path, error })?;
+        load::load(&runtime.shared).await.map_err(|(path, error)| OpenError::Io { path, source: error })?;
         Ok(runtime)
     }
 
@@ -89,7 +89,7 @@ async fn lock_root(layout: &Layout, root: PathBuf) -> Result<File, OpenError> {
         match try_lock(&path) {
             Ok(Some(lock)) => return Ok(lock),
             Ok(None) => tokio::time::sleep(Duration::from_millis(50)).await,
-            Err(error) => return Err(OpenError::Io { path, error }),
+            Err(error) => return Err(OpenError::Io { path, source: error }),
         }
     }
     Err(OpenError::InUse(root))

@@ -24,6 +24,7 @@ use super::record::{self, Durability, RunRecord, SandboxRecord};
 use super::table::PodTable;
 use super::{load, rootfs, stop};
 use crate::adapters::log::remove_run;
+use crate::adapters::step_error::StepError;
 use crate::adapters::tree;
 
 /// The state that the runtime's tasks share.
@@ -101,7 +102,7 @@ impl ProcessRuntimeState {
     }
 
     pub(super) fn closed_error(&self) -> RuntimeError {
-        RuntimeError::Unreachable("the process runtime was closed".into())
+        RuntimeError::unreachable("the process runtime was closed")
     }
 
     pub(super) fn next_exec(&self) -> u64 {
@@ -175,7 +176,7 @@ impl ProcessRuntimeState {
     pub(super) async fn remove_sandbox(self: Arc<Self>, id: SandboxId) -> Result<(), RuntimeError> {
         let Some(record) = self.table.sandbox(&id) else { return Ok(()) };
         if !record.stopped && record.boot_id == self.boot_id {
-            return Err(RuntimeError::Failed(format!("sandbox {id} is not stopped: stop it first")));
+            return Err(RuntimeError::failed(format!("sandbox {id} is not stopped: stop it first")));
         }
         for container in self.table.containers_of(&id) {
             Arc::clone(&self).remove_container(container, false).await?;
@@ -229,7 +230,7 @@ impl ProcessRuntimeState {
         keep_log: bool,
     ) -> Result<(), RuntimeError> {
         if !matches!(*container.run.lock(), RunState::Created | RunState::Exited { .. }) {
-            return Err(RuntimeError::Failed(format!("container {} is running: stop it first", container.id)));
+            return Err(RuntimeError::failed(format!("container {} is running: stop it first", container.id)));
         }
         let (root, log) = create::rootfs_and_log(&self.layout, &container.record);
         let dir = container.files.dir().to_owned();
@@ -263,8 +264,8 @@ fn remove_whole(dir: &Path) -> io::Result<()> {
     tree::remove(&renamed)
 }
 
-pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> RuntimeError {
-    move |error| RuntimeError::Failed(format!("{what}: {error}"))
+pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> RuntimeError {
+    move |error| RuntimeError::failed(StepError::new(step, error))
 }
 
 /// A random id of 128 bits, unique over all agents and boots.

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use crate::adapters::step_error::StepError;
 use podwright_actors::ports::RuntimeError;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, Interest};
@@ -25,7 +26,7 @@ use super::shim;
 pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Container>) -> Result<(), RuntimeError> {
     {
         if !shared.is_ready(&container.sandbox) {
-            return Err(RuntimeError::Failed(format!(
+            return Err(RuntimeError::failed(format!(
                 "sandbox {} is stopped: create another sandbox",
                 container.sandbox
             )));
@@ -33,7 +34,7 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
         let mut run = container.run.lock();
         if !matches!(*run, RunState::Created) {
             let state = run.state();
-            return Err(RuntimeError::Failed(format!(
+            return Err(RuntimeError::failed(format!(
                 "container {} is {state}: only a created container can be started",
                 container.id
             )));
@@ -45,7 +46,7 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
         Ok(launched) => launched,
         Err(error) => {
             container.set(RunState::Created);
-            return Err(RuntimeError::Failed(format!("cannot start a shim: {error}")));
+            return Err(RuntimeError::failed(StepError::new("cannot start a shim", error)));
         }
     };
     // The shim's end of the pipe closes when the command was executed, when it could not be executed, and when the shim
@@ -69,7 +70,7 @@ pub(super) async fn start(shared: Arc<ProcessRuntimeState>, container: Arc<Conta
                 RunState::Exited { exit, .. } => exit.message.clone(),
                 _ => "the start failed".into(),
             };
-            Err(RuntimeError::Config(message))
+            Err(RuntimeError::config(message))
         }
     }
 }

@@ -28,11 +28,11 @@ impl SimulatedNetwork {
     fn call(&self, host: &str) -> Result<(), NetworkError> {
         let Some(number) = host.parse::<Ipv4Addr>().ok().and_then(pod_at) else { return Ok(()) };
         let Some((uid, behaviour, call)) = self.shared.with(|table, _| table.call(number)) else {
-            return Err(NetworkError::Failed(format!("connection refused: nothing runs at {host}")));
+            return Err(NetworkError::failed(format!("connection refused: nothing runs at {host}")));
         };
         let draw = self.shared.draws(&uid, "").of(Choice::NetworkFailure, call);
         if behaviour.network_failures.applies_to(call, draw) {
-            return Err(NetworkError::Failed("connection refused: simulated failure".into()));
+            return Err(NetworkError::failed("connection refused: simulated failure"));
         }
         Ok(())
     }

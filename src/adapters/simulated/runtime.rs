@@ -131,7 +131,7 @@ impl SimulatedRuntimeState {
         let draws = self.draws(uid, "");
         wait(behaviour.sandbox_latency.draw(draws.of(Choice::SandboxLatency, attempt))).await;
         if behaviour.sandbox_failures.applies_to(attempt, draws.of(Choice::SandboxFailure, attempt)) {
-            return Err(RuntimeError::Failed("simulated failure of the sandbox".into()));
+            return Err(RuntimeError::failed("simulated failure of the sandbox"));
         }
         let new = NewSandbox {
             uid,
@@ -141,7 +141,7 @@ impl SimulatedRuntimeState {
             behaviour,
         };
         let id = self.with(|table, now| table.add_sandbox(new, now));
-        id.ok_or_else(|| RuntimeError::Failed("no address is left for another pod: remove pods first".into()))
+        id.ok_or_else(|| RuntimeError::failed("no address is left for another pod: remove pods first"))
     }
 
     async fn ensure_image(
@@ -173,7 +173,7 @@ impl SimulatedRuntimeState {
         let latency = behaviour.pull_latency.draw(draws.of(Choice::PullLatency, attempt));
         cancel.run_until_cancelled(wait(latency)).await.ok_or(ImageError::Cancelled)?;
         if behaviour.pull_failures.applies_to(attempt, draws.of(Choice::PullFailure, attempt)) {
-            return Err(ImageError::Pull("simulated failure".into()));
+            return Err(ImageError::pull("simulated failure"));
         }
         Ok(image.to_owned())
     }
@@ -181,7 +181,7 @@ impl SimulatedRuntimeState {
     fn create_container(&self, config: ContainerConfig) -> Result<ContainerId, RuntimeError> {
         let name = config.name.clone();
         let behaviour = self.behaviour(&config.pod, name.as_str());
-        let behaviour = behaviour.map_err(|error| RuntimeError::Config(error.to_string()))?;
+        let behaviour = behaviour.map_err(|error| RuntimeError::config(error))?;
         let sandbox = Key::parse(config.sandbox.as_str());
         let id = sandbox.and_then(|sandbox| {
             let ContainerConfig { image_id, restart_count, spec_hash, .. } = &config;
@@ -196,14 +196,14 @@ impl SimulatedRuntimeState {
     async fn start_container(&self, id: &ContainerId) -> Result<(), RuntimeError> {
         let (key, run) = self.find(id)?;
         if run.state != RunPhase::Created {
-            return Err(RuntimeError::Failed(format!("container {id} was started before: create another container")));
+            return Err(RuntimeError::failed(format!("container {id} was started before: create another container")));
         }
         let (attempt, behaviour) = (run.restart_count, &run.behaviour);
         let draws = self.draws(&run.uid, run.name.as_str());
         wait(behaviour.start_latency.draw(draws.of(Choice::StartLatency, attempt))).await;
         if behaviour.start_failures.applies_to(attempt, draws.of(Choice::StartFailure, attempt)) {
             self.with(|table, now| table.fail_start(key, now));
-            return Err(RuntimeError::Failed("simulated failure of the start".into()));
+            return Err(RuntimeError::failed("simulated failure of the start"));
         }
         let ends = behaviour.exits.applies_to(attempt, draws.of(Choice::Exit, attempt));
         let after = match behaviour.run_for {
@@ -215,7 +215,7 @@ impl SimulatedRuntimeState {
         if started {
             Ok(())
         } else {
-            Err(RuntimeError::Failed(format!("container {id} was stopped before it started")))
+            Err(RuntimeError::failed(format!("container {id} was stopped before it started")))
         }
     }
 
@@ -270,7 +270,7 @@ impl SimulatedRuntimeState {
                 Ok(ExecOutput { exit_code: run.behaviour.exec_exit_code.into(), output: b"simulated".to_vec() })
             }
             RunPhase::Created | RunPhase::Ended => {
-                Err(RuntimeError::Failed(format!("container {id} is not running: a command needs a running container")))
+                Err(RuntimeError::failed(format!("container {id} is not running: a command needs a running container")))
             }
         }
     }
@@ -366,7 +366,7 @@ impl ContainerRuntime for SimulatedRuntime {
         async move {
             let remove = |key| self.shared.with(|table, _| table.remove_container(key));
             let gone = Key::parse(id.as_str()).is_none_or(remove);
-            if gone { Ok(()) } else { Err(RuntimeError::Failed(format!("container {id} is running: stop it first"))) }
+            if gone { Ok(()) } else { Err(RuntimeError::failed(format!("container {id} is running: stop it first"))) }
         }
         .boxed()
     }

@@ -33,7 +33,7 @@ pub(super) fn volumes(dir: &Path, step: &CallProgress) -> Result<(), StorageErro
 
 /// Unmounts a volume if it is a tmpfs.
 fn unmount_tmpfs(volume: &Path) -> Result<(), StorageError> {
-    match mounts::exactly_at(volume).map_err(|error| io_error(volume, &error))? {
+    match mounts::exactly_at(volume).map_err(|error| io_error(volume, error))? {
         Some(mounted) if mounted.kind == TMPFS => unmount(&name(volume), volume),
         _ => Ok(()),
     }
@@ -42,7 +42,7 @@ fn unmount_tmpfs(volume: &Path) -> Result<(), StorageError> {
 /// Unmounts the `subPath` mounts of the pod's containers, and removes their mount points.
 fn sub_paths(dir: &Path, step: &CallProgress) -> Result<(), StorageError> {
     let sub_paths = dir.join(mounts::SUB_PATHS);
-    for mounted in mounts::below(&sub_paths).map_err(|error| io_error(&sub_paths, &error))? {
+    for mounted in mounts::below(&sub_paths).map_err(|error| io_error(&sub_paths, error))? {
         step.at(&mounted.at);
         let volume = mounted.at.ancestors().nth(2).map(name).unwrap_or_default();
         unmount(&volume, &mounted.at)?;
@@ -52,8 +52,8 @@ fn sub_paths(dir: &Path, step: &CallProgress) -> Result<(), StorageError> {
 
 fn unmount(volume: &str, path: &Path) -> Result<(), StorageError> {
     mounts::unmount(path).map_err(|error| match error {
-        UnmountError::Busy { .. } => StorageError::Busy { volume: volume.to_owned(), reason: error.to_string() },
-        UnmountError::Refused { .. } => StorageError::Volume { volume: volume.to_owned(), reason: error.to_string() },
+        UnmountError::Busy { .. } => StorageError::busy(volume, error),
+        UnmountError::Refused { .. } => StorageError::volume(volume, error),
     })
 }
 
@@ -94,7 +94,7 @@ pub(super) fn logs(logs: &PodLogs, uid: &PodUid) -> Result<(), StorageError> {
     };
     for link in entries(&logs.links)? {
         if fs::read_link(&link).is_ok_and(|target| is_below(&target)) {
-            fs::remove_file(&link).map_err(|error| io_error(&link, &error))?;
+            fs::remove_file(&link).map_err(|error| io_error(&link, error))?;
         }
     }
     for dir in entries(&logs.pods)?.into_iter().filter(|path| is_below(path) && is_dir(path)) {
@@ -106,11 +106,11 @@ pub(super) fn logs(logs: &PodLogs, uid: &PodUid) -> Result<(), StorageError> {
 /// Removes an empty directory. Succeeds if it does not exist.
 fn rmdir(path: &Path) -> Result<(), StorageError> {
     match fs::remove_dir(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(io_error(path, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io_error(path, error)),
         _ => Ok(()),
     }
 }
 
 fn tree(path: &Path) -> Result<(), StorageError> {
-    crate::adapters::tree::remove(path).map_err(|error| io_error(path, &error))
+    crate::adapters::tree::remove(path).map_err(|error| io_error(path, error))
 }

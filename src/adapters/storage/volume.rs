@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::adapters::step_error::StepError;
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, Volume};
 use podwright_actors::config::fields::{self, FieldFacts};
 use podwright_actors::pod::PodObject;
@@ -85,7 +86,7 @@ impl Disk {
         let group = FsGroup::of(pod);
         let mut payload = Payload::of(group);
         for item in items {
-            let refused = |reason: String| StorageError::Volume { volume: volume.name.clone(), reason };
+            let refused = |reason: String| StorageError::volume(&volume.name, reason);
             let text = if let Some(field) = &item.field_ref {
                 fields::field(pod, &field.field_path, &FieldFacts::default()).ok_or_else(|| {
                     refused(format!("{:?} is not a field of a pod: correct fieldPath", field.field_path))
@@ -104,7 +105,7 @@ impl Disk {
             payload.add(&item.path, text, mode).map_err(refused)?;
         }
         make_volume(path, group)?;
-        payload.write(path).map_err(|error| io_error(path, &error))
+        payload.write(path).map_err(|error| io_error(path, error))
     }
 
     /// Puts an emptyDir on the medium that its spec names.
@@ -120,7 +121,7 @@ impl Disk {
             "" => Ok(()),
             "Memory" => {
                 let limit = empty_dir::limit(source, pod, self.allocatable.get("memory"));
-                self.memory.set_up(path, limit, group).map_err(|error| io_error(path, &error))
+                self.memory.set_up(path, limit, group).map_err(|error| io_error(path, error))
             }
             medium => Err(StorageError::Unsupported {
                 volume: volume.name.clone(),
@@ -150,11 +151,11 @@ fn make_volume(path: &Path, group: Option<FsGroup>) -> Result<(), StorageError> 
     let new = path.with_extension("new");
     make_dir(&new, volume_mode(group))?;
     if let Some(group) = group {
-        group.give(&new).map_err(|error| io_error(&new, &error))?;
+        group.give(&new).map_err(|error| io_error(&new, error))?;
         // Without root, the change of the group clears the setgid bit.
         make_dir(&new, volume_mode(Some(group)))?;
     }
-    fs::rename(&new, path).map_err(|error| io_error(path, &error))
+    fs::rename(&new, path).map_err(|error| io_error(path, error))
 }
 
 /// Checks that a hostPath exists with the type that the volume names, and creates it if the type says so (core/v1
@@ -166,14 +167,19 @@ fn set_up_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathB
         "" => format!("hostPath {}", path.display()),
         kind => format!("hostPath {} of type {kind}", path.display()),
     };
-    let refused = |reason: String| StorageError::Volume { volume: volume.to_owned(), reason };
+    let refused = |reason: String| StorageError::volume(volume, reason);
     let meta = match fs::metadata(path) {
         Ok(meta) => Some(meta),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(_) if kind.is_empty() => None,
-        Err(error) => return Err(refused(format!("{named} cannot be checked: {error}"))),
+        Err(error) => {
+            return Err(StorageError::volume(volume, StepError::new(format!("{named} cannot be checked"), error)));
+        }
     };
-    let made = |result: io::Result<()>| result.map_err(|error| refused(format!("{named} cannot be created: {error}")));
+    let made = |result: io::Result<()>| {
+        let failed = |error| StorageError::volume(volume, StepError::new(format!("{named} cannot be created"), error));
+        result.map_err(failed)
+    };
     let is = |what: &str, check: fn(&FileType) -> bool, meta: Option<&Metadata>| match meta {
         Some(meta) if check(&meta.file_type()) => Ok(()),
         Some(_) => Err(refused(format!("{named} is not a {what}: correct its path or type"))),

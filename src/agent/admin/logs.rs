@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::actors::explain::PodFacts;
 use crate::actors::ids::{FullName, PodUid};
 use crate::actors::pod::PodObject;
-use crate::actors::text::plain;
+use crate::actors::text::{error_chain, plain};
 use crate::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
 use crate::agent::error_text::{MAX_PROBLEM_BYTES, reason};
 use crate::agent::unknown_pod::unknown_pod;
@@ -144,7 +144,7 @@ impl LogsEndpoint {
 
 fn log_dir(view: &NodeView, pod: &PodObject, container: &str) -> Result<PathBuf, LogRefusal> {
     let dir = view.logs.log_dir(pod.full_name(), pod.uid(), container);
-    dir.map_err(|error| LogRefusal::NotFound(format!("there is no log: {error}")))
+    dir.map_err(|error| LogRefusal::NotFound(format!("there is no log: {}", error_chain(&error))))
 }
 
 fn unreadable(dir: &std::path::Path, error: &io::Error) -> LogRefusal {

@@ -163,7 +163,7 @@ async fn housekeeping_pass_with_failing_list_creates_and_removes_nothing() {
     make_undesired(&node, &gone);
     make_desired(&node, &lost);
     let error = node.node.run_housekeeping().await.unwrap_err();
-    assert_eq!(error, PassError::List(RuntimeError::Failed("it broke".into())));
+    assert_eq!(error, PassError::List(RuntimeError::failed("it broke")));
     assert!(node.node.engine().is_synced());
     assert_eq!(node.lifecycle("lost"), None);
     assert_eq!(node.phase("gone"), "Running");

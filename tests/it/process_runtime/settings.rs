@@ -22,7 +22,10 @@ async fn command_that_cannot_be_executed_is_a_start_error() {
         config.command = vec![program.into()];
         let id = runtime.create_container(config).await.unwrap();
         let result = runtime.start_container(&id).await;
-        assert!(matches!(&result, Err(RuntimeError::Config(text)) if text.contains(says)), "{program}: {result:?}");
+        assert!(
+            matches!(&result, Err(RuntimeError::Config(text)) if text.to_string().contains(says)),
+            "{program}: {result:?}"
+        );
         let status = status(&runtime, &pod).await;
         assert_eq!((status.state, status.exit_code), (ContainerState::Exited, 128), "{program}");
         assert_eq!(status.reason, "StartError");
@@ -40,7 +43,10 @@ async fn container_without_command_is_refused() {
     let mut config = script(&pod, &sandbox, "");
     config.command.clear();
     let result = runtime.create_container(config).await;
-    assert!(matches!(&result, Err(RuntimeError::Config(text)) if text.contains("does not run images")), "{result:?}");
+    assert!(
+        matches!(&result, Err(RuntimeError::Config(text)) if text.to_string().contains("does not run images")),
+        "{result:?}"
+    );
     assert!(runtime.pod_status(pod.uid()).await.unwrap().containers.is_empty());
 }
 

@@ -31,7 +31,7 @@ pub(super) struct Disk {
 
 impl SimulatedError for StorageError {
     fn failed(_: bool) -> Self {
-        StorageError::Volume { volume: "data".into(), reason: "simulated".into() }
+        StorageError::volume("data", "simulated")
     }
 }
 
@@ -80,14 +80,14 @@ impl Checkpoint for Disk {
                 tokio::time::sleep(SAVE / 2).await;
                 match fault {
                     Some(Fault::Error) => {
-                        return Err(CheckpointError { path: "/journal".into(), error: "simulated".into() });
+                        return Err(CheckpointError::new("/journal", "simulated"));
                     }
                     Some(Fault::Panic) => resume_unwind(Box::new("simulated")),
                     _ => self.final_statuses.lock().extend(half.iter().map(|record| record.to_string())),
                 }
             }
             match fault {
-                Some(Fault::ErrorAfter) => Err(CheckpointError { path: "/journal".into(), error: "simulated".into() }),
+                Some(Fault::ErrorAfter) => Err(CheckpointError::new("/journal", "simulated")),
                 Some(Fault::PanicAfter) => resume_unwind(Box::new("simulated")),
                 // A slow append needs no simulation here: the unit tests of the final status store cover it.
                 _ => {

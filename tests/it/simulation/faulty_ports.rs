@@ -32,20 +32,20 @@ impl SimulatedError for RuntimeError {
     fn failed(after: bool) -> Self {
         match after {
             true => RuntimeError::Timeout { call: "a call", after: Duration::from_secs(1) },
-            false => RuntimeError::Unreachable("simulated".into()),
+            false => RuntimeError::unreachable("simulated"),
         }
     }
 }
 
 impl SimulatedError for ImageError {
     fn failed(_: bool) -> Self {
-        ImageError::Pull("simulated".into())
+        ImageError::pull("simulated")
     }
 }
 
 impl SimulatedError for NetworkError {
     fn failed(_: bool) -> Self {
-        NetworkError::Failed("simulated".into())
+        NetworkError::failed("simulated")
     }
 }
 

@@ -67,7 +67,7 @@ impl PodCgroups for FakeCgroups {
         async move {
             self.held.subscribe().wait_for(|held| !held).await.unwrap();
             if *self.stuck.lock() {
-                return Err(CgroupError::Io { path: format!("/kubepods/pod{uid}").into(), error: "in use".into() });
+                return Err(CgroupError::io(format!("/kubepods/pod{uid}"), "in use"));
             }
             if unused() {
                 self.pods.lock().remove(uid);

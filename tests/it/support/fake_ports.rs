@@ -67,7 +67,7 @@ impl FakeFinalStatuses {
             tokio::time::sleep(Duration::from_millis(slow)).await;
         }
         if self.broken.load(Ordering::Relaxed) {
-            return Err(CheckpointError { path: "/journal".into(), error: "no space is left".into() });
+            return Err(CheckpointError::new("/journal", "no space is left"));
         }
         self.writes.fetch_add(1, Ordering::Relaxed);
         let mut kept = self.records.lock();
@@ -155,7 +155,7 @@ impl PodStorage for FakeStorage {
             }
             match missing {
                 false => Ok(BTreeMap::new()),
-                true => Err(StorageError::Volume { volume: "data".into(), reason: "no such directory".into() }),
+                true => Err(StorageError::volume("data", "no such directory")),
             }
         }
         .boxed()
@@ -169,7 +169,7 @@ impl PodStorage for FakeStorage {
             }
             let mut state = self.0.lock();
             if state.stuck {
-                return Err(StorageError::Volume { volume: "data".into(), reason: "it is busy".into() });
+                return Err(StorageError::volume("data", "it is busy"));
             }
             state.mounted.remove(uid);
             Ok(())
@@ -192,7 +192,7 @@ impl PodStorage for FakeStorage {
             }
             let mut state = self.0.lock();
             if state.stuck {
-                return Err(StorageError::Volume { volume: "data".into(), reason: "it is busy".into() });
+                return Err(StorageError::volume("data", "it is busy"));
             }
             state.mounted.remove(uid);
             state.pods.remove(uid);

@@ -143,7 +143,7 @@ impl FakeRuntime {
 
     /// Makes a call fail until [`heal`](Self::heal).
     pub(crate) fn fail(&self, op: Op) {
-        self.state.lock().failing.insert(op, RuntimeError::Failed("it broke".into()));
+        self.state.lock().failing.insert(op, RuntimeError::failed("it broke"));
     }
 
     /// Neither containers nor sandboxes can be stopped until [`heal`](Self::heal).
@@ -154,7 +154,7 @@ impl FakeRuntime {
 
     /// Makes all calls fail until [`heal`](Self::heal). Containers keep running.
     pub(crate) fn unreachable(&self) {
-        let error = RuntimeError::Unreachable("nobody listens".into());
+        let error = RuntimeError::unreachable("nobody listens");
         self.state.lock().failing.extend(Op::ALL.map(|op| (op, error.clone())));
     }
 

@@ -71,10 +71,10 @@ async fn a_crash_loop_restarts_at_the_end_of_each_backoff() {
 #[tokio::test(start_paused = true)]
 async fn image_failures_have_their_reasons_and_events() {
     let table = [
-        (ImageError::Pull("gone".into()), "ErrImagePull", "Failed"),
+        (ImageError::pull("gone"), "ErrImagePull", "Failed"),
         (ImageError::NeverPull(IMAGE.into()), "ErrImageNeverPull", "ErrImageNeverPull"),
         (ImageError::InvalidName(IMAGE.into()), "InvalidImageName", "InspectFailed"),
-        (ImageError::Inspect("out of order".into()), "ImageInspectError", "InspectFailed"),
+        (ImageError::inspect("out of order"), "ImageInspectError", "InspectFailed"),
     ];
     for (error, reason, event) in table {
         let rig = Rig::new();
@@ -95,7 +95,7 @@ async fn image_failures_have_their_reasons_and_events() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_image_pull_is_retried_after_growing_backoffs() {
     let rig = Rig::new();
-    rig.runtime.fail_image(IMAGE, ImageError::Pull("gone".into()));
+    rig.runtime.fail_image(IMAGE, ImageError::pull("gone"));
     assert_eq!(rig.backoff(&rig.sync(&one()).await), None);
     let mut waits = Vec::new();
     for _ in 0..6 {
@@ -149,8 +149,8 @@ async fn starts_wait_for_the_governor_until_they_are_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn start_failures_of_each_step_have_their_reasons() {
-    let config = RuntimeError::Config("no user".into());
-    let failed = RuntimeError::Failed("it broke".into());
+    let config = RuntimeError::config("no user");
+    let failed = RuntimeError::failed("it broke");
     let table = [
         (Some(("create a", config)), "CreateContainerConfigError"),
         (Some(("create a", failed.clone())), "CreateContainerError"),

@@ -1,6 +1,7 @@
 use super::stop::{exec_hook, with_pre_stop};
 use super::*;
 use crate::probes::ProbeResult;
+use crate::text::error_chain;
 
 #[tokio::test(start_paused = true)]
 async fn init_containers_run_step_by_step() {
@@ -103,7 +104,7 @@ async fn a_failed_sandbox_is_an_error_unless_the_pod_stops() {
     let cancel = CancellationToken::new();
     let probes = ProbeSnapshot::new();
     let result = rig.sync_with(&pod, &cancel, &probes).await;
-    assert!(result.error.unwrap().to_string().contains("it broke"));
+    assert!(error_chain(&result.error.unwrap()).to_string().contains("it broke"));
     assert_eq!(rig.metric("kubelet_started_pods_total"), 1);
     assert_eq!(rig.metric("kubelet_started_pods_errors_total"), 1);
     assert_eq!(rig.reasons(), ["FailedCreatePodSandBox"]);
@@ -122,7 +123,7 @@ async fn an_unreadable_new_sandbox_is_an_event() {
     let rig = Rig::new();
     rig.runtime.fail("status");
     let result = rig.sync(&three("Always")).await;
-    assert!(result.error.unwrap().to_string().contains("it broke"));
+    assert!(error_chain(&result.error.unwrap()).to_string().contains("it broke"));
     assert_eq!(rig.reasons(), ["FailedPodSandBoxStatus"]);
 }
 

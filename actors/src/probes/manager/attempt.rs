@@ -12,6 +12,7 @@ use crate::pod::PodObject;
 use crate::ports::{NetworkError, PodEvent, RuntimeError};
 use crate::probes::target::{PROBE_USER_AGENT, grpc_target, http_target, tcp_target};
 use crate::probes::{Outcome, ProbeKind};
+use crate::text::error_chain;
 
 /// How often a probe that cannot run is repeated before it waits for its next period (the kubelet's `maxProbeRetries`,
 /// 1.36).
@@ -78,7 +79,7 @@ async fn run_once(ports: &ProbePorts, request: ProbeRequest<'_>) -> ProbeAnswer 
             Err(RuntimeError::Timeout { .. }) => {
                 ProbeAnswer::Failed(format!("the command ran for more than {timeout:?}"))
             }
-            Err(error) => ProbeAnswer::Impossible(error.to_string()),
+            Err(error) => ProbeAnswer::Impossible(error_chain(&error).to_string()),
         };
     }
     if let Some(action) = &probe.http_get {
@@ -91,7 +92,7 @@ async fn run_once(ports: &ProbePorts, request: ProbeRequest<'_>) -> ProbeAnswer 
         return match tcp_target(action, container_ports, host) {
             Ok(target) => match ports.network.tcp_connect(target, timeout).await {
                 Ok(()) => ProbeAnswer::Passed,
-                Err(error) => ProbeAnswer::Failed(error.to_string()),
+                Err(error) => ProbeAnswer::Failed(error_chain(&error).to_string()),
             },
             Err(error) => ProbeAnswer::Impossible(error),
         };
@@ -101,7 +102,7 @@ async fn run_once(ports: &ProbePorts, request: ProbeRequest<'_>) -> ProbeAnswer 
             Ok(target) => match ports.network.grpc_check(target, timeout).await {
                 Ok(true) => ProbeAnswer::Passed,
                 Ok(false) => ProbeAnswer::Failed("the service does not report SERVING".into()),
-                Err(error) => ProbeAnswer::Failed(error.to_string()),
+                Err(error) => ProbeAnswer::Failed(error_chain(&error).to_string()),
             },
             Err(error) => ProbeAnswer::Impossible(error),
         };
@@ -117,6 +118,6 @@ fn http_answer(answer: Result<(u16, String), NetworkError>) -> ProbeAnswer {
             ProbeAnswer::Redirected(format!("HTTP status {status} points to another host, which is not followed"))
         }
         Ok((status, _)) => ProbeAnswer::Failed(format!("the server answered with HTTP status {status}")),
-        Err(error) => ProbeAnswer::Failed(error.to_string()),
+        Err(error) => ProbeAnswer::Failed(error_chain(&error).to_string()),
     }
 }

@@ -84,7 +84,7 @@ impl NetworkClient for Fakes {
 
     fn tcp_connect(&self, target: TcpTarget, _timeout: Duration) -> BoxFuture<'_, Result<(), NetworkError>> {
         self.note(format!("tcp {}:{}", target.host, target.port));
-        async { Err(NetworkError::Failed("connection refused".into())) }.boxed()
+        async { Err(NetworkError::failed("connection refused")) }.boxed()
     }
 
     fn grpc_check(&self, target: GrpcTarget, _timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {

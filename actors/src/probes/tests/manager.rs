@@ -164,7 +164,7 @@ fn a_probe_that_cannot_run_is_retried_without_a_result() {
     paused(async {
         let fakes = Fakes::new();
         let manager = manager(&fakes);
-        fakes.on_exec(|_| Err(RuntimeError::Failed("no such container".into())));
+        fakes.on_exec(|_| Err(RuntimeError::failed("no such container")));
         manager.add_pod(&pod(json!({"livenessProbe": exec("live", 10)})));
         manager.observe(&UID.into(), &running(&fakes, "c1"));
         pass(5).await;

@@ -12,6 +12,11 @@ use tonic::{Code, Status};
 
 use crate::adapters::cri::endpoint::Endpoint;
 
+/// The gRPC status with which the runtime answered a call.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.message())]
+struct RuntimeAnswer(Status);
+
 /// The error of a call that ended with `status`. `limit` is the call's time limit.
 pub(super) fn classify(endpoint: &Endpoint, call: &'static str, limit: Duration, status: &Status) -> RuntimeError {
     // A status with a source was created by this process: the connection failed.
@@ -22,24 +27,24 @@ pub(super) fn classify(endpoint: &Endpoint, call: &'static str, limit: Duration,
         } else {
             "start the container runtime there, or correct --runtime"
         };
-        return RuntimeError::Unreachable(format!("{endpoint}: {why}: {remedy}"));
+        return RuntimeError::unreachable(format!("{endpoint}: {why}: {remedy}"));
     }
     let message = status.message();
     match status.code() {
         Code::Unavailable => {
-            RuntimeError::Unreachable(format!("{endpoint}: {message}: see the log of the container runtime"))
+            RuntimeError::unreachable(format!("{endpoint}: {message}: see the log of the container runtime"))
         }
-        Code::Unimplemented if names_unknown_service(message) => RuntimeError::Unreachable(format!(
+        Code::Unimplemented if names_unknown_service(message) => RuntimeError::unreachable(format!(
             "{endpoint} has no container runtime interface of version 1 ({message}): use containerd 1.6, CRI-O 1.20 or newer, \
              and check that its CRI plugin is enabled"
         )),
-        Code::Unimplemented => RuntimeError::Unsupported(message.to_owned()),
+        Code::Unimplemented => RuntimeError::unsupported(RuntimeAnswer(status.clone())),
         Code::NotFound => {
             let what = message.strip_suffix("not found").map_or(message, |what| what.trim_end_matches([':', ' ']));
             RuntimeError::NotFound(if what.is_empty() { call.to_owned() } else { what.to_owned() })
         }
         Code::DeadlineExceeded => RuntimeError::Timeout { call, after: limit },
-        _ => RuntimeError::Failed(message.to_owned()),
+        _ => RuntimeError::failed(RuntimeAnswer(status.clone())),
     }
 }
 
@@ -53,7 +58,9 @@ fn names_unknown_service(message: &str) -> bool {
 /// CRI-O return the code `Unknown` for it; only the text says why (containerd `pkg/registrar/registrar.go`: `name "X" is
 /// reserved for "Y"`; CRI-O `internal/registrar/registrar.go`: `name is reserved`).
 pub(in crate::adapters::cri) fn is_name_taken(error: &RuntimeError) -> bool {
-    matches!(error, RuntimeError::Failed(why) if why.contains("is reserved for") || why.contains("name is reserved"))
+    let RuntimeError::Failed(source) = error else { return false };
+    let text = source.to_string();
+    text.contains("is reserved for") || text.contains("name is reserved")
 }
 
 /// Whether a removal failed because containerd still has a task of the container. containerd 1.6 returns the code `Unknown` for
@@ -84,7 +91,7 @@ mod tests {
         let of =
             |code, message: &str| classify(&endpoint, "version", Duration::from_secs(3), &Status::new(code, message));
         let old = of(Code::Unimplemented, "unknown service runtime.v1.RuntimeService");
-        assert!(matches!(&old, RuntimeError::Unreachable(why) if why.contains("containerd 1.6")), "{old}");
+        assert!(matches!(&old, RuntimeError::Unreachable(why) if why.to_string().contains("containerd 1.6")), "{old}");
         assert!(matches!(of(Code::Unavailable, "server is not initialized yet"), RuntimeError::Unreachable(_)));
         assert_eq!(of(Code::NotFound, "container \"x\": not found"), RuntimeError::NotFound("container \"x\"".into()));
         let late = RuntimeError::Timeout { call: "version", after: Duration::from_secs(3) };

@@ -54,14 +54,19 @@ impl fmt::Display for CgroupDriver {
     }
 }
 
+/// A text is not the name of a cgroup driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown cgroup driver: use cgroupfs or systemd")]
+pub struct ParseCgroupDriverError(());
+
 impl FromStr for CgroupDriver {
-    type Err = String;
+    type Err = ParseCgroupDriverError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "cgroupfs" => Ok(CgroupDriver::Cgroupfs),
             "systemd" => Ok(CgroupDriver::Systemd),
-            _ => Err("unknown cgroup driver: use cgroupfs or systemd".to_owned()),
+            _ => Err(ParseCgroupDriverError(())),
         }
     }
 }

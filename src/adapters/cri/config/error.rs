@@ -20,7 +20,7 @@ pub(crate) enum ConfigError {
         allowed: &'static str,
     },
     /// A field is not a valid quantity.
-    #[error("{field}: {source}")]
+    #[error("{field}")]
     Quantity {
         /// The field of the spec.
         field: String,
@@ -80,6 +80,6 @@ pub(crate) enum ConfigError {
 
 impl From<ConfigError> for RuntimeError {
     fn from(error: ConfigError) -> Self {
-        RuntimeError::Config(error.to_string())
+        RuntimeError::config(error)
     }
 }

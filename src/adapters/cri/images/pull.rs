@@ -16,6 +16,8 @@ use crate::adapters::cri::image_name::ImageName;
 use crate::adapters::cri::inner::CriRuntimeInner;
 use crate::adapters::cri::tasks::{SharedResult, blocking, shared_result};
 use crate::adapters::cri::v1;
+use crate::adapters::step_error::StepError;
+use podwright_actors::text::error_chain;
 
 /// A pull that runs, or waits for a permit.
 pub(super) struct SharedPull {
@@ -57,8 +59,11 @@ impl Images {
             let _permit = permits.acquire_owned().await;
             let (records_of_intent, image) = (records.clone(), name.clone());
             let intent = blocking(move || {
-                let failed = |error| {
-                    RuntimeError::Failed(format!("cannot record the pull of image {}: {error}", image.as_str()))
+                let failed = |error: std::io::Error| {
+                    RuntimeError::failed(StepError::new(
+                        format!("cannot record the pull of image {}", image.as_str()),
+                        error,
+                    ))
                 };
                 records_of_intent.intend(&image).map_err(failed)
             });
@@ -132,12 +137,12 @@ async fn pull_with_logins(
             // The runtime would not answer the next call either.
             Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
             Err(error) => {
-                let error = logins.iter().fold(error.to_string(), |text, login| login.redact(&text));
+                let error = logins.iter().fold(error_chain(&error).to_string(), |text, login| login.redact(&text));
                 if !errors.contains(&error) {
                     errors.push(error);
                 }
             }
         }
     }
-    Err(RuntimeError::Failed(errors.join("; ")))
+    Err(RuntimeError::failed(errors.join("; ")))
 }

@@ -14,6 +14,8 @@ use crate::adapters::cri::inspect::PodFilter;
 use crate::adapters::cri::remove::ignore_not_found;
 use crate::adapters::cri::tasks::blocking;
 use crate::adapters::cri::v1;
+use crate::adapters::step_error::StepError;
+use podwright_actors::text::error_chain;
 
 /// How long an image is reserved for a container that is not created yet.
 const RESERVATION: Duration = Duration::from_secs(120);
@@ -103,7 +105,7 @@ impl Images {
                 // image, which the others report.
                 Err(error) => {
                     if self.sandbox_images.lock().logged.insert(pod_sandbox_id.clone()) {
-                        tracing::warn!(sandbox = pod_sandbox_id, %error, "cannot read the image of a sandbox");
+                        tracing::warn!(sandbox = pod_sandbox_id, error = %error_chain(&error), "cannot read the image of a sandbox");
                     }
                     failed = Some(error);
                     continue;
@@ -133,14 +135,14 @@ impl Images {
         let info = self.inner.client.image_fs_info(v1::ImageFsInfoRequest {}).await?;
         let path = info.image_filesystems.into_iter().find_map(|usage| usage.fs_id.map(|id| id.mountpoint));
         let path = path.filter(|path| !path.is_empty()).ok_or_else(|| {
-            RuntimeError::Failed(
-                "the runtime does not report the file system of images: see the log of the container runtime"
-                    .to_owned(),
+            RuntimeError::failed(
+                "the runtime does not report the file system of images: see the log of the container runtime",
             )
         })?;
         blocking(move || {
             let path = PathBuf::from(path);
-            let stat = statvfs(&path).map_err(|error| RuntimeError::Failed(format!("{}: {error}", path.display())))?;
+            let stat = statvfs(&path)
+                .map_err(|error| RuntimeError::failed(StepError::new(path.display().to_string(), error)))?;
             let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
             Ok(DiskUsage { capacity: bytes(stat.f_blocks), available: bytes(stat.f_bavail) })
         })
@@ -153,7 +155,7 @@ impl Images {
     /// [`RuntimeError::Failed`] if the image is reserved for a container. The reservation may be newer than the list of images.
     pub(in crate::adapters::cri) async fn remove(&self, id: &ImageId) -> Result<(), RuntimeError> {
         if self.is_reserved(id.as_str()) {
-            return Err(RuntimeError::Failed(format!("image {id} is reserved for a new container")));
+            return Err(RuntimeError::failed(format!("image {id} is reserved for a new container")));
         }
         let image = Some(v1::ImageSpec { image: id.as_str().to_owned(), ..Default::default() });
         ignore_not_found(self.inner.client.remove_image(v1::RemoveImageRequest { image }).await.map(|_| ()))

@@ -97,7 +97,7 @@ impl WritesLogs for Writer {
             }
         }
         if *self.refuses.lock() {
-            return async { Err(RuntimeError::Failed("refused".into())) }.boxed();
+            return async { Err(RuntimeError::failed("refused")) }.boxed();
         }
         *self.file.lock() = Writer::open(&self.path);
         async { Ok(()) }.boxed()
@@ -224,7 +224,7 @@ async fn rotation_errors_name_the_path_and_affect_no_other_log() {
     let below_a_file = OpenLog { container: "d".into(), path: writer.path.join("1.log") };
     let mut rotator = writer.rotator(5);
     let errors = rotator.round(&[below_a_file, writer.log()]).await;
-    let texts: Vec<String> = errors.iter().map(RotateError::to_string).collect();
+    let texts: Vec<String> = errors.iter().map(|error| error_chain(error).to_string()).collect();
     assert_eq!(texts, rotator.unreported(errors), "reported at once");
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert!(texts[0].contains("0.log/1.log: Not a directory"), "{texts:?}");

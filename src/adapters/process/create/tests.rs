@@ -48,7 +48,7 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, Runt
 
 fn refusal(user: u32, config: &ContainerConfig) -> String {
     match planned_as(user, config) {
-        Err(RuntimeError::Config(text)) => text,
+        Err(RuntimeError::Config(text)) => text.to_string(),
         other => panic!("not refused: {other:?}"),
     }
 }

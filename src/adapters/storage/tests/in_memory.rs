@@ -1,6 +1,7 @@
 //! Volumes in memory, and mounts of other programs.
 
 use super::*;
+use podwright_actors::text::error_chain;
 
 /// The type of the file system that is mounted at a path.
 fn mounted(path: &Path) -> Option<String> {
@@ -31,7 +32,8 @@ async fn memory_volume_has_its_size_limit_and_ends_with_its_pod() {
     let held = fs::File::open(ram.join("file")).unwrap();
     let error = again.tear_down(&uid()).await.unwrap_err();
     let own = format!("process {} (", std::process::id());
-    let StorageError::Busy { volume, reason } = &error else { panic!("{error}") };
+    let StorageError::Busy { volume, source } = &error else { panic!("{error}") };
+    let reason = error_chain(source).to_string();
     assert!(volume == "ram" && reason.contains(ram.to_str().unwrap()) && reason.contains(&own), "{error}");
     assert_eq!(fs::read_to_string(ram.join("file")).unwrap(), "kept");
     drop(held);

@@ -113,7 +113,7 @@ impl ContainerRuntime for FakeRuntime {
         async move {
             let pull = self.enter(Op::Pull, pod.uid(), format!("pull {image}"));
             let pulled = cancel.run_until_cancelled(pull).await.ok_or(ImageError::Cancelled)?;
-            pulled.map(|()| format!("sha256:{image}")).map_err(|error| ImageError::Pull(error.to_string()))
+            pulled.map(|()| format!("sha256:{image}")).map_err(|error| ImageError::pull(error))
         }
         .boxed()
     }
@@ -144,7 +144,7 @@ impl ContainerRuntime for FakeRuntime {
             let now = self.clock.now();
             self.live(id, |live| {
                 if live.script.fails_to_start {
-                    return Err(RuntimeError::Failed("no such command".into()));
+                    return Err(RuntimeError::failed("no such command"));
                 }
                 live.started = Some(Instant::now());
                 live.status.started_at = Some(now);

@@ -94,7 +94,7 @@ fn run_as_non_root_refuses_root_and_users_without_known_id() {
         match (error.map(RuntimeError::from), expected) {
             (None, None) => {}
             // Published as `CreateContainerConfigError`.
-            (Some(RuntimeError::Config(text)), Some(part)) => assert!(text.contains(part), "{text}"),
+            (Some(RuntimeError::Config(text)), Some(part)) => assert!(text.to_string().contains(part), "{text}"),
             other => panic!("{user:?} {of_pod} {own}: {other:?}"),
         }
     }

@@ -1,0 +1,84 @@
+//! The settings of sandboxes and containers, and the result of a command in a container.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::ids::{ContainerName, SandboxId};
+use crate::pod::{ContainerKind, PodObject};
+
+/// The settings of a new sandbox.
+#[derive(Clone, Debug)]
+pub struct SandboxConfig {
+    /// The pod.
+    pub pod: Arc<PodObject>,
+    /// The number of sandboxes that the pod had before.
+    pub attempt: u32,
+}
+
+/// The settings of a new container.
+#[derive(Clone, Debug)]
+pub struct ContainerConfig {
+    /// The pod.
+    pub pod: Arc<PodObject>,
+    /// The sandbox for the container.
+    pub sandbox: SandboxId,
+    /// The container's list in the pod's spec.
+    pub kind: ContainerKind,
+    /// The container's name in the pod.
+    pub name: ContainerName,
+    /// How many runs of the container were started before. The log file of the run is `<restart_count>.log`.
+    pub restart_count: u32,
+    /// The image id that [`ContainerRuntime::ensure_image`](super::ContainerRuntime::ensure_image) returned.
+    pub image_id: String,
+    /// The hash of the container's definition. The runtime keeps it with the container, so that a restarted agent sees
+    /// whether the definition changed.
+    pub spec_hash: u64,
+    /// The entry point with `$(VAR)` expanded; empty for the image's own.
+    pub command: Vec<String>,
+    /// The arguments, expanded.
+    pub args: Vec<String>,
+    /// The environment variables in order, expanded.
+    pub env: Vec<(String, String)>,
+    /// The mounts, in spec order.
+    pub mounts: Vec<Mount>,
+    /// The devices of the node for the container.
+    pub devices: Vec<Device>,
+    /// The names of CDI devices (`VENDOR/CLASS=NAME`), which the runtime resolves.
+    pub cdi_devices: Vec<String>,
+}
+
+/// A device of the node, as a container gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The device's path on the node.
+    pub host_path: String,
+    /// The device's path in the container.
+    pub container_path: String,
+    /// The permissions in the container: a combination of `r`, `w` and `m` (mknod).
+    pub permissions: String,
+}
+
+/// A volume, as a container gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The volume's name in the pod.
+    pub volume: String,
+    /// The path on the host, including `sub_path`.
+    pub host_path: PathBuf,
+    /// The part of `host_path` inside the volume, relative and without `..`; empty for the whole volume. The runtime
+    /// creates the missing directories.
+    pub sub_path: PathBuf,
+    /// The path in the container.
+    pub container_path: String,
+    /// Whether the mount is read-only.
+    pub read_only: bool,
+}
+
+/// The result of a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// The exit code; 128 plus the signal if a signal ended the command.
+    pub exit_code: i32,
+    /// The beginning of the output on both streams, at most 10 KiB (the limit of a probe event's message).
+    pub output: Vec<u8>,
+}
