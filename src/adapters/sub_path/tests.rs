@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::fs::{RenameFlags, renameat_with};
 use tempfile::TempDir;
@@ -72,21 +72,39 @@ fn sub_path_creates_directories_and_follows_links_inside_only() {
     assert_eq!(fs::read_dir(test.secret()).unwrap().count(), 1);
 }
 
+/// How many times `work` runs at least, and how many times the directory and the link are swapped at least during these
+/// runs.
+const ROUNDS: u32 = 2_000;
+const SWAPS: u32 = 20_000;
+
 /// Repeats `work` while another thread swaps a directory of the volume and a link out of it as fast as it can.
 fn under_attack(test: &TestVolume, work: impl Fn()) {
-    let (volume, end) = (test.volume(), Instant::now() + Duration::from_secs(1));
+    let (volume, swaps, ended) = (test.volume(), AtomicU32::new(0), AtomicBool::new(false));
     fs::create_dir_all(volume.join("dir")).unwrap();
     symlink(test.secret(), volume.join("link")).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while Instant::now() < end {
+            while !ended.load(Ordering::Relaxed) {
                 renameat_with(CWD, volume.join("dir"), CWD, volume.join("link"), RenameFlags::EXCHANGE).unwrap();
+                swaps.fetch_add(1, Ordering::Relaxed);
             }
         });
-        while Instant::now() < end {
+        let _end = EndOnDrop(&ended);
+        let mut rounds = 0;
+        while rounds < ROUNDS || swaps.load(Ordering::Relaxed) < SWAPS {
             work();
+            rounds += 1;
         }
     });
+}
+
+/// Ends the attack when the attacked thread returns or panics, because the scope waits for both threads.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::os::unix::fs::symlink;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::fs::{RenameFlags, mkdirat, renameat_with};
 use rustix::process::{Gid, Uid, geteuid};
@@ -76,6 +76,9 @@ fn deep_tree_is_removed_with_few_open_files() {
     assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
 }
 
+/// How often the directory and the link are swapped.
+const SWAPS: u32 = 10_000;
+
 // A running container swaps a directory for a link to a directory outside the tree.
 #[test]
 fn directory_swapped_for_a_link_is_not_followed() {
@@ -84,19 +87,22 @@ fn directory_swapped_for_a_link_is_not_followed() {
     fs::create_dir(&precious).unwrap();
     fs::write(precious.join("file"), "").unwrap();
     let dir = root.path().join("dir");
-    let end = Instant::now() + Duration::from_secs(1);
+    let (swaps, ended) = (AtomicU32::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while Instant::now() < end {
-                let _ = renameat_with(CWD, dir.join("d"), CWD, dir.join("link"), RenameFlags::EXCHANGE);
+            while !ended.load(Ordering::Relaxed) {
+                if renameat_with(CWD, dir.join("d"), CWD, dir.join("link"), RenameFlags::EXCHANGE).is_ok() {
+                    swaps.fetch_add(1, Ordering::Relaxed);
+                }
             }
         });
-        while Instant::now() < end {
+        while swaps.load(Ordering::Relaxed) < SWAPS {
             fs::create_dir_all(dir.join("d")).unwrap_or_default();
             let _ = symlink(&precious, dir.join("link"));
             let _ = fs::write(dir.join("d/file"), "");
             let _ = remove(&dir);
         }
+        ended.store(true, Ordering::Relaxed);
     });
     assert!(precious.join("file").exists());
 }
