@@ -189,6 +189,8 @@ impl Checkpoint for FileCheckpoint {
 
 #[cfg(test)]
 mod tests {
+    use podwright_actors::text::error_chain;
+
     use super::*;
 
     fn records(texts: &[&str]) -> Vec<Arc<str>> {
@@ -296,7 +298,7 @@ mod tests {
         let (_dir, store) = store();
         // Root may read any file, but a directory cannot be read as a file.
         fs::create_dir(&store.path).unwrap();
-        let error = store.load().unwrap_err().to_string();
+        let error = error_chain(&store.load().unwrap_err()).to_string();
         assert!(error.contains("journal: Is a directory"), "{error}");
         assert!(store.path.is_dir() && !store.path.with_extension(CORRUPT).exists());
     }

@@ -116,7 +116,7 @@ mod tests {
         assert_eq!((of(&ranges, "c"), of(&ranges, "d")), (Ok(1), Ok(3)));
 
         fs::write(pods.path().join("c").join(FILE), "{}").unwrap();
-        let refused = of(&ranges, "e").unwrap_err().to_string();
+        let refused = podwright_actors::text::error_chain(&of(&ranges, "e").unwrap_err()).to_string();
         assert!(refused.contains("c/userns") && refused.contains("remove the file"), "{refused}");
     }
 }

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::adapters::mounts;
+use podwright_actors::text::error_chain;
 
 struct Node {
     root: TempDir,
@@ -232,7 +233,7 @@ async fn host_path_volume_must_have_its_declared_type() {
         let result = node.storage.set_up(&pod(json!([volume]))).await;
         assert_eq!(result.is_ok(), good, "{name} as {kind}: {result:?}");
         if let Err(error) = result {
-            let text = error.to_string();
+            let text = error_chain(&error).to_string();
             let path = at(name).display().to_string();
             assert!(["\"h\"", kind, &path].into_iter().all(|word| text.contains(word)), "{error}");
         }
@@ -308,7 +309,7 @@ async fn pod_logs_are_removed_with_the_pod_and_others_stay() {
         let (removed, left) = (storage.remove_pod(&uid(), Box::new(|| true)).await, storage.pods().await);
         assert!(Command::new("umount").arg(&stuck).status().unwrap().success());
         let error = removed.unwrap_err();
-        assert!(error.to_string().contains("stuck"), "{error}");
+        assert!(error_chain(&error).to_string().contains("stuck"), "{error:?}");
         assert_eq!(left, Ok(vec![uid()]));
     }
     for _ in 0..2 {

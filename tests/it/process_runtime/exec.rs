@@ -27,7 +27,10 @@ async fn exec_command_runs_in_the_container_environment() {
     assert_eq!(exec("sleep 1000 & echo done").await.output, b"done\n");
 
     let missing = runtime.exec(&id, &["no-such-program".to_owned()], PATIENCE).await;
-    assert!(matches!(&missing, Err(RuntimeError::Failed(text)) if text.to_string().contains("PATH")), "{missing:?}");
+    assert!(
+        matches!(&missing, Err(RuntimeError::Failed(text)) if podwright_actors::text::error_chain(text).to_string().contains("PATH")),
+        "{missing:?}"
+    );
 
     // Background processes of a command end with the container.
     let left = String::from_utf8(exec("sleep 1000 >/dev/null 2>&1 & echo $!").await.output).unwrap();

@@ -182,7 +182,8 @@ async fn log_is_moved_back_if_its_container_does_not_reopen_it() {
     *writer.refuses.lock() = true;
     let mut rotator = writer.rotator(5);
     let errors = rotator.round(&[writer.log()]).await;
-    assert!(errors[0].to_string().contains("0.log: the container did not open a new log file: refused"), "{errors:?}");
+    let text = error_chain(&errors[0]).to_string();
+    assert!(text.contains("0.log: the container did not open a new log file: refused"), "{text}");
     writer.write("later\n");
     assert_eq!(files(dir.path()), ["0.log"]);
     assert_eq!(whole(dir.path()), "more than ten bytes\nlater\n");

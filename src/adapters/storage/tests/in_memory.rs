@@ -1,7 +1,6 @@
 //! Volumes in memory, and mounts of other programs.
 
 use super::*;
-use podwright_actors::text::error_chain;
 
 /// The type of the file system that is mounted at a path.
 fn mounted(path: &Path) -> Option<String> {
@@ -68,7 +67,7 @@ async fn nothing_is_removed_through_a_foreign_mount() {
         for _ in 0..2 {
             let _ = node.storage.tear_down(&uid()).await;
             let error = node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap_err();
-            assert!(error.to_string().contains(below), "{below}: {error}");
+            assert!(error_chain(&error).to_string().contains(below), "{below}: {error:?}");
         }
         assert!(Command::new("umount").arg(&at).status().unwrap().success());
         assert!(precious.join("file").exists(), "{below}");

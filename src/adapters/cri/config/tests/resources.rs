@@ -204,9 +204,9 @@ fn a_pod_cgroup_is_in_the_cgroup_of_its_qos_class() {
 #[test]
 fn an_invalid_quantity_error_names_its_field() {
     let pod = pod(json!({"containers": [{"name": "a", "resources": {"limits": {"memory": "lots"}}}]}));
-    let error = container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups())
-        .unwrap_err()
-        .to_string();
+    let error =
+        container_config(&facts(), &PodAssignments::default(), &container(&pod, "a", 0), &lookups()).unwrap_err();
+    let error = podwright_actors::text::error_chain(&error).to_string();
     assert!(error.starts_with("a: resources.limits.memory: \"lots\" is not a quantity"), "{error}");
 }
 
