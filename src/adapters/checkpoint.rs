@@ -225,7 +225,7 @@ mod tests {
             // The only blocking thread is occupied, so the write stays pending while its node is dropped.
             let (free, occupied) = std::sync::mpsc::channel::<()>();
             let occupier = tokio::task::spawn_blocking(move || occupied.recv());
-            assert_eq!(store.append(records(&["late"])).now_or_never(), None);
+            assert!(store.append(records(&["late"])).now_or_never().is_none());
 
             let next = FileCheckpoint::new(store.path.to_path_buf());
             assert_eq!(next.load().unwrap(), ["a"]);

@@ -38,9 +38,11 @@ impl HookCaller {
                     Ok(()) => Outcome::Succeeded,
                     Err(SyncError::Cancelled) => Outcome::Cancelled,
                     Err(_) if cx.is_cancelled() => Outcome::Cancelled,
-                    Err(error) => {
-                        Outcome::Failed { retry: error.retry(), cause: error.failure_cause(), error: error_chain(&error).to_string() }
-                    }
+                    Err(error) => Outcome::Failed {
+                        retry: error.retry(),
+                        cause: error.failure_cause(),
+                        error: error_chain(&error).to_string(),
+                    },
                 }
             })
         }))
