@@ -181,7 +181,7 @@ impl SimulatedRuntimeState {
     fn create_container(&self, config: ContainerConfig) -> Result<ContainerId, RuntimeError> {
         let name = config.name.clone();
         let behaviour = self.behaviour(&config.pod, name.as_str());
-        let behaviour = behaviour.map_err(|error| RuntimeError::config(error))?;
+        let behaviour = behaviour.map_err(RuntimeError::config)?;
         let sandbox = Key::parse(config.sandbox.as_str());
         let id = sandbox.and_then(|sandbox| {
             let ContainerConfig { image_id, restart_count, spec_hash, .. } = &config;
