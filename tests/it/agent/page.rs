@@ -76,7 +76,10 @@ async fn page_shows_pods_with_their_waits_and_reconnects() {
         )
         .await;
     browser
-        .until("the failing pod is listed first", "document.querySelector('#rows .row .name').innerText === 'crash-n1'")
+        .until(
+            "the failing pod is listed first",
+            "document.querySelector('#rows .row[aria-rowindex=\"2\"] .name').innerText === 'crash-n1'",
+        )
         .await;
     browser
         .until("the failing pod is counted", "document.querySelector('[data-name=failing] b').innerText === '1'")
