@@ -113,7 +113,7 @@ impl ContainerRuntime for FakeRuntime {
         async move {
             let pull = self.enter(Op::Pull, pod.uid(), format!("pull {image}"));
             let pulled = cancel.run_until_cancelled(pull).await.ok_or(ImageError::Cancelled)?;
-            pulled.map(|()| format!("sha256:{image}")).map_err(|error| ImageError::pull(error))
+            pulled.map(|()| format!("sha256:{image}")).map_err(ImageError::pull)
         }
         .boxed()
     }
