@@ -14,6 +14,8 @@ pub mod manifest;
 mod mounts;
 #[cfg(feature = "agent")]
 pub mod network;
+#[cfg(any(feature = "agent", feature = "process"))]
+mod pod_group;
 #[cfg(feature = "process")]
 pub mod process;
 /// The checksummed files in which adapters keep their records. Not a part of the API.

@@ -43,6 +43,7 @@ mod container;
 mod create;
 mod exec;
 mod files;
+mod identity;
 mod load;
 mod procfs;
 #[doc(hidden)]

@@ -13,9 +13,11 @@
 //!
 //! An emptyDir with medium `Memory` is a tmpfs, or a plain directory if the agent may not mount.
 //!
-//! A pod's directory has mode 0750, the mode that the kubelet uses. The directories above and below it have mode 0751, so
-//! that any user can reach a file whose path it knows. Containers without a mount namespace reach their volumes by path. If
-//! such a pod sets a user or group, its directory has mode 0751 too; otherwise its containers could not open a volume.
+//! If the runtime mounts the volumes, a pod's directory has mode 0750, the mode that the kubelet uses. Containers without a
+//! mount namespace reach their volumes by path. Their pod's directory has mode 0700. If the agent runs as root and the pod
+//! sets a user or group, the directory has mode 0710 and a group that only the pod's containers are in
+//! ([`pod_group`]). The directories above and below a pod's directory have mode 0751, so that a user who may pass the pod's
+//! directory can reach a file whose path it knows.
 //!
 //! The directory also marks the pod as a pod of this agent. Logs outside the pod's directory may share a directory with the
 //! logs of other agents. This agent removes such logs only if their pod has a directory here, so the pod's directory is
@@ -44,12 +46,15 @@ use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
-use super::POD_DIR;
+use super::{POD_DIR, pod_group};
 use calls::{CallProgress, PodLocks, Progress};
 use empty_dir::Memory;
 
 /// The mode of a directory that other users may enter but not list.
 const PASSABLE: u32 = 0o751;
+/// The mode of a pod's directory if the pod's containers run as the agent's user. Other users in the agent's group, which may
+/// be a group of many users, have no access.
+const PRIVATE: u32 = 0o700;
 
 /// [`PodStorage`] in one directory. Clones share their state.
 #[derive(Clone, Debug)]
@@ -98,7 +103,7 @@ impl FileStorage {
         }
     }
 
-    /// The same storage for a runtime that mounts the volumes into the containers: pods' directories always have mode 0750.
+    /// The same storage for a runtime that mounts the volumes into the containers: pods' directories have mode 0750.
     pub fn for_mounted_volumes(self) -> Self {
         self.with(|disk| Disk { mounted: true, ..disk })
     }
@@ -216,7 +221,14 @@ impl Disk {
 
     fn set_up(&self, dir: &Path, pod: &PodObject, step: &CallProgress) -> Result<VolumeMounts, StorageError> {
         make_dir(&self.pods, PASSABLE)?;
-        make_dir(dir, if !self.mounted && sets_a_user(pod) { PASSABLE } else { POD_DIR })?;
+        if self.mounted {
+            make_dir(dir, POD_DIR)?;
+        } else if sets_a_user(pod) && rustix::process::geteuid().is_root() {
+            let uid = pod.uid().to_string();
+            pod_group::make(&self.pods, &uid).map_err(|error| io_error(dir, error))?;
+        } else {
+            make_dir(dir, PRIVATE)?;
+        }
         make_dir(&dir.join("volumes"), PASSABLE)?;
         let volumes = pod.spec().volumes.as_deref().unwrap_or_default();
         let set_up = |volume: &Volume| {

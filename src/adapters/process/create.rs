@@ -9,7 +9,8 @@ use podwright_actors::ports::{ContainerConfig, RuntimeError};
 use rustix::process::Signal;
 
 use super::files::Layout;
-use super::record::{Cgroup, ContainerRecord, RunRecord, User};
+use super::identity;
+use super::record::{Cgroup, ContainerRecord, RunRecord};
 use super::rootfs::{self, Link};
 use super::{CONTAINER_ENV, ROOTFS_ENV, TERMINATION_LOG_ENV};
 
@@ -19,10 +20,7 @@ pub(super) struct PlanContext<'a> {
     pub(super) shim: &'a [String],
     /// The parent of the containers' cgroups; `None` if containers run without cgroups.
     pub(super) cgroups: Option<&'a Path>,
-    /// The agent's effective user.
-    pub(super) user: u32,
-    /// The agent's effective group.
-    pub(super) group: u32,
+    pub(super) node: identity::Node<'a>,
     /// The soft limit on open files that containers get; `None` keeps the agent's limit.
     pub(super) open_files: Option<u64>,
 }
@@ -79,7 +77,7 @@ pub(super) fn plan(
         env: environment(config, id, &root, &root.join(&termination_log)),
         command,
         cwd: rootfs::working_dir(&root, fields.working_dir, &links),
-        user: user(pod, name, fields.security, context)?,
+        user: identity::resolve(name, pod.spec().security_context.as_ref(), fields.security, &context.node)?,
         log: context.layout.log(&uid, name, config.restart_count),
         stop_signal: stop_signal(name, fields.lifecycle)?.as_raw(),
         cgroup: context.cgroups.map(|base| Cgroup {
@@ -171,43 +169,6 @@ fn environment(config: &ContainerConfig, id: &str, rootfs: &Path, termination_lo
 
 /// The `PATH` that container images commonly set.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// The user and groups that the container runs as; `None` for those of the agent.
-fn user(
-    pod: &PodObject,
-    name: &str,
-    security: Option<&SecurityContext>,
-    context: &PlanContext<'_>,
-) -> Result<Option<User>, RuntimeError> {
-    let of_pod = pod.spec().security_context.as_ref();
-    let id = |value: Option<i64>| value.and_then(|id| u32::try_from(id).ok());
-    let uid = id(security.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user))).unwrap_or(context.user);
-    let gid =
-        id(security.and_then(|s| s.run_as_group).or(of_pod.and_then(|s| s.run_as_group))).unwrap_or(context.group);
-    let non_root = security.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root));
-    if non_root == Some(true) && uid == 0 {
-        return Err(RuntimeError::config(format!(
-            "container {name} has runAsNonRoot and would run as root: set `runAsUser`, or run the agent as another user"
-        )));
-    }
-    let groups: Vec<u32> = of_pod
-        .into_iter()
-        .flat_map(|s| s.supplemental_groups.iter().flatten().copied().chain(s.fs_group))
-        .filter_map(|gid| u32::try_from(gid).ok())
-        .collect();
-    if context.user == 0 {
-        let same = uid == 0 && gid == context.group && groups.is_empty();
-        return Ok((!same).then_some(User { uid, gid, groups }));
-    }
-    if (uid, gid) == (context.user, context.group) {
-        return Ok(None);
-    }
-    Err(RuntimeError::config(format!(
-        "container {name} requests user {uid} and group {gid}, but the agent runs as user {} and group {} and only root \
-         can change them: remove `runAsUser` and `runAsGroup`, or run the agent as root",
-        context.user, context.group
-    )))
-}
 
 fn stop_signal(container: &str, lifecycle: Option<&Lifecycle>) -> Result<Signal, RuntimeError> {
     let Some(name) = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_deref()) else {

@@ -39,13 +39,18 @@ impl Layout {
         ContainerFiles::new(self.containers().join(id))
     }
 
+    /// The directory with one directory per pod.
+    pub(super) fn pods(&self) -> PathBuf {
+        self.root.join("pods")
+    }
+
     /// The root directory of a container.
     pub(super) fn rootfs(&self, uid: &str, name: &str, id: &str) -> PathBuf {
-        self.root.join("pods").join(uid).join("containers").join(name).join(id)
+        self.pods().join(uid).join("containers").join(name).join(id)
     }
 
     pub(super) fn log(&self, uid: &str, name: &str, restart_count: u32) -> PathBuf {
-        self.root.join("pods").join(uid).join("logs").join(name).join(format!("{restart_count}.log"))
+        self.pods().join(uid).join("logs").join(name).join(format!("{restart_count}.log"))
     }
 
     /// Creates the directories of all sandboxes and all containers.

@@ -57,8 +57,7 @@ pub struct RunRecord {
     pub cwd: PathBuf,
     /// The file whose content becomes the termination message, relative to `rootfs`.
     pub termination_log: PathBuf,
-    /// `None` if the container runs as the agent's user.
-    pub user: Option<User>,
+    pub user: User,
     pub log: PathBuf,
     pub stop_signal: i32,
     pub cgroup: Option<Cgroup>,

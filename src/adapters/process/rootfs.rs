@@ -11,7 +11,7 @@ use podwright_actors::ports::{Mount, RuntimeError};
 use crate::adapters::sub_path;
 
 use super::files::make_dir;
-use super::record::{RunRecord, User};
+use super::record::RunRecord;
 
 /// The symbolic link of one volume mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,14 +78,9 @@ pub(super) fn make(run: &RunRecord, links: &[Link]) -> io::Result<()> {
         let path = run.rootfs.join(&run.termination_log);
         make_parent(&path)?;
         let file: File = OpenOptions::new().create_new(true).write(true).mode(0o666).open(&path)?;
-        if let Some(User { uid, gid, .. }) = run.user {
-            std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
-        }
+        std::os::unix::fs::fchown(&file, Some(run.user.uid), Some(run.user.gid))?;
     }
-    match run.user {
-        Some(User { uid, gid, .. }) => chown(&run.rootfs, Some(uid), Some(gid)),
-        None => Ok(()),
-    }
+    chown(&run.rootfs, Some(run.user.uid), Some(run.user.gid))
 }
 
 /// Removes the root directory, and the two directories above it if they are empty then.

@@ -22,8 +22,9 @@ use super::create::{self, ContainerPlan, PlanContext};
 use super::files::{Layout, STATE, make_dir};
 use super::record::{self, Durability, RunRecord, SandboxRecord};
 use super::table::PodTable;
-use super::{load, rootfs, stop};
+use super::{identity, load, rootfs, stop};
 use crate::adapters::log::remove_run;
+use crate::adapters::pod_group;
 use crate::adapters::step_error::StepError;
 use crate::adapters::tree;
 
@@ -197,20 +198,34 @@ impl ProcessRuntimeState {
             return Err(not_ready());
         }
         let id = new_id().map_err(failed("cannot create an id"))?;
+        let (passwd, groups) =
+            self.blocking(read_accounts).await.map_err(failed("cannot read the node's users and groups"))?;
+        let agent = rustix::process::geteuid();
         let context = PlanContext {
             layout: &self.layout,
             shim: &self.shim,
             cgroups: self.cgroups.as_deref(),
-            user: rustix::process::geteuid().as_raw(),
-            group: rustix::process::getegid().as_raw(),
+            node: identity::Node {
+                user: agent.as_raw(),
+                group: rustix::process::getegid().as_raw(),
+                groups: &groups,
+                passwd: &passwd,
+            },
             open_files: self.open_files,
         };
-        let ContainerPlan { record, run, links } =
+        let ContainerPlan { record, mut run, links } =
             create::plan(&config, &context, &id, self.table.creation_time(record::now()))?;
+        let (pods, uid) = (self.layout.pods(), record.uid.clone());
         let files = self.layout.container(&id);
         let (state, written) = (record.clone(), files.clone());
         let write = move || {
             make_dir(written.dir(), 0o700)?;
+            make_dir(&pods, 0o751)?;
+            if agent.is_root() && run.user.uid != 0 {
+                run.user.groups.push(pod_group::make(&pods, &uid)?);
+            } else {
+                make_dir(&pods.join(&uid), 0o700)?;
+            }
             rootfs::make(&run, &links)?;
             run.log.parent().map_or(Ok(()), |dir| make_dir(dir, 0o755))?;
             record::write(&written.run(), &run, Durability::Boot)?;
@@ -251,6 +266,16 @@ impl ProcessRuntimeState {
         self.table.mark_changed(&container.uid);
         Ok(())
     }
+}
+
+/// The content of the node's passwd file, and the agent's supplementary groups. A node without the file has no users by name.
+fn read_accounts() -> io::Result<(String, Vec<u32>)> {
+    let passwd = match std::fs::read("/etc/passwd") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let groups = rustix::process::getgroups()?.into_iter().map(rustix::fs::Gid::as_raw).collect();
+    Ok((String::from_utf8_lossy(&passwd).into_owned(), groups))
 }
 
 /// Removes a directory of records. The directory is renamed first: if the agent dies during the removal, the next agent

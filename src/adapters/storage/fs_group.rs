@@ -6,6 +6,8 @@ use std::path::Path;
 use podwright_actors::pod::PodObject;
 use rustix::fs::{AtFlags, CWD, Gid, chownat};
 
+use crate::adapters::pod_group;
+
 /// The `fsGroup` of a pod. The pod's volumes, and the files that are created in them, belong to this group (upstream
 /// `volume.SetVolumeOwnership`, kubelet 1.36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,12 +15,23 @@ pub(super) struct FsGroup(u32);
 
 impl FsGroup {
     /// The `fsGroup` of a pod. `None` if the pod has none, or if this process may not give files to that group. A process
-    /// that does not run as root may give files only to its own group.
-    pub(super) fn of(pod: &PodObject) -> Option<Self> {
-        let requested = pod.spec().security_context.as_ref()?.fs_group?;
-        let group = FsGroup(u32::try_from(requested).ok()?);
-        let own = rustix::process::getegid().as_raw();
-        (rustix::process::geteuid().is_root() || group.0 == own).then_some(group)
+    /// that does not run as root may give files only to its own groups.
+    ///
+    /// # Errors
+    /// An error that names the field, if the number is not the id of a group. Giving the volume to no group, or to the group
+    /// of another number, would open it to other users.
+    pub(super) fn of(pod: &PodObject) -> io::Result<Option<Self>> {
+        let Some(requested) = pod.spec().security_context.as_ref().and_then(|it| it.fs_group) else { return Ok(None) };
+        let in_range = u32::try_from(requested).ok().filter(|id| i32::try_from(*id).is_ok());
+        let group = in_range.filter(|id| !pod_group::RANGE.contains(id)).ok_or_else(|| {
+            let text =
+                format!("`fsGroup` {requested} is not an id that a pod may use: use a number from 0 to 1000000000");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let may_give = rustix::process::geteuid().is_root()
+            || rustix::process::getegid().as_raw() == group
+            || rustix::process::getgroups()?.iter().any(|own| own.as_raw() == group);
+        Ok(may_give.then_some(FsGroup(group)))
     }
 
     /// Gives a file or directory to the group. For a link, this changes the group of the link, not of its target.

@@ -65,7 +65,7 @@ async fn pod_directories_exist_until_the_pod_is_removed() {
     let data = node.dir().join("volumes/kubernetes.io~empty-dir/data");
     assert_eq!(mounts["data"], data);
     assert_eq!(mounts.len(), 3);
-    assert_eq!((mode(&node.dir()), mode(&node.dir().join("volumes")), mode(&data)), (0o750, 0o751, 0o777));
+    assert_eq!((mode(&node.dir()), mode(&node.dir().join("volumes")), mode(&data)), (0o700, 0o751, 0o777));
     assert_eq!(node.storage.pods().await, Ok(vec![uid()]));
 
     fs::write(data.join("file"), "kept").unwrap();
@@ -87,13 +87,15 @@ async fn pod_directories_exist_until_the_pod_is_removed() {
 }
 
 #[tokio::test]
-async fn pod_directory_of_a_pod_with_run_as_user_is_passable() {
+async fn pod_directory_is_passable_only_for_the_pods_own_group() {
     let node = Node::new();
-    for (of_pod, of_container, passable) in [
+    let is_root = rustix::process::geteuid().is_root();
+    for (of_pod, of_container, own_group) in [
         (json!(null), json!(null), false),
         (json!({"runAsNonRoot": true}), json!({"privileged": false}), false),
-        (json!({"runAsUser": 65534}), json!(null), true),
-        (json!(null), json!({"runAsGroup": 65534}), true),
+        (json!({"runAsUser": 65534}), json!(null), is_root),
+        (json!(null), json!({"runAsGroup": 65534}), is_root),
+        (json!({"runAsUser": 65534, "fsGroup": 65534}), json!({"runAsUser": 1}), is_root),
     ] {
         let mut pod = pod(json!([{"name": "data", "emptyDir": {}}])).pod().clone();
         let spec = pod.spec.as_mut().unwrap();
@@ -101,12 +103,15 @@ async fn pod_directory_of_a_pod_with_run_as_user_is_passable() {
         spec.containers[0].security_context = serde_json::from_value(of_container.clone()).unwrap();
         let pod = PodObject::new(pod).unwrap();
         let mounts = node.set_up(&pod).await;
-        let pods = node.root.path().join("node/pods");
-        let between = mounts["data"].ancestors().skip(1).take_while(|dir| dir.starts_with(&pods));
-        assert_eq!(between.map(mode).all(|mode| mode & 1 == 1), passable, "{of_pod} {of_container}");
-        assert_eq!(mode(&node.dir()) & 6, 0, "no other user may list or change it");
+        let group = fs::metadata(node.dir()).unwrap().gid();
+        let found = (mode(&node.dir()), pod_group::RANGE.contains(&group));
+        assert_eq!(found, (if own_group { 0o710 } else { 0o700 }, own_group), "{of_pod} {of_container}");
+        let below = mounts["data"].ancestors().skip(1).take_while(|dir| *dir != node.dir());
+        assert!(below.map(mode).all(|mode| mode & 1 == 1), "the pod's users reach the volume");
+        assert_eq!(mode(&node.root.path().join("node/pods")), 0o751);
         node.storage.clone().for_mounted_volumes().set_up(&pod).await.unwrap();
         assert_eq!(mode(&node.dir()), 0o750, "containers with mounted volumes do not use the path");
+        node.storage.remove_pod(&uid(), Box::new(|| true)).await.unwrap();
     }
 }
 

@@ -58,7 +58,7 @@ impl Disk {
             self.write_downward_api(&path, pod, volume, &items, mode)?;
             return Ok(path);
         }
-        let group = FsGroup::of(pod);
+        let group = FsGroup::of(pod).map_err(|error| StorageError::volume(&volume.name, error))?;
         let kind = kind(volume);
         if !matches!(kind.as_deref(), None | Some("emptyDir")) {
             return Err(StorageError::Unsupported {
@@ -83,7 +83,7 @@ impl Disk {
         items: &[DownwardAPIVolumeFile],
         default_mode: Option<i32>,
     ) -> Result<(), StorageError> {
-        let group = FsGroup::of(pod);
+        let group = FsGroup::of(pod).map_err(|error| StorageError::volume(&volume.name, error))?;
         let mut payload = Payload::of(group);
         for item in items {
             let refused = |reason: String| StorageError::volume(&volume.name, reason);
@@ -101,7 +101,10 @@ impl Disk {
             } else {
                 return Err(refused(format!("item {:?} has no source: set fieldRef or resourceFieldRef", item.path)));
             };
-            let mode = item.mode.or(default_mode).and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644);
+            let mode = item.mode.or(default_mode).unwrap_or(0o644);
+            let mode = u32::try_from(mode).ok().filter(|mode| *mode <= 0o777).ok_or_else(|| {
+                refused(format!("item {:?} has mode {mode}: use a mode from 0 to 0777 (511)", item.path))
+            })?;
             payload.add(&item.path, text, mode).map_err(refused)?;
         }
         make_volume(path, group)?;

@@ -1,8 +1,13 @@
 //! The settings in the definition of a container.
 
-use k8s_openapi::api::core::v1::{Lifecycle, PodSecurityContext};
-use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, RuntimeError};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::Arc;
 use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Lifecycle, PodSecurityContext, Volume};
+use podwright::adapters::storage::FileStorage;
+use podwright_actors::pod::PodObject;
+use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, PodStorage, RuntimeError};
 
 use crate::support::processes::{Root, ended, pod, run, sandbox, script, status};
 
@@ -129,6 +134,16 @@ async fn container_is_stopped_with_its_own_stop_signal() {
     assert_eq!(status(&runtime, &pod).await.exit_code, 6);
 }
 
+/// Runs a script in a pod with this security context, in a runtime of root, and returns the lines of its log.
+async fn lines(root: &Root, uid: &str, security: PodSecurityContext, text: &str) -> Vec<String> {
+    let runtime = root.open().await;
+    let pod = pod(uid, |spec| spec.security_context = Some(security));
+    let id = run(&runtime, &pod, text).await;
+    ended(&runtime, &pod).await;
+    let log = std::fs::read_to_string(runtime.log_path(&id).unwrap()).unwrap();
+    log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap().to_owned()).collect()
+}
+
 #[tokio::test]
 async fn root_agent_runs_a_container_as_its_run_as_user() {
     if !rustix::process::geteuid().is_root() {
@@ -136,21 +151,58 @@ async fn root_agent_runs_a_container_as_its_run_as_user() {
         return;
     }
     let root = Root::new();
-    let runtime = root.open().await;
-    let pod = pod("u", |spec| {
-        spec.security_context = Some(PodSecurityContext {
+    for (uid, group, fs_group, gid, groups) in [
+        ("a", Some(23456), Some(34567), "23456", "23456 34567"),
+        // Neither the agent's group 0 nor its supplementary groups reach the container.
+        ("b", None, None, "12345", "12345"),
+    ] {
+        let security = PodSecurityContext {
             run_as_user: Some(12345),
-            run_as_group: Some(23456),
-            fs_group: Some(34567),
+            run_as_group: group,
+            fs_group,
             ..PodSecurityContext::default()
+        };
+        let found = lines(&root, uid, security, "id -u; id -g; id -G; touch mine && echo wrote").await;
+        let own = std::fs::metadata(root.path().join("pods").join(uid)).unwrap().gid();
+        assert_eq!(found, ["12345", gid, &format!("{groups} {own}"), "wrote"]);
+    }
+}
+
+#[tokio::test]
+async fn files_of_a_pod_with_several_users_are_closed_to_other_local_users() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can run a container as another user");
+        return;
+    }
+    let root = Root::new();
+    std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let storage = FileStorage::new(root.path(), Default::default());
+    let with_volume = |uid: &str, user: i64| {
+        pod(uid, |spec| {
+            spec.security_context = Some(PodSecurityContext { run_as_user: Some(user), ..Default::default() });
+            spec.volumes = Some(vec![Volume { name: "data".into(), ..Volume::default() }]);
         })
-    });
-    let fifo = root.fifo("out");
-    std::os::unix::fs::chown(fifo.path(), Some(12345), None).unwrap();
-    // The other user cannot reach the FIFO by its path, because only the test's user can enter the directory.
-    let id = run(&runtime, &pod, "id -u; id -g; id -G; touch mine && echo wrote").await;
-    assert_eq!(ended(&runtime, &pod).await.exit_code, 0);
-    let log = std::fs::read_to_string(runtime.log_path(&id).unwrap()).unwrap();
-    let texts: Vec<&str> = log.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap()).collect();
-    assert_eq!(texts, ["12345", "23456", "23456 34567", "wrote"]);
+    };
+    let runtime = root.open().await;
+    let ran = async |pod: &Arc<PodObject>, text: String| {
+        run(&runtime, pod, &text).await;
+        let code = ended(&runtime, pod).await.exit_code;
+        for sandbox in runtime.pod_status(pod.uid()).await.unwrap().sandboxes {
+            runtime.stop_sandbox(&sandbox.id).await.unwrap();
+            runtime.remove_sandbox(&sandbox.id).await.unwrap();
+        }
+        code
+    };
+    let pod = with_volume("u", 12345);
+    let volume = storage.set_up(&pod).await.unwrap()["data"].display().to_string();
+    assert_eq!(ran(&pod, format!("echo first > {volume}/one")).await, 0);
+    // Another container of the pod may have another user.
+    let other_user = with_volume("u", 23456);
+    assert_eq!(ran(&other_user, format!("cat {volume}/one && mv {volume}/one {volume}/two")).await, 0);
+    // The same user in another pod has no access.
+    let other_pod = with_volume("v", 12345);
+    storage.set_up(&other_pod).await.unwrap();
+    assert_ne!(ran(&other_pod, format!("cat {volume}/two")).await, 0);
+    assert_ne!(ran(&other_pod, format!("echo replaced > {volume}/two")).await, 0);
+    assert_eq!(std::fs::read_to_string(format!("{volume}/two")).unwrap(), "first\n");
 }

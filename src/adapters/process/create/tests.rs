@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use podwright_actors::ports::Mount;
 
@@ -43,7 +43,8 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, Runt
     let layout = Layout::new("/root".into());
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
-    plan(config, &PlanContext { layout: &layout, shim: &shim, cgroups, user, group: user, open_files: None }, "id1", 5)
+    let node = identity::Node { user, group: user, groups: &[], passwd: "" };
+    plan(config, &PlanContext { layout: &layout, shim: &shim, cgroups, node, open_files: None }, "id1", 5)
 }
 
 fn refusal(user: u32, config: &ContainerConfig) -> String {
@@ -99,22 +100,6 @@ fn environment_names_the_host_path_of_each_mount() {
     let plan = planned_as(0, &config(|_, c| c.mounts = vec![mount])).unwrap();
     assert_eq!(value(&plan, "PODWRIGHT_MOUNT_MY_DATA"), Some("/h"));
     assert_eq!(plan.links.len(), 1);
-}
-
-#[test]
-fn run_as_user_needs_an_agent_that_runs_as_root() {
-    let security = |uid: Option<i64>, non_root: Option<bool>| {
-        config(|spec, _| {
-            spec.security_context =
-                Some(PodSecurityContext { run_as_user: uid, run_as_non_root: non_root, ..Default::default() })
-        })
-    };
-    let user = |plan: ContainerPlan| plan.run.user.map(|user| user.uid);
-    assert_eq!(user(planned_as(0, &security(None, None)).unwrap()), None);
-    assert_eq!(user(planned_as(0, &security(Some(1000), Some(true))).unwrap()), Some(1000));
-    assert_eq!(user(planned_as(1000, &security(Some(1000), Some(true))).unwrap()), None);
-    assert!(refusal(1000, &security(Some(0), None)).contains("run the agent as root"));
-    assert!(refusal(0, &security(None, Some(true))).contains("runAsNonRoot"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::process::{
     Gid, Resource, Rlimit, Signal, Uid, getppid, getrlimit, set_parent_process_death_signal, setrlimit, setsid,
 };
@@ -14,7 +15,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use super::super::exec::EXEC_ENV;
 use super::super::files::ContainerFiles;
-use super::super::record::{self, RunRecord};
+use super::super::record::{self, RunRecord, User};
 use super::InitResult;
 
 /// Becomes the container's command. Returns only with an error, which it also sends to the shim.
@@ -72,14 +73,33 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
             _ => format!("working directory {cwd}: {error}"),
         }
     })?;
-    if let Some(user) = &run.user {
-        let groups: Vec<Gid> = user.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
-        set_thread_groups(&groups)
-            .and_then(|()| set_thread_gid(Gid::from_raw(user.gid)))
-            .and_then(|()| set_thread_uid(Uid::from_raw(user.uid)))
-            .map_err(|error| format!("cannot become user {} group {}: {error}", user.uid, user.gid))?;
-    }
+    become_user(&run.user)?;
     Ok(run)
+}
+
+/// Changes the groups and the user of this process. All of them are set, because the agent may be in groups that the container
+/// must not have.
+fn become_user(user: &User) -> Result<(), String> {
+    let failed = |error| format!("cannot become user {} group {}: {error}", user.uid, user.gid);
+    let groups: Vec<Gid> = user.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+    let own = rustix::process::getgroups().map_err(failed)?;
+    if !same_groups(&own, &groups) {
+        match set_thread_groups(&groups) {
+            // In a user namespace without the right to change groups, the process has no groups of the node either.
+            Err(Errno::PERM) if groups.is_empty() && groups_are_fixed() => {}
+            result => result.map_err(failed)?,
+        }
+    }
+    set_thread_gid(Gid::from_raw(user.gid)).and_then(|()| set_thread_uid(Uid::from_raw(user.uid))).map_err(failed)
+}
+
+fn same_groups(a: &[Gid], b: &[Gid]) -> bool {
+    a.len() == b.len() && a.iter().all(|gid| b.contains(gid))
+}
+
+/// Whether this process's user namespace lets nobody change groups.
+fn groups_are_fixed() -> bool {
+    std::fs::read_to_string("/proc/self/setgroups").is_ok_and(|text| text.trim() == "deny")
 }
 
 /// Returns the limit with the soft limit `to`, or with the hard limit if that is lower.
