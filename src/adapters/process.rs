@@ -50,6 +50,7 @@ mod procfs;
 pub mod record;
 mod rootfs;
 mod runtime;
+mod security;
 mod shared;
 mod shim;
 mod start;

@@ -12,6 +12,7 @@ use super::files::Layout;
 use super::identity;
 use super::record::{Cgroup, ContainerRecord, RunRecord};
 use super::rootfs::{self, Link};
+use super::security::{self, AgentRights};
 use super::{CONTAINER_ENV, ROOTFS_ENV, TERMINATION_LOG_ENV};
 
 /// The settings of the runtime and the node that a plan depends on.
@@ -21,6 +22,7 @@ pub(super) struct PlanContext<'a> {
     /// The parent of the containers' cgroups; `None` if containers run without cgroups.
     pub(super) cgroups: Option<&'a Path>,
     pub(super) node: identity::Node<'a>,
+    pub(super) rights: AgentRights,
     /// The soft limit on open files that containers get; `None` keeps the agent's limit.
     pub(super) open_files: Option<u64>,
 }
@@ -87,6 +89,7 @@ pub(super) fn plan(
         }),
         message_from_log: fields.message_policy == Some("FallbackToLogsOnError"),
         open_files: context.open_files,
+        confinement: security::confinement(name, pod.spec(), fields.security, context.rights)?,
         rootfs: root,
         termination_log,
     };

@@ -65,6 +65,16 @@ pub struct RunRecord {
     pub message_from_log: bool,
     /// The soft limit on open files; `None` keeps the shim's limit.
     pub open_files: Option<u64>,
+    pub confinement: Confinement,
+}
+
+/// How the processes of a container are confined.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// Whether executing a file gives no more rights.
+    pub no_new_privs: bool,
+    /// The bits of the capabilities that the container may have; `None` keeps those of the agent.
+    pub capabilities: Option<u64>,
 }
 
 /// The user and groups that a container runs as.

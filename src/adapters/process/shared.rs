@@ -21,6 +21,7 @@ use super::container::{Container, RunState};
 use super::create::{self, ContainerPlan, PlanContext};
 use super::files::{Layout, STATE, make_dir};
 use super::record::{self, Durability, RunRecord, SandboxRecord};
+use super::security::AgentRights;
 use super::table::PodTable;
 use super::{identity, load, rootfs, stop};
 use crate::adapters::log::remove_run;
@@ -201,6 +202,8 @@ impl ProcessRuntimeState {
         let (passwd, groups) =
             self.blocking(read_accounts).await.map_err(failed("cannot read the node's users and groups"))?;
         let agent = rustix::process::geteuid();
+        let own = rustix::thread::capabilities(None)
+            .map_err(|error| failed("cannot read the agent's capabilities")(error.into()))?;
         let context = PlanContext {
             layout: &self.layout,
             shim: &self.shim,
@@ -211,6 +214,7 @@ impl ProcessRuntimeState {
                 groups: &groups,
                 passwd: &passwd,
             },
+            rights: AgentRights { is_root: agent.is_root(), capabilities: own.permitted },
             open_files: self.open_files,
         };
         let ContainerPlan { record, mut run, links } =

@@ -4,6 +4,7 @@
 //! kills a process with a parent-death signal when the *thread* that spawned the process ends. The second thread copies the
 //! output and takes requests. A node may run hundreds of shims, so a shim has no async runtime and allocates little.
 
+mod confine;
 mod init;
 pub mod log;
 mod pump;

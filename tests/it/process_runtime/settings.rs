@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Lifecycle, PodSecurityContext, Volume};
+use podwright::adapters::process::record::StartedRecord;
 use podwright::adapters::storage::FileStorage;
+use podwright_actors::ids::ContainerId;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerRuntime, ContainerState, Mount, PodStorage, RuntimeError};
+use serde_json::json;
 
 use crate::support::processes::{Root, ended, pod, run, sandbox, script, status};
 
@@ -205,4 +208,59 @@ async fn files_of_a_pod_with_several_users_are_closed_to_other_local_users() {
     assert_ne!(ran(&other_pod, format!("cat {volume}/two")).await, 0);
     assert_ne!(ran(&other_pod, format!("echo replaced > {volume}/two")).await, 0);
     assert_eq!(std::fs::read_to_string(format!("{volume}/two")).unwrap(), "first\n");
+}
+
+#[tokio::test]
+async fn container_has_the_capabilities_and_privileges_of_its_security_context() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can limit capabilities");
+        return;
+    }
+    let root = Root::new();
+    let runtime = root.open().await;
+    let all = std::fs::read_to_string("/proc/self/status").unwrap();
+    let all = all.lines().find_map(|line| line.strip_prefix("CapPrm:\t")).unwrap();
+    for (uid, security, capabilities, no_new_privs) in [
+        ("a", json!({}), "00000000a80425fb", "0"),
+        ("b", json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}), "0000000000000000", "1"),
+        ("c", json!({"capabilities": {"drop": ["ALL"], "add": ["CHOWN"]}}), "0000000000000001", "0"),
+        ("d", json!({"privileged": true}), all, "0"),
+    ] {
+        let pod =
+            pod(uid, |spec| spec.containers[0].security_context = Some(serde_json::from_value(security).unwrap()));
+        let id = run(&runtime, &pod, "exec sleep 1000").await;
+        let command = ["sh", "-c", "cat /proc/self/status"].map(str::to_owned);
+        // The rights of an exec command are those of its container.
+        let exec = runtime.exec(&id, &command, Duration::from_secs(60)).await.unwrap();
+        let main = main_pid(&root, &id);
+        for status in [std::fs::read(format!("/proc/{main}/status")).unwrap(), exec.output] {
+            let status = String::from_utf8(status).unwrap();
+            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+            assert_eq!(field("CapEff"), Some(capabilities), "{uid}");
+            assert_eq!(field("CapPrm"), Some(capabilities), "{uid}");
+            assert_eq!(field("NoNewPrivs"), Some(no_new_privs), "{uid}");
+            assert_eq!((field("CapInh"), field("CapAmb")), (Some("0000000000000000"), Some("0000000000000000")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn security_context_that_cannot_be_applied_is_refused_by_its_field() {
+    let root = Root::new();
+    let runtime = root.open().await;
+    let seccomp = json!({"seccompProfile": {"type": "RuntimeDefault"}});
+    let pod = pod("u", |spec| spec.containers[0].security_context = Some(serde_json::from_value(seccomp).unwrap()));
+    let sandbox = sandbox(&runtime, &pod).await;
+    let result = runtime.create_container(script(&pod, &sandbox, "true")).await;
+    assert!(
+        matches!(&result, Err(RuntimeError::Config(text)) if text.to_string().contains("seccompProfile.type")),
+        "{result:?}"
+    );
+}
+
+/// The process of a container's own command.
+fn main_pid(root: &Root, id: &ContainerId) -> u32 {
+    let started = root.records(id).join("started");
+    let started: StartedRecord = podwright::adapters::process::record::read(&started).unwrap();
+    started.pid.cast_unsigned()
 }

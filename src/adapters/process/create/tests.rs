@@ -44,7 +44,8 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, Runt
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
     let node = identity::Node { user, group: user, groups: &[], passwd: "" };
-    plan(config, &PlanContext { layout: &layout, shim: &shim, cgroups, node, open_files: None }, "id1", 5)
+    let rights = AgentRights { is_root: user == 0, capabilities: rustix::thread::CapabilitySet::CHOWN };
+    plan(config, &PlanContext { layout: &layout, shim: &shim, cgroups, node, rights, open_files: None }, "id1", 5)
 }
 
 fn refusal(user: u32, config: &ContainerConfig) -> String {

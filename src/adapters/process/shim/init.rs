@@ -16,7 +16,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use super::super::exec::EXEC_ENV;
 use super::super::files::ContainerFiles;
 use super::super::record::{self, RunRecord, User};
-use super::InitResult;
+use super::{InitResult, confine};
 
 /// Becomes the container's command. Returns only with an error, which it also sends to the shim.
 pub(super) fn become_command(dir: &Path, parent: &str) -> InitResult {
@@ -73,7 +73,9 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
             _ => format!("working directory {cwd}: {error}"),
         }
     })?;
+    confine::limit_capabilities(&run.confinement)?;
     become_user(&run.user)?;
+    confine::deny_new_privileges(&run.confinement)?;
     Ok(run)
 }
 
