@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -36,6 +36,12 @@ pub(crate) enum RootError {
     #[error("cannot create the root directory {path} ({why}): choose another with --root", path = .path.display(),
         why = reason(.error))]
     Make { path: PathBuf, error: io::Error },
+    #[error("the root directory {path} belongs to user {owner}, who could replace files of pods: make it belong to user \
+        {user} (chown), or choose another with --root", path = .path.display())]
+    Owner { path: PathBuf, owner: u32, user: u32 },
+    #[error("other users can replace files in the root directory {path} (mode {mode:04o}): remove their write permission \
+        (chmod go-w), or choose another with --root", path = .path.display())]
+    Mode { path: PathBuf, mode: u32 },
     #[error("cannot write to the root directory {path} ({why}): make it writable, or choose another with --root",
         path = .path.display(), why = reason(.error))]
     Write { path: PathBuf, error: io::Error },
@@ -50,14 +56,17 @@ impl RootDirectory {
     /// Creates the directory if it does not exist, and locks it. Waits up to one second for an agent that is ending.
     /// Blocking.
     ///
-    /// The directory's mode is 0751, because containers that run as other users pass through it to their volumes.
+    /// The mode of a new directory is 0751, because containers that run as other users pass through it to their volumes. An
+    /// existing directory must belong to this process's user, and no other user may write to it.
     ///
     /// # Errors
-    /// [`RootError`] if the directory cannot be created or written to, or if another agent has locked it.
+    /// [`RootError`] if the directory cannot be created or written to, if other users can write to it, or if another agent
+    /// has locked it.
     pub(crate) fn lock(path: &Path) -> Result<Self, RootError> {
         let make = |error| RootError::Make { path: path.to_owned(), error };
         DirBuilder::new().recursive(true).mode(0o751).create(path).map_err(make)?;
         let path = fs::canonicalize(path).map_err(make)?;
+        refuse_foreign_writers(&path)?;
         let write = |error| RootError::Write { path: path.clone(), error };
         let file = OpenOptions::new()
             .create(true)
@@ -87,6 +96,26 @@ impl RootDirectory {
     pub(crate) fn logs(&self) -> PathBuf {
         if self.path == Path::new(SYSTEM_ROOT) { SYSTEM_LOGS.into() } else { self.path.join("log") }
     }
+}
+
+/// Checks that only this process's user can write to a directory.
+fn refuse_foreign_writers(path: &Path) -> Result<(), RootError> {
+    let metadata = fs::metadata(path).map_err(|error| RootError::Make { path: path.to_owned(), error })?;
+    let user = rustix::process::geteuid().as_raw();
+    if metadata.uid() != user {
+        return Err(RootError::Owner { path: path.to_owned(), owner: metadata.uid(), user });
+    }
+    let mode = metadata.mode() & 0o7777;
+    if metadata.is_dir() && mode & 0o022 != 0 {
+        return Err(RootError::Mode { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
+/// A directory above `path` in which every user can rename what belongs to others, and so replace `path`. The sticky bit
+/// prevents that.
+pub(crate) fn replaceable_by_all(path: &Path) -> Option<&Path> {
+    path.ancestors().skip(1).find(|ancestor| fs::metadata(ancestor).is_ok_and(|dir| dir.mode() & 0o1002 == 0o002))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the root directory is locked before any async runtime starts")]
@@ -156,6 +185,8 @@ impl DefaultDirectories {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -188,6 +219,37 @@ mod tests {
         fs::write(&path, "").unwrap();
         let error = RootDirectory::lock(&path).unwrap_err();
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+
+    #[test]
+    fn a_root_directory_that_others_can_write_to_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("root");
+        drop(RootDirectory::lock(&path).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o751);
+        for mode in [0o777, 0o1777, 0o770, 0o775, 0o702] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = RootDirectory::lock(&path).unwrap_err();
+            assert!(matches!(error, RootError::Mode { .. }) && error.to_string().contains("chmod go-w"), "{error}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        drop(RootDirectory::lock(&path).unwrap());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            let error = RootDirectory::lock(&path).unwrap_err();
+            assert!(matches!(error, RootError::Owner { owner: 65534, .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_directory_above_that_every_user_can_change_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (above, path) = (dir.path().join("a"), dir.path().join("a/b/root"));
+        fs::create_dir_all(&path).unwrap();
+        for (mode, found) in [(0o755, None), (0o775, None), (0o1777, None), (0o777, Some(above.as_path()))] {
+            fs::set_permissions(&above, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(replaceable_by_all(&path), found, "{mode:o}");
+        }
     }
 
     #[test]

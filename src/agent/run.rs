@@ -29,7 +29,7 @@ use super::events::EventLog;
 use super::logging::{self, LogLines};
 use super::machine;
 use super::page::{AgentInfo, ManifestLocation};
-use super::root::{DefaultDirectories, RootDirectory, RootError};
+use super::root::{DefaultDirectories, RootDirectory, RootError, replaceable_by_all};
 use super::runtime_ports::{OpenRuntimeError, RuntimeConfig, RuntimePorts};
 use super::screen::{Screen, Terminal};
 use super::until::{PodsOutcome, outcome};
@@ -169,6 +169,13 @@ async fn serve(
     let sources = stop.child_token();
     let cx = SourceContext::new(name.clone(), view.clock.clone());
     tracing::info!(node = name, root = %root.path().display(), "agent started");
+    if let Some(above) = replaceable_by_all(root.path()) {
+        tracing::warn!(
+            directory = %above.display(),
+            "every user can replace the root directory, because all may write to a directory above it: remove that \
+             permission (chmod o-w), or set the sticky bit (chmod +t)"
+        );
+    }
     let info = AgentInfo {
         name: name.clone(),
         started: view.now(),
