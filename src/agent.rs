@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  flags ──> run ──┬─> sources (files, URLs) ──> node (engine, actors) ──> container runtime
-//!                  ├─> admin: / /healthz /metrics /explain /recording ...      ▲
+//!                  ├─> admin: a socket and a loopback port                     ▲
 //!                  ├─> screen: the live table                                  │
 //!                  └─> signals ──> stop: admission closed, sources stopped, pods stopped by group
 //! ```
@@ -16,6 +16,7 @@ mod client;
 mod error_text;
 mod events;
 mod get;
+mod http;
 mod logging;
 mod machine;
 mod page;
@@ -60,6 +61,7 @@ fn command(command: Command) -> anyhow::Result<ExitCode> {
         Command::Get(args) => print(&get::get(&args)?),
         Command::Explain(args) => print(&get::explain(&args)?),
         Command::Logs(args) => get::logs(&args)?,
+        Command::Link(args) => print(&get::link(&args)?),
         Command::Replay(args) => {
             let report = replay::replay(&args)?;
             print(&report.text);

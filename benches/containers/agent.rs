@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -65,12 +66,9 @@ pub(crate) fn run(instance: &Instance, n: usize, rest: Duration) -> Result<Figur
     command.args(["--admin", "127.0.0.1:0", "--node-name", "bench", "--cgroup-root=/podwright-tests"]);
     command.stdin(Stdio::null()).stdout(fs::File::create(&log)?);
     let agent = Agent(command.spawn()?);
-    let address = wait("the agent answers", || {
-        let text = fs::read_to_string(&log)?;
-        let says = "admin endpoints are served address=";
-        Ok(text.lines().find_map(|line| Some(line.split(says).nth(1)?.trim().to_owned())))
-    })?;
-    let watch = Watch::open(&address)?;
+    wait("the agent answers", || Ok(fs::read_to_string(&log)?.contains("admin socket is served").then_some(())))?;
+    let socket = root.join("root/admin.sock");
+    let watch = Watch::open(&socket)?;
     let begin = Instant::now();
     for number in 0..n {
         write_manifest(&root, &manifests, number)?;
@@ -86,7 +84,7 @@ pub(crate) fn run(instance: &Instance, n: usize, rest: Duration) -> Result<Figur
     sleep(rest);
     let idle = (cpu(&agent)? - before).as_secs_f64() / start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
     let rss_mib = rss(&agent)?;
-    let watch = Watch::open(&address)?;
+    let watch = Watch::open(&socket)?;
     // The agent does not report pods as gone that went before the first event.
     watch.changes.recv_timeout(PATIENCE)?;
     let begin = Instant::now();
@@ -140,7 +138,7 @@ fn until(changes: &Receiver<PodChange>, n: usize, begin: Instant) -> Result<Vec<
 
 /// The changes that the agent sends to its page, until this value is dropped.
 struct Watch {
-    stream: TcpStream,
+    stream: UnixStream,
     changes: Receiver<PodChange>,
 }
 
@@ -152,9 +150,9 @@ impl Drop for Watch {
 }
 
 impl Watch {
-    fn open(address: &str) -> Result<Self, Error> {
-        let mut stream = TcpStream::connect(address)?;
-        write!(stream, "GET /watch HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    fn open(socket: &Path) -> Result<Self, Error> {
+        let mut stream = UnixStream::connect(socket)?;
+        write!(stream, "GET /watch HTTP/1.0\r\n\r\n")?;
         let (to, changes) = channel();
         let lines = BufReader::new(stream.try_clone()?).lines();
         thread::spawn(move || pass_on(lines, &to));
@@ -163,7 +161,7 @@ impl Watch {
 }
 
 /// Sends each change of the event stream to the channel. Ends when the stream or the channel is closed.
-fn pass_on(lines: Lines<BufReader<TcpStream>>, to: &Sender<PodChange>) {
+fn pass_on(lines: Lines<BufReader<UnixStream>>, to: &Sender<PodChange>) {
     let mut pods = HashSet::new();
     for line in lines.map_while(Result::ok) {
         let Some(event) = line.strip_prefix("data: ").and_then(|data| serde_json::from_str::<Value>(data).ok()) else {

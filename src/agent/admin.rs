@@ -1,72 +1,44 @@
-//! The admin endpoints: read only, on a loopback address.
+//! The admin endpoints, which are read-only.
 //!
-//! Each request is checked before it is routed, because any page in a browser on this machine can send one.
+//! ```text
+//!  ROOT/admin.sock, mode 0600 ───────────────> every endpoint
+//!  127.0.0.1:10255 ──> without a token ──────> / /healthz /readyz /metrics
+//!                  └─> with the page's token ─> every endpoint
+//!  other addresses, TLS and a token ─────────> every endpoint
+//! ```
+//!
+//! [`endpoints`] listens, [`guard`] checks each request before it is routed, and the rest answers.
 
 mod blocking;
+mod endpoints;
+mod guard;
 mod logs;
 mod negotiation;
 mod pods;
 mod recording;
-mod server;
-
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use crate::actors::desired::MissingSource;
 use crate::actors::ids::{FullName, PodUid};
 use crate::actors::text::plain;
-use axum::extract::{FromRef, Path, Query, Request, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
-use axum::middleware::{Next, from_fn};
+use axum::extract::{FromRef, Path, Query, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde::Deserialize;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
-use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES, reason};
+use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
+use super::http::Access;
 use super::page::{self, AgentInfo};
 use super::table;
 use super::unknown_pod::unknown_pod;
 use super::view::NodeView;
 use blocking::BlockingAnswers;
+pub(crate) use endpoints::{AdminEndpoints, AdminError, AdminServer, TlsSettings, remove_leftovers};
+use guard::{Guard, guard};
 use recording::RecordingEndpoint;
-
-/// How long after a failure the agent tries again to listen.
-const RETRY: Duration = Duration::from_secs(10);
-
-/// Serves the endpoints until `stop` is cancelled. If the agent cannot listen on the address, it logs that once and tries
-/// again. Pods do not wait for the endpoints.
-pub(crate) async fn serve(address: SocketAddr, view: NodeView, info: AgentInfo, stop: CancellationToken) {
-    let mut logged = false;
-    let router = router(view, info);
-    let attempts = async {
-        loop {
-            match TcpListener::bind(address).await {
-                Ok(listener) => {
-                    let address = listener.local_addr().unwrap_or(address);
-                    tracing::info!(%address, "admin endpoints are served");
-                    logged = false;
-                    server::serve(listener, router.clone()).await;
-                }
-                Err(error) if !logged => {
-                    logged = true;
-                    tracing::error!(
-                        "cannot listen for admin requests on {address} ({}): free the address, or choose another with --admin; \
-                         pods keep running, and the agent tries again every {} s",
-                        reason(&error),
-                        RETRY.as_secs()
-                    );
-                }
-                Err(_) => {}
-            }
-            tokio::time::sleep(RETRY).await;
-        }
-    };
-    stop.run_until_cancelled(attempts).await;
-}
 
 /// The state that handlers share.
 #[derive(Clone)]
@@ -87,8 +59,18 @@ impl FromRef<AdminState> for BlockingAnswers {
     }
 }
 
-/// The routes of all admin endpoints.
+/// All admin endpoints, for clients that may read everything. Requests of pages of other sites and for host names other than
+/// loopback names are refused.
 pub fn router(view: NodeView, info: AgentInfo) -> Router {
+    for_trusted_clients(routes(view, info))
+}
+
+fn for_trusted_clients(routes: Router) -> Router {
+    routes.layer(from_fn_with_state(Guard { is_loopback: true, public: None }, guard))
+}
+
+/// The routes of all admin endpoints, without any check of the client.
+fn routes(view: NodeView, info: AgentInfo) -> Router {
     let logs = logs::LogsEndpoint::new(info.stopping.clone());
     let page = page::router(view.clone(), info);
     let recording = RecordingEndpoint::default();
@@ -108,60 +90,6 @@ pub fn router(view: NodeView, info: AgentInfo) -> Router {
         .method_not_allowed_fallback(not_allowed)
         .with_state(AdminState { view, blocking: BlockingAnswers::default() })
         .merge(page)
-        .layer(from_fn(refuse_other_sites))
-}
-
-/// Whether the page of this agent or a page of another site sent the request (W3C Fetch Metadata).
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Whether the request is a navigation by the user or a fetch by a script.
-const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
-/// Where the browser shows the answer: `document` is a tab or a window, and a frame in another page is not.
-const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
-
-/// Refuses requests that pages of other sites send from a browser on this machine. Such a page cannot read the answer, but
-/// it could occupy every stream of `/watch` and the one download of `/recording`. A link may lead to the page at `/` only,
-/// because a frame or window that another page opens also counts as navigation (W3C Fetch Metadata).
-async fn refuse_other_sites(request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let is = |name: &HeaderName, word: &str| headers.get(name).is_some_and(|value| value == word);
-    let other_site = is(&SEC_FETCH_SITE, "cross-site") || is(&SEC_FETCH_SITE, "same-site");
-    let link = is(&SEC_FETCH_MODE, "navigate") && is(&SEC_FETCH_DEST, "document");
-    if other_site && !(link && request.uri().path() == "/") {
-        return (
-            StatusCode::FORBIDDEN,
-            "requests from pages of other sites are refused: open the page at / of this agent\n",
-        )
-            .into_response();
-    }
-    let mut response = refuse_foreign_hosts(request, next).await;
-    // A browser must not interpret the text of a pod as a page or a script.
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
-/// Refuses requests whose `Host` is not a loopback name. A page of another site can make its own host name resolve to this
-/// machine (DNS rebinding) and then read answers; such requests carry that host name.
-async fn refuse_foreign_hosts(request: Request, next: Next) -> Response {
-    let mut hosts = request.headers().get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    match hosts.find(|host| !is_local(host)) {
-        Some(host) => {
-            let host = plain(host, MAX_ECHO_BYTES);
-            let why = format!("host {host:?} is not a loopback name: use 127.0.0.1 or localhost\n");
-            (StatusCode::FORBIDDEN, why).into_response()
-        }
-        None => next.run(request).await,
-    }
-}
-
-/// Whether a host, with or without a port, is a loopback name or address. A port is digits, or nothing after the colon
-/// (RFC 3986, section 3.2).
-fn is_local(host: &str) -> bool {
-    let (name, port) = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').unwrap_or_default(),
-        None => host.split_at(host.find(':').unwrap_or(host.len())),
-    };
-    let port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
-    port && (name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
 async fn healthz(State(view): State<NodeView>) -> Response {
@@ -172,9 +100,11 @@ async fn healthz(State(view): State<NodeView>) -> Response {
     "ok\n".into_response()
 }
 
-async fn readyz(State(view): State<NodeView>) -> Response {
+/// The reason of a source may quote a manifest, so only authenticated clients get it.
+async fn readyz(State(view): State<NodeView>, access: Option<Extension<Access>>) -> Response {
+    let is_public = access.is_some_and(|Extension(access)| access != Access::Full);
     let reason = |source: &MissingSource| {
-        let why = source.reason();
+        let why = if is_public { String::new() } else { source.reason() };
         format!("source {} has not delivered{}", source.kind, plain(&why, MAX_PROBLEM_BYTES))
     };
     let sources = view.node.desired().missing_sources();
@@ -297,23 +227,4 @@ async fn not_allowed(uri: Uri) -> Response {
 
 fn accept(headers: &HeaderMap) -> &str {
     headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_loopback_hosts_are_accepted() {
-        for host in ["127.0.0.1:10255", "localhost:80", "LOCALHOST", "[::1]:80", "[::1]", "127.1.2.3", "localhost:"] {
-            assert!(is_local(host), "{host}");
-        }
-        let foreign =
-            ["evil.example:10255", "", "10.0.0.1", "[fe80::1]:80", "localhost.evil.example", "127.0.0.1.nip.io"];
-        let junk =
-            ["127.0.0.1:junk", "127.0.0.1:80:80", "localhost:80.evil.example", "[::1]80", "[::1", "[::1].evil.example"];
-        for host in foreign.into_iter().chain(junk) {
-            assert!(!is_local(host), "{host}");
-        }
-    }
 }

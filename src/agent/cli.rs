@@ -1,5 +1,6 @@
 //! The command line.
 
+mod admin;
 #[cfg(feature = "cri")]
 pub(super) mod images;
 #[cfg(feature = "cri")]
@@ -8,8 +9,6 @@ mod parse;
 mod size;
 mod time;
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,6 +17,7 @@ use crate::actors::ids::FullName;
 use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
 pub(crate) use parse::parse;
 pub(crate) use size::{LogSize, RecordingSize};
 pub(crate) use time::ShutdownGrace;
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Print the log of a container of a running agent.
     Logs(LogsArgs),
+    /// Print the link to the page of a running agent. The link contains the page's token.
+    Link(LinkArgs),
     /// Check manifests without running them.
     Validate(ValidateArgs),
     /// Replay a recording of the flight recorder, and print the timeline of a pod.
@@ -71,9 +73,8 @@ pub(crate) struct RunArgs {
     /// directory].
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// The loopback address that serves the page at /, /healthz, /readyz, /metrics, /pods, /explain, /logs and /recording.
-    #[arg(long, value_name = "ADDR:PORT", default_value_t)]
-    pub(crate) admin: AdminAddress,
+    #[command(flatten)]
+    pub(crate) admin: AdminArgs,
     /// The name of this node. It is appended to the names of static pods [default: the host name].
     #[arg(long, value_name = "NAME")]
     pub(crate) node_name: Option<NodeName>,
@@ -100,7 +101,7 @@ pub(crate) struct RunArgs {
     /// The maximum number of log files that are kept for each run of a container, at least 2.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) container_log_max_files: u32,
-    /// The memory of the flight recorder in bytes, such as 16Mi; 0 turns it off. /recording serves the recording.
+    /// The memory of the flight recorder in bytes, such as 16Mi; 0 turns it off. /recording of the socket serves the recording.
     #[arg(long, value_name = "SIZE", default_value_t)]
     pub(crate) recording_size: RecordingSize,
     /// A default for simulated pods, such as run-for=5s..10s; a pod's annotation simulated.podwright.dev/KEY overrides it.
@@ -126,9 +127,8 @@ pub(crate) struct GetArgs {
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: GetOutput,
-    /// The admin address of the agent.
-    #[arg(long, value_name = "ADDR:PORT", default_value_t)]
-    pub(crate) admin: AdminAddress,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
 }
 
 #[derive(Args, Debug)]
@@ -142,9 +142,8 @@ pub(crate) struct ExplainArgs {
     /// The output format.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: ExplainOutput,
-    /// The admin address of the agent.
-    #[arg(long, value_name = "ADDR:PORT", default_value_t)]
-    pub(crate) admin: AdminAddress,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
 }
 
 #[derive(Args, Debug)]
@@ -171,9 +170,15 @@ pub(crate) struct LogsArgs {
     /// Print the time before each line.
     #[arg(long)]
     pub(crate) timestamps: bool,
-    /// The admin address of the agent.
-    #[arg(long, value_name = "ADDR:PORT", default_value_t)]
-    pub(crate) admin: AdminAddress,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LinkArgs {
+    /// The root directory of the agent [default: the one of `podwright run` for this user].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -224,48 +229,6 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The address of the admin endpoints: a loopback address and a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AdminAddress(pub(crate) SocketAddr);
-
-impl Default for AdminAddress {
-    fn default() -> Self {
-        AdminAddress(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 10255))
-    }
-}
-
-impl fmt::Display for AdminAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for AdminAddress {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let numeric = match text.strip_prefix("localhost:") {
-            Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
-            None => text.to_owned(),
-        };
-        let address: SocketAddr = numeric
-            .parse()
-            .map_err(|_| "not an address with a port: write 127.0.0.1:10255 or [::1]:10255".to_owned())?;
-        if !address.ip().is_loopback() {
-            return Err(format!(
-                "{} is reachable from other machines, which needs TLS and a token, and this version supports neither: \
-                 use an address of 127.0.0.0/8 or [::1]",
-                describe(address.ip())
-            ));
-        }
-        Ok(AdminAddress(address))
-    }
-}
-
-fn describe(ip: IpAddr) -> String {
-    if ip.is_unspecified() { format!("{ip} means all addresses and") } else { ip.to_string() }
-}
-
 /// A valid node name: a DNS subdomain (RFC 1123).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeName(pub(crate) String);
@@ -298,23 +261,6 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn the_admin_address_must_be_a_loopback_address() {
-        for good in ["127.0.0.1:1", "127.9.9.9:80", "[::1]:80", "localhost:80"] {
-            assert!(good.parse::<AdminAddress>().is_ok(), "{good}");
-        }
-        for (bad, says) in [
-            ("0.0.0.0:80", "TLS"),
-            ("10.0.0.1:80", "TLS"),
-            ("127.0.0.1", "with a port"),
-            ("localhost:", "with a port"),
-            (":80", "with a port"),
-        ] {
-            let error = bad.parse::<AdminAddress>().unwrap_err();
-            assert!(error.contains(says), "{bad}: {error}");
-        }
     }
 
     #[test]

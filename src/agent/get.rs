@@ -1,4 +1,4 @@
-//! `podwright get`, `explain` and `logs`: print what a running agent answers.
+//! `podwright get`, `explain`, `logs` and `link`: print what a running agent answers.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,23 +11,33 @@ use crate::actors::time::Time;
 use k8s_openapi::List;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput, LogsArgs};
-use super::client::{RequestError, escape_lines, fetch, follow};
+use super::cli::{ExplainArgs, ExplainOutput, GetArgs, GetOutput, LinkArgs, LogsArgs};
+use super::client::{Agent, RequestError, escape_lines};
+use super::root::{DefaultDirectories, RootError};
 use super::table;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
 
+/// Why a command has no output.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum QueryError {
+    #[error(transparent)]
+    Root(#[from] RootError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
 /// The output of `get`.
 ///
 /// # Errors
-/// [`RequestError`] if the agent does not answer, or if its answer is not a list of pods.
-pub(crate) fn get(args: &GetArgs) -> Result<String, RequestError> {
-    let address = args.admin.0;
-    let body = fetch(address, "/pods", &[], JSON)?;
-    let not_podwright = |_| RequestError::NotPodwright { address };
+/// [`QueryError`] if the agent does not answer, or if its answer is not a list of pods.
+pub(crate) fn get(args: &GetArgs) -> Result<String, QueryError> {
+    let agent = args.agent.agent()?;
+    let body = agent.fetch("/pods", &[], JSON)?;
+    let not_podwright = |_| agent.not_podwright();
     if args.output == GetOutput::Json {
-        return pretty(&body).map_err(not_podwright);
+        return Ok(pretty(&body).map_err(not_podwright)?);
     }
     let list: List<Pod> = serde_json::from_str(&body).map_err(not_podwright)?;
     let pods: Vec<Arc<PodObject>> = list.items.into_iter().filter_map(|pod| PodObject::new(pod).ok()).collect();
@@ -37,19 +47,19 @@ pub(crate) fn get(args: &GetArgs) -> Result<String, RequestError> {
 /// The output of `explain`.
 ///
 /// # Errors
-/// [`RequestError`] if the agent does not answer, or does not know the pod.
-pub(crate) fn explain(args: &ExplainArgs) -> Result<String, RequestError> {
-    let address = args.admin.0;
+/// [`QueryError`] if the agent does not answer, or does not know the pod.
+pub(crate) fn explain(args: &ExplainArgs) -> Result<String, QueryError> {
+    let agent = args.agent.agent()?;
     let path = match &args.pod {
         Some(pod) => format!("/explain/{pod}"),
         None => "/explain".to_owned(),
     };
     let query: Vec<_> = args.uid.iter().map(|uid| ("uid", uid.clone())).collect();
     match args.output {
-        ExplainOutput::Text => fetch(address, &path, &query, TEXT).map(|text| escape_lines(&text)),
+        ExplainOutput::Text => Ok(escape_lines(&agent.fetch(&path, &query, TEXT)?)),
         ExplainOutput::Json => {
-            let body = fetch(address, &path, &query, JSON)?;
-            pretty(&body).map_err(|_| RequestError::NotPodwright { address })
+            let body = agent.fetch(&path, &query, JSON)?;
+            Ok(pretty(&body).map_err(|_| agent.not_podwright())?)
         }
     }
 }
@@ -58,8 +68,8 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<String, RequestError> {
 /// (`| head`), which is no error.
 ///
 /// # Errors
-/// [`RequestError`] if the agent does not answer, or has no such log.
-pub(crate) fn logs(args: &LogsArgs) -> Result<(), RequestError> {
+/// [`QueryError`] if the agent does not answer, or has no such log.
+pub(crate) fn logs(args: &LogsArgs) -> Result<(), QueryError> {
     let mut query: Vec<(&str, String)> = Vec::new();
     if let Some(container) = &args.container {
         query.push(("container", container.clone()));
@@ -72,9 +82,22 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<(), RequestError> {
     query.extend(args.tail.map(|lines| ("tailLines", lines.to_string())));
     query.extend(args.since.map(|time| ("sinceSeconds", seconds_rounded_up(time).to_string())));
     let mut out = io::stdout().lock();
-    follow(args.admin.0, &format!("/logs/{}", args.pod), &query, |text| {
+    let agent = args.agent.agent()?;
+    Ok(agent.follow(&format!("/logs/{}", args.pod), &query, |text| {
         out.write_all(text).and_then(|()| out.flush()).is_ok()
-    })
+    })?)
+}
+
+/// The output of `link`.
+///
+/// # Errors
+/// [`QueryError`] if no agent runs, or if it serves no page.
+pub(crate) fn link(args: &LinkArgs) -> Result<String, QueryError> {
+    let root = match &args.root {
+        Some(root) => root.clone(),
+        None => DefaultDirectories::of_process().root()?,
+    };
+    Ok(Agent::link(&root)?)
 }
 
 /// Whole seconds, rounded up so that no line of the time span is missing.

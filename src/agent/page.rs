@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  GET /        one document with its styles and script; its content security policy allows no other script
+//!               The script sends the token of the page's link with the other requests.
 //!  GET /watch   server-sent events: every row once, then changes    node ──> rows ──> watchers (browser tabs)
 //!  GET /explain/NAMESPACE/NAME   the details of one pod; the page fetches them again when the pod's row changes
 //! ```
@@ -44,6 +45,7 @@ const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/de
 /// One script module. It is split into files only for readers.
 const SCRIPT: &str = concat!(
     include_str!("page/helpers.js"),
+    include_str!("page/link.js"),
     include_str!("page/pods.js"),
     include_str!("page/list.js"),
     include_str!("page/timeline.js"),

@@ -2,7 +2,7 @@
 
 mod signals;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,12 +20,14 @@ use crate::adapters::storage::FileStorage;
 use crate::metrics::Metrics;
 use actix::Recipient;
 use reqwest::Url;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::admin;
+use super::admin::{self, AdminEndpoints, AdminError, AdminServer, TlsSettings};
 use super::boot::{self, BootChange};
-use super::cli::{NodeName, RunArgs};
+use super::cli::{AdminAddress, AdminArgs, NodeName, RunArgs};
 use super::events::EventLog;
+use super::http::TlsFiles;
 use super::logging::{self, LogLines};
 use super::machine;
 use super::page::{AgentInfo, ManifestLocation};
@@ -50,6 +52,8 @@ const INSPECT_DELAY_PER_POD: Duration = Duration::from_micros(20);
 pub(crate) enum RunError {
     #[error(transparent)]
     Root(#[from] RootError),
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     #[error("there is no manifest at {}: correct --manifests, because --until-finished does not wait for a missing path", .0.display())]
     NoManifest(PathBuf),
     #[error(transparent)]
@@ -82,6 +86,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
     };
     let root = RootDirectory::lock(&root)?;
     let manifests = ManifestSources::of(&args, &defaults)?;
+    let admin = admin_server(&args.admin, &root)?;
 
     let lines = Arc::new(LogLines::default());
     let terminal = Terminal::enter().map(Arc::new);
@@ -89,11 +94,28 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, RunError> {
         Some(_) => logging::to_lines(args.log_format, lines.clone()),
         None => logging::to_stdout(args.log_format),
     }
-    let code = actix::System::new().block_on(serve(args, &root, manifests, terminal.clone(), lines.clone()));
+    let code = actix::System::new().block_on(serve(args, &root, manifests, admin, terminal.clone(), lines.clone()));
     if let Some(terminal) = &terminal {
         terminal.leave();
     }
     code
+}
+
+/// Reads the files of the admin endpoints. `None` if the endpoints are off.
+fn admin_server(args: &AdminArgs, root: &RootDirectory) -> Result<Option<AdminServer>, AdminError> {
+    let AdminAddress::Listen(address) = args.admin else {
+        admin::remove_leftovers(root.path());
+        return Ok(None);
+    };
+    // The command line admits either all three files or none.
+    let tls = match (&args.admin_tls_cert, &args.admin_tls_key, &args.admin_token_file) {
+        (Some(certificate), Some(key), Some(token)) => Some(TlsSettings {
+            files: TlsFiles { certificate: certificate.clone(), key: key.clone() },
+            token: token.clone(),
+        }),
+        _ => None,
+    };
+    AdminEndpoints { address, tls }.open(root.path()).map(Some)
 }
 
 impl ManifestSources {
@@ -158,6 +180,7 @@ async fn serve(
     args: RunArgs,
     root: &RootDirectory,
     manifests: ManifestSources,
+    admin: Option<AdminServer>,
     terminal: Option<Arc<Terminal>>,
     lines: Arc<LogLines>,
 ) -> Result<ExitCode, RunError> {
@@ -183,10 +206,16 @@ async fn serve(
         stopping: sources.clone(),
     };
     manifests.start(&cx, &view.node.sources(), &sources);
-    actix::spawn(admin::serve(args.admin.0, view.clone(), info, stop.clone()));
+    let mut link = admin.as_ref().map(AdminServer::link);
+    if terminal.is_none()
+        && let Some(link) = link.clone()
+    {
+        actix::spawn(print_link(link));
+    }
+    let admin = admin.map(|admin| actix::spawn(admin.serve(view.clone(), info, stop.clone())));
     let screen = terminal.clone().map(|terminal| {
-        let title = format!("podwright on {name}: admin http://{}, root {}", args.admin, root.path().display());
-        let screen = Screen { terminal, view: view.clone(), lines: lines.clone(), title };
+        let title = format!("podwright on {name}: admin {}, root {}", args.admin.admin, root.path().display());
+        let screen = Screen { terminal, view: view.clone(), lines: lines.clone(), title, link: link.take() };
         actix::spawn(screen.run(stop.clone()))
     });
 
@@ -213,6 +242,9 @@ async fn serve(
             outcome = finished(&view), if args.until_finished => log_outcome(&outcome),
         };
     stop.cancel();
+    if let Some(admin) = admin {
+        let _files_removed = admin.await;
+    }
     if let Some(screen) = screen {
         let _drawn = screen.await;
     }
@@ -322,6 +354,17 @@ async fn finished(view: &NodeView) -> PodsOutcome {
             _ = changes.changed() => tokio::time::sleep(pause).await,
             () = tokio::time::sleep(pause + Duration::from_millis(500)) => {}
         }
+    }
+}
+
+/// Prints the link to the page on standard error if that is a terminal. The link contains the page's token, so it does not
+/// belong in logs.
+async fn print_link(mut link: watch::Receiver<Option<String>>) {
+    if !io::stderr().is_terminal() {
+        return;
+    }
+    if let Ok(link) = link.wait_for(Option::is_some).await {
+        let _closed = writeln!(io::stderr(), "the page of this agent: {}", link.as_deref().unwrap_or_default());
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -63,6 +64,8 @@ pub(crate) struct Screen {
     pub(crate) lines: Arc<LogLines>,
     /// The first line on the screen.
     pub(crate) title: String,
+    /// The link to the page, once there is one.
+    pub(crate) link: Option<watch::Receiver<Option<String>>>,
 }
 
 impl Screen {
@@ -119,6 +122,7 @@ impl Screen {
         let rows = pods.iter().take(usize::from(size.rows)).map(|pod| table::row(pod, &inspection)).collect();
         let content = ScreenContent {
             title: self.title.clone(),
+            link: self.link.as_ref().and_then(|link| link.borrow().clone()),
             rows,
             pods: pods.len(),
             problems: self.view.problems().iter().map(ToString::to_string).collect(),

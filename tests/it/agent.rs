@@ -1,5 +1,6 @@
 //! The real binary with real manifests and real processes, queried over its admin endpoints.
 
+mod access;
 mod bad_input;
 mod final_statuses;
 pub(crate) mod harness;

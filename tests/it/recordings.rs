@@ -1,7 +1,7 @@
 //! Replays recordings of real agents with the present code.
 //!
-//! To add one: save it from a running agent (`curl -o tests/recordings/what-happened.podrec localhost:10255/recording`) and
-//! describe it in `tests/recordings/README.md`. A recording has the pods' specs, so inspect them first
+//! To add one: save it from a running agent (`curl -o tests/recordings/what-happened.podrec --unix-socket ROOT/admin.sock
+//! http://localhost/recording`) and describe it in `tests/recordings/README.md`. A recording has the pods' specs, so inspect them first
 //! (`podwright replay FILE --pod NAMESPACE/NAME`).
 
 use std::fs;

@@ -25,6 +25,11 @@ pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>
         let text = format!("--{flag} has no effect with this runtime: add --runtime {runtime}, or leave out --{flag}");
         return Err(program.error(ErrorKind::ArgumentConflict, text));
     }
+    if let Command::Run(run) = &cli.command
+        && let Some(text) = run.admin.fault()
+    {
+        return Err(program.error(ErrorKind::MissingRequiredArgument, text));
+    }
     Ok(cli)
 }
 

@@ -16,6 +16,7 @@ function openDetail(pod) {
 
 // Opens or closes the details according to the address.
 function followAddress() {
+  if (location.hash.startsWith(TOKEN_PREFIX)) return;
   let parts;
   try { parts = location.hash.slice(1).split("/").map(decodeURIComponent); } catch { parts = []; }
   const [namespace, name, uid] = parts;
@@ -71,7 +72,7 @@ async function fetchDetail() {
   try {
     const path = [pod.namespace, pod.name].map(encodeURIComponent).join("/");
     const uidParameter = pod.uid === undefined ? "" : `&uid=${encodeURIComponent(pod.uid)}`;
-    const answer = await fetch(`/explain/${path}?output=json${uidParameter}`, { signal: request.signal, cache: "no-store" });
+    const answer = await fetchFromAgent(`/explain/${path}?output=json${uidParameter}`, request.signal);
     const explanation = answer.ok ? await answer.json() : { missing: await answer.text() };
     if (pod !== openPod) return;
     detail.explanation = explanation;

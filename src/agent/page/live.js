@@ -2,29 +2,26 @@
 
 const MAX_SILENCE_MS = 12_000;
 const RETRY_SECONDS = [1, 2, 4, 8, 10];
-const live = { source: undefined, receivedAt: 0, state: "connecting", retries: 0, retryAt: 0, lostAt: 0, cause: undefined, missingUids: new Set() };
+const live = { source: undefined, receivedAt: 0, state: "connecting", retries: 0, retryAt: 0, lostAt: 0, cause: undefined, needsLink: false, missingUids: new Set() };
 
 function connect() {
   live.source?.close();
   live.receivedAt = performance.now();
   if (live.state !== "lost") setState("connecting");
-  const source = (live.source = new EventSource("/watch"));
-  const onMessage = (name, handle) => source.addEventListener(name, (event) => {
-    if (source !== live.source) return;
-    const message = JSON.parse(event.data);
+  const on = (handle) => (message) => {
     live.receivedAt = performance.now();
     clock.set(message.now);
     if (live.state !== "live") setLive();
     handle(message);
-  });
-  onMessage("agent", (message) => {
+  };
+  const agentMessage = (message) => {
     // An agent of another version has started. Its own page understands its messages.
     if (agent && agent.page !== message.page) return location.reload();
     agent = message;
     showAgent();
     draw(true);
-  });
-  onMessage("rows", (message) => {
+  };
+  const rowsMessage = (message) => {
     if (message.from === 0) live.missingUids = new Set(pods.keys());
     for (const row of message.rows) {
       pods.set(row.uid, podOf(row));
@@ -36,8 +33,8 @@ function connect() {
       refreshDetail();
     }
     draw(true);
-  });
-  onMessage("change", (message) => {
+  };
+  const changeMessage = (message) => {
     for (const row of message.rows) {
       pods.set(row.uid, podOf(row));
       list.changedUids.add(row.uid);
@@ -48,26 +45,13 @@ function connect() {
       pods.delete(uid);
     }
     draw(true);
-  });
-  onMessage("beat", () => {});
-  source.onerror = () => {
-    if (source !== live.source) return;
-    setLost();
-    fetchCause();
   };
-}
-
-// An EventSource does not give access to an error answer. This function fetches the same path once to read that answer.
-async function fetchCause() {
-  const request = new AbortController();
-  let cause;
-  try {
-    const answer = await fetch("/watch", { signal: request.signal, cache: "no-store" });
-    if (!answer.ok) cause = (await answer.text()).trim();
-  } catch { /* No agent answers. */ }
-  request.abort();
-  live.cause = cause;
-  if (live.state === "lost") showLost();
+  const handlers = { agent: on(agentMessage), rows: on(rowsMessage), change: on(changeMessage), beat: on(() => {}) };
+  live.source = new EventStream("/watch", handlers, (refusal) => {
+    live.cause = refusal?.message;
+    live.needsLink = refusal?.status === 401;
+    setLost();
+  });
 }
 
 function setState(name) {
@@ -80,6 +64,8 @@ function setState(name) {
 
 function setLive() {
   live.retries = 0;
+  live.cause = undefined;
+  live.needsLink = false;
   setState("live");
 }
 
@@ -97,7 +83,9 @@ function setLost() {
 }
 
 function showLost() {
-  const cause = live.cause ? `The agent answers: ${live.cause}.` : agent ? "" : "No agent answers at this address. Check that it is running.";
+  setText($("lost-title"), live.needsLink ? "This page needs its link." : "Connection lost.");
+  $("lost-link").hidden = !live.needsLink;
+  const cause = live.needsLink ? "" : live.cause ? `The agent answers: ${live.cause}.` : agent ? "" : "No agent answers at this address. Check that it is running.";
   const stale = agent ? `The page shows the state at ${timeOfDay(live.lostAt)}, which may be out of date.` : "";
   setText($("lost-text"), `${cause} ${stale}`.trim());
   const left = Math.ceil((live.retryAt - Date.now()) / 1000);
@@ -135,6 +123,13 @@ setInterval(() => {
   // The filters for long waits and recent restarts depend on time, and so do the ages in the rows.
   draw(filter.long || filter.recent || pods.size < 1000 || Math.floor(Date.now() / 1000) % 5 === 0);
 }, 1000);
+
+// The link was opened in a tab that already has the page.
+addEventListener("hashchange", () => {
+  if (!location.hash.startsWith(TOKEN_PREFIX)) return;
+  access.read();
+  connect();
+});
 
 readAddress();
 followAddress();

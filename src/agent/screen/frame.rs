@@ -22,6 +22,8 @@ pub(super) struct TerminalSize {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScreenContent {
     pub(super) title: String,
+    /// The link to the page.
+    pub(super) link: Option<String>,
     /// The rows of the pods; at least as many as fit.
     pub(super) rows: Vec<Vec<String>>,
     /// How many pods there are.
@@ -39,10 +41,12 @@ pub(super) fn compose(content: &ScreenContent, size: TerminalSize, color: bool) 
     let problems = first_few(&content.problems, MAX_PROBLEM_LINES, "more problems");
     let problem_lines = if problems.is_empty() { 0 } else { problems.len() + 1 };
     let log_lines = if content.logs.is_empty() { 0 } else { content.logs.len().min(MIN_LOG_LINES) + 1 };
-    // Three lines are above the pods: the title, a blank line and the header.
-    let room = height.saturating_sub(3 + problem_lines + log_lines).max(1);
+    let mut lines = vec![style("1", fit(&content.title))];
+    lines.extend(content.link.iter().map(|link| fit(&format!("page: {link}"))));
+    lines.push(String::new());
+    // The lines above and the header are above the pods.
+    let room = height.saturating_sub(lines.len() + 1 + problem_lines + log_lines).max(1);
 
-    let mut lines = vec![style("1", fit(&content.title)), String::new()];
     if content.pods == 0 {
         lines.push(fit("no pods"));
     } else {
@@ -98,6 +102,7 @@ mod tests {
     fn content(pods: usize, problems: usize, logs: usize) -> ScreenContent {
         let row = |n: usize| vec!["default".to_owned(), format!("pod-{n}"), "1/1".into(), "Running".into()];
         ScreenContent {
+            link: (pods == 2).then(|| "http://127.0.0.1:10255/#token=secret".to_owned()),
             title: "podwright".into(),
             rows: (0..pods).map(row).collect(),
             pods,

@@ -77,6 +77,7 @@ async fn invalid_flags_are_refused_with_the_valid_values() {
         (["--runtime", "cri=containerd"], "unix:///run/containerd/containerd.sock"),
         (["--runtime", "docker"], "no such runtime"),
         (["--admin", "0.0.0.0:10255"], "TLS and a token"),
+        (["--admin-tls-cert", "/c.pem"], "--admin-token-file"),
         (["--admin", "nowhere"], "127.0.0.1:10255"),
         (["--shutdown-grace", "5,10"], "critical"),
         (["--node-name", "Not_A_Name"], "lower case"),

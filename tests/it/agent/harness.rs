@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -81,6 +82,7 @@ impl AgentHome {
     async fn until_it_answers(mut agent: Agent) -> Agent {
         let prefix = "admin endpoints are served address=";
         let line = eventually("the agent answers", || async { agent.line(prefix) }).await;
+        agent.wait_for_line("admin socket is served").await;
         let address = line.split(prefix).nth(1).unwrap();
         agent.admin = Some(address.trim().parse().unwrap());
         agent
@@ -94,7 +96,7 @@ impl AgentHome {
     fn spawn(&self, mut command: Command) -> Agent {
         let log = (0..).map(|n| self.root().join(format!("log-{n}"))).find(|path| !path.exists()).unwrap();
         let child = command.stdout(File::create(&log).unwrap()).spawn().unwrap();
-        Agent { child, log, admin: None }
+        Agent { child, log, root: self.root().to_owned(), admin: None }
     }
 
     /// Runs an agent to its end.
@@ -122,6 +124,7 @@ impl AgentHome {
 pub(crate) struct Agent {
     child: Child,
     log: PathBuf,
+    root: PathBuf,
     admin: Option<SocketAddr>,
 }
 
@@ -133,6 +136,18 @@ impl Agent {
     /// The number of open files and sockets of the agent.
     pub(crate) fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id().expect("the agent runs"))).unwrap().count()
+    }
+
+    /// The number of sockets of the agent that a table of `/proc/net`, such as `tcp`, lists.
+    pub(crate) fn sockets(&self, table: &str) -> usize {
+        let process = format!("/proc/{}", self.child.id().expect("the agent runs"));
+        let open: Vec<String> = fs::read_dir(format!("{process}/fd"))
+            .unwrap()
+            .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok()?.to_str().map(str::to_owned))
+            .collect();
+        let listed = fs::read_to_string(format!("{process}/net/{table}")).unwrap();
+        let inodes = listed.lines().skip(1).filter_map(|line| line.split_whitespace().nth(9));
+        inodes.filter(|inode| open.contains(&format!("socket:[{inode}]"))).count()
     }
 
     /// The whole log so far.
@@ -177,19 +192,36 @@ impl Agent {
         self.child.kill().await.unwrap();
     }
 
-    /// Sends a GET request and returns status code and body.
-    pub(crate) fn get(&self, path: &str, headers: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.admin()).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    /// The socket that serves everything.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.root.join("admin.sock")
     }
 
-    /// Sends a GET request and returns a binary body.
+    /// The link to the page, with its token.
+    pub(crate) fn link(&self) -> String {
+        fs::read_to_string(self.root.join("admin.link")).unwrap().trim().to_owned()
+    }
+
+    /// The header that carries the token of the link.
+    pub(crate) fn authorization(&self) -> String {
+        format!("Authorization: Bearer {}\r\n", self.link().split_once("#token=").unwrap().1)
+    }
+
+    /// Sends a GET request to the socket and returns status code and body.
+    pub(crate) fn get(&self, path: &str, headers: &str) -> (u16, String) {
+        get(UnixStream::connect(self.socket()).unwrap(), path, headers)
+    }
+
+    /// Sends a GET request to the loopback port and returns status code and body.
+    pub(crate) fn get_from_port(&self, path: &str, headers: &str) -> (u16, String) {
+        let stream = TcpStream::connect(self.admin()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        get(stream, path, headers)
+    }
+
+    /// Sends a GET request to the socket and returns a binary body.
     pub(crate) fn fetch(&self, path: &str) -> Vec<u8> {
-        let mut stream = TcpStream::connect(self.admin()).unwrap();
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
@@ -226,10 +258,26 @@ impl Agent {
         body
     }
 
-    /// Runs a command of the binary with this agent as `--admin`.
+    /// Runs a command of the binary for the agent of this root directory.
     pub(crate) async fn run_client(&self, args: &[&str]) -> Output {
-        podwright(&[args, &["--admin", &self.admin().to_string()]].concat()).await
+        podwright(&[args, &["--root", self.root.to_str().unwrap()]].concat()).await
     }
+}
+
+/// Sends a GET request and returns status code and body. It does not wait for the end of an event stream.
+fn get(mut stream: impl Read + Write, path: &str, headers: &str) -> (u16, String) {
+    write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
+    let mut answer = Vec::new();
+    let mut part = [0; 8192];
+    while let Ok(read @ 1..) = stream.read(&mut part) {
+        answer.extend(&part[..read]);
+        if String::from_utf8_lossy(&answer).contains("text/event-stream") {
+            break;
+        }
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 /// Runs a command of the binary to its end.

@@ -212,7 +212,7 @@ async fn command_without_running_agent_prints_the_remedy() {
     assert_eq!(
         printed,
         format!(
-            "podwright: no agent listens at {free}: start one with `podwright run`, or give the address of a running one with --admin\n"
+            "podwright: no agent listens at {free}: start one with `podwright run`, or name a running one with --root DIR or --admin ADDRESS\n"
         )
     );
 }

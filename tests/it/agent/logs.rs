@@ -118,7 +118,7 @@ async fn logs_follow_prints_new_output_until_the_container_ends() {
 
 fn follow_command(agent: &Agent, pod: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_podwright"));
-    command.args(["logs", "-f", pod, "--admin", &agent.admin().to_string()]).kill_on_drop(true);
+    command.args(["logs", "-f", pod, "--admin", agent.socket().to_str().unwrap()]).kill_on_drop(true);
     command
 }
 

@@ -32,6 +32,7 @@ const FAINT: &str = r#"(() => {
   return faint.join("; ");
 })()"#;
 
+/// The address of the page without its token.
 fn url(agent: &Agent) -> String {
     format!("http://{}/", agent.admin())
 }
@@ -67,7 +68,7 @@ async fn page_shows_pods_with_their_waits_and_reconnects() {
     let agent = home.start(&[]).await;
     let address = agent.admin().to_string();
     browser.size(1280, 900).await;
-    browser.open(&url(&agent)).await;
+    browser.open(&agent.link()).await;
     browser.until("a row shows the running pod", &row(&["default/web-n1", "Running", "1/1"])).await;
     browser
         .until(
@@ -150,7 +151,12 @@ async fn page_shows_pods_with_their_waits_and_reconnects() {
     let lost = browser.eval("!document.querySelector('#lost').hidden").await;
     assert_eq!(lost, true, "a hidden page does not connect");
     browser.eval(&hide(false)).await;
+    browser
+        .until("the page asks for the new link", "document.querySelector('#lost').innerText.includes('podwright link')")
+        .await;
+    browser.eval(&format!("location.href = {:?}", agent.link())).await;
     browser.until("the page is connected again", "document.querySelector('#lost').hidden").await;
+    assert_eq!(browser.eval("location.href").await, url(&agent), "the address does not keep the token");
     browser.until("the page shows the pods again", &row(&["web-n1", "Running"])).await;
 
     // The agent does not wait for its open page to be closed.
@@ -170,7 +176,9 @@ async fn page_renders_pod_and_manifest_content_as_text() {
     home.put("hostile.yaml", &pod);
     home.put("<img src=x onerror=alert(1)>.yaml", "kind: [\n");
     let agent = home.start(&[]).await;
-    browser.open(&format!("{}#default/hostile-n1", url(&agent))).await;
+    browser.open(&agent.link()).await;
+    browser.until("the page lists the pod", &row(&["hostile-n1"])).await;
+    browser.eval("location.hash = '#default/hostile-n1'").await;
     browser
         .until(
             "the detail shows the message",
@@ -204,7 +212,7 @@ async fn page_without_pods_shows_the_manifest_paths() {
     let home = AgentHome::new();
     let agent = home.start(&[]).await;
     browser.size(360, 740).await;
-    browser.open(&url(&agent)).await;
+    browser.open(&agent.link()).await;
     let where_ = format!("document.querySelector('#empty').innerText.includes({:?})", home.manifests());
     browser.until("the page shows the manifest directory", &where_).await;
     fits(&mut browser).await;
@@ -218,14 +226,18 @@ async fn page_without_pods_shows_the_manifest_paths() {
 
 /// JavaScript that replaces the agent: `feed.send` sends an event to the page, and `answer` answers what the page fetches.
 const FAKE_AGENT: &str = r#"
-  window.EventSource = class {
-    constructor() { window.feed = this; this.on = {}; }
-    addEventListener(name, take) { this.on[name] = take; }
-    close() {}
-    send(name, what) { this.on[name]({ data: JSON.stringify({ now: Date.now(), ...what }) }); }
-  };
+  const encoder = new TextEncoder();
   window.fetched = [];
-  window.fetch = async (path) => { window.fetched.push(path); return window.answer(path); };
+  window.fetch = async (path) => {
+    window.fetched.push(path);
+    if (path !== "/watch" || window.refusal) return window.refusal?.() ?? window.answer(path);
+    return new Response(new ReadableStream({ start(to) {
+      window.feed = {
+        send: (name, what) => to.enqueue(encoder.encode(`event: ${name}\ndata: ${JSON.stringify({ now: Date.now(), ...what })}\n\n`)),
+        end: () => to.close(),
+      };
+    } }));
+  };
   window.sendAgent = (more) => feed.send("agent", { page: "p", version: "1", name: "n1", started: 0, stopping: false,
     locations: [{ source: "http", location: "http://home" }], missing: ["http"], conditions: ["no disk"], problemCount: 1,
     problems: [{ what: "http://home", message: "no answer (refused)" }],
@@ -240,7 +252,7 @@ async fn page_header_shows_runtime_outage_and_keeps_the_selection() {
     let agent = home.start(&[]).await;
     browser.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": FAKE_AGENT})).await;
     browser.size(360, 740).await;
-    browser.open(&url(&agent)).await;
+    browser.open(&agent.link()).await;
     browser.until("the page connects", "window.feed !== undefined").await;
     browser.eval("sendAgent({})").await;
     browser.eval("feed.send('rows', { rows: [row('one', 'healthy')], from: 0, of: 1 })").await;
@@ -272,14 +284,18 @@ async fn page_header_shows_runtime_outage_and_keeps_the_selection() {
     browser.eval("sendAgent({ missing: [] })").await;
     browser.until("the page reports that the last good version keeps running", kept).await;
 
-    // An `EventSource` does not report the error answer, so the page fetches it.
     browser
-        .eval("window.answer = () => new Response('64 pages are open, which is the limit: close one of them\\n', { status: 503 })")
+        .eval("window.refusal = () => new Response('64 pages are open, which is the limit: close one of them\\n', { status: 503 })")
         .await;
-    browser.eval("feed.onerror()").await;
+    browser.eval("feed.end()").await;
     let lost = "document.querySelector('#lost-text').innerText.includes('64 pages are open')";
     browser.until("the page shows why the connection was refused", lost).await;
-    assert_eq!(browser.eval("window.fetched").await, json!(["/watch"]));
+    browser.eval("window.refusal = () => new Response('this path needs a token\\n', { status: 401 })").await;
+    browser.eval("document.querySelector('#lost-now').click()").await;
+    let link = "document.querySelector('#lost').innerText.includes('podwright link')";
+    browser.until("the page says how to get its link", link).await;
+    fits(&mut browser).await;
+    readable(&mut browser).await;
     browser.close().await;
 }
 
@@ -290,7 +306,7 @@ async fn page_opens_each_of_two_pods_with_one_name() {
     let agent = home.start(&[]).await;
     browser.call("Page.addScriptToEvaluateOnNewDocument", json!({"source": FAKE_AGENT})).await;
     browser.size(1280, 900).await;
-    browser.open(&url(&agent)).await;
+    browser.open(&agent.link()).await;
     browser.until("the page connects", "window.feed !== undefined").await;
     let answer = "window.answer = (path) => { const uid = new URL(path, location).searchParams.get('uid'); \
         return Response.json({ uid, namespace: 'default', name: 'web', state: 'Running', phase: 'Running', desired: true, chain: [], \
@@ -329,7 +345,7 @@ async fn page_lists_searches_and_scrolls_five_thousand_pods() {
     let lives = ["--runtime", "simulated", "--max-pods", "500", "--simulate", "run-for=100ms..5s"];
     let agent = home.start(&lives).await;
     browser.size(1280, 900).await;
-    browser.open(&url(&agent)).await;
+    browser.open(&agent.link()).await;
     browser.until("the page counts all pods", "document.querySelector('#count').innerText.startsWith('5,000')").await;
     let drawn = "document.querySelectorAll('#rows .row').length";
     let elements = browser.eval(drawn).await;
@@ -366,11 +382,12 @@ async fn page_lists_searches_and_scrolls_five_thousand_pods() {
 async fn page_is_cached_and_cross_site_requests_are_refused() {
     let home = AgentHome::new();
     let agent = home.start(&[]).await;
+    let token = agent.authorization();
     let get = |path: &str, headers: &str| {
         let mut stream = TcpStream::connect(agent.admin()).unwrap();
         // An accepted `/watch` request never ends, so reads have a timeout.
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\n{headers}\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n{token}{headers}\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer

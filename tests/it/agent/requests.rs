@@ -1,7 +1,9 @@
 //! Malformed and unusual requests: the corpus of the fuzz target, sent over a socket.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use super::harness::{AgentHome, eventually, manifest};
@@ -13,7 +15,7 @@ async fn every_admin_request_of_the_corpus_gets_a_valid_answer() {
     let home = AgentHome::new();
     home.put("pods.yaml", PODS);
     let agent = home.start(&[]).await;
-    let admin = agent.admin();
+    let admin = &agent.socket();
     eventually("the pods are known", || async {
         let pods = send(admin, &Request::parse(b"GET /pods").unwrap());
         String::from_utf8(pods.body).unwrap().contains("other-n1").then_some(())
@@ -39,18 +41,19 @@ async fn idle_admin_connections_leave_file_descriptors_for_pods() {
     let has = eventually("the pod runs", || async { std::fs::read_to_string(&limit).ok() }).await;
     assert_eq!(has.trim(), "256", "pods keep the original limit on open files");
     assert!(agent.open_files() < 300, "{} are open", agent.open_files());
+    assert_eq!(agent.get("/pods", "").0, 200, "the socket has seats of its own");
+    assert_eq!(agent.get_from_port("/healthz", "").0, 200, "a new client displaces an idle one");
     drop(silent);
-    assert_eq!(agent.get("/healthz", "").0, 200);
 }
 
-fn send(admin: SocketAddr, request: &Request) -> Answer {
+fn send(admin: &Path, request: &Request) -> Answer {
     // HTTP/1.1 would send a body of unknown length in chunks.
     let mut text = format!("{} {} HTTP/1.0\r\n", request.method, request.target);
     for (name, value) in &request.headers {
         text.push_str(&format!("{name}: {value}\r\n"));
     }
     text.push_str("\r\n");
-    let mut stream = TcpStream::connect(admin).unwrap();
+    let mut stream = UnixStream::connect(admin).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     let mut stream = BufReader::new(stream);

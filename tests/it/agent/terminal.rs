@@ -68,6 +68,8 @@ async fn live_table_shows_pods_and_restores_the_terminal() {
     {
         tty.shows(what).await;
     }
+    let link = std::fs::read_to_string(home.root().join("admin.link")).unwrap();
+    tty.shows(&format!("page: {}", link.trim())).await;
     let frame = tty.text();
     let frame = frame.rsplit("\x1b[?2026h\x1b[H").next().unwrap();
     assert!(frame.lines().count() <= 20, "{frame}");

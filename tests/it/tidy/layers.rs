@@ -47,7 +47,7 @@ const ADAPTERS: &[&str] = &["checkpoint", "cri", "network", "process", "simulate
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const AGENT: Layers = &[
-    ("helpers", &["boot", "client", "error_text", "events", "machine", "root", "runtime", "table"]),
+    ("helpers", &["boot", "client", "error_text", "events", "http", "machine", "root", "runtime", "table"]),
     ("command line", &["cli"]),
     ("access to the node", &["logging", "runtime_ports", "unknown_pod", "until", "view"]),
     ("commands and displays", &["admin", "get", "page", "replay", "screen", "validate"]),

@@ -1,5 +1,4 @@
-//! The HTTP server of the admin endpoints. Any process of this machine may connect, so connections are limited in number
-//! and in time: an idle client must not use up the file descriptors that pods need.
+//! The HTTP server. An idle or slow client is disconnected, because its connection uses a file descriptor that pods may need.
 
 use std::io;
 use std::pin::pin;
@@ -13,17 +12,14 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::logs;
-use crate::agent::page;
+use super::authentication::{Access, Authentication};
+use super::listener::{Accepted, Listener};
+use super::seats::{Seat, Seats};
 
-/// How many connections may be open: one for each watcher and each log reader, which may stay for ever, and 64 for other
-/// requests. Further connections wait in the backlog of the listening socket.
-const MAX_CONNECTIONS: usize = page::MAX_WATCHERS + logs::MAX_READERS + 64;
-/// How long a client may take to send a whole request, after it connects and after each answer.
+/// How long a client may take for the TLS handshake, and to send a whole request after it connects and after each answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client may take to read an answer of known length: this, plus one second for each
 /// [`MIN_BYTES_PER_SECOND`] bytes. The limit is needed because an answer stays in memory until it is read.
@@ -32,20 +28,15 @@ const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
 /// How long the server waits after `accept` failed. The usual cause is that no file descriptors are left.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Accepts connections and answers requests. Never returns.
-pub(super) async fn serve(listener: TcpListener, router: Router) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// Accepts connections and answers requests. Each request carries its [`Access`] as an extension. Never returns.
+pub(crate) async fn serve(listener: Listener, seats: Arc<Seats>, authentication: Authentication, router: Router) {
     let mut logged = false;
     loop {
-        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok(accepted) => {
                 logged = false;
-                let router = router.clone();
-                tokio::spawn(async move {
-                    let _permit = permit;
-                    connection(stream, router).await;
-                });
+                let seat = seats.take().await;
+                tokio::spawn(connection(accepted, seat, authentication.clone(), router.clone()));
             }
             // The client closed the connection before it was accepted.
             Err(error) if concerns_one_connection(&error) => {}
@@ -65,14 +56,37 @@ fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Answers the requests of one connection until the client closes it or exceeds a timeout.
-async fn connection(stream: TcpStream, router: Router) {
+/// Answers the requests of one connection until the client closes it, exceeds a time limit, or loses its seat.
+async fn connection(accepted: Accepted, seat: Seat, authentication: Authentication, router: Router) {
+    let seat = Arc::new(seat);
+    let served = async {
+        if let Some(bytes) = accepted.establish(REQUEST_TIMEOUT).await {
+            answer_requests(TokioIo::new(bytes), seat.clone(), authentication, router).await;
+        }
+    };
+    tokio::select! {
+        () = served => {}
+        () = seat.lost() => {}
+    }
+}
+
+async fn answer_requests(
+    bytes: impl hyper::rt::Read + hyper::rt::Write + Unpin,
+    seat: Arc<Seat>,
+    authentication: Authentication,
+    router: Router,
+) {
     let router = TowerToHyperService::new(router);
     // The deadline for reading the current answer. An answer of unknown length, such as a stream, has none.
     let (deadlines, mut deadline) = watch::channel(None);
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         // The client has read the previous answer, because hyper reads the next request only after that.
         deadlines.send_replace(None);
+        let access = authentication.access(request.headers());
+        if access == Access::Full {
+            seat.authenticate();
+        }
+        request.extensions_mut().insert(access);
         let (deadlines, response) = (deadlines.clone(), router.call(request));
         async move {
             let response = response.await?;
@@ -85,7 +99,7 @@ async fn connection(stream: TcpStream, router: Router) {
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIMEOUT);
-    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(server.serve_connection(bytes, service));
     loop {
         let current = *deadline.borrow_and_update();
         let late = async {

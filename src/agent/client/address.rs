@@ -1,0 +1,153 @@
+//! Where a running agent is: its Unix socket, its loopback port, or another machine.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use reqwest::Url;
+
+use crate::agent::machine;
+
+/// The socket in an agent's root directory that serves everything.
+pub(crate) const SOCKET_FILE: &str = "admin.sock";
+/// The file in an agent's root directory that holds the link to its page.
+pub(crate) const LINK_FILE: &str = "admin.link";
+
+/// What precedes the token in the fragment of a link. A browser sends the fragment to no server.
+const FRAGMENT: &str = "/#token=";
+
+/// The link to the page of an agent that listens on this address. A host name of this machine replaces an address that
+/// stands for all addresses.
+pub(crate) fn page_link(address: SocketAddr, tls: bool, secret: &str) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    let host = match address.ip().is_unspecified() {
+        true => format!("{}:{}", machine::node_name(), address.port()),
+        false => address.to_string(),
+    };
+    format!("{scheme}://{host}{FRAGMENT}{secret}")
+}
+
+/// The token of a link, if the link leads to the page of this loopback address.
+pub(super) fn token_of_link(link: &str, address: SocketAddr) -> Option<&str> {
+    link.trim().strip_prefix("http://")?.strip_prefix(&address.to_string())?.strip_prefix(FRAGMENT)
+}
+
+/// The address of a running agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AgentAddress {
+    /// A Unix socket.
+    Socket(PathBuf),
+    /// A port of this machine, without TLS.
+    Loopback(SocketAddr),
+    /// Any machine, with TLS.
+    Https(Url),
+}
+
+impl AgentAddress {
+    /// The socket of the agent that has this root directory.
+    pub(crate) fn of_root(root: &Path) -> Self {
+        AgentAddress::Socket(root.join(SOCKET_FILE))
+    }
+
+    /// The URL of the agent's page. The host of a socket has no meaning.
+    pub(super) fn url(&self) -> Url {
+        let url = match self {
+            AgentAddress::Socket(_) => "http://localhost".to_owned(),
+            AgentAddress::Loopback(address) => format!("http://{address}"),
+            AgentAddress::Https(url) => return url.clone(),
+        };
+        Url::parse(&url).expect("an address and a port make a URL")
+    }
+}
+
+impl fmt::Display for AgentAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AgentAddress::Socket(path) => write!(f, "{}", path.display()),
+            AgentAddress::Loopback(address) => address.fmt(f),
+            AgentAddress::Https(url) => f.write_str(url.as_str().trim_end_matches('/')),
+        }
+    }
+}
+
+impl FromStr for AgentAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix://").or_else(|| text.starts_with('/').then_some(text)) {
+            if !path.starts_with('/') {
+                return Err("not an absolute path: write unix:///var/lib/podwright/admin.sock".to_owned());
+            }
+            return Ok(AgentAddress::Socket(path.into()));
+        }
+        if text.starts_with("https://") {
+            let url = Url::parse(text).map_err(|error| format!("not a URL ({error}): write https://NODE:PORT"))?;
+            if url.path() != "/" || url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() {
+                return Err("the URL has more than a host and a port: write https://NODE:PORT".to_owned());
+            }
+            return Ok(AgentAddress::Https(url));
+        }
+        let address = loopback_or_other(text.strip_prefix("http://").unwrap_or(text))?;
+        if !address.ip().is_loopback() {
+            return Err(format!("{} is not a loopback address and needs TLS: write https://{address}", address.ip()));
+        }
+        Ok(AgentAddress::Loopback(address))
+    }
+}
+
+/// Parses an IP address with a port. `localhost` stands for 127.0.0.1.
+///
+/// # Errors
+/// The error text with an example.
+pub(crate) fn loopback_or_other(text: &str) -> Result<SocketAddr, String> {
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+        None => text.to_owned(),
+    };
+    numeric.parse().map_err(|_| "not an address with a port: write 127.0.0.1:10255 or [::1]:10255".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_all_kinds_are_parsed_and_printed() {
+        for (text, printed) in [
+            ("unix:///run/a.sock", "/run/a.sock"),
+            ("/run/a.sock", "/run/a.sock"),
+            ("localhost:80", "127.0.0.1:80"),
+            ("http://[::1]:80", "[::1]:80"),
+            ("https://node.example:10250", "https://node.example:10250"),
+            ("https://10.0.0.1:10250/", "https://10.0.0.1:10250"),
+        ] {
+            assert_eq!(text.parse::<AgentAddress>().unwrap().to_string(), printed);
+        }
+        for (bad, says) in [
+            ("10.0.0.1:80", "https://10.0.0.1:80"),
+            ("0.0.0.0:80", "TLS"),
+            ("unix://run/a.sock", "absolute"),
+            ("https://", "https://NODE:PORT"),
+            ("https://node/#token=x", "https://NODE:PORT"),
+            ("https://user@node", "https://NODE:PORT"),
+            ("nowhere", "127.0.0.1:10255"),
+        ] {
+            let error = bad.parse::<AgentAddress>().unwrap_err();
+            assert!(error.contains(says), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_token_of_a_link_is_only_for_the_address_of_the_link() {
+        let address = "127.0.0.1:10255".parse().unwrap();
+        let link = page_link(address, false, "secret");
+        assert_eq!(link, "http://127.0.0.1:10255/#token=secret");
+        assert_eq!(token_of_link(&format!("{link}\n"), address), Some("secret"));
+        for other in ["127.0.0.1:1025", "127.0.0.2:10255", "[::1]:10255"] {
+            assert_eq!(token_of_link(&link, other.parse().unwrap()), None, "{other}");
+        }
+        assert_eq!(token_of_link(&page_link(address, true, "secret"), address), None);
+        assert!(!page_link("0.0.0.0:1".parse().unwrap(), true, "secret").contains("0.0.0.0"));
+    }
+}

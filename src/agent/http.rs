@@ -1,0 +1,27 @@
+//! Parts of an HTTP server on this machine: listeners, connection seats and authentication.
+//!
+//! ```text
+//!  Listener ──> Seats ──> connection ──> Authentication ──> router
+//!  a Unix       limits    time limits    adds an `Access`   reads the `Access` of the request
+//!  socket,      and
+//!  TCP or TLS   evicts
+//! ```
+//!
+//! The parts know no endpoint. Each listener has seats of its own, so that clients of one listener cannot take the seats of
+//! another one.
+
+mod authentication;
+mod listener;
+mod private_file;
+mod seats;
+mod server;
+mod socket;
+mod tls;
+
+pub(crate) use authentication::{Access, Authentication, Token, TokenError};
+pub(crate) use listener::Listener;
+pub(crate) use private_file::{read_private, write_private};
+pub(crate) use seats::{SeatLimits, Seats};
+pub(crate) use server::serve;
+pub(crate) use socket::ShortPath;
+pub(crate) use tls::{TlsError, TlsFiles, certificates};

@@ -1,0 +1,136 @@
+//! The connections that one listener has open.
+//!
+//! Any process of this machine can connect to a TCP port and connect again after each time limit. So a new connection never
+//! waits for older ones: if no seat is free, the oldest connection that has not authenticated itself is closed. Connections
+//! that have authenticated themselves have seats of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// How many connections a listener has open at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SeatLimits {
+    /// Connections that have not authenticated themselves.
+    pub(crate) anonymous: usize,
+    /// Connections that have authenticated themselves.
+    pub(crate) authenticated: usize,
+}
+
+/// The seats of one listener.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    anonymous: Arc<Semaphore>,
+    authenticated: Arc<Semaphore>,
+    open: Mutex<AnonymousConnections>,
+}
+
+/// Connections that can be closed for a new one, by the order of their arrival.
+#[derive(Debug, Default)]
+struct AnonymousConnections {
+    next: u64,
+    closers: BTreeMap<u64, CancellationToken>,
+}
+
+/// The seat of one connection. It is free again when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    seats: Arc<Seats>,
+    number: u64,
+    closer: CancellationToken,
+    permit: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Seats {
+    /// Free seats.
+    pub(crate) fn new(limits: SeatLimits) -> Arc<Self> {
+        Arc::new(Seats {
+            anonymous: Arc::new(Semaphore::new(limits.anonymous)),
+            authenticated: Arc::new(Semaphore::new(limits.authenticated)),
+            open: Mutex::default(),
+        })
+    }
+
+    /// Takes a seat for a new connection. If no seat is free, the oldest anonymous connection loses its seat. Cancel safe.
+    pub(crate) async fn take(self: &Arc<Self>) -> Seat {
+        let permit = match self.anonymous.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                if let Some((_, oldest)) = self.open.lock().closers.pop_first() {
+                    oldest.cancel();
+                }
+                self.anonymous.clone().acquire_owned().await.expect("the semaphore is never closed")
+            }
+        };
+        let closer = CancellationToken::new();
+        let mut open = self.open.lock();
+        let number = open.next;
+        open.next += 1;
+        open.closers.insert(number, closer.clone());
+        Seat { seats: self.clone(), number, closer, permit: Mutex::new(Some(permit)) }
+    }
+}
+
+impl Seat {
+    /// Records that the client has authenticated itself. The connection then keeps its seat. If all seats for such
+    /// connections are taken, the connection remains one that a new connection can displace.
+    pub(crate) fn authenticate(&self) {
+        let mut open = self.seats.open.lock();
+        if !open.closers.contains_key(&self.number) {
+            return;
+        }
+        if let Ok(permit) = self.seats.authenticated.clone().try_acquire_owned() {
+            open.closers.remove(&self.number);
+            *self.permit.lock() = Some(permit);
+        }
+    }
+
+    /// Resolves when the connection has lost its seat to a new one.
+    pub(crate) async fn lost(&self) {
+        self.closer.cancelled().await;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.seats.open.lock().closers.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_new_connection_displaces_the_oldest_anonymous_one() {
+        let seats = Seats::new(SeatLimits { anonymous: 2, authenticated: 1 });
+        let (first, second) = (seats.take().await, seats.take().await);
+        first.authenticate();
+        let third = seats.take().await;
+        assert!(second.lost().now_or_never().is_none(), "the authenticated connection left its first seat");
+        let mut fourth = Box::pin(seats.take());
+        assert!(fourth.as_mut().now_or_never().is_none());
+        assert!(second.lost().now_or_never().is_some(), "the oldest anonymous connection is closed");
+        drop(second);
+        let fourth = fourth.await;
+        assert!([&first, &third, &fourth].iter().all(|seat| seat.lost().now_or_never().is_none()));
+
+        third.authenticate();
+        let mut fifth = Box::pin(seats.take());
+        assert!(fifth.as_mut().now_or_never().is_none());
+        assert!(third.lost().now_or_never().is_some(), "only one connection gets an authenticated seat");
+        drop(first);
+        drop(third);
+        let fifth = fifth.await;
+        fifth.authenticate();
+        assert_eq!((seats.open.lock().closers.len(), seats.authenticated.available_permits()), (1, 0));
+        drop((fourth, fifth));
+        assert_eq!((seats.anonymous.available_permits(), seats.authenticated.available_permits()), (2, 1));
+        assert!(seats.open.lock().closers.is_empty());
+    }
+}

@@ -1,0 +1,72 @@
+//! The certificate of a TLS listener.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+use super::private_file::{PrivateFileError, read_private};
+use crate::agent::error_text::reason;
+
+/// The files of a certificate and its private key, in PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// Why a certificate or its key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsError {
+    #[error("cannot read the certificate {path} ({why})", path = .path.display(), why = reason(.error))]
+    ReadCertificate { path: PathBuf, error: io::Error },
+    #[error("{path} holds no certificate in PEM: name a file with the certificate and its chain", path = .0.display())]
+    NoCertificate(PathBuf),
+    #[error("cannot read the private key")]
+    ReadKey(#[from] PrivateFileError),
+    #[error("{path} holds no private key in PEM: name the key of the certificate", path = .path.display())]
+    NoKey { path: PathBuf, source: pem::Error },
+    #[error("the certificate {certificate} and the key {key} cannot be used together: name the key of this certificate",
+        certificate = .files.certificate.display(), key = .files.key.display())]
+    Unusable { files: TlsFiles, source: rustls::Error },
+}
+
+impl TlsFiles {
+    /// Reads the files. Blocking.
+    ///
+    /// # Errors
+    /// [`TlsError`] if a file cannot be read, if other users can read the key, or if the two do not fit together.
+    pub(crate) fn load(&self) -> Result<TlsAcceptor, TlsError> {
+        let certificates = certificates(&self.certificate)?;
+        let key = read_private(&self.key)?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|source| TlsError::NoKey { path: self.key.clone(), source })?;
+        let unusable = |source| TlsError::Unusable { files: self.clone(), source };
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?
+            .with_no_client_auth()
+            .with_single_cert(certificates, key)
+            .map_err(unusable)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+/// The certificates of a PEM file, at least one. Blocking.
+///
+/// # Errors
+/// [`TlsError`] if the file cannot be read or holds no certificate.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = |error| TlsError::ReadCertificate { path: path.to_owned(), error };
+    let text = std::fs::read(path).map_err(read)?;
+    match CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>() {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) | Err(_) => Err(TlsError::NoCertificate(path.to_owned())),
+    }
+}
