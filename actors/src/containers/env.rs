@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-pub use expand::{UnsetVariable, expand, expand_all};
+pub use expand::{MissingValues, expand, expand_all};
 
 use crate::config::fields::{FieldFacts, FieldUse, allowed, field, resource};
 use crate::pod::{ContainerKind, PodObject};
@@ -68,6 +68,9 @@ pub enum ConfigError {
         /// Why not, and the remedy.
         reason: String,
     },
+    /// A `subPathExpr` refers to variables without a value. An empty value would mount the whole volume.
+    #[error(transparent)]
+    SubPath(#[from] MissingValues),
 }
 
 /// Resolves one container of a pod.
@@ -209,9 +212,9 @@ fn value_from(
             refuse(format!("resourceFieldRef names container {named:?}, which the pod does not have"))
         })?;
         let value = resource(&container, &from.resource, from.divisor.as_ref(), allocatable);
-        return value
-            .map(Some)
-            .ok_or_else(|| refuse(format!("resourceFieldRef {:?} names no resource", from.resource)));
+        return value.map(Some).ok_or_else(|| {
+            refuse(format!("resourceFieldRef {:?} names no resource with a valid quantity", from.resource))
+        });
     }
     if let Some(from) = &source.config_map_key_ref {
         return needs_api_server(place(), "config map", &from.name, from.optional).map(|()| None);
@@ -258,10 +261,7 @@ fn mount(
     let sub_path = match (text(&volume_mount.sub_path), text(&volume_mount.sub_path_expr)) {
         (Some(_), Some(_)) => return Err(refuse("subPath and subPathExpr exclude each other".into())),
         (Some(path), None) => Some(path.to_owned()),
-        (None, Some(template)) => {
-            let expanded = expand_all(template, |name| env.get(name));
-            Some(expanded.map_err(|UnsetVariable(name)| refuse(format!("subPathExpr: variable {name:?} is not set")))?)
-        }
+        (None, Some(template)) => Some(expand_all(template, |name| env.get(name))?),
         (None, None) => None,
     };
     let host_path = match &sub_path {

@@ -1,9 +1,12 @@
 //! Expands `$(VAR)` in texts of a pod's spec (core/v1 `Container.command`, `EnvVar.value`).
 
-/// A text refers to a variable that is not set.
+use std::collections::BTreeSet;
+
+/// A text refers to variables that are not set or empty. The error lists them in alphabetical order (upstream
+/// `ExpandContainerVolumeMounts`, kubelet 1.36).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("variable {0:?} is not set")]
-pub struct UnsetVariable(pub String);
+#[error("missing value for {}", .0.iter().map(String::as_str).collect::<Vec<_>>().join(", "))]
+pub struct MissingValues(pub BTreeSet<String>);
 
 /// Replaces each `$(NAME)` by its value. `$$` becomes one `$`, so `$$(NAME)` is not replaced. A reference to an
 /// unset variable and any other `$` stay as they are. Values are not expanded again.
@@ -18,19 +21,23 @@ pub fn expand<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> String
     out
 }
 
-/// Like [`expand`], for texts in which every reference must have a value.
+/// Like [`expand`], for texts in which every reference must have a value that is not empty.
 ///
 /// # Errors
-/// [`UnsetVariable`] for the first reference without a value.
-pub fn expand_all<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Result<String, UnsetVariable> {
+/// [`MissingValues`] with every reference that has no value.
+pub fn expand_all<'v>(text: &str, value: impl Fn(&str) -> Option<&'v str>) -> Result<String, MissingValues> {
     let mut out = String::with_capacity(text.len());
+    let mut missing = BTreeSet::new();
     for piece in Pieces(text) {
         match piece {
             Piece::Text(text) => out.push_str(text),
-            Piece::Reference { name, .. } => out.push_str(value(name).ok_or_else(|| UnsetVariable(name.to_owned()))?),
+            Piece::Reference { name, .. } => match value(name).filter(|value| !value.is_empty()) {
+                Some(value) => out.push_str(value),
+                None => drop(missing.insert(name.to_owned())),
+            },
         }
     }
-    Ok(out)
+    if missing.is_empty() { Ok(out) } else { Err(MissingValues(missing)) }
 }
 
 enum Piece<'t> {

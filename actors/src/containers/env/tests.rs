@@ -71,8 +71,12 @@ fn references_expand_and_other_text_stays() {
     for (text, expanded) in cases {
         assert_eq!(expand(text, |name| values.get(name).copied()), expanded, "{text:?}");
     }
-    assert_eq!(expand_all("a/$(A)", |name| values.get(name).copied()), Ok("a/1".into()));
-    assert_eq!(expand_all("a/$(NO)", |name| values.get(name).copied()), Err(UnsetVariable("NO".into())));
+    let all = |text| expand_all(text, |name| values.get(name).copied());
+    assert_eq!(all("a/$(A)"), Ok("a/1".into()));
+    assert_eq!(all("$$(NO)"), Ok("$(NO)".into()));
+    let missing = |names: &[&str]| Err(MissingValues(names.iter().map(|name| (*name).to_owned()).collect()));
+    assert_eq!(all("a/$(NO)"), missing(&["NO"]));
+    assert_eq!(all("$(Z)/$(EMPTY)/$(A)/$(B)/$(Z)"), missing(&["EMPTY", "Z"]));
 }
 
 proptest! {
@@ -189,7 +193,7 @@ fn unresolvable_settings_are_errors_with_a_remedy() {
         ),
         (
             from(json!({"resourceFieldRef": {"resource": "limits.pods"}})),
-            "variable \"X\": resourceFieldRef \"limits.pods\" names no resource".into(),
+            "variable \"X\": resourceFieldRef \"limits.pods\" names no resource with a valid quantity".into(),
         ),
         (
             from(json!({"resourceFieldRef": {"resource": "limits.cpu", "containerName": "nobody"}})),
@@ -239,12 +243,17 @@ fn a_mount_outside_its_volume_is_refused() {
         (json!({"name": "data", "mountPath": "/x", "subPath": "/etc"}), "must be relative"),
         (json!({"name": "data", "mountPath": "/x", "subPath": "a/../b"}), "without \"..\""),
         (json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(UP)/b"}), "without \"..\""),
-        (json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(NONE)"}), "variable \"NONE\" is not set"),
+        (json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(NONE)"}), "missing value for NONE"),
+        // An empty value would mount the whole volume.
+        (json!({"name": "data", "mountPath": "/x", "subPathExpr": "$(EMPTY)"}), "missing value for EMPTY"),
+        (json!({"name": "data", "mountPath": "/x", "subPathExpr": "a/$(EMPTY)"}), "missing value for EMPTY"),
         (json!({"name": "data", "mountPath": "/x", "subPath": "a", "subPathExpr": "b"}), "exclude each other"),
     ];
     for (mount, reason) in cases {
-        let message = error(json!({"env": [{"name": "UP", "value": ".."}], "volumeMounts": [mount]}));
-        assert!(message.starts_with("mount of volume") && message.contains(reason), "{message}");
+        let env = json!([{"name": "UP", "value": ".."}, {"name": "EMPTY", "value": ""}]);
+        let message = error(json!({"env": env, "volumeMounts": [mount]}));
+        assert!(message.starts_with("missing value") || message.starts_with("mount of volume"), "{message}");
+        assert!(message.contains(reason), "{message}");
     }
 }
 
