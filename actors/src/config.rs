@@ -2,6 +2,8 @@
 
 pub mod defaults;
 pub mod fields;
+pub mod linux_id;
 pub mod mux;
 pub mod quantity;
+pub mod sysctl;
 pub mod validate;

@@ -86,10 +86,10 @@ pub fn allowed_resource(resource: &str) -> bool {
 }
 
 /// The value of a container's resource (`limits.cpu`, `requests.memory`, ...) in units of `divisor`, rounded up. An
-/// unset, zero or invalid divisor is one unit.
+/// unset or zero divisor is one unit.
 ///
 /// An unset limit has the value of `allocatable`; an unset request is 0 (the kubelet's `ExtractContainerResourceValue`,
-/// 1.36). Other resources are `None`.
+/// 1.36). Other resources and invalid quantities are `None`.
 pub fn resource(
     container: &Container,
     resource: &str,
@@ -105,9 +105,8 @@ pub fn resource(
         "limits" => own.and_then(|own| own.limits.as_ref()).and_then(|all| all.get(name)).or(allocatable.get(name)),
         _ => own.and_then(|own| own.requests.as_ref()).and_then(|all| all.get(name)),
     };
-    let amount = quantity.and_then(|quantity| Amount::of(quantity).ok()).unwrap_or(Amount::ZERO);
-    let divisor = divisor.and_then(|divisor| Amount::of(divisor).ok()).unwrap_or(Amount::ZERO);
-    Some(amount.divided_by(divisor).to_string())
+    let read = |quantity: Option<&Quantity>| quantity.map_or(Some(Amount::ZERO), |quantity| Amount::of(quantity).ok());
+    Some(read(quantity)?.divided_by(read(divisor)?).to_string())
 }
 
 /// Splits `metadata.labels['key']` into map and key.
@@ -221,7 +220,7 @@ mod tests {
         let container = Container {
             resources: Some(ResourceRequirements {
                 limits: Some(list(&[("cpu", "250m"), ("hugepages-2Mi", "4Mi")])),
-                requests: Some(list(&[("memory", "64Mi")])),
+                requests: Some(list(&[("memory", "64Mi"), ("ephemeral-storage", "much")])),
                 ..ResourceRequirements::default()
             }),
             ..Container::default()
@@ -237,6 +236,8 @@ mod tests {
             ("requests.memory", "1", Some("67108864")),
             ("requests.memory", "60Mi", Some("2")),
             ("requests.cpu", "1m", Some("0")),
+            ("requests.memory", "x", None),
+            ("requests.ephemeral-storage", "1", None),
             ("limits.pods", "1", None),
             ("cpu", "1", None),
         ];

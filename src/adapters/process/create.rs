@@ -70,9 +70,17 @@ pub(super) fn plan(
     let termination_log =
         fields.message_path.and_then(rootfs::relative).unwrap_or_else(|| "dev/termination-log".into());
     let limit = |resource: &str| {
-        let quantity = fields.resources?.limits.as_ref()?.get(resource)?;
-        Amount::of(quantity).ok().filter(|amount| !amount.is_negative())
+        let quantity = fields.resources.and_then(|own| own.limits.as_ref()?.get(resource));
+        let amount = quantity.map(|quantity| match Amount::of(quantity) {
+            Ok(amount) if !amount.is_negative() => Ok(amount),
+            _ => Err(RuntimeError::config(format!(
+                "container {name}: limits.{resource} is {:?}: use a quantity of 0 or more",
+                quantity.0
+            ))),
+        });
+        amount.transpose()
     };
+    let (memory, cpu) = (limit("memory")?, limit("cpu")?);
     let run = RunRecord {
         id: id.into(),
         shim: context.shim.to_vec(),
@@ -84,8 +92,8 @@ pub(super) fn plan(
         stop_signal: stop_signal(name, fields.lifecycle)?.as_raw(),
         cgroup: context.cgroups.map(|base| Cgroup {
             path: base.join(id),
-            memory: limit("memory").map(|bytes| bytes.units().unsigned_abs()),
-            cpu: limit("cpu").map(|cores| cores.millis().unsigned_abs()),
+            memory: memory.map(|bytes| bytes.units().unsigned_abs()),
+            cpu: cpu.map(|cores| cores.millis().unsigned_abs()),
         }),
         message_from_log: fields.message_policy == Some("FallbackToLogsOnError"),
         open_files: context.open_files,

@@ -378,6 +378,29 @@ async fn cancelled_setup_ends_before_the_next_storage_call() {
 }
 
 #[tokio::test]
+async fn fs_group_or_mode_that_is_not_valid_is_refused() {
+    let node = Node::new();
+    let with_group = |volumes: Value, group: i64| {
+        let mut pod = pod(volumes).pod().clone();
+        pod.spec.as_mut().unwrap().security_context = serde_json::from_value(json!({"fsGroup": group})).unwrap();
+        PodObject::new(pod).unwrap()
+    };
+    for bad in [-1, 1 << 31, 1 << 32] {
+        for volumes in [json!([{"name": "data", "emptyDir": {}}]), downward()] {
+            let error = node.storage.set_up(&with_group(volumes, bad)).await.unwrap_err();
+            let error = error_chain(&error).to_string();
+            assert!(error.contains(&format!("`fsGroup` {bad} is not")), "{error}");
+        }
+    }
+    for bad in [-1, 0o1000] {
+        let items = json!([{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]);
+        let volume = json!([{"name": "info", "downwardAPI": {"defaultMode": bad, "items": items}}]);
+        let error = node.storage.set_up(&pod(volume)).await.unwrap_err();
+        assert!(error_chain(&error).to_string().contains("mode"), "{error:?}");
+    }
+}
+
+#[tokio::test]
 async fn fs_group_owns_the_volumes_of_its_pod() {
     let node = Node::new();
     if chown(node.root.path(), None, Some(2000)).is_err() {

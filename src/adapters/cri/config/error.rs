@@ -19,6 +19,14 @@ pub(crate) enum ConfigError {
         /// The allowed values.
         allowed: &'static str,
     },
+    /// A field is not a user or group ID.
+    #[error("{field}: {invalid}")]
+    Id {
+        /// The field of the spec.
+        field: String,
+        /// The number that is not an ID.
+        invalid: podwright_actors::config::linux_id::InvalidId,
+    },
     /// A field is not a valid quantity.
     #[error("{field}")]
     Quantity {
@@ -65,6 +73,17 @@ pub(crate) enum ConfigError {
         container: String,
         /// The name of the image's user.
         user: String,
+    },
+    /// The container has `runAsNonRoot`, and its image runs as a user whose ID is not valid.
+    #[error(
+        "container {container:?} has runAsNonRoot, and its image runs as user {user}, which is not a valid ID: set \
+         runAsUser to a number from 1 to 2147483647"
+    )]
+    ImageUserId {
+        /// The container's name.
+        container: String,
+        /// The ID of the image's user.
+        user: i64,
     },
     /// The target container of an ephemeral container is not running.
     #[error(

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Sysctl};
+use podwright_actors::config::sysctl::{dotted_sysctl_name, is_sysctl_name};
 use podwright_actors::pod::{PodObject, is_sidecar};
 
 use super::error::ConfigError;
@@ -38,7 +39,7 @@ pub(crate) fn sandbox_config(
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: facts.cgroups.of_pod(pod),
             security_context: Some(security::of_sandbox(facts, assignments, pod)?),
-            sysctls: sysctls(pod),
+            sysctls: sysctls(pod)?,
             overhead: Some(overhead),
             resources: Some(resources),
         }),
@@ -87,20 +88,17 @@ fn port_mapping(container: &Container, port: &ContainerPort) -> Result<v1::PortM
     })
 }
 
-/// The kernel parameters of the pod, with dots as separators, because runtimes check only that form. In a name whose separators
-/// are slashes, dots and slashes swap (sysctl.d(5)). Admission checks which parameters a pod may set.
-fn sysctls(pod: &PodObject) -> HashMap<String, String> {
+/// The kernel parameters of the pod, with dots as separators, because runtimes check only that form. Admission checks which
+/// parameters a pod may set.
+fn sysctls(pod: &PodObject) -> Result<HashMap<String, String>, ConfigError> {
     let requested = pod.spec().security_context.as_ref().and_then(|context| context.sysctls.as_ref());
-    let dotted = |name: &str| match name.find(['.', '/']) {
-        Some(first) if name[first..].starts_with('/') => {
-            let swap = |c| match c {
-                '.' => '/',
-                '/' => '.',
-                other => other,
-            };
-            name.chars().map(swap).collect()
-        }
-        _ => name.to_owned(),
+    let dotted = |sysctl: &Sysctl| match is_sysctl_name(&sysctl.name) {
+        true => Ok((dotted_sysctl_name(&sysctl.name), sysctl.value.clone())),
+        false => Err(ConfigError::Value {
+            field: "spec.securityContext.sysctls".into(),
+            value: sysctl.name.clone(),
+            allowed: "the names of kernel parameters, such as net.ipv4.tcp_syncookies",
+        }),
     };
-    requested.into_iter().flatten().map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone())).collect()
+    requested.into_iter().flatten().map(dotted).collect()
 }

@@ -1,6 +1,7 @@
 //! The security contexts of sandboxes and containers: users, groups, capabilities and masked paths.
 
 use k8s_openapi::api::core::v1::{Container, PodSecurityContext, SecurityContext};
+use podwright_actors::config::linux_id::linux_id;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
 
@@ -42,9 +43,9 @@ pub(super) fn of_sandbox(
     Ok(v1::LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces::of_pod(facts, assignments, pod)?),
         selinux_options: context.se_linux_options.as_ref().map(profiles::selinux),
-        run_as_user: context.run_as_user.map(id),
-        run_as_group: context.run_as_group.map(id),
-        supplemental_groups: groups(context),
+        run_as_user: id("spec.securityContext.runAsUser", context.run_as_user)?,
+        run_as_group: id("spec.securityContext.runAsGroup", context.run_as_group)?,
+        supplemental_groups: groups(context)?,
         supplemental_groups_policy: groups_policy(facts, context)?.into(),
         privileged: definition::all(pod)
             .any(|container| container.security_context.as_ref().and_then(|own| own.privileged) == Some(true)),
@@ -70,17 +71,28 @@ pub(super) fn of_container(
         let field = format!("container {:?}: securityContext.windowsOptions", container.name);
         return Err(ConfigError::Unsupported { field, reason: WINDOWS, remedy: "remove it" });
     }
+    if own.privileged == Some(true) && own.allow_privilege_escalation == Some(false) {
+        let field = format!("container {:?}: securityContext.allowPrivilegeEscalation", container.name);
+        let (reason, remedy) = ("is false, and privileged is true", "remove one of the two");
+        return Err(ConfigError::Unsupported { field, reason, remedy });
+    }
+    let field = |name: &str, own: Option<i64>| match own {
+        Some(_) => format!("container {:?}: securityContext.{name}", container.name),
+        None => format!("spec.securityContext.{name}"),
+    };
     let user = own.run_as_user.or(of_pod.run_as_user);
+    let group = own.run_as_group.or(of_pod.run_as_group);
     let non_root = own.run_as_non_root.or(of_pod.run_as_non_root) == Some(true);
     if non_root {
         check_not_root(&container.name, user, &lookups.user)?;
     }
     let (run_as_user, run_as_username) = match (user, &lookups.user) {
-        (Some(user), _) => (Some(user), String::new()),
-        (None, ImageUser::Id(user)) => (Some(*user), String::new()),
+        (Some(_), _) => (id(&field("runAsUser", own.run_as_user), user)?, String::new()),
+        (None, ImageUser::Id(user)) => (Some(v1::Int64Value { value: *user }), String::new()),
         (None, ImageUser::Name(name)) => (None, name.clone()),
     };
-    let (masked_paths, readonly_paths) = proc_paths(facts, own, &container.name)?;
+    let host_users = pod.spec().host_users != Some(false);
+    let (masked_paths, readonly_paths) = proc_paths(facts, own, &container.name, host_users)?;
     let capabilities = own.capabilities.as_ref().map(|capabilities| v1::Capability {
         add_capabilities: capabilities.add.clone().unwrap_or_default(),
         drop_capabilities: capabilities.drop.clone().unwrap_or_default(),
@@ -92,11 +104,11 @@ pub(super) fn of_container(
         privileged: own.privileged == Some(true),
         namespace_options: Some(namespaces::of_container(facts, assignments, config, lookups)?),
         selinux_options: selinux.map(profiles::selinux),
-        run_as_user: run_as_user.map(id),
+        run_as_user,
         run_as_username,
-        run_as_group: own.run_as_group.or(of_pod.run_as_group).map(id),
+        run_as_group: id(&field("runAsGroup", own.run_as_group), group)?,
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
-        supplemental_groups: groups(of_pod),
+        supplemental_groups: groups(of_pod)?,
         supplemental_groups_policy: groups_policy(facts, of_pod)?.into(),
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths,
@@ -137,6 +149,9 @@ fn check_not_root(container: &str, user: Option<i64>, of_image: &ImageUser) -> R
         (None, ImageUser::Name(user)) => {
             Err(ConfigError::NamedUser { container: container.to_owned(), user: user.clone() })
         }
+        (None, ImageUser::Id(user)) if linux_id(*user).is_err() => {
+            Err(ConfigError::ImageUserId { container: container.to_owned(), user: *user })
+        }
         (Some(_), _) | (None, ImageUser::Id(_)) => Ok(()),
     }
 }
@@ -146,10 +161,16 @@ fn proc_paths(
     facts: &NodeFacts,
     own: &SecurityContext,
     container: &str,
+    host_users: bool,
 ) -> Result<(Vec<String>, Vec<String>), ConfigError> {
     let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
     match own.proc_mount.as_deref() {
         None | Some("" | "Default") => Ok(([owned(&MASKED), facts.masked_paths.clone()].concat(), owned(&READ_ONLY))),
+        Some("Unmasked") if host_users => Err(ConfigError::Unsupported {
+            field: format!("container {container:?}: securityContext.procMount"),
+            reason: "is Unmasked, and the pod uses the node's user IDs",
+            remedy: "set spec.hostUsers to false, or remove procMount",
+        }),
         Some("Unmasked") => Ok((vec![], vec![])),
         Some(other) => Err(ConfigError::Value {
             field: format!("container {container:?}: securityContext.procMount"),
@@ -160,8 +181,11 @@ fn proc_paths(
 }
 
 /// The supplemental groups: `fsGroup`, which owns the pod's volumes, and `supplementalGroups`.
-fn groups(context: &PodSecurityContext) -> Vec<i64> {
-    context.fs_group.into_iter().chain(context.supplemental_groups.iter().flatten().copied()).collect()
+fn groups(context: &PodSecurityContext) -> Result<Vec<i64>, ConfigError> {
+    let fs_group = context.fs_group.map(|group| ("spec.securityContext.fsGroup", group));
+    let more = context.supplemental_groups.iter().flatten();
+    let more = more.map(|group| ("spec.securityContext.supplementalGroups", *group));
+    fs_group.into_iter().chain(more).map(|(field, group)| checked(field, group)).collect()
 }
 
 fn groups_policy(facts: &NodeFacts, context: &PodSecurityContext) -> Result<v1::SupplementalGroupsPolicy, ConfigError> {
@@ -179,6 +203,11 @@ fn groups_policy(facts: &NodeFacts, context: &PodSecurityContext) -> Result<v1::
     }
 }
 
-fn id(value: i64) -> v1::Int64Value {
-    v1::Int64Value { value }
+/// Checks a user or group ID. Runtimes would cut an ID to 32 bits, and a cut ID may be that of root.
+fn checked(field: &str, value: i64) -> Result<i64, ConfigError> {
+    linux_id(value).map(i64::from).map_err(|invalid| ConfigError::Id { field: field.to_owned(), invalid })
+}
+
+fn id(field: &str, value: Option<i64>) -> Result<Option<v1::Int64Value>, ConfigError> {
+    value.map(|value| Ok(v1::Int64Value { value: checked(field, value)? })).transpose()
 }

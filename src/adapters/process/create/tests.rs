@@ -104,6 +104,18 @@ fn environment_names_the_host_path_of_each_mount() {
 }
 
 #[test]
+fn plan_refuses_limits_that_are_not_valid() {
+    for (name, text) in [("memory", "-1"), ("cpu", "x")] {
+        let limits = [(name.to_owned(), Quantity(text.into()))].into();
+        let bad = config(|spec, _| {
+            let resources = ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() };
+            spec.containers[0].resources = Some(resources);
+        });
+        assert!(refusal(0, &bad).contains(&format!("limits.{name} is {text:?}")));
+    }
+}
+
+#[test]
 fn pod_uid_cannot_lead_out_of_the_root_directory() {
     let mut bad = config(|_, _| {});
     let mut pod = bad.pod.pod().clone();
@@ -120,7 +132,6 @@ fn resource_limits_become_bytes_and_millicores() {
         ("2G", "0.25", Some(2_000_000_000), Some(250)),
         // A 64-bit float cannot represent this number.
         ("9007199254740993", "1e1", Some(9_007_199_254_740_993), Some(10_000)),
-        ("-1", "x", None, None),
     ] {
         let limits = [("memory".to_owned(), quantity(memory)), ("cpu".to_owned(), quantity(cpu))].into();
         let plan = planned_as(

@@ -36,11 +36,12 @@ fn container_security_settings_override_those_of_the_pod() {
         json!({"runAsUser": 1, "runAsGroup": 2, "fsGroup": 3, "supplementalGroups": [4, 5],
                "seLinuxOptions": {"level": "s0"}}),
         json!({"runAsUser": 10, "seLinuxOptions": {"type": "t"}, "privileged": true, "readOnlyRootFilesystem": true,
-               "allowPrivilegeEscalation": false, "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]}}),
+               "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]}}),
     );
     assert_eq!((both.run_as_user, both.run_as_group), (value(10), value(2)));
     assert_eq!(both.supplemental_groups, [3, 4, 5]);
-    assert!(both.privileged && both.readonly_rootfs && both.no_new_privs);
+    assert!(both.privileged && both.readonly_rootfs);
+    assert!(plain(json!({}), json!({"allowPrivilegeEscalation": false})).no_new_privs);
     let capabilities = both.capabilities.unwrap();
     assert_eq!(
         (capabilities.add_capabilities, capabilities.drop_capabilities),
@@ -100,6 +101,38 @@ fn run_as_non_root_refuses_root_and_users_without_known_id() {
     }
 }
 
+// Containerd cuts an ID to 32 bits, so 4294967296 would be root.
+#[test]
+fn ids_that_are_not_valid_are_refused() {
+    for bad in [-1, -5, 1_i64 << 31, i64::from(u32::MAX), 1 << 32] {
+        for name in ["runAsUser", "runAsGroup"] {
+            let error = context(&facts(), ImageUser::Id(0), json!({}), json!({ name: bad })).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("container \"a\": securityContext.{name}: {bad} is not")), "{error}");
+        }
+        for of_pod in [
+            json!({"runAsUser": bad}),
+            json!({"runAsGroup": bad}),
+            json!({"fsGroup": bad}),
+            json!({"supplementalGroups": [1, bad]}),
+        ] {
+            let error = context(&facts(), ImageUser::Id(0), of_pod.clone(), json!({})).unwrap_err().to_string();
+            assert!(error.starts_with("spec.securityContext."), "{of_pod}: {error}");
+            let sandbox = pod(json!({"securityContext": of_pod, "containers": []}));
+            let refused = sandbox_config(&facts(), &PodAssignments::default(), &sandbox, 0).unwrap_err();
+            assert_eq!(refused.to_string(), error);
+        }
+        let error = context(&facts(), ImageUser::Id(bad), json!({"runAsNonRoot": true}), json!({})).unwrap_err();
+        assert!(error.to_string().contains("is not a valid ID"), "{error}");
+    }
+}
+
+#[test]
+fn a_privileged_container_without_privilege_escalation_is_refused() {
+    let own = json!({"privileged": true, "allowPrivilegeEscalation": false});
+    let error = context(&facts(), ImageUser::Id(0), json!({}), own).unwrap_err().to_string();
+    assert!(error.contains("remove one of the two"), "{error}");
+}
+
 #[test]
 fn proc_paths_are_masked_unless_proc_mount_is_unmasked() {
     let facts = NodeFacts { masked_paths: vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".into()], ..facts() };
@@ -110,7 +143,13 @@ fn proc_paths_are_masked_unless_proc_mount_is_unmasked() {
     }
     assert_eq!(read_only, ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]);
     assert_eq!(of(json!({"procMount": "Default"})).unwrap(), (masked, read_only));
-    assert_eq!(of(json!({"procMount": "Unmasked"})).unwrap(), (vec![], vec![]));
+    assert!(of(json!({"procMount": "Unmasked"})).unwrap_err().to_string().contains("set spec.hostUsers to false"));
+    let able = NodeFacts { user_namespaces: ["".to_owned()].into(), ..facts.clone() };
+    let containers = json!([{"name": "a", "securityContext": {"procMount": "Unmasked"}}]);
+    let own_users = pod(json!({"hostUsers": false, "containers": containers}));
+    let unmasked = container_config(&able, &PodAssignments::default(), &container(&own_users, "a", 0), &lookups());
+    let unmasked = unmasked.unwrap().linux.unwrap().security_context.unwrap();
+    assert_eq!((unmasked.masked_paths, unmasked.readonly_paths), (vec![], vec![]));
     assert!(of(json!({"procMount": "Half"})).unwrap_err().to_string().contains("Default, Unmasked"));
 }
 
