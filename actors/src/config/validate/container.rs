@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, EphemeralContainer, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, PodSpec, VolumeDevice, VolumeMount};
 
 use super::report::Report;
-use super::{names, probes, resources};
-use crate::config::fields::{self, FieldUse};
+use super::{env, names, probes, resources, security};
 use crate::pod::{ContainerKind, is_sidecar};
 
 /// The number of names that a remedy lists.
@@ -15,6 +14,10 @@ const LISTED: usize = 10;
 /// The names that containers may refer to.
 pub(super) struct Known<'a> {
     pub(super) volumes: BTreeSet<&'a str>,
+    /// The volumes that are emptyDirs. A volume without a source is one.
+    pub(super) empty_dirs: BTreeSet<&'a str>,
+    /// The volumes that can be block devices: claims and generic ephemeral volumes.
+    pub(super) claimed: BTreeSet<&'a str>,
     pub(super) containers: BTreeSet<&'a str>,
     pub(super) claims: BTreeSet<&'a str>,
 }
@@ -29,6 +32,8 @@ pub(super) fn check_all(spec: &PodSpec, known: &Known<'_>, report: &mut Report) 
         let path = format!("spec.initContainers[{i}]");
         name(&path, &container.name, &mut seen, report);
         check(&path, spec, container, ContainerKind::Init, known, report);
+        // Init containers run one after the other, so they can use the same ports.
+        taken_host_ports(&path, container, &mut BTreeMap::new(), report);
     }
     for (i, container) in spec.containers.iter().enumerate() {
         let path = format!("spec.containers[{i}]");
@@ -63,6 +68,16 @@ fn check(
     known: &Known<'_>,
     report: &mut Report,
 ) {
+    common(path, spec, container, known, report);
+    restart(path, container, report);
+    let plain_init = kind == ContainerKind::Init && !is_sidecar(container);
+    let resize = container.resize_policy.as_deref().unwrap_or_default();
+    resources::resize_policy(path, spec, resize, plain_init, report);
+    probes::check(path, spec, container, plain_init, report);
+}
+
+/// Validates the fields that containers of all kinds have.
+fn common(path: &str, spec: &PodSpec, container: &Container, known: &Known<'_>, report: &mut Report) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.is_empty() {
         report.add(
@@ -78,18 +93,11 @@ fn check(
     report.one_of(field("imagePullPolicy"), container.image_pull_policy.as_deref(), &pull);
     let messages = ["File", "FallbackToLogsOnError"];
     report.one_of(field("terminationMessagePolicy"), container.termination_message_policy.as_deref(), &messages);
-    restart(path, container, report);
     ports(path, spec, container, report);
-    env(path, container.env.as_deref(), known, report);
-    for (i, from) in container.env_from.iter().flatten().enumerate() {
-        let sources = [("configMapRef", from.config_map_ref.is_some()), ("secretRef", from.secret_ref.is_some())];
-        report.exactly_one(&format!("{path}.envFrom[{i}]"), &sources);
-    }
+    env::check(path, container.env.as_deref(), container.env_from.as_deref(), known, report);
     mounts(path, container, known, report);
-    if let Some(own) = &container.resources {
-        resources::check(&field("resources"), own, &known.claims, report);
-    }
-    probes::check(path, spec, container, kind == ContainerKind::Init && !is_sidecar(container), report);
+    resources::of_container(path, container, &known.claims, report);
+    security::of_container(path, spec, container.security_context.as_ref(), report);
 }
 
 /// Validates a container's own restart policy and its rules, which need one (KEP-753, KEP-5307).
@@ -170,56 +178,6 @@ fn taken_host_ports<'a>(path: &str, container: &'a Container, taken: &mut HostPo
     }
 }
 
-fn env(path: &str, list: Option<&[EnvVar]>, known: &Known<'_>, report: &mut Report) {
-    for (i, env) in list.into_iter().flatten().enumerate() {
-        let path = format!("{path}.env[{i}]");
-        if env.name.is_empty() {
-            report.add(format!("{path}.name"), "is missing", "give the variable a name");
-        } else if env.name.contains(['=', '\0']) {
-            report.add(format!("{path}.name"), format!("{:?} contains '='", env.name), "remove it from the name");
-        }
-        let Some(from) = &env.value_from else { continue };
-        let path = format!("{path}.valueFrom");
-        if env.value.as_deref().is_some_and(|value| !value.is_empty()) {
-            report.add(&path, "is set beside value", "keep one of the two");
-        }
-        report.exactly_one(
-            &path,
-            &[
-                ("fieldRef", from.field_ref.is_some()),
-                ("resourceFieldRef", from.resource_field_ref.is_some()),
-                ("configMapKeyRef", from.config_map_key_ref.is_some()),
-                ("secretKeyRef", from.secret_key_ref.is_some()),
-                ("fileKeyRef", from.file_key_ref.is_some()),
-            ],
-        );
-        if let Some(field) = &from.field_ref {
-            field_ref(&format!("{path}.fieldRef.fieldPath"), &field.field_path, FieldUse::Env, report);
-        }
-        if let Some(field) = &from.resource_field_ref {
-            let path = format!("{path}.resourceFieldRef");
-            resources::field_ref(&path, field, &known.containers, false, report);
-        }
-    }
-}
-
-pub(super) fn field_ref(path: &str, field: &str, field_use: FieldUse, report: &mut Report) {
-    if !fields::allowed(field, field_use) {
-        let listed = match field_use {
-            FieldUse::Env => {
-                "metadata.name, metadata.namespace, metadata.uid, metadata.labels['KEY'], \
-                              metadata.annotations['KEY'], spec.nodeName, spec.serviceAccountName, status.hostIP, \
-                              status.hostIPs, status.podIP, status.podIPs"
-            }
-            FieldUse::Volume => {
-                "metadata.name, metadata.namespace, metadata.uid, metadata.labels, metadata.annotations, \
-                                 or one of the latter two with ['KEY']"
-            }
-        };
-        report.add(path, format!("{field:?} cannot be used here"), format!("use one of {listed}"));
-    }
-}
-
 fn mounts(path: &str, container: &Container, known: &Known<'_>, report: &mut Report) {
     let mut paths = BTreeSet::new();
     for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
@@ -232,11 +190,8 @@ fn mounts(path: &str, container: &Container, known: &Known<'_>, report: &mut Rep
             report.add(format!("{path}.mountPath"), message, "mount each volume at a path of its own");
         }
         for (name, value) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
-            if let Some(sub) = value.as_deref()
-                && (sub.starts_with('/') || sub.split('/').any(|part| part == ".."))
-            {
-                let message = format!("{sub:?} leaves the volume");
-                report.add(format!("{path}.{name}"), message, "use a relative path without '..'");
+            if let Some(sub) = value.as_deref() {
+                report.relative_path(format!("{path}.{name}"), sub, "the volume");
             }
         }
         if mount.sub_path.is_some() && mount.sub_path_expr.is_some() {
@@ -252,8 +207,35 @@ fn mounts(path: &str, container: &Container, known: &Known<'_>, report: &mut Rep
         }
         recursive_read_only(&path, mount, report);
     }
-    for (i, device) in container.volume_devices.iter().flatten().enumerate() {
-        volume_name(&format!("{path}.volumeDevices[{i}]"), &device.name, known, report);
+    devices(path, container, known, report);
+}
+
+/// Validates the volumes that a container gets as block devices.
+fn devices(path: &str, container: &Container, known: &Known<'_>, report: &mut Report) {
+    let mounts = || container.volume_mounts.iter().flatten();
+    let list: Vec<&VolumeDevice> = container.volume_devices.iter().flatten().collect();
+    for (i, device) in list.iter().enumerate() {
+        let path = format!("{path}.volumeDevices[{i}]");
+        volume_name(&path, &device.name, known, report);
+        if known.volumes.contains(&*device.name) && !known.claimed.contains(&*device.name) {
+            let message = format!("{:?} is not a block device", device.name);
+            report.add(format!("{path}.name"), message, "name a persistentVolumeClaim or ephemeral volume");
+        }
+        let earlier = &list[..i];
+        if earlier.iter().any(|other| other.name == device.name) || mounts().any(|mount| mount.name == device.name) {
+            let message = format!("{:?} is used twice", device.name);
+            report.add(format!("{path}.name"), message, "use each volume once, mounted or as a device");
+        }
+        let field = format!("{path}.devicePath");
+        let used = earlier.iter().any(|other| other.device_path == device.device_path)
+            || mounts().any(|mount| mount.mount_path == device.device_path);
+        if device.device_path.is_empty() {
+            report.add(field, "is missing", "name the path of the device in the container");
+        } else if device.device_path.split('/').any(|part| part == "..") {
+            report.add(field, format!("{:?} contains '..'", device.device_path), "use a path without '..'");
+        } else if used {
+            report.add(field, format!("{:?} is used twice", device.device_path), "give each device a path of its own");
+        }
     }
 }
 
@@ -288,10 +270,26 @@ fn volume_name(path: &str, name: &str, known: &Known<'_>, report: &mut Report) {
 }
 
 fn ephemeral(path: &str, spec: &PodSpec, container: &EphemeralContainer, known: &Known<'_>, report: &mut Report) {
-    if container.image.as_deref().is_none_or(str::is_empty) {
-        report.add(format!("{path}.image"), "is missing", "name an image");
+    let fields = Container {
+        image: container.image.clone(),
+        image_pull_policy: container.image_pull_policy.clone(),
+        termination_message_policy: container.termination_message_policy.clone(),
+        env: container.env.clone(),
+        env_from: container.env_from.clone(),
+        volume_mounts: container.volume_mounts.clone(),
+        volume_devices: container.volume_devices.clone(),
+        security_context: container.security_context.clone(),
+        ..Container::default()
+    };
+    common(path, spec, &fields, known, report);
+    for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        for (name, value) in [("subPath", &mount.sub_path), ("subPathExpr", &mount.sub_path_expr)] {
+            if value.as_deref().is_some_and(|value| !value.is_empty()) {
+                let path = format!("{path}.volumeMounts[{i}].{name}");
+                report.add(path, "cannot be set on an ephemeral container", "remove it");
+            }
+        }
     }
-    env(path, container.env.as_deref(), known, report);
     for (field, set) in [
         ("ports", container.ports.is_some()),
         ("livenessProbe", container.liveness_probe.is_some()),
@@ -301,6 +299,7 @@ fn ephemeral(path: &str, spec: &PodSpec, container: &EphemeralContainer, known: 
         ("resources", container.resources.is_some()),
         ("restartPolicy", container.restart_policy.is_some()),
         ("restartPolicyRules", container.restart_policy_rules.is_some()),
+        ("resizePolicy", container.resize_policy.is_some()),
     ] {
         if set {
             report.add(format!("{path}.{field}"), "cannot be set on an ephemeral container", "remove it");

@@ -10,6 +10,11 @@ pub(super) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(|part| lower_alnum_with(part, "-"))
 }
 
+/// A search domain of a resolver: like a subdomain, and `_` is allowed where a letter is.
+pub(super) fn is_search_domain(text: &str) -> bool {
+    is_subdomain(&text.replace('_', "a"))
+}
+
 /// A name of letters, digits and `-_.` behind an optional DNS domain and a slash.
 pub(super) fn is_qualified(text: &str) -> bool {
     match text.split_once('/') {
@@ -63,7 +68,8 @@ mod tests {
     fn names_have_their_forms() {
         let long = "a".repeat(64);
         type Check = fn(&str) -> bool;
-        let cases: [(Check, &[&str], &[&str]); 6] = [
+        let cases: [(Check, &[&str], &[&str]); 7] = [
+            (is_search_domain, &["a.b", "_tcp.a_b"], &["", ".", "a.", "A", "a/b"]),
             (is_label, &["a", "a-1", "0"], &["", "-a", "a-", "A", "a.b", "a_b", &long]),
             (is_subdomain, &["a", "a.b-c.d", &long], &["", ".a", "a..b", "a.", "A", "a/b"]),
             (is_qualified, &["a", "A_b.c", "x.io/Name", "X.io/n"], &["", "/a", "a/", "a/b/c", "-a", &long]),

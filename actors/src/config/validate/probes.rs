@@ -40,10 +40,31 @@ pub(super) fn check(path: &str, spec: &PodSpec, container: &Container, plain_ini
         if spec.os.is_none() {
             report.add(&path, "is set without spec.os.name", "set spec.os.name: linux");
         }
-        if !signal.starts_with("SIG") {
-            report.add(&path, format!("is {signal:?}"), "use a signal's name such as SIGTERM");
+        match spec.os.as_ref().map(|os| os.name.as_str()) {
+            Some("windows") => report.one_of(&path, Some(signal), &["SIGKILL", "SIGTERM"]),
+            _ if !is_signal(signal) => {
+                report.add(&path, format!("is {signal:?}"), "use a signal's name such as SIGTERM or SIGRTMIN+1");
+            }
+            _ => {}
         }
     }
+}
+
+/// Whether the text is the name of a signal of Linux (core/v1 `Signal`).
+fn is_signal(text: &str) -> bool {
+    const NAMES: [&str; 36] = [
+        "ABRT", "ALRM", "BUS", "CHLD", "CLD", "CONT", "FPE", "HUP", "ILL", "INT", "IO", "IOT", "KILL", "PIPE", "POLL",
+        "PROF", "PWR", "QUIT", "RTMAX", "RTMIN", "SEGV", "STKFLT", "STOP", "SYS", "TERM", "TRAP", "TSTP", "TTIN",
+        "TTOU", "URG", "USR1", "USR2", "VTALRM", "WINCH", "XCPU", "XFSZ",
+    ];
+    let Some(name) = text.strip_prefix("SIG") else { return false };
+    // A number without a sign and without leading zeros.
+    let upto = |number: &str, most: u32| {
+        number.parse::<u32>().is_ok_and(|parsed| (1..=most).contains(&parsed) && parsed.to_string() == number)
+    };
+    NAMES.contains(&name)
+        || name.strip_prefix("RTMIN+").is_some_and(|number| upto(number, 15))
+        || name.strip_prefix("RTMAX-").is_some_and(|number| upto(number, 14))
 }
 
 fn probe(path: &str, kind: &str, probe: &Probe, report: &mut Report) {

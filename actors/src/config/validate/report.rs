@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::names;
+use crate::config::linux_id::{MAX_ID, linux_id};
 
 /// A problem in a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +51,22 @@ impl Report {
         }
     }
 
+    /// Checks that a number, if set, is a user or group ID.
+    pub(super) fn id(&mut self, path: impl Into<String>, id: Option<i64>) {
+        if let Some(id) = id
+            && linux_id(id).is_err()
+        {
+            self.add(path, format!("is {id}"), format!("use an ID from 0 to {MAX_ID}"));
+        }
+    }
+
+    /// Checks that a text is a path that stays below the directory it is relative to.
+    pub(super) fn relative_path(&mut self, path: impl Into<String>, text: &str, below: &str) {
+        if text.starts_with('/') || text.split('/').any(|part| part == "..") {
+            self.add(path, format!("{text:?} leaves {below}"), "use a relative path without '..'");
+        }
+    }
+
     /// Checks that a port number is from 1 to 65535.
     pub(super) fn port(&mut self, path: impl Into<String>, port: i32) {
         if !(1..=65535).contains(&port) {
@@ -65,6 +82,59 @@ impl Report {
                 format!("{text:?} is not a valid name"),
                 "use at most 63 lower-case letters, digits and '-', with a letter or digit at each end",
             );
+        }
+    }
+
+    /// Checks that a text is a DNS-1123 subdomain.
+    pub(super) fn subdomain(&mut self, path: impl Into<String>, text: &str) {
+        if !names::is_subdomain(text) {
+            self.add(
+                path,
+                format!("{text:?} is not a valid name"),
+                "use at most 253 lower-case letters, digits, '-' and '.', with a letter or digit at each end",
+            );
+        }
+    }
+
+    /// Checks that a text is a name with an optional DNS domain and a slash before it.
+    pub(super) fn qualified(&mut self, path: impl Into<String>, text: &str) {
+        if !names::is_qualified(text) {
+            self.add(
+                path,
+                format!("{text:?} is not a valid name"),
+                "use a name of at most 63 letters, digits, '-', '_' and '.', optionally behind a DNS domain and a slash",
+            );
+        }
+    }
+
+    /// Reports the key of a label or annotation that is not valid.
+    pub(super) fn bad_key(&mut self, path: impl Into<String>) {
+        self.add(
+            path,
+            "is not a valid key",
+            "use a name of at most 63 letters, digits, '-', '_' and '.', optionally behind a DNS domain and a slash",
+        );
+    }
+
+    /// Checks that a text is the value of a label.
+    pub(super) fn label_value(&mut self, path: impl Into<String>, text: &str) {
+        if !names::is_label_value(text) {
+            self.add(
+                path,
+                format!("{text:?} is not a valid label value"),
+                "use at most 63 letters, digits, '-', '_' and '.', with a letter or digit at each end",
+            );
+        }
+    }
+
+    /// Checks that a text is the name of an environment variable.
+    pub(super) fn env_name(&mut self, path: impl Into<String>, text: &str) {
+        if text.is_empty() {
+            self.add(path, "is missing", "give the variable a name");
+        } else if text.contains('=') {
+            self.add(path, format!("{text:?} contains '='"), "remove it from the name");
+        } else if !text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+            self.add(path, format!("{text:?} is not a valid name"), "use printable ASCII characters except '='");
         }
     }
 

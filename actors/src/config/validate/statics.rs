@@ -32,6 +32,9 @@ pub fn validate_static(pod: &Pod) -> Vec<Problem> {
     if set(spec.resource_claims.as_ref().map(Vec::len)) {
         refuse("spec.resourceClaims".into(), "resource claims", "remove it or create the pod in the API server");
     }
+    if set(spec.scheduling_gates.as_ref().map(Vec::len)) {
+        report.add("spec.schedulingGates", "cannot be set, because a static pod is on its node", "remove it");
+    }
     if set(spec.ephemeral_containers.as_ref().map(Vec::len)) {
         let path = "spec.ephemeralContainers";
         report.add(path, "cannot be set in a manifest", "add a regular container, or remove it");

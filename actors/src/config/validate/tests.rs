@@ -1,3 +1,6 @@
+mod fields;
+mod security;
+
 use serde_json::{Value, json};
 
 use super::*;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, PodSpec, Volume};
 
-use super::container::{self, Known};
+use super::container::Known;
 use super::report::Report;
-use super::resources;
+use super::{env, resources};
 use crate::config::fields::FieldUse;
 use crate::config::quantity::Amount;
 
@@ -15,6 +15,8 @@ pub(super) fn check<'a>(spec: &'a PodSpec, report: &mut Report) -> Known<'a> {
     let all = spec.init_containers.iter().flatten().chain(&spec.containers);
     let mut known = Known {
         volumes: BTreeSet::new(),
+        empty_dirs: BTreeSet::new(),
+        claimed: BTreeSet::new(),
         containers: all.map(|container| container.name.as_str()).collect(),
         claims: spec.resource_claims.iter().flatten().map(|claim| claim.name.as_str()).collect(),
     };
@@ -30,13 +32,19 @@ pub(super) fn check<'a>(spec: &'a PodSpec, report: &mut Report) -> Known<'a> {
                 report.add(format!("{path}.name"), message, "rename one of the two volumes");
             }
         }
-        source(&path, volume, &known, report);
+        let kinds = kinds(volume);
+        if kinds.is_empty() || volume.empty_dir.is_some() {
+            known.empty_dirs.insert(name);
+        }
+        if volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() {
+            known.claimed.insert(name);
+        }
+        source(&path, volume, &kinds, &known, report);
     }
     known
 }
 
-fn source(path: &str, volume: &Volume, known: &Known<'_>, report: &mut Report) {
-    let kinds = super::volumes::kinds(volume);
+fn source(path: &str, volume: &Volume, kinds: &[String], known: &Known<'_>, report: &mut Report) {
     if kinds.len() > 1 {
         report.add(path, format!("sets {} together", kinds.join(" and ")), "make each a volume of its own");
     }
@@ -61,6 +69,13 @@ fn source(path: &str, volume: &Volume, known: &Known<'_>, report: &mut Report) {
             Some(Ok(amount)) if amount.is_negative() => report.add(limit, "is below zero", "use 0 or more"),
             _ => {}
         }
+    }
+    if let Some(image) = &volume.image {
+        if image.reference.as_deref().is_none_or(str::is_empty) {
+            report.add(format!("{path}.image.reference"), "is missing", "name an image");
+        }
+        let pull = ["Always", "IfNotPresent", "Never"];
+        report.one_of(format!("{path}.image.pullPolicy"), image.pull_policy.as_deref(), &pull);
     }
     if let Some(downward) = &volume.downward_api {
         let path = format!("{path}.downwardAPI");
@@ -109,7 +124,7 @@ fn downward_items<'a>(
         report.exactly_one(&path, &sources);
         if let Some(field) = &item.field_ref {
             let path = format!("{path}.fieldRef.fieldPath");
-            container::field_ref(&path, &field.field_path, FieldUse::Volume, report);
+            env::field_ref(&path, &field.field_path, FieldUse::Volume, report);
         }
         if let Some(field) = &item.resource_field_ref {
             let path = format!("{path}.resourceFieldRef");
