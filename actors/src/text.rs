@@ -32,7 +32,7 @@ pub fn error_chain<'a>(error: &'a (dyn Error + 'a)) -> impl fmt::Display + 'a {
         let mut cause = error.source();
         while let Some(source) = cause {
             let text = source.to_string();
-            if !last.ends_with(&text) {
+            if !is_tail(&last, &text) {
                 write!(f, ": {text}")?;
             }
             last = text;
@@ -40,6 +40,16 @@ pub fn error_chain<'a>(error: &'a (dyn Error + 'a)) -> impl fmt::Display + 'a {
         }
         Ok(())
     })
+}
+
+/// The text of an error with all its sources, as [`error_chain`] displays them. Fast for an error without sources.
+pub fn error_text<E: Error>(error: &E) -> String {
+    if error.source().is_none() { error.to_string() } else { error_chain(error).to_string() }
+}
+
+/// Whether `last` is this text, or ends with it after a colon.
+fn is_tail(last: &str, text: &str) -> bool {
+    last.strip_suffix(text).is_some_and(|start| start.is_empty() || start.ends_with(": "))
 }
 
 /// Replaces the omitted part.
@@ -80,5 +90,24 @@ mod tests {
             assert!(short.starts_with("start") && short.ends_with("end") && short.contains(GAP), "{short:?}");
         }
         assert_eq!(plain(&"\n".repeat(99), 100).len(), 100, "escapes count too");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Step {
+        text: &'static str,
+        source: Option<Box<Step>>,
+    }
+
+    #[test]
+    fn error_chain_prints_each_source_once() {
+        let chain = |texts: &[&'static str]| {
+            let step = |source, text: &&'static str| Some(Box::new(Step { text, source }));
+            error_chain(&*texts.iter().rev().fold(None, step).unwrap()).to_string()
+        };
+        assert_eq!(chain(&["cannot read"]), "cannot read");
+        assert_eq!(chain(&["cannot read", "disk full"]), "cannot read: disk full");
+        assert_eq!(chain(&["cannot read: disk full", "disk full", "disk full"]), "cannot read: disk full");
+        assert_eq!(chain(&["runtime unreachable", "unreachable"]), "runtime unreachable: unreachable");
     }
 }

@@ -178,7 +178,7 @@ async fn http_error_names_closed_port_and_malformed_response() {
         client().tcp_connect(TcpTarget { host: "127.0.0.1".into(), port: server.port() }, PLENTY).await,
     ] {
         let Err(NetworkError::Failed(message)) = answer else { panic!("{answer:?}") };
-        assert!(error_chain(&message).to_string().contains("refused"), "{message}");
+        assert!(error_chain(&*message).to_string().contains("refused"), "{message}");
     }
 
     let (listener, server) = listen().await;

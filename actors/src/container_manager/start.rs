@@ -235,7 +235,7 @@ impl ContainerManager {
             }
             (Err(error), None) => {
                 if let ImageError::Pull(source) = &error {
-                    self.images.lock().failed(uid, image, error_chain(source).to_string(), self.ports.clock.now());
+                    self.images.lock().failed(uid, image, error_chain(&**source).to_string(), self.ports.clock.now());
                 }
                 Err(StartFailure::Image(error))
             }

@@ -23,8 +23,8 @@ impl EngineConfig {
         self
     }
 
-    /// The time after a failed hook call until the hook is called again, before jitter of up to one half. By default 10 s
-    /// (upstream `backOffPeriod`).
+    /// The time after a failed hook call until the hook is called again, and the time after which a static pod that waits for its
+    /// full name is tried again, before jitter of up to one half. By default 10 s (upstream `backOffPeriod`).
     pub fn error_backoff(mut self, time: Duration) -> Self {
         self.error_backoff = time;
         self

@@ -9,7 +9,7 @@ use super::EngineInner;
 use super::cell::Cell;
 use crate::pod_worker::step::{HookCall, Outcome};
 use crate::ports::{FailureCause, HookContext, PodSyncer, SyncError, SyncOutcome, SyncRetry};
-use crate::text::error_chain;
+use crate::text::error_text;
 
 /// A hook call in progress.
 pub(super) type HookFuture = LocalBoxFuture<'static, Outcome>;
@@ -41,7 +41,7 @@ impl HookCaller {
                     Err(error) => Outcome::Failed {
                         retry: error.retry(),
                         cause: error.failure_cause(),
-                        error: error_chain(&error).to_string(),
+                        error: error_text(&error),
                     },
                 }
             })

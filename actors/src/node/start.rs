@@ -118,7 +118,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     // The parts that run by themselves.
     let shutdown = Arc::new(ShutdownProgress::default());
     let passes = Arc::new(PassHealth::default());
-    let housekeeping_limit = MAX_PASS_AGE.max(2 * engine_config.resync);
+    let housekeeping_limit = MAX_PASS_AGE.max(engine_config.resync.saturating_mul(2));
     let explainer = Arc::new(Explainer {
         engine: engine.clone(),
         desired: desired.clone(),

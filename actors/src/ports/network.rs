@@ -40,8 +40,8 @@ pub enum NetworkError {
     #[error("the server speaks HTTP without TLS")]
     PlainHttp,
     /// The call failed.
-    #[error(transparent)]
-    Failed(ErrorSource),
+    #[error("{0}")]
+    Failed(#[source] ErrorSource),
 }
 
 impl NetworkError {

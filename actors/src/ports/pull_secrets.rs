@@ -94,8 +94,8 @@ pub enum PullSecretError {
     #[error("it has no key {0:?}: add the key, or create the secret again")]
     Empty(&'static str),
     /// The secret cannot be read now.
-    #[error(transparent)]
-    Unavailable(ErrorSource),
+    #[error("{0}")]
+    Unavailable(#[source] ErrorSource),
 }
 
 impl PullSecretError {

@@ -144,3 +144,23 @@ impl PartialEq for StorageError {
         is_same(self, other)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+    use std::io;
+
+    use super::*;
+    use crate::ports::RuntimeError;
+
+    #[test]
+    fn source_of_a_port_error_can_be_downcast() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let errors: [Box<dyn Error>; 2] =
+            [Box::new(StorageError::io("/pods", full())), Box::new(RuntimeError::failed(full()))];
+        for error in errors {
+            let source = error.source().unwrap().downcast_ref::<io::Error>();
+            assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::StorageFull), "{error}");
+        }
+    }
+}

@@ -267,7 +267,7 @@ impl SyncError {
             SyncError::BackOff { .. } | SyncError::NotStarted(_) => FailureCause::Containers,
             SyncError::Storage(error) => match error {
                 StorageError::Volume { volume, source } | StorageError::Busy { volume, source } => {
-                    let reason = error_chain(source).to_string();
+                    let reason = error_chain(&**source).to_string();
                     FailureCause::Volume(Arc::new(BadVolume { volume: volume.clone(), reason }))
                 }
                 StorageError::Unsupported { volume, kind, remedy } => {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
+use podwright_actors::text::error_chain;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use super::config::{NodeFacts, hosts, labels};
@@ -95,7 +96,7 @@ pub(super) fn link_log(layout: &Layout, config: &ContainerConfig, id: &str) {
     let linked = make_dir(&layout.links)
         .and_then(|()| remove_file(&link).and_then(|()| symlink(log, &link)).map_err(|error| failed(&link, error)));
     if let Err(error) = linked {
-        tracing::warn!(%error, "cannot link a container log");
+        tracing::warn!(error = %error_chain(&error), "cannot link a container log");
     }
 }
 

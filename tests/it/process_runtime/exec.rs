@@ -28,7 +28,7 @@ async fn exec_command_runs_in_the_container_environment() {
 
     let missing = runtime.exec(&id, &["no-such-program".to_owned()], PATIENCE).await;
     assert!(
-        matches!(&missing, Err(RuntimeError::Failed(text)) if podwright_actors::text::error_chain(text).to_string().contains("PATH")),
+        matches!(&missing, Err(RuntimeError::Failed(text)) if podwright_actors::text::error_chain(&**text).to_string().contains("PATH")),
         "{missing:?}"
     );
 

@@ -1,12 +1,18 @@
 //! The step in which the worker takes the pending update: it decides whether the pod may start, replaces the spec that the
 //! worker acts on, and selects the hook.
 
+use std::time::Duration;
+
 use super::update::{finish, keep_mirror};
 use super::{Effects, HookCall, StepContext, Worked};
 use crate::pod_worker::lifecycle::{Cause, Hook};
 use crate::pod_worker::state::{Pending, Record, Started, State, Stop};
 use crate::pod_worker::update::{Config, Target};
 use crate::ports::{Observed, SyncPod, TerminatingPod};
+
+/// The shortest time after which a static pod that waits for its full name is tried again. The pod that leaves the name wakes it
+/// earlier; without this bound, an engine without a backoff would try again and again.
+const SHORTEST_BLOCKED_RETRY: Duration = Duration::from_secs(1);
 
 impl Record {
     /// Whether [`Event::Take`](super::Event::Take) needs the last observation of the pod. A static pod that is stopped before its
@@ -36,7 +42,7 @@ pub(super) fn take(record: &mut Record, may_start: bool, observed: Observed, con
 
     if let (State::Waiting(waiting), false) = (&mut record.state, may_start) {
         waiting.block(now);
-        record.due = Some(context.after(context.error_backoff));
+        record.due = Some(context.after(context.error_backoff.max(SHORTEST_BLOCKED_RETRY)));
         record.pending = Some(Pending { kind, target, start_time, since });
         return effects;
     }

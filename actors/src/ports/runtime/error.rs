@@ -25,14 +25,14 @@ pub enum RuntimeError {
     },
     /// The container's settings are not usable (a missing command, an unsupported field). The container's reason is
     /// `CreateContainerConfigError`, or `StartError` at the start.
-    #[error(transparent)]
-    Config(ErrorSource),
+    #[error("{0}")]
+    Config(#[source] ErrorSource),
     /// The runtime does not implement the call.
-    #[error(transparent)]
-    Unsupported(ErrorSource),
+    #[error("{0}")]
+    Unsupported(#[source] ErrorSource),
     /// The runtime reported an error.
-    #[error(transparent)]
-    Failed(ErrorSource),
+    #[error("{0}")]
+    Failed(#[source] ErrorSource),
 }
 
 impl RuntimeError {
@@ -74,8 +74,8 @@ impl PartialEq for RuntimeError {
 #[non_exhaustive]
 pub enum ImageError {
     /// The pull failed (`ErrImagePull`).
-    #[error(transparent)]
-    Pull(ErrorSource),
+    #[error("{0}")]
+    Pull(#[source] ErrorSource),
     /// The runtime does not know whether the image is present (`ImageInspectError`).
     #[error("image cannot be looked up")]
     Inspect(#[source] ErrorSource),

@@ -114,7 +114,7 @@ async fn request(inner: &Arc<CriRuntimeInner>, pod: &Arc<PodObject>, name: &Imag
     let image = Some(v1::ImageSpec { annotations, ..spec(name) });
     let sandbox_config = create::first_sandbox_config(inner, pod).await;
     let sandbox_config = sandbox_config
-        .inspect_err(|error| tracing::debug!(%error, "cannot describe the pod, so the pull request omits it"))
+        .inspect_err(|error| tracing::debug!(error = %error_chain(error), "cannot describe the pod, so the pull request omits it"))
         .ok();
     v1::PullImageRequest { image, auth: None, sandbox_config }
 }

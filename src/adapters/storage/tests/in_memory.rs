@@ -32,7 +32,7 @@ async fn memory_volume_has_its_size_limit_and_ends_with_its_pod() {
     let error = again.tear_down(&uid()).await.unwrap_err();
     let own = format!("process {} (", std::process::id());
     let StorageError::Busy { volume, source } = &error else { panic!("{error}") };
-    let reason = error_chain(source).to_string();
+    let reason = error_chain(&**source).to_string();
     assert!(volume == "ram" && reason.contains(ram.to_str().unwrap()) && reason.contains(&own), "{error}");
     assert_eq!(fs::read_to_string(ram.join("file")).unwrap(), "kept");
     drop(held);
