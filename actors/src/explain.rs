@@ -49,6 +49,7 @@ pub use wait::{LifecycleHook, SubjectKind, Wait, WaitKind, WaitSubject};
 /// The explanation of a pod's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct Explanation {
     /// When the explanation was made.
     #[serde(serialize_with = "time")]
@@ -100,6 +101,7 @@ pub struct Explanation {
 /// The lifecycle state of a pod's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct LifecycleView {
     /// The state's name.
     pub state: &'static str,
@@ -117,6 +119,7 @@ pub struct LifecycleView {
 /// A lifecycle transition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct TransitionView {
     /// The time of the transition.
     #[serde(serialize_with = "time")]
@@ -133,6 +136,7 @@ pub struct TransitionView {
 /// An event, with its repetitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct EventView {
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
@@ -154,6 +158,7 @@ pub struct EventView {
 /// Another pod with the same full name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct SameNamePod {
     /// The pod's UID.
     pub uid: String,
@@ -165,6 +170,7 @@ pub struct SameNamePod {
 /// A pod in the list of all pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct PodLine {
     /// The pod's UID.
     pub uid: String,

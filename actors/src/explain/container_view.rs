@@ -12,6 +12,7 @@ use crate::time::Time;
 /// The explanation of a container's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct ContainerView {
     /// The container's name.
     pub name: String,
@@ -43,6 +44,7 @@ pub struct ContainerView {
 /// A run of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct ContainerRun {
     /// When the run started, if known.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "optional_time")]

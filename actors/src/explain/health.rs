@@ -6,6 +6,7 @@ use serde::Serialize;
 /// The health of a pod or a container, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum Health {
     /// Something failed. An operator may have to act.
     Failing,

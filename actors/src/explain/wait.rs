@@ -40,6 +40,7 @@ pub struct Wait {
 
 /// The kinds of waits. A kind's name in the API is its name here with a lowercase first letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum WaitKind {
     /// Nothing: the pod is healthy or has finished.
     Nothing,
@@ -97,6 +98,7 @@ pub enum WaitKind {
 
 /// The lifecycle hooks of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LifecycleHook {
     /// The hook that runs after the container has started.
     PostStart,
@@ -162,6 +164,7 @@ impl WaitKind {
 /// What a pod waits on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub struct WaitSubject {
     /// The kind of the subject.
     pub kind: SubjectKind,
@@ -187,6 +190,7 @@ impl WaitSubject {
 /// The kinds of subjects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[non_exhaustive]
 pub enum SubjectKind {
     /// A pod, by full name and UID.
     Pod,
