@@ -1,31 +1,32 @@
 //! Exec commands: the commands of exec probes and hooks, which run in addition to a container's own command.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adapters::step_error::StepError;
 use podwright_actors::ports::{ExecOutput, RuntimeError};
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe::Receiver;
-use tokio::process::{Child, Command};
-use tracing::warn;
+use tokio::process::Command;
 
 use super::container::{Container, RunState};
 use super::files::ContainerFiles;
 use super::record::{self, RunRecord};
 use super::shared::ProcessRuntimeState;
-use super::{CONTAINER_ENV, procfs, shim};
+use super::{CONTAINER_ENV, shim};
 
-/// The environment variable with the mark of an exec command: the container's id, a colon and a number. All processes that
-/// the command starts inherit it.
-pub(super) const EXEC_ENV: &str = "PODWRIGHT_EXEC_OF";
+/// The first byte of a keeper's message with the reason why the command could not be executed.
+pub(super) const FAILED: &str = "!";
+/// The first byte of a keeper's message with the exit code.
+pub(super) const STATUS: &str = "=";
 
-/// Runs a command in the environment of a running container and returns its exit code and output. The command is a child of
-/// the agent in a session of its own. The session is killed after `limit`, when the container ends, and when the future is
-/// dropped.
+/// Runs a command in the environment of a running container and returns its exit code and output. A keeper process stands
+/// between the agent and the command (see [`shim`]). All processes of the command are killed after `limit`, when the container
+/// ends, and when the future is dropped. Processes that a finished command left behind are killed when the container ends.
 pub(super) async fn exec(
     shared: Arc<ProcessRuntimeState>,
     container: Arc<Container>,
@@ -36,23 +37,18 @@ pub(super) async fn exec(
     if !matches!(*container.run.lock(), RunState::Running { .. }) {
         return Err(not_running());
     }
-    let mark = format!("{}:{}", container.id, shared.next_exec());
-    let (files, with_mark) = (container.files.clone(), mark.clone());
+    let files = container.files.clone();
     let failed = |error: io::Error| RuntimeError::failed(StepError::new("cannot run the command", error));
-    let prepared = shared.blocking(move || prepare(&files, &command, &with_mark)).await.map_err(failed)?;
-    let PreparedExec { mut command, output, failure } = prepared;
-    let child = command.spawn().map_err(failed)?;
-    // The command builder holds the write ends of the pipes. They must be closed, or the reads below would never end.
+    let prepared = shared.blocking(move || prepare(&files, &command)).await.map_err(failed)?;
+    let PreparedExec { mut command, output, keeper } = prepared;
+    // Dropping the handle does not kill the keeper, which would leave the processes of the command without a parent.
+    let _child = command.spawn().map_err(failed)?;
+    // The command builder holds the other ends. They must be closed, or the reads below would never end.
     drop(command);
-    let mut running = RunningExec::new(child, mark, Arc::clone(&shared));
     let output = Receiver::from_owned_fd(output.into()).map_err(failed)?;
-    let mut failure = Receiver::from_owned_fd(failure.into()).map_err(failed)?;
-    let run = async {
-        // If the command is executed, the pipe closes without any text.
-        let mut text = String::new();
-        failure.read_to_string(&mut text).await?;
-        if text.is_empty() { running.finish(&output).await } else { Err(io::Error::other(text)) }
-    };
+    // Closing the socket makes the keeper kill the command.
+    let keeper = UnixStream::from_std(keeper).map_err(failed)?;
+    let run = finish(keeper, &output);
     tokio::select! {
         done = run => done.map_err(failed),
         () = tokio::time::sleep(limit) => Err(RuntimeError::Timeout { call: "exec", after: limit }),
@@ -63,18 +59,18 @@ pub(super) async fn exec(
 struct PreparedExec {
     command: Command,
     output: io::PipeReader,
-    failure: io::PipeReader,
+    keeper: std::os::unix::net::UnixStream,
 }
 
-fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<PreparedExec> {
-    // The file is written before the command runs, so that the shim kills the command at the container's end even if the
-    // agent dies.
+fn prepare(files: &ContainerFiles, words: &[String]) -> io::Result<PreparedExec> {
+    // The keeper locks this file, so that the shim can wait for the keeper at the container's end.
     std::fs::write(files.exec_used(), b"")?;
     let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
     let (program, args) = run.shim.split_first().ok_or_else(|| io::Error::other("the shim's command is empty"))?;
     // One pipe for stdout and stderr keeps the order in which the command wrote to them.
     let (output, end) = io::pipe()?;
-    let (failure, failure_end) = io::pipe()?;
+    let (keeper, keeper_end) = std::os::unix::net::UnixStream::pair()?;
+    keeper.set_nonblocking(true)?;
     let mut command = Command::new(program);
     command
         .args(args)
@@ -83,70 +79,38 @@ fn prepare(files: &ContainerFiles, words: &[String], mark: &str) -> io::Result<P
         .args(words)
         .env_clear()
         .env(CONTAINER_ENV, &run.id)
-        .env(EXEC_ENV, mark)
-        .stdin(Stdio::from(failure_end))
+        .stdin(Stdio::from(OwnedFd::from(keeper_end)))
         .stdout(Stdio::from(end.try_clone()?))
-        .stderr(Stdio::from(end))
-        .kill_on_drop(true);
-    Ok(PreparedExec { command, output, failure })
+        .stderr(Stdio::from(end));
+    Ok(PreparedExec { command, output, keeper })
 }
 
-/// An exec command that was spawned. Dropping it kills the command and all processes that the command started.
-struct RunningExec {
-    child: Child,
-    pid: Option<Pid>,
-    mark: String,
-    shared: Arc<ProcessRuntimeState>,
-    done: bool,
-}
-
-impl RunningExec {
-    fn new(child: Child, mark: String, shared: Arc<ProcessRuntimeState>) -> Self {
-        let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        RunningExec { child, pid, mark, shared, done: false }
-    }
-
-    async fn finish(&mut self, pipe: &Receiver) -> std::io::Result<ExecOutput> {
-        let mut output = Vec::new();
-        let mut open = true;
-        let status = loop {
-            tokio::select! {
-                // The last output is read below.
-                status = self.child.wait() => break status?,
-                ready = pipe.readable(), if open => {
-                    ready?;
-                    open = read_available(pipe, &mut output);
-                }
+/// Reads the output of the command until the keeper reports its end.
+async fn finish(mut keeper: UnixStream, pipe: &Receiver) -> io::Result<ExecOutput> {
+    let mut output = Vec::new();
+    let mut open = true;
+    let mut message = String::new();
+    let mut report = std::pin::pin!(keeper.read_to_string(&mut message));
+    loop {
+        tokio::select! {
+            // The last output is read below.
+            read = &mut report => {
+                read?;
+                break;
             }
-        };
-        self.done = true;
-        // Reads the output that is in the pipe now. Reading until its end could block: a background process may keep it
-        // open.
-        read_available(pipe, &mut output);
-        use std::os::unix::process::ExitStatusExt;
-        let exit_code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        Ok(ExecOutput { exit_code, output })
-    }
-}
-
-impl Drop for RunningExec {
-    fn drop(&mut self) {
-        // A command that ended by itself may have left a background process on purpose.
-        if self.done {
-            return;
-        }
-        // The child has not been reaped yet, so its pid was not reused. A child that has not created its session yet leads
-        // no process group. In that case dropping the handle kills it.
-        if let Some(pid) = self.pid {
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-        let mark = std::mem::take(&mut self.mark);
-        let shared = Arc::clone(&self.shared);
-        self.shared.spawn(async move {
-            if let Err(error) = shared.blocking(move || procfs::kill_marked(EXEC_ENV, &mark)).await {
-                warn!(%error, "cannot kill all processes of an exec command");
+            ready = pipe.readable(), if open => {
+                ready?;
+                open = read_available(pipe, &mut output);
             }
-        });
+        }
+    }
+    // Reads the output that is in the pipe now. Reading until its end could block: a background process may keep it
+    // open.
+    read_available(pipe, &mut output);
+    match (message.strip_prefix(STATUS).map(str::parse), message.strip_prefix(FAILED)) {
+        (Some(Ok(exit_code)), _) => Ok(ExecOutput { exit_code, output }),
+        (_, Some(reason)) => Err(io::Error::other(reason.to_owned())),
+        _ => Err(io::Error::other("the process that keeps the command was killed")),
     }
 }
 

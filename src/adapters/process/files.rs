@@ -110,8 +110,8 @@ impl ContainerFiles {
         self.dir.join("shim.log")
     }
 
-    /// A file that exists if an exec command has run in the container. If it exists, the shim searches for remaining exec
-    /// commands when the container ends.
+    /// A file that exists if an exec command has run in the container. The keepers of exec commands hold shared locks on it. The
+    /// shim waits for an exclusive lock when the container ends.
     pub(super) fn exec_used(&self) -> PathBuf {
         self.dir.join("exec-used")
     }

@@ -12,9 +12,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::container::{Container, RunState, Shim};
-use super::exec::EXEC_ENV;
 use super::files::{ContainerFiles, Layout, STATE, remove_file};
-use super::procfs;
 use super::record::{self, ContainerRecord, Durability, ExitRecord, SandboxRecord, ShimRecord, StartedRecord};
 use super::shared::ProcessRuntimeState;
 use super::start;
@@ -27,8 +25,6 @@ pub(super) async fn load(shared: &Arc<ProcessRuntimeState>) -> Result<(), (PathB
     for sandbox in sandboxes {
         shared.table.put_sandbox(sandbox);
     }
-    let ids: HashSet<String> = containers.iter().map(|(record, ..)| record.id.clone()).collect();
-    shared.blocking(move || kill_earlier_execs(&ids)).await;
     for (record, files, found) in containers {
         let container = Container::new(record, files, RunState::Starting);
         match found {
@@ -181,17 +177,6 @@ async fn adopt(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) {
     container.set(RunState::Running { started, shim: shim.clone() });
     let (shared_too, container) = (Arc::clone(shared), Arc::clone(container));
     shared.spawn(async move { start::watch(&shared_too, &container, shim).await });
-}
-
-/// Kills the exec commands that an earlier agent left in the containers. It would have killed them at their timeouts.
-fn kill_earlier_execs(containers: &HashSet<String>) {
-    for mark in procfs::marks(EXEC_ENV) {
-        if mark.split_once(':').is_some_and(|(id, _)| containers.contains(id))
-            && let Err(error) = procfs::kill_marked(EXEC_ENV, &mark)
-        {
-            warn!(%error, exec = mark, "cannot kill an exec command of an earlier agent");
-        }
-    }
 }
 
 fn directories(dir: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {

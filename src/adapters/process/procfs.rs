@@ -1,6 +1,5 @@
 //! Other processes, as `/proc` describes them.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -28,50 +27,64 @@ pub(super) fn children(parent: Pid) -> Vec<Pid> {
     pids().filter(|pid| parent_of(*pid) == Some(parent)).collect()
 }
 
-fn parent_of(pid: Pid) -> Option<Pid> {
+/// The parent of a process; `None` if the process has ended.
+pub(super) fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the command's name in parentheses. The name itself may contain parentheses and spaces.
     let after_name = &stat[stat.rfind(')')? + 1..];
     Pid::from_raw(after_name.split_ascii_whitespace().nth(1)?.parse().ok()?)
 }
 
-/// Whether the environment of a process has the variable `name` with a value that starts with `value`.
-fn is_marked(pid: Pid, name: &str, value: &str) -> bool {
+/// Kills the children of this process. Another thread may reap them meanwhile: a process whose pid was reused is not killed.
+pub(super) fn kill_children() {
+    for pid in children(getpid()) {
+        if let Ok(fd) = pidfd_open(pid, PidfdFlags::empty())
+            && parent_of(pid) == Some(getpid())
+        {
+            let _ = pidfd_send_signal(&fd, Signal::KILL);
+        }
+    }
+}
+
+/// Whether the environment of a process has the variable `name` with a value that starts with `value`, and the process is one
+/// of the user `owner` or of this process's user. Any user can give its own processes any environment.
+fn is_marked(pid: Pid, name: &str, value: &str, owner: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environ| holds(&environ, name, value))
+        && std::fs::read_to_string(format!("/proc/{pid}/status"))
+            .ok()
+            .and_then(|status| real_user(&status))
+            .is_some_and(|user| user == owner || user == rustix::process::getuid().as_raw())
+}
+
+/// The real user in the text of `/proc/PID/status`. Executing a set-user-ID file does not change it.
+fn real_user(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 fn holds(environ: &[u8], name: &str, start: &str) -> bool {
     value(environ, name).is_some_and(|found| found.starts_with(start.as_bytes()))
 }
 
-/// The distinct values of an environment variable over all processes.
-pub(super) fn marks(name: &str) -> BTreeSet<String> {
-    let environs = pids().filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok());
-    environs
-        .filter_map(|environ| value(&environ, name).map(|mark| String::from_utf8_lossy(mark).into_owned()))
-        .collect()
-}
-
 fn value<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
     environ.split(|b| *b == 0).find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// Kills all other processes whose environment variable `name` starts with `value`, until none is left. Returns how many
-/// it killed.
+/// Kills all other processes of the user `owner` and of this process's user whose environment variable `name` starts with
+/// `value`, until none is left. Returns how many it killed.
 ///
 /// A process whose environment this user may not read is not killed.
 ///
 /// # Errors
 /// If some processes do not end in time, because they hang in the kernel.
-pub(super) fn kill_marked(name: &str, value: &str) -> io::Result<usize> {
+pub(super) fn kill_marked(name: &str, value: &str, owner: u32) -> io::Result<usize> {
     let mut killed = 0;
     for _ in 0..ROUNDS {
         let marked: Vec<OwnedFd> = pids()
-            .filter(|pid| *pid != getpid() && is_marked(*pid, name, value))
+            .filter(|pid| *pid != getpid() && is_marked(*pid, name, value, owner))
             // The mark is checked again after the process is open: the pid may have been reused in between.
             .filter_map(|pid| {
                 let fd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-                is_marked(pid, name, value).then_some(fd)
+                is_marked(pid, name, value, owner).then_some(fd)
             })
             .collect();
         if marked.is_empty() {
@@ -123,6 +136,20 @@ mod tests {
         ] {
             assert_eq!(holds(environ, name, value), found, "{name}={value}");
         }
+    }
+
+    #[test]
+    fn marks_of_other_users_do_not_count() {
+        let mut child = std::process::Command::new("sleep").arg("60").env("MARK_OF_A_TEST", "x").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        // Before the exec, the child has the environment of the test.
+        while !is_marked(pid, "MARK_OF_A_TEST", "x", 0) {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(real_user("Name:\tsleep\nUid:\t1000\t0\t0\t0\nGid:\t1\t1\t1\t1\n"), Some(1000));
+        assert_eq!(real_user("Name:\tsleep\n"), None);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -45,7 +44,6 @@ pub(super) struct ProcessRuntimeState {
     open: CancellationToken,
     /// Bounds the number of threads that block on the disk.
     gate: Semaphore,
-    execs: AtomicU64,
 }
 
 impl ProcessRuntimeState {
@@ -69,7 +67,6 @@ impl ProcessRuntimeState {
             handle: Handle::current(),
             open: CancellationToken::new(),
             gate: Semaphore::new(BLOCKING_AT_ONCE),
-            execs: AtomicU64::new(0),
         })
     }
 
@@ -105,10 +102,6 @@ impl ProcessRuntimeState {
 
     pub(super) fn closed_error(&self) -> RuntimeError {
         RuntimeError::unreachable("the process runtime was closed")
-    }
-
-    pub(super) fn next_exec(&self) -> u64 {
-        self.execs.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn container(&self, id: &ContainerId) -> Result<Arc<Container>, RuntimeError> {

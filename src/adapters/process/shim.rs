@@ -5,6 +5,7 @@
 //! output and takes requests. A node may run hundreds of shims, so a shim has no async runtime and allocates little.
 
 mod confine;
+mod exec_keeper;
 mod init;
 pub mod log;
 mod pump;
@@ -17,6 +18,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
@@ -30,6 +32,7 @@ use super::files::ContainerFiles;
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, RunRecord, ShimRecord, StartedRecord};
 use crate::adapters::log::end_of_log;
+pub(super) use exec_keeper::wait_for_keepers;
 
 /// Runs a shim, or the stage that becomes the container's command. `args` are the arguments after
 /// [`SHIM_ARGUMENT`](super::SHIM_ARGUMENT). A binary that embeds the process runtime must call this at the start of `main`,
@@ -42,7 +45,10 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(error) => Err(error),
             Ok(never) => match never {},
         },
-        Some([EXEC, dir, command @ ..]) => match init::become_exec(Path::new(dir), command) {
+        Some([EXEC, dir, command @ ..]) => {
+            exec_keeper::keep(Path::new(dir), command).map_err(|error| error.to_string())
+        }
+        Some([EXEC_INIT, dir, parent, command @ ..]) => match init::become_exec(Path::new(dir), parent, command) {
             Err(error) => Err(error),
             Ok(never) => match never {},
         },
@@ -59,8 +65,10 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// The argument of a process that is a shim.
 pub(super) const RUN: &str = "run";
-/// The argument of a process that becomes an exec command.
+/// The argument of a process that keeps an exec command.
 pub(super) const EXEC: &str = "exec";
+/// The argument of a process that becomes an exec command.
+const EXEC_INIT: &str = "exec-init";
 /// The argument of a process that becomes the container's command.
 const INIT: &str = "init";
 
@@ -158,10 +166,14 @@ fn wait_for_exit(files: &ContainerFiles, run: &RunRecord, command: RunningComman
         let _ = cgroup.kill();
     }
     kill_descendants()?;
-    if files.exec_used().exists() {
-        // Exec commands are children of the agent, not of this process.
-        procfs::kill_marked(CONTAINER_ENV, &run.id)?;
-    }
+    // Exec commands are not children of this process. Their keepers notice the end of the command.
+    let _no_more_execs = match exec_keeper::wait_for_keepers(files, EXECS_END_WITHIN) {
+        Ok(lock) => lock,
+        Err(error) => {
+            eprintln!("{error}");
+            procfs::kill_marked(CONTAINER_ENV, &run.id, run.user.uid).map(|_| None)?
+        }
+    };
     drop(command.alive);
     let _ = command.pump.join();
     remove_cgroup(run);
@@ -178,6 +190,8 @@ fn wait_for_exit(files: &ContainerFiles, run: &RunRecord, command: RunningComman
 }
 
 const KILL: i32 = Signal::KILL.as_raw();
+/// How long the end of a container waits for its exec commands. They usually end within milliseconds.
+pub(super) const EXECS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// Reaps the container's orphaned processes until the command itself has ended.
 fn reap_until_end(command: Pid, target: &Mutex<Option<Pid>>) -> io::Result<WaitStatus> {

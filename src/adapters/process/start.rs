@@ -185,11 +185,18 @@ fn exit_without_record(
 /// Kills the remaining processes of a container, the shim included, and removes the container's cgroup. Returns how many
 /// processes it killed by their environment.
 pub(super) fn kill_survivors(files: &ContainerFiles, id: &str) -> io::Result<usize> {
-    let cgroup = record::read::<RunRecord>(&files.run()).ok().and_then(|run| run.cgroup);
+    let run = record::read::<RunRecord>(&files.run()).ok();
+    // Without the record, only the processes of the agent's user can be recognised: the shim, whose end ends the others.
+    let user = run.as_ref().map_or_else(|| rustix::process::getuid().as_raw(), |run| run.user.uid);
+    let cgroup = run.and_then(|run| run.cgroup);
     if let Some(cgroup) = &cgroup {
         cgroup.kill()?;
     }
-    let killed = procfs::kill_marked(CONTAINER_ENV, id)?;
+    // The keepers of exec commands find processes that have no mark, so they must end by themselves.
+    if let Err(error) = shim::wait_for_keepers(files, shim::EXECS_END_WITHIN) {
+        warn!(%error, container.id = id, "cannot end all exec commands of a container");
+    }
+    let killed = procfs::kill_marked(CONTAINER_ENV, id, user)?;
     cgroup.map_or(Ok(()), |cgroup| cgroup.remove())?;
     Ok(killed)
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use podwright_actors::ports::{ContainerRuntime, RuntimeError};
 
-use crate::support::processes::{PATIENCE, Root, ended, is_alive, pod, run};
+use rustix::process::Signal;
+
+use crate::support::processes::{PATIENCE, Root, ended, is_alive, kill, parent, pod, run};
 
 fn shell(text: &str) -> [String; 3] {
     ["sh", "-c", text].map(str::to_owned)
@@ -78,4 +80,29 @@ async fn exec_commands_end_with_their_container() {
     assert!(!is_alive(pid));
     let late = runtime.exec(&id, &shell("true"), PATIENCE).await;
     assert!(matches!(late, Err(RuntimeError::Failed(_))), "{late:?}");
+}
+
+// The process has another session, no environment and no parent of the container: only its keeper knows it.
+#[tokio::test]
+async fn processes_that_hide_from_their_exec_command_end_with_the_container() {
+    for kill_shim in [false, true] {
+        let root = Root::new();
+        let runtime = root.open_with(|config| config.cgroups = false).await;
+        let pod = pod("u", |_| {});
+        let (main, hidden) = (root.fifo("main"), root.fifo("hidden"));
+        let script = format!("echo $$ > {}; exec sleep 1000", main.path());
+        let (id, main) = tokio::join!(run(&runtime, &pod, &script), main.pid());
+        let command =
+            shell(&format!("env -i setsid sh -c 'echo $$ > {}; exec sleep 1000' > /dev/null 2>&1 &", hidden.path()));
+        let (done, hidden) = tokio::join!(runtime.exec(&id, &command, PATIENCE), hidden.pid());
+        assert_eq!(done.unwrap().exit_code, 0);
+        assert!(is_alive(hidden), "a process in the background outlives its exec command");
+        if kill_shim {
+            kill(parent(main), Signal::KILL);
+            ended(&runtime, &pod).await;
+        } else {
+            runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+        }
+        assert!(!is_alive(hidden), "shim killed: {kill_shim}");
+    }
 }

@@ -13,7 +13,6 @@ use rustix::process::{
 };
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
-use super::super::exec::EXEC_ENV;
 use super::super::files::ContainerFiles;
 use super::super::record::{self, RunRecord, User};
 use super::{InitResult, confine};
@@ -27,12 +26,11 @@ pub(super) fn become_command(dir: &Path, parent: &str) -> InitResult {
     })
 }
 
-/// Becomes an exec command. Returns only with an error, which it also sends to the agent.
-pub(super) fn become_exec(dir: &Path, command: &[&str]) -> InitResult {
+/// Becomes an exec command. Returns only with an error, which it also sends to the keeper.
+pub(super) fn become_exec(dir: &Path, parent: &str, command: &[&str]) -> InitResult {
     report_failure(|| {
-        let mut run = enter(dir)?;
-        let mark = std::env::var(EXEC_ENV).map_err(|error| format!("{EXEC_ENV}: {error}"))?;
-        run.env.push((EXEC_ENV.into(), mark));
+        let run = enter(dir)?;
+        bind_to(parent)?;
         execute(command, &run.env)
     })
 }
@@ -109,11 +107,12 @@ fn lowered(limit: Rlimit, to: u64) -> Rlimit {
     Rlimit { current: Some(limit.maximum.map_or(to, |most| to.min(most))), ..limit }
 }
 
-/// Makes the kernel kill this process when the shim ends. Must come after the change of user, which clears that setting.
+/// Makes the kernel kill this process when its parent ends: the shim or the keeper of an exec command. Must come after the change of user, which clears that setting.
 fn bind_to(parent: &str) -> Result<(), String> {
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| format!("cannot bind to the shim: {error}"))?;
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("cannot bind to the parent process: {error}"))?;
     if getppid().map(|pid| pid.to_string()).as_deref() != Some(parent) {
-        return Err("the shim has ended".into());
+        return Err("the parent process has ended".into());
     }
     Ok(())
 }

@@ -1,0 +1,177 @@
+//! The keeper of one exec command: a process between the agent and the command, as the shim is for the container's command.
+//!
+//! The keeper is the subreaper of all processes that the command starts, so none of them escapes by a new session or by an
+//! empty environment. The processes that the command leaves behind live on with the keeper until the container ends. The keeper
+//! kills them when the container's own command has ended, and it kills a running command when the agent closes its socket: at
+//! the timeout, when the caller cancels, and when the agent dies.
+//!
+//! The keeper holds a shared lock on the container's file [`ContainerFiles::exec_used`]. The shim waits for an exclusive lock
+//! before it records the end of the container.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, WaitOptions, getpid, pidfd_open, set_child_subreaper, setsid, wait, waitpid};
+
+use super::super::exec::{FAILED, STATUS};
+use super::super::files::ContainerFiles;
+use super::super::procfs;
+use super::super::record::{self, RunRecord, ShimRecord, StartedRecord};
+use super::{EXEC_INIT, with_context};
+
+/// Runs a command in a container and reports its end to the agent. Returns when all processes of the command have ended.
+/// Standard input is the socket to the agent.
+pub(super) fn keep(dir: &Path, words: &[&str]) -> io::Result<()> {
+    let agent = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    let files = ContainerFiles::new(dir.into());
+    let started = start(&files, words);
+    // The output of the command ends when its processes have closed it, so the keeper must not hold it.
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    let ExecCommand { pid, container, _lock } = match started {
+        Ok(command) => command,
+        Err(error) => return report(&agent, FAILED, &error.to_string()),
+    };
+    let done = Arc::new(AtomicBool::new(false));
+    let (watched, socket) = (Arc::clone(&done), agent.try_clone()?);
+    // This thread must not end before its process: the command would get its parent-death signal.
+    std::thread::Builder::new().stack_size(STACK).spawn(move || kill_at_the_end(&container, &socket, &watched))?;
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((ended, status))) if ended == pid => {
+                let code = status.exit_status().unwrap_or_else(|| 128 + status.terminating_signal().unwrap_or(0));
+                done.store(true, Ordering::SeqCst);
+                // If the agent has gone, nobody reads the exit code.
+                let _ = report(&agent, STATUS, &code.to_string());
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::CHILD) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// An exec command that was executed.
+struct ExecCommand {
+    pid: Pid,
+    /// The process of the container's own command.
+    container: OwnedFd,
+    _lock: File,
+}
+
+fn start(files: &ContainerFiles, words: &[&str]) -> io::Result<ExecCommand> {
+    setsid()?;
+    let _ = rustix::thread::set_name(c"podwright-exec");
+    set_child_subreaper(Some(getpid()))?;
+    let lock = File::open(files.exec_used())?;
+    flock(&lock, FlockOperation::NonBlockingLockShared).map_err(|_| io::Error::other(ENDED))?;
+    // The lock comes before this check. A container that ends after the check waits for the lock.
+    let container = open_command(files)?;
+    let run: RunRecord = record::read(&files.run()).map_err(io::Error::other)?;
+    let (mut failure, failure_end) = io::pipe()?;
+    let child = Command::new("/proc/self/exe")
+        .args(run.shim.iter().skip(1))
+        .args([EXEC_INIT.as_ref(), files.dir().as_os_str()])
+        .arg(getpid().to_string())
+        .args(words)
+        .stdin(Stdio::from(failure_end))
+        .spawn()?;
+    let pid = Pid::from_child(&child);
+    let mut text = String::new();
+    failure.read_to_string(&mut text)?;
+    if !text.is_empty() {
+        let _ = waitpid(Some(pid), WaitOptions::empty());
+        return Err(io::Error::other(text));
+    }
+    Ok(ExecCommand { pid, container, _lock: lock })
+}
+
+/// Opens the process of the container's own command.
+fn open_command(files: &ContainerFiles) -> io::Result<OwnedFd> {
+    let ended = |_| io::Error::other(ENDED);
+    let started: StartedRecord = record::read(&files.started()).map_err(|error| ended(io::Error::other(error)))?;
+    let shim: ShimRecord = record::read(&files.shim()).map_err(|error| ended(io::Error::other(error)))?;
+    let pid = Pid::from_raw(started.pid).ok_or_else(|| io::Error::other(ENDED))?;
+    let open = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| with_context(ENDED, &error.into()))?;
+    // Only the shim's child is the command. Any other process has reused the pid.
+    if procfs::parent_of(pid).map(|parent| parent.as_raw_nonzero().get()) != Some(shim.pid) {
+        return Err(io::Error::other(ENDED));
+    }
+    Ok(open)
+}
+
+/// Kills all processes of the command when the container's command has ended, or when the agent closes its socket before the
+/// exec command has ended. Returns only if that cannot be watched; then everything is killed too.
+fn kill_at_the_end(container: &OwnedFd, agent: &UnixStream, done: &AtomicBool) {
+    let closed = || !done.load(Ordering::SeqCst);
+    let mut with_agent = true;
+    loop {
+        let (of_container, of_agent) =
+            (PollFd::new(container, PollFlags::IN), PollFd::new(agent, PollFlags::IN | PollFlags::RDHUP));
+        let mut both = [of_container, of_agent];
+        let watched = if with_agent { &mut both[..] } else { &mut both[..1] };
+        match poll(watched, None) {
+            Err(Errno::INTR) => continue,
+            Err(_) => break,
+            Ok(_) => {}
+        }
+        if !both[0].revents().is_empty() || closed() {
+            break;
+        }
+        with_agent = false;
+    }
+    loop {
+        procfs::kill_children();
+        // The processes below the killed ones become children of this process.
+        let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 2_000_000 }));
+    }
+}
+
+/// Sends one message and the end of the stream.
+fn report(mut agent: &UnixStream, kind: &str, text: &str) -> io::Result<()> {
+    agent.write_all(format!("{kind}{text}").as_bytes())?;
+    agent.shutdown(Shutdown::Write)
+}
+
+/// Waits until the keepers of the container's exec commands have killed their processes. While the returned lock is held, no
+/// exec command can start. `None` if no exec command was ever run.
+///
+/// # Errors
+/// If a keeper does not end within `limit`, because its processes hang in the kernel.
+pub(in super::super) fn wait_for_keepers(files: &ContainerFiles, limit: Duration) -> io::Result<Option<File>> {
+    let file = match File::open(files.exec_used()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let end = Instant::now() + limit;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) if Instant::now() < end => {
+                let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 2_000_000 }));
+            }
+            Err(Errno::WOULDBLOCK) => {
+                let text = "processes of exec commands do not end: they hang in the kernel";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+const ENDED: &str = "the container has ended";
+/// The stack of the watching thread, which only waits and reads small files.
+const STACK: usize = 64 * 1024;
