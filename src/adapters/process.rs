@@ -30,11 +30,11 @@
 //! container is reported as exited with code 137, and the agent kills its remaining processes, which it finds by a
 //! variable in their environment ([`CONTAINER_ENV`]).
 //!
-//! **File system.** There is no mount namespace. Each run of a container has a new directory,
+//! **File system.** A container sees the node's file system. If the agent may create mount namespaces, the directories of
+//! other pods and the agent's records are hidden, and read-only settings hold. Each run of a container has a new directory,
 //! `<root>/pods/<uid>/containers/<name>/<id>`, which is the default working directory. Each volume mount is a symbolic link
 //! in that directory, at the mount path without the leading slash, so that a relative path reaches the volume. The variables
-//! [`ROOTFS_ENV`], `PODWRIGHT_MOUNT_<VOLUME>` and [`TERMINATION_LOG_ENV`] hold the absolute paths. Links cannot nest and
-//! cannot be read-only.
+//! [`ROOTFS_ENV`], `PODWRIGHT_MOUNT_<VOLUME>` and [`TERMINATION_LOG_ENV`] hold the absolute paths. Links cannot nest.
 //!
 //! **Network.** All pods share the node's network.
 
@@ -56,6 +56,7 @@ mod shim;
 mod start;
 mod stop;
 mod table;
+mod view;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};

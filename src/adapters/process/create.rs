@@ -13,6 +13,7 @@ use super::identity;
 use super::record::{Cgroup, ContainerRecord, RunRecord};
 use super::rootfs::{self, Link};
 use super::security::{self, AgentRights};
+use super::view;
 use super::{CONTAINER_ENV, ROOTFS_ENV, TERMINATION_LOG_ENV};
 
 /// The settings of the runtime and the node that a plan depends on.
@@ -81,6 +82,19 @@ pub(super) fn plan(
         amount.transpose()
     };
     let (memory, cpu) = (limit("memory")?, limit("cpu")?);
+    let mut confinement = security::confinement(name, pod.spec(), fields.security, context.rights)?;
+    let (pods, records) = (context.layout.pods(), context.layout.records());
+    let request = view::Request {
+        name,
+        mounts: &config.mounts,
+        read_only_root: fields.security.and_then(|it| it.read_only_root_filesystem) == Some(true),
+        privileged: fields.security.and_then(|it| it.privileged) == Some(true),
+        pods: &pods,
+        records: &records,
+        uid: &uid,
+        termination_log: &root.join(&termination_log),
+    };
+    confinement.view = view::view(request, context.rights)?;
     let run = RunRecord {
         id: id.into(),
         shim: context.shim.to_vec(),
@@ -97,7 +111,7 @@ pub(super) fn plan(
         }),
         message_from_log: fields.message_policy == Some("FallbackToLogsOnError"),
         open_files: context.open_files,
-        confinement: security::confinement(name, pod.spec(), fields.security, context.rights)?,
+        confinement,
         rootfs: root,
         termination_log,
     };

@@ -39,6 +39,11 @@ impl Layout {
         ContainerFiles::new(self.containers().join(id))
     }
 
+    /// The directory of all records.
+    pub(super) fn records(&self) -> PathBuf {
+        self.root.join("process")
+    }
+
     /// The directory with one directory per pod.
     pub(super) fn pods(&self) -> PathBuf {
         self.root.join("pods")

@@ -75,6 +75,25 @@ pub struct Confinement {
     pub no_new_privs: bool,
     /// The bits of the capabilities that the container may have; `None` keeps those of the agent.
     pub capabilities: Option<u64>,
+    /// The container's view of the node's file system; `None` if it has the view of the agent.
+    pub view: Option<View>,
+}
+
+/// The part of the node's file system that a container may change and see.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The agent's directory with one directory per pod. The container sees only its own pod's.
+    pub pods: PathBuf,
+    /// The agent's directory with the records of the containers. The container sees an empty directory.
+    pub records: PathBuf,
+    /// The directory of the container's pod.
+    pub pod: PathBuf,
+    /// The paths of the container's mounts, and whether they are read-only. Outer paths come first.
+    pub rules: Vec<(PathBuf, bool)>,
+    /// Whether everything except the paths in `rules` is read-only.
+    pub read_only_root: bool,
+    /// The field of the manifest that needs this view; `None` if the container may run without it.
+    pub required: Option<String>,
 }
 
 /// The user and groups that a container runs as.

@@ -15,9 +15,13 @@ pub(super) struct AgentRights {
     pub(super) is_root: bool,
     /// The capabilities that the agent may give to a container.
     pub(super) capabilities: CapabilitySet,
+    /// Whether the agent may create mount namespaces.
+    pub(super) can_mount: bool,
+    /// Whether this node lets users without capabilities create user namespaces, according to its settings.
+    pub(super) user_namespaces: bool,
 }
 
-/// The confinement of a container.
+/// The confinement of a container, without its view of the file system ([`view`](super::view)).
 ///
 /// # Errors
 /// [`RuntimeError::Config`] with the field and the remedy, if the container requires a confinement or a right that this
@@ -39,7 +43,7 @@ pub(super) fn confinement(
                 "container {name}: `privileged` needs an agent that runs as root: remove it, or run the agent as root"
             )));
         }
-        return Ok(Confinement { no_new_privs, capabilities: None });
+        return Ok(Confinement { no_new_privs, ..Confinement::default() });
     }
     if let Some(missing) = add.names.iter().find(|(_, one)| !agent.is_root || !agent.capabilities.contains(*one)) {
         return Err(RuntimeError::config(format!(
@@ -51,7 +55,7 @@ pub(super) fn confinement(
     if !agent.is_root {
         // Only root can change the bounding set. The processes have no capabilities, and without new privileges they get none.
         let drops = drop.all || !drop.names.is_empty();
-        return Ok(Confinement { no_new_privs: no_new_privs || drops, capabilities: None });
+        return Ok(Confinement { no_new_privs: no_new_privs || drops, ..Confinement::default() });
     }
     let mut kept = match (add.all, drop.all) {
         (_, true) => CapabilitySet::empty(),
@@ -60,7 +64,7 @@ pub(super) fn confinement(
     };
     kept |= add.set();
     kept &= !drop.set();
-    Ok(Confinement { no_new_privs, capabilities: Some((kept & agent.capabilities).bits()) })
+    Ok(Confinement { no_new_privs, capabilities: Some((kept & agent.capabilities).bits()), view: None })
 }
 
 /// The capabilities that a container has if its manifest names none: those that containerd 1.7 and CRI-O give to a container.
@@ -149,9 +153,6 @@ fn refuse_unsupported(
         let label = options.type_.as_deref().or(options.level.as_deref()).unwrap_or_default();
         return refuse("seLinuxOptions", label, "it sets no SELinux labels");
     }
-    if security.and_then(|it| it.read_only_root_filesystem) == Some(true) {
-        return refuse("readOnlyRootFilesystem", "true", "containers have the file system of the node");
-    }
     if spec.host_users == Some(false) {
         return refuse("hostUsers", "false", "containers have the users of the node");
     }
@@ -173,8 +174,11 @@ mod tests {
     const ROOT: AgentRights = AgentRights {
         is_root: true,
         capabilities: DEFAULT.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::SYS_ADMIN),
+        can_mount: true,
+        user_namespaces: true,
     };
-    const USER: AgentRights = AgentRights { is_root: false, capabilities: CapabilitySet::empty() };
+    const USER: AgentRights =
+        AgentRights { is_root: false, capabilities: CapabilitySet::empty(), can_mount: false, user_namespaces: true };
 
     fn decide(spec: Value, security: Value, agent: AgentRights) -> Result<Confinement, RuntimeError> {
         let mut with_containers = json!({"containers": []});

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{ContainerConfig, RuntimeError, SandboxConfig};
+use rustix::thread::CapabilitySet;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -192,7 +193,7 @@ impl ProcessRuntimeState {
             return Err(not_ready());
         }
         let id = new_id().map_err(failed("cannot create an id"))?;
-        let (passwd, groups) =
+        let (passwd, groups, user_namespaces) =
             self.blocking(read_accounts).await.map_err(failed("cannot read the node's users and groups"))?;
         let agent = rustix::process::geteuid();
         let own = rustix::thread::capabilities(None)
@@ -207,7 +208,12 @@ impl ProcessRuntimeState {
                 groups: &groups,
                 passwd: &passwd,
             },
-            rights: AgentRights { is_root: agent.is_root(), capabilities: own.permitted },
+            rights: AgentRights {
+                is_root: agent.is_root(),
+                capabilities: own.permitted,
+                can_mount: agent.is_root() && own.permitted.contains(CapabilitySet::SYS_ADMIN),
+                user_namespaces,
+            },
             open_files: self.open_files,
         };
         let ContainerPlan { record, mut run, links } =
@@ -265,14 +271,21 @@ impl ProcessRuntimeState {
     }
 }
 
-/// The content of the node's passwd file, and the agent's supplementary groups. A node without the file has no users by name.
-fn read_accounts() -> io::Result<(String, Vec<u32>)> {
+/// The content of the node's passwd file, the agent's supplementary groups, and whether any user may create user namespaces. A node without the file has no users by name.
+fn read_accounts() -> io::Result<(String, Vec<u32>, bool)> {
     let passwd = match std::fs::read("/etc/passwd") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         read => read?,
     };
     let groups = rustix::process::getgroups()?.into_iter().map(rustix::fs::Gid::as_raw).collect();
-    Ok((String::from_utf8_lossy(&passwd).into_owned(), groups))
+    // A kernel without a setting does not have its restriction. The second setting is Debian's, the third is Ubuntu's.
+    let is = |setting: &str, value: &str| {
+        std::fs::read_to_string(Path::new("/proc/sys").join(setting)).is_ok_and(|text| text.trim() == value)
+    };
+    let user_namespaces = !is("user/max_user_namespaces", "0")
+        && !is("kernel/unprivileged_userns_clone", "0")
+        && !is("kernel/apparmor_restrict_unprivileged_userns", "1");
+    Ok((String::from_utf8_lossy(&passwd).into_owned(), groups, user_namespaces))
 }
 
 /// Removes a directory of records. The directory is renamed first: if the agent dies during the removal, the next agent

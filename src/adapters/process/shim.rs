@@ -9,6 +9,7 @@ mod exec_keeper;
 mod init;
 pub mod log;
 mod pump;
+mod view;
 
 use std::convert::Infallible;
 use std::ffi::OsString;

@@ -258,6 +258,54 @@ async fn security_context_that_cannot_be_applied_is_refused_by_its_field() {
     );
 }
 
+#[tokio::test]
+async fn read_only_settings_hold_and_other_pods_are_out_of_sight() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: the expected output is that of an agent of root");
+        return;
+    }
+    let root = Root::new();
+    let runtime = root.open().await;
+    let (data, config) = (root.path().join("data"), root.path().join("config"));
+    for dir in [&data, &config] {
+        std::fs::create_dir(dir).unwrap();
+    }
+    let other = pod("other", |_| {});
+    run(&runtime, &other, "exec sleep 1000").await;
+    for (uid, read_only_root, expected) in [("a", false, "rw ro rw log u=a r=0"), ("b", true, "rw ro ro log u=b r=0")] {
+        let security = json!({"readOnlyRootFilesystem": read_only_root});
+        let pod =
+            pod(uid, |spec| spec.containers[0].security_context = Some(serde_json::from_value(security).unwrap()));
+        let sandbox = sandbox(&runtime, &pod).await;
+        let writes = |path: &str| format!("(echo x > {path}) 2>/dev/null && printf 'rw ' || printf 'ro ';");
+        let text = [
+            writes("data/file"),
+            writes("$PODWRIGHT_MOUNT_CONFIG/file"),
+            writes(&root.path().join("elsewhere").display().to_string()),
+            "printf why > dev/termination-log && printf 'log ';".to_owned(),
+            format!("echo u=$(ls {0}/pods) r=$(ls {0}/process | wc -l)", root.path().display()),
+        ]
+        .concat();
+        let mut config_of = script(&pod, &sandbox, &text);
+        let mount = |volume: &str, path: &std::path::Path, read_only| Mount {
+            volume: volume.into(),
+            host_path: path.to_owned(),
+            sub_path: "".into(),
+            container_path: format!("/{volume}"),
+            read_only,
+        };
+        config_of.mounts = vec![mount("data", &data, false), mount("config", &config, true)];
+        let id = runtime.create_container(config_of).await.unwrap();
+        runtime.start_container(&id).await.unwrap();
+        let status = ended(&runtime, &pod).await;
+        let log = std::fs::read_to_string(runtime.log_path(&id).unwrap()).unwrap();
+        assert!(log.ends_with(&format!(" F {expected}\n")), "{log}");
+        assert_eq!((status.exit_code, status.message.as_str()), (0, "why"));
+    }
+    // The node's own view is unchanged.
+    std::fs::write(config.join("file"), "").unwrap();
+}
+
 /// The process of a container's own command.
 fn main_pid(root: &Root, id: &ContainerId) -> u32 {
     let started = root.records(id).join("started");

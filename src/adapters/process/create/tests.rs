@@ -44,7 +44,12 @@ fn planned_as(user: u32, config: &ContainerConfig) -> Result<ContainerPlan, Runt
     let shim = vec!["shim".to_owned()];
     let cgroups = Some(Path::new("/cg"));
     let node = identity::Node { user, group: user, groups: &[], passwd: "" };
-    let rights = AgentRights { is_root: user == 0, capabilities: rustix::thread::CapabilitySet::CHOWN };
+    let rights = AgentRights {
+        is_root: user == 0,
+        capabilities: rustix::thread::CapabilitySet::CHOWN,
+        can_mount: user == 0,
+        user_namespaces: true,
+    };
     plan(config, &PlanContext { layout: &layout, shim: &shim, cgroups, node, rights, open_files: None }, "id1", 5)
 }
 

@@ -15,7 +15,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use super::super::files::ContainerFiles;
 use super::super::record::{self, RunRecord, User};
-use super::{InitResult, confine};
+use super::{InitResult, confine, view};
 
 /// Becomes the container's command. Returns only with an error, which it also sends to the shim.
 pub(super) fn become_command(dir: &Path, parent: &str) -> InitResult {
@@ -60,6 +60,7 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
         setrlimit(Resource::Nofile, lowered(getrlimit(Resource::Nofile), files))
             .map_err(|error| format!("cannot limit open files to {files}: {error}"))?;
     }
+    view::enter(run.confinement.view.as_ref())?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // This comes before the change of user, because the new user may not have access to the agent's directories above.
     std::env::set_current_dir(&run.cwd).map_err(|error| {
@@ -80,6 +81,10 @@ fn enter(dir: &Path) -> Result<RunRecord, String> {
 /// Changes the groups and the user of this process. All of them are set, because the agent may be in groups that the container
 /// must not have.
 fn become_user(user: &User) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        // Only root can change the groups and the user. The agent has refused other ones.
+        return Ok(());
+    }
     let failed = |error| format!("cannot become user {} group {}: {error}", user.uid, user.gid);
     let groups: Vec<Gid> = user.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     let own = rustix::process::getgroups().map_err(failed)?;
