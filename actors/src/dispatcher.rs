@@ -156,7 +156,7 @@ impl Dispatcher {
 
     /// Makes the pod's worker sync the pod, because its containers or its probes changed. A pod without a record is
     /// skipped: it was rejected, or it has finished, or housekeeping will start it.
-    pub(crate) fn requeue(&self, uid: &PodUid) {
+    pub(crate) fn request_sync(&self, uid: &PodUid) {
         let desired = self.desired.lock();
         if let Some(pod) = desired.pods.pod(uid).filter(|_| self.engine.is_pod_known(uid)) {
             let mirror = desired.pods.mirror_of(pod).cloned();
@@ -173,7 +173,7 @@ impl Dispatcher {
         }
         if let Some(pod) = self.desired.pod(&change.uid) {
             self.statuses.probe_changed(&pod, change);
-            self.requeue(&change.uid);
+            self.request_sync(&change.uid);
         }
     }
 

@@ -20,13 +20,13 @@ mod config;
 mod effects;
 mod hooks;
 mod kill;
+mod lock_free_words;
 mod pool;
 mod queries;
 mod scheduler;
 mod snapshots;
 mod static_names;
 mod update;
-mod words;
 mod worker;
 
 use std::collections::HashSet;

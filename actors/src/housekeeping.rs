@@ -210,7 +210,7 @@ impl Housekeeping {
         let before = known.iter().map(|pod| &pod.uid);
         let actions = plan::actions(&desired.pods, missing, listed, before, |uid| self.engine.is_pod_known(uid));
         actions.into_iter().for_each(|action| self.apply(&desired, action, known));
-        self.requeue_overdue(&desired);
+        self.request_overdue_syncs(&desired);
     }
 
     /// Sets the gauges of desired and active pods (POD-K9). Returns the active pods that have no record.
@@ -254,9 +254,9 @@ impl Housekeeping {
         }
     }
 
-    /// Requeues pods whose active deadline has passed. A worker does this by itself, except while a crash backoff of a
+    /// Requests a sync of each pod whose active deadline has passed. A worker does this by itself, except while a crash backoff of a
     /// container outlasts the deadline.
-    fn requeue_overdue(&self, desired: &DesiredState) {
+    fn request_overdue_syncs(&self, desired: &DesiredState) {
         let now = self.clock.now();
         for pod in desired.pods.with_deadline() {
             let status = self.statuses.get(pod.uid());

@@ -1,9 +1,9 @@
 //! The replay of a recording: it runs the recorded events through the cores again and compares the states.
 
+mod event_text;
 mod pods;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

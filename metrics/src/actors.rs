@@ -29,10 +29,10 @@ pub struct ActorsMetrics {
 /// The metrics of one kind of actor. A clone is one pointer, so that each actor can hold its own. Counting takes no
 /// lock.
 #[derive(Clone, Debug)]
-pub struct ActorMetrics(Arc<Inner>);
+pub struct ActorMetrics(Arc<ActorMetricsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ActorMetricsInner {
     messages: Counter,
     refusals: Counter,
     handling: Histogram,
@@ -79,7 +79,7 @@ impl ActorsMetrics {
     /// result.
     pub fn of(&self, actor: &'static str) -> ActorMetrics {
         let label = ActorLabel { actor };
-        ActorMetrics(Arc::new(Inner {
+        ActorMetrics(Arc::new(ActorMetricsInner {
             messages: self.messages.get_or_create_owned(&label),
             refusals: self.refusals.get_or_create_owned(&label),
             handling: self.handling.get_or_create_owned(&label),

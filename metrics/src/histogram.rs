@@ -64,10 +64,10 @@ const NANOS_PER_UNIT: u64 = 1_000_000_000;
 /// Without a lock, a scrape during an observation may see the observation's bucket and not yet its sum. The count is
 /// computed from the buckets, so `_count` and the `+Inf` bucket always agree.
 #[derive(Clone, Debug)]
-pub(crate) struct Histogram(Arc<Inner>);
+pub(crate) struct Histogram(Arc<HistogramInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct HistogramInner {
     bounds: &'static [f64],
     /// One more element than bounds; the last one counts values above all bounds. Each element counts its own
     /// observations, and the encoder accumulates them.
@@ -80,7 +80,7 @@ struct Inner {
 impl Histogram {
     /// An empty histogram with these ascending upper bounds; the infinite bound is implied.
     pub(crate) fn new(bounds: &'static [f64]) -> Self {
-        Histogram(Arc::new(Inner {
+        Histogram(Arc::new(HistogramInner {
             bounds,
             buckets: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
             sum: AtomicU64::new(0),

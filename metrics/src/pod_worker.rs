@@ -29,10 +29,10 @@ label_values! {
 
 /// Metrics of the pod workers. A clone is one pointer, so that each worker can hold its own.
 #[derive(Clone, Debug)]
-pub struct PodWorkerMetrics(Arc<Inner>);
+pub struct PodWorkerMetrics(Arc<PodWorkerMetricsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct PodWorkerMetricsInner {
     /// By [`OperationType`]. Looked up once, at registration, because a lookup in the family takes a lock that all pods
     /// share.
     duration: [Histogram; OperationType::ALL.len()],
@@ -54,7 +54,7 @@ impl PodWorkerMetrics {
             "Seconds from the dispatch of a pod's change to the end of its handling, by kind of change",
             Family::new_with_constructor(Histogram::request),
         );
-        PodWorkerMetrics(Arc::new(Inner {
+        PodWorkerMetrics(Arc::new(PodWorkerMetricsInner {
             duration: OperationType::ALL
                 .map(|operation_type| duration.get_or_create_owned(&Operation { operation_type })),
             start_duration: kubelet(

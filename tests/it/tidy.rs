@@ -2,9 +2,9 @@
 //! documents name.
 
 mod docs;
+mod forbidden_words;
 mod layers;
 mod rules;
-mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

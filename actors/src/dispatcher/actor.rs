@@ -234,7 +234,7 @@ impl Handler<RuntimePodChanged> for DispatcherActor {
     type Result = ();
 
     fn handle(&mut self, RuntimePodChanged { uid }: RuntimePodChanged, _: &mut Self::Context) {
-        self.handle_now(|dispatcher| dispatcher.requeue(&uid));
+        self.handle_now(|dispatcher| dispatcher.request_sync(&uid));
     }
 }
 

@@ -8,8 +8,8 @@ use futures_util::task::ArcWake;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
+use super::lock_free_words::{HoldCount, PublishedWord, WakeWord, WorkerId, WorkerWord};
 use super::scheduler::RunQueue;
-use super::words::{HoldCount, PublishedWord, WakeWord, WorkerId, WorkerWord};
 use crate::ids::{FullName, PodUid};
 use crate::pod_worker::published::Published;
 use crate::pod_worker::state::Record;
@@ -133,7 +133,7 @@ impl Cell {
     /// Publishes a record that still has the pod that it had when it was published last.
     pub(crate) fn publish_same_pod(&self, locked: &MutexGuard<'_, Slot>) {
         self.publish_as(locked, |record| {
-            let published = self.published().and_then(record);
+            let published = self.published().with_state_of(record);
             debug_assert_eq!(published, Published::of(record), "the record got another pod");
             published
         });

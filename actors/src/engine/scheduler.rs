@@ -20,8 +20,8 @@ use tokio::task::coop::has_budget_remaining;
 use tokio::task::yield_now;
 
 use super::cell::Cell;
+use super::lock_free_words::WorkerId;
 use super::primitives;
-use super::words::WorkerId;
 use super::worker::{Next, TurnClock, Worker};
 use crate::engine::EngineInner;
 

@@ -34,11 +34,11 @@ fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) ->
         }
         Task::MakeCgroup => {
             let detail = "its cgroup is being made";
-            Wait::new(WaitKind::Resources, WaitSubject::only(SubjectKind::Sandbox), detail, "the cgroup is there")
+            Wait::new(WaitKind::Cgroup, WaitSubject::only(SubjectKind::Sandbox), detail, "the cgroup is there")
         }
         Task::RemoveCgroup => {
             let detail = "its cgroup is being removed, with what may still run in it";
-            Wait::new(WaitKind::Resources, WaitSubject::only(SubjectKind::Sandbox), detail, "the cgroup is gone")
+            Wait::new(WaitKind::Cgroup, WaitSubject::only(SubjectKind::Sandbox), detail, "the cgroup is gone")
         }
         Task::AwaitTurn(kind, _) => {
             let what = match kind {

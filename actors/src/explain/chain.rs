@@ -356,7 +356,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::Runtime => "the container runtime".into(),
         WaitKind::Network => "the network for pods".into(),
         WaitKind::Volume => retried(if name.is_empty() { "its volumes".into() } else { format!("volume {name}") }),
-        WaitKind::Resources => "its cgroup".into(),
+        WaitKind::Cgroup => "its cgroup".into(),
         WaitKind::Governor => match &wait.container {
             Some(container) => format!("the start governor, for container {container}"),
             None => "the start governor".into(),

@@ -38,7 +38,8 @@ pub struct Wait {
     pub detail: String,
 }
 
-/// The kinds of waits. A kind's name in the API is its name here with a lowercase first letter.
+/// The kinds of waits. A kind's name in the API is its name here with a lowercase first letter, except that
+/// [`Cgroup`](WaitKind::Cgroup) is `resources`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitKind {
@@ -67,7 +68,7 @@ pub enum WaitKind {
     /// A volume that is not mounted or not unmounted.
     Volume,
     /// The pod's cgroup.
-    Resources,
+    Cgroup,
     /// The start governor, which has not granted the start.
     Governor,
     /// A sandbox that is being created or stopped.
@@ -138,7 +139,7 @@ impl WaitKind {
             WaitKind::Runtime => "runtime",
             WaitKind::Network => "network",
             WaitKind::Volume => "volume",
-            WaitKind::Resources => "resources",
+            WaitKind::Cgroup => "resources",
             WaitKind::Governor => "governor",
             WaitKind::Sandbox => "sandbox",
             WaitKind::Image => "image",
@@ -252,7 +253,7 @@ impl Wait {
             | WaitKind::Runtime
             | WaitKind::Network
             | WaitKind::Volume
-            | WaitKind::Resources
+            | WaitKind::Cgroup
             | WaitKind::Governor
             | WaitKind::Sandbox
             | WaitKind::Image

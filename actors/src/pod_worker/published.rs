@@ -27,20 +27,20 @@ impl Published {
             State::Terminating(t) => t.stop.config(),
             State::Terminated(t) => t.config.as_ref(),
             State::Finished(finished) => {
-                return Published(HAS_CONFIG | bit(STATIC, finished.is_static)).and_then(record);
+                return Published(HAS_CONFIG | bit(STATIC, finished.is_static)).with_state_of(record);
             }
         };
         let facts = match config.or_else(|| record.pending_config()) {
             Some(config) => HAS_CONFIG | bit(STATIC, config.pod.is_static()),
             None => 0,
         };
-        Published(facts).and_then(record)
+        Published(facts).with_state_of(record)
     }
 
     /// The published state of the same record after a step that kept its pod. The facts of the pod are taken from `self`,
     /// because reading the object again would be a cache miss.
     #[inline]
-    pub(crate) fn and_then(self, record: &Record) -> Self {
+    pub(crate) fn with_state_of(self, record: &Record) -> Self {
         let flags = |flags: Flags, is_terminated: bool| {
             bit(CONTENT_REMOVABLE, flags.evicted || (flags.deleted && is_terminated))
                 | bit(RESTART_REQUESTED, flags.restart_requested)

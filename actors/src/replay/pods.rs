@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::words::{EventSummary, describe_rounds, describe_wait};
+use super::event_text::{EventSummary, describe_rounds, describe_wait};
 use crate::codec::{Read, Reader};
 use crate::ids::{FullName, PodUid};
 use crate::pod_worker::step::{StepContext, new_record, step};

@@ -8,7 +8,7 @@ use super::Scheduler;
 use super::inbox::Inbox;
 use crate::engine::EngineInner;
 use crate::engine::cell::Cell;
-use crate::engine::words::WorkerId;
+use crate::engine::lock_free_words::WorkerId;
 
 /// The run queue of one thread. A wake-up of one of the thread's workers, and a request for a new worker on the thread, are
 /// pushed into this queue. It has cache lines of its own.

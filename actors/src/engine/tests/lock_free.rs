@@ -16,14 +16,14 @@ use crate::pod_worker::published::Published;
 use crate::time::Time;
 
 use inbox::Inbox;
-use words::{HoldCount, PublishedWord, WakeWord, WorkerId, WorkerWord};
+use lock_free_words::{HoldCount, PublishedWord, WakeWord, WorkerId, WorkerWord};
 
 #[path = "../scheduler/inbox.rs"]
 #[expect(clippy::duplicate_mod, reason = "compiled over loom's atomics")]
 mod inbox;
-#[path = "../words.rs"]
+#[path = "../lock_free_words.rs"]
 #[expect(clippy::duplicate_mod, reason = "compiled over loom's atomics")]
-mod words;
+mod lock_free_words;
 
 mod primitives {
     pub(super) use ::loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};

@@ -73,20 +73,20 @@ use moves::Machine;
 use mutation::Mutation;
 use rest::Resting;
 use scenarios::{Also, DEEP, QUICK, Scenario};
-use world::{Action, Call, End, EndEntry, Pass, Pod, Real, Uid, World};
+use world::{Action, Call, ContainersState, End, EndEntry, Pass, Pod, Uid, World};
 
 /// A scenario under the checker.
-struct Lives {
+struct CheckedScenario {
     scenario: Scenario,
     machine: Machine,
     resting: Resting,
 }
 
-impl Lives {
+impl CheckedScenario {
     fn of(scenario: Scenario, mutation: Option<Mutation>) -> Self {
         let lags = scenario.also.contains(&Also::Lag);
         let machine = Machine { objects: Objects::new(scenario.statics), statics: scenario.statics, lags, mutation };
-        Lives { scenario, machine, resting: Resting::default() }
+        CheckedScenario { scenario, machine, resting: Resting::default() }
     }
 
     fn may(&self, also: Also) -> bool {
@@ -176,7 +176,7 @@ impl Lives {
                 actions.push(Action::Report(uid));
             }
         }
-        match (call.hook, pod.real) {
+        match (call.hook, pod.containers) {
             // The setup found that the pod ended, and only reports that.
             (Hook::Sync, _) if call.noted => {
                 if !has_final_report {
@@ -184,17 +184,20 @@ impl Lives {
                 }
                 return;
             }
-            (Hook::Sync, Real::Running) => actions.push(returns(End::Continues)),
-            (Hook::Sync, Real::Nothing | Real::Exited) => {
+            (Hook::Sync, ContainersState::Running) => actions.push(returns(End::Continues)),
+            (Hook::Sync, ContainersState::Nothing | ContainersState::Exited) => {
                 actions.push(Action::Start(uid));
-                if pod.real == Real::Exited && self.may(Also::Exit) && !has_final_report {
+                if pod.containers == ContainersState::Exited && self.may(Also::Exit) && !has_final_report {
                     actions.push(returns(End::Ended));
                 }
             }
-            (Hook::Terminating | Hook::TerminatingRuntime, Real::Running) => actions.push(Action::Stop(uid)),
+            (Hook::Terminating | Hook::TerminatingRuntime, ContainersState::Running) => actions.push(Action::Stop(uid)),
             // A running container uses the pod's volumes, so cleanup does not succeed.
-            (Hook::Terminated, Real::Running) => {}
-            (Hook::Terminating | Hook::TerminatingRuntime | Hook::Terminated, Real::Nothing | Real::Exited) => {
+            (Hook::Terminated, ContainersState::Running) => {}
+            (
+                Hook::Terminating | Hook::TerminatingRuntime | Hook::Terminated,
+                ContainersState::Nothing | ContainersState::Exited,
+            ) => {
                 if !has_final_report {
                     actions.push(returns(End::Succeeded));
                 }
@@ -208,7 +211,7 @@ impl Lives {
         }
     }
 
-    fn check(self) -> impl Checker<Lives> {
+    fn check(self) -> impl Checker<CheckedScenario> {
         self.checker().spawn_bfs().join()
     }
 
@@ -216,14 +219,14 @@ impl Lives {
     fn shortest(scenario: &Scenario, law: &'static str) -> Path<World, Action> {
         (2..)
             .find_map(|depth| {
-                let lives = Lives::of(*scenario, None);
-                lives.checker().target_max_depth(depth).spawn_bfs().join().discovery(law)
+                let checked = CheckedScenario::of(*scenario, None);
+                checked.checker().target_max_depth(depth).spawn_bfs().join().discovery(law)
             })
             .expect("the same law was found broken before")
     }
 }
 
-impl Model for Lives {
+impl Model for CheckedScenario {
     type State = World;
     type Action = Action;
 
@@ -300,9 +303,9 @@ fn described(path: Path<World, Action>) -> String {
 
 /// The broken law or the wrong state count of a scenario.
 fn check(scenario: &Scenario) -> Option<String> {
-    let checker = Lives::of(*scenario, None).check();
+    let checker = CheckedScenario::of(*scenario, None).check();
     if let Some(law) = checker.discoveries().into_keys().min() {
-        let way = described(Lives::shortest(scenario, law));
+        let way = described(CheckedScenario::shortest(scenario, law));
         return Some(format!("{}: broken is\n  {law}\nby{way}", scenario.name));
     }
     let (found, pinned) = (checker.unique_state_count(), scenario.states);
@@ -320,7 +323,7 @@ fn every_reachable_state_keeps_the_laws() {
 fn each_law_is_broken_by_the_listed_mutations_only() {
     let mut unlike = String::new();
     for (mutation, scenario, laws) in Mutation::ALL {
-        let broken = Lives::of(**scenario, Some(*mutation)).check().discoveries();
+        let broken = CheckedScenario::of(**scenario, Some(*mutation)).check().discoveries();
         let found: BTreeSet<&str> = broken.keys().copied().collect();
         if found != laws.iter().map(|law| law.name()).collect() {
             let ways: String = broken.into_iter().map(|(law, path)| format!("\n  {law}{}", described(path))).collect();

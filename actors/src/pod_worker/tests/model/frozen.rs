@@ -130,10 +130,10 @@ impl Objects {
         Config { pod: self.pod(uid, form).clone(), mirror: None }
     }
 
-    fn target(&self, uid: Uid, target: Asked) -> Target {
+    fn target(&self, uid: Uid, target: PendingTarget) -> Target {
         match target {
-            Asked::Config(form) => Target::Config(self.config(uid, form)),
-            Asked::Runtime => Target::Runtime(Arc::new(self.running(uid))),
+            PendingTarget::Config(form) => Target::Config(self.config(uid, form)),
+            PendingTarget::Runtime => Target::Runtime(Arc::new(self.running(uid))),
         }
     }
 }
@@ -155,7 +155,7 @@ pub(super) fn context(is_due: bool) -> StepContext {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Frozen {
     pub(super) stage: Stage,
-    pub(super) pending: Option<Asked>,
+    pub(super) pending: Option<PendingTarget>,
     pub(super) running: Option<Hook>,
     pub(super) due: bool,
     pub(super) failing: Option<Hook>,
@@ -166,14 +166,14 @@ pub(super) enum Stage {
     Waiting { refused: bool },
     Sync(Form),
     Terminating(Stopping),
-    Terminated { config: Option<Form>, flags: Marks },
-    Finished { flags: Marks },
+    Terminated { config: Option<Form>, flags: FrozenFlags },
+    Finished { flags: FrozenFlags },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Stopping {
     pub(super) of: StopOf,
-    pub(super) flags: Marks,
+    pub(super) flags: FrozenFlags,
     pub(super) grace: u32,
     pub(super) forced: bool,
     pub(super) waiters: Vec<u8>,
@@ -188,28 +188,28 @@ pub(super) enum StopOf {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Asked {
+pub(super) enum PendingTarget {
     Config(Form),
     Runtime,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Marks {
+pub(super) struct FrozenFlags {
     pub(super) deleted: bool,
     pub(super) evicted: bool,
     pub(super) restart_requested: bool,
 }
 
-impl From<Flags> for Marks {
+impl From<Flags> for FrozenFlags {
     fn from(flags: Flags) -> Self {
         let Flags { deleted, evicted, restart_requested } = flags;
-        Marks { deleted, evicted, restart_requested }
+        FrozenFlags { deleted, evicted, restart_requested }
     }
 }
 
-impl From<Marks> for Flags {
-    fn from(marks: Marks) -> Self {
-        let Marks { deleted, evicted, restart_requested } = marks;
+impl From<FrozenFlags> for Flags {
+    fn from(flags: FrozenFlags) -> Self {
+        let FrozenFlags { deleted, evicted, restart_requested } = flags;
         Flags { deleted, evicted, restart_requested }
     }
 }
@@ -276,15 +276,15 @@ impl Frozen {
         }
     }
 
-    pub(super) fn marks(&self) -> Marks {
+    pub(super) fn flags(&self) -> FrozenFlags {
         match &self.stage {
-            Stage::Waiting { .. } | Stage::Sync(_) => Marks::default(),
+            Stage::Waiting { .. } | Stage::Sync(_) => FrozenFlags::default(),
             Stage::Terminating(stopping) => stopping.flags,
             Stage::Terminated { flags, .. } | Stage::Finished { flags } => *flags,
         }
     }
 
-    pub(super) fn marks_mut(&mut self) -> Option<&mut Marks> {
+    pub(super) fn flags_mut(&mut self) -> Option<&mut FrozenFlags> {
         match &mut self.stage {
             Stage::Waiting { .. } | Stage::Sync(_) => None,
             Stage::Terminating(stopping) => Some(&mut stopping.flags),
@@ -384,8 +384,8 @@ impl Frozen {
         Frozen {
             stage,
             pending: record.pending.map(|pending| match &pending.target {
-                Target::Config(config) => Asked::Config(form(config)),
-                Target::Runtime(_) => Asked::Runtime,
+                Target::Config(config) => PendingTarget::Config(form(config)),
+                Target::Runtime(_) => PendingTarget::Runtime,
             }),
             running: record.running.map(|running| running.hook),
             due: record.due.is_some(),

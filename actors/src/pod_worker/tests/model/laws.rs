@@ -5,8 +5,8 @@
 
 use stateright::Property;
 
-use super::Lives;
-use super::frozen::{Asked, Form, Frozen, Stage, StopOf, Waiters};
+use super::CheckedScenario;
+use super::frozen::{Form, Frozen, PendingTarget, Stage, StopOf, Waiters};
 use super::moves::{Machine, StepEffects};
 use super::world::{End, Life, Pod, Uid, World};
 use crate::pod_worker::lifecycle::{Hook, Lifecycle};
@@ -27,10 +27,10 @@ macro_rules! laws {
                 match self { $(Law::$law => $text),* }
             }
 
-            pub(super) fn property(self) -> Property<Lives> {
+            pub(super) fn property(self) -> Property<CheckedScenario> {
                 #[expect(unreachable_patterns, reason = "the law of liveness comes first")]
                 match self {
-                    Law::I9Rest => Property::always(self.name(), |lives, world| lives.come_to_rest(world)),
+                    Law::I9Rest => Property::always(self.name(), |checked, world| checked.come_to_rest(world)),
                     $(Law::$law => Property::always(self.name(), |_, world: &World| !world.broken.has(Law::$law)),)*
                 }
             }
@@ -66,7 +66,7 @@ laws! {
     W13Reported: "POD-W13: a pod that was reported to have ended does not run again",
     W14: "POD-W14: only an observed pod counts as ended",
     W31: "POD-W31: the first waiter is awake while its name is free",
-    W32: "POD-W32: a static pod stopped before its start and seen in the runtime is stopped there",
+    W32: "POD-W32: a static pod stopped before its start and event in the runtime is stopped there",
     W33: "POD-W33: a requeue does not shorten the backoff",
     W35: "POD-W35: a due time ends with a call or a transition",
     W37: "POD-W37: no directory is removed of a pod that is desired, known, or running",
@@ -93,7 +93,7 @@ impl Broken {
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) kind: UpdateKind,
-    pub(super) target: Asked,
+    pub(super) target: PendingTarget,
     pub(super) waiter: Option<u8>,
     pub(super) evict: bool,
     pub(super) status_fn: Option<u8>,
@@ -102,18 +102,18 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn config(kind: UpdateKind, form: Form) -> Self {
-        Request { kind, target: Asked::Config(form), waiter: None, evict: false, status_fn: None, grace: None }
+        Request { kind, target: PendingTarget::Config(form), waiter: None, evict: false, status_fn: None, grace: None }
     }
 
     /// The kill of a runtime-only pod by housekeeping.
     pub(super) fn runtime() -> Self {
-        Request { target: Asked::Runtime, grace: Some(1), ..Request::config(UpdateKind::Kill, Form::Plain) }
+        Request { target: PendingTarget::Runtime, grace: Some(1), ..Request::config(UpdateKind::Kill, Form::Plain) }
     }
 
     pub(super) fn form(&self) -> Option<Form> {
         match self.target {
-            Asked::Config(form) => Some(form),
-            Asked::Runtime => None,
+            PendingTarget::Config(form) => Some(form),
+            PendingTarget::Runtime => None,
         }
     }
 
@@ -127,7 +127,7 @@ impl Request {
 
 /// An event of a record, as the laws see it.
 #[derive(Clone, Debug)]
-pub(super) enum Seen {
+pub(super) enum RecordEvent {
     NewRecord(Request),
     Update(Request),
     Take,
@@ -138,23 +138,27 @@ pub(super) enum Seen {
 
 impl Life {
     /// Only requests to a pod that is terminating count. A create that arrives then is for the next record.
-    pub(super) fn remember(&mut self, seen: &Seen, after: &Frozen) {
-        if let Seen::NewRecord(_) = seen {
+    pub(super) fn remember(&mut self, event: &RecordEvent, after: &Frozen) {
+        if let RecordEvent::NewRecord(_) = event {
             self.stopped |= after.has_ended();
         }
         if after.lifecycle() != Lifecycle::Terminating {
-            self.asked = None;
-        } else if let Some(grace) = asked_grace(seen) {
-            self.asked = Some(self.asked.map_or(grace, |known| known.min(grace)));
+            self.requested_grace = None;
+        } else if let Some(grace) = requested_grace_of(event) {
+            self.requested_grace = Some(self.requested_grace.map_or(grace, |known| known.min(grace)));
         }
     }
 }
 
-fn asked_grace(seen: &Seen) -> Option<u32> {
-    match seen {
-        Seen::NewRecord(request) => request.grace(),
-        Seen::Update(request) if request.kind != UpdateKind::Create => request.grace(),
-        Seen::Update(_) | Seen::Take | Seen::Done { .. } | Seen::Due | Seen::Known { .. } => None,
+fn requested_grace_of(event: &RecordEvent) -> Option<u32> {
+    match event {
+        RecordEvent::NewRecord(request) => request.grace(),
+        RecordEvent::Update(request) if request.kind != UpdateKind::Create => request.grace(),
+        RecordEvent::Update(_)
+        | RecordEvent::Take
+        | RecordEvent::Done { .. }
+        | RecordEvent::Due
+        | RecordEvent::Known { .. } => None,
     }
 }
 
@@ -163,7 +167,7 @@ impl World {
     pub(super) fn check_step(
         &mut self,
         uid: Uid,
-        seen: &Seen,
+        event: &RecordEvent,
         before: Option<&Frozen>,
         after: &Frozen,
         done: &StepEffects,
@@ -175,29 +179,29 @@ impl World {
                 broken.add(law);
             }
         };
-        step_of_any_kind(pod, seen, before, after, done, &mut holds);
-        match seen {
-            Seen::NewRecord(_) => {
+        step_of_any_kind(pod, event, before, after, done, &mut holds);
+        match event {
+            RecordEvent::NewRecord(_) => {
                 let is_ended = after.lifecycle() == Lifecycle::Terminated;
                 holds(Law::W14, !is_ended || pod.view == Observed::Stopped);
             }
-            Seen::Update(request) => {
+            RecordEvent::Update(request) => {
                 if let Some(before) = before {
                     update(pod, request, before, after, done, &mut holds);
                 }
             }
-            Seen::Take => {
+            RecordEvent::Take => {
                 if let Some(before) = before {
                     take(pod, before, after, done, &mut holds);
                 }
             }
-            Seen::Done { end, .. } => {
+            RecordEvent::Done { end, .. } => {
                 let moved = before.map(Frozen::lifecycle) != Some(after.lifecycle());
                 holds(Law::W12, !(moved && *end == End::Failed));
                 holds(Law::W35, !(moved && after.due));
             }
-            Seen::Due => {}
-            Seen::Known { .. } => {
+            RecordEvent::Due => {}
+            RecordEvent::Known { .. } => {
                 if let Some(before) = before {
                     known(pod, before, after, done, &mut holds);
                 }
@@ -224,15 +228,15 @@ impl World {
             holds(Law::W2Notified, !record.has_ended() || pod.waiting.is_empty());
             holds(Law::I3, record.running == pod.call.map(|call| call.hook));
             if pod.call.is_some_and(|call| call.hook == Hook::Sync) {
-                let real = record.thaw(uid, &machine.objects, &mut Waiters::default());
-                holds(Law::I1, Published::of(&real).should_containers_be_terminating() == Some(false));
-                holds(Law::I1, !real.is_terminated());
+                let record = record.thaw(uid, &machine.objects, &mut Waiters::default());
+                holds(Law::I1, Published::of(&record).should_containers_be_terminating() == Some(false));
+                holds(Law::I1, !record.is_terminated());
             }
             holds(Law::I6, !(record.has_ended() && pod.is_running()) || pod.life.excused);
             holds(Law::I6, !record.has_ended() || pod.life.stopped || !pod.life.called);
             holds(Law::I7, !record.is_finished() || pod.life.cleaned || !pod.life.called);
             if let Some(stopping) = record.stopping() {
-                holds(Law::W5, pod.life.asked.is_none_or(|asked| stopping.grace <= asked));
+                holds(Law::W5, pod.life.requested_grace.is_none_or(|grace| stopping.grace <= grace));
             }
             let is_runtime_only = record.stopping().is_some_and(|stopping| stopping.of == StopOf::Runtime);
             if pod.life.called && !record.has_ended() && !is_runtime_only {
@@ -265,7 +269,7 @@ type Holds<'a> = dyn FnMut(Law, bool) + 'a;
 
 fn step_of_any_kind(
     pod: &Pod,
-    seen: &Seen,
+    event: &RecordEvent,
     before: Option<&Frozen>,
     after: &Frozen,
     done: &StepEffects,
@@ -273,8 +277,7 @@ fn step_of_any_kind(
 ) {
     // The waiters are notified in the step after the terminate hook, or when the record is dropped.
     let has_ended = after.has_ended() || done.forget;
-    let killed =
-        |number| matches!(seen, Seen::NewRecord(request) | Seen::Update(request) if request.waiter == Some(number));
+    let killed = |number| matches!(event, RecordEvent::NewRecord(request) | RecordEvent::Update(request) if request.waiter == Some(number));
     let never_ran = done.end && !pod.life.called;
     holds(
         Law::W2Early,
@@ -286,7 +289,8 @@ fn step_of_any_kind(
     let Some(before) = before else { return };
     holds(Law::I2, after.lifecycle() >= before.lifecycle());
     if done.forget {
-        let runtime_only_stopped = matches!(seen, Seen::Done { hook: Hook::TerminatingRuntime, end: End::Succeeded });
+        let runtime_only_stopped =
+            matches!(event, RecordEvent::Done { hook: Hook::TerminatingRuntime, end: End::Succeeded });
         holds(Law::I2, before.is_finished() || runtime_only_stopped || !pod.life.called);
         holds(Law::I3, pod.call.is_none());
         return;
@@ -298,39 +302,39 @@ fn step_of_any_kind(
         let shorter = new.grace < old.grace;
         holds(Law::W6, !shorter || pod.call.is_none() || done.cancel);
     }
-    let (old, new) = (before.marks(), after.marks());
+    let (old, new) = (before.flags(), after.flags());
     holds(Law::W8, (new.evicted || !old.evicted) && (new.deleted || !old.deleted));
     holds(Law::W8, new.restart_requested || !old.restart_requested);
-    if !matches!(seen, Seen::Take) && !after.is_finished() {
+    if !matches!(event, RecordEvent::Take) && !after.is_finished() {
         holds(Law::I10, before.active() == after.active());
     }
 }
 
 fn update(pod: &Pod, request: &Request, before: &Frozen, after: &Frozen, done: &StepEffects, holds: &mut Holds<'_>) {
     let for_next_life = before.is_stopping() && request.kind == UpdateKind::Create;
-    let late_runtime_kill = request.target == Asked::Runtime && before.has_ended();
+    let late_runtime_kill = request.target == PendingTarget::Runtime && before.has_ended();
     if for_next_life || late_runtime_kill || before.is_finished() {
         return;
     }
     let target = match request.target {
-        Asked::Config(form) => Asked::Config(form),
+        PendingTarget::Config(form) => PendingTarget::Config(form),
         // A known spec takes precedence over the runtime's view.
-        Asked::Runtime => match (before.pending, before.active()) {
-            (Some(Asked::Config(form)), _) | (_, Some(form)) => Asked::Config(form),
-            (Some(Asked::Runtime) | None, None) => Asked::Runtime,
+        PendingTarget::Runtime => match (before.pending, before.active()) {
+            (Some(PendingTarget::Config(form)), _) | (_, Some(form)) => PendingTarget::Config(form),
+            (Some(PendingTarget::Runtime) | None, None) => PendingTarget::Runtime,
         },
     };
     holds(Law::I4Newest, after.pending == Some(target));
     holds(Law::I9, done.wake);
     let form = match target {
-        Asked::Config(form) => Some(form),
-        Asked::Runtime => None,
+        PendingTarget::Config(form) => Some(form),
+        PendingTarget::Runtime => None,
     };
-    let is_deleted = request.target == Asked::Runtime || form.is_some_and(Form::is_deleting);
+    let is_deleted = request.target == PendingTarget::Runtime || form.is_some_and(Form::is_deleting);
     let is_stop = request.kind == UpdateKind::Kill || is_deleted || form.is_some_and(Form::is_failed);
     holds(Law::I4Kill, !is_stop || after.is_stopping());
-    holds(Law::W7, !is_deleted || after.marks().deleted);
-    holds(Law::W7, !request.evict || after.marks().evicted);
+    holds(Law::W7, !is_deleted || after.flags().deleted);
+    holds(Law::W7, !request.evict || after.flags().evicted);
     if let (Some(stopping), Some(status_fn)) = (after.stopping(), request.status_fn) {
         holds(Law::W8, stopping.status_fn == Some(status_fn));
     }
@@ -344,15 +348,15 @@ fn update(pod: &Pod, request: &Request, before: &Frozen, after: &Frozen, done: &
 fn take(pod: &Pod, before: &Frozen, after: &Frozen, done: &StepEffects, holds: &mut Holds<'_>) {
     let Some(called) = done.called else {
         let unstarted = matches!(before.stopping().map(|stopping| stopping.of), Some(StopOf::Unstarted { .. }));
-        let seen = pod.view == Observed::Running
+        let is_seen = pod.view == Observed::Running
             || before.stopping().is_some_and(|s| s.of == StopOf::Unstarted { observed_runtime: true });
-        holds(Law::W32, !(unstarted && seen && after.is_finished()));
+        holds(Law::W32, !(unstarted && is_seen && after.is_finished()));
         return;
     };
     holds(Law::I3, pod.call.is_none());
     let taken = match before.pending {
-        Some(Asked::Config(form)) => Some(form),
-        Some(Asked::Runtime) | None => None,
+        Some(PendingTarget::Config(form)) => Some(form),
+        Some(PendingTarget::Runtime) | None => None,
     };
     holds(Law::I4Newest, called.form == taken);
     holds(Law::I1, called.hook != Hook::Sync || after.lifecycle() == Lifecycle::Sync);

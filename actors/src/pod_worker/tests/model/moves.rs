@@ -1,10 +1,10 @@
 //! The actions of the world. The shell around the records (the engine, the worker's loop, the pass) is modelled here. The real
 //! functions decide.
 
-use super::frozen::{Asked, Form, Frozen, Objects, Waiters, context};
-use super::laws::{Law, Request, Seen};
+use super::frozen::{Form, Frozen, Objects, PendingTarget, Waiters, context};
+use super::laws::{Law, RecordEvent, Request};
 use super::mutation::Mutation;
-use super::world::{Action, Call, End, EndEntry, Faults, Kill, Life, List, Pass, Pod, Real, Uid, World};
+use super::world::{Action, Call, ContainersState, End, EndEntry, Faults, Kill, Life, List, Pass, Pod, Uid, World};
 use crate::pod_worker::lifecycle::Hook;
 use crate::pod_worker::state::Record;
 use crate::pod_worker::static_names::StaticNameQueue;
@@ -127,12 +127,12 @@ impl Machine {
             Action::KillRuntime(uid) => self.update(&mut next, uid, Request::runtime()),
             Action::Take(uid) => self.take(&mut next, uid),
             Action::Due(uid) => {
-                self.drive(&mut next, uid, Seen::Due, |_| Event::Due);
+                self.drive(&mut next, uid, RecordEvent::Due, |_| Event::Due);
                 next.pod_mut(uid).woken = true;
             }
             Action::Start(uid) => {
                 let pod = next.pod_mut(uid);
-                (pod.real, pod.directory) = (Real::Running, true);
+                (pod.containers, pod.directory) = (ContainersState::Running, true);
                 if pod.reported {
                     next.broken.add(Law::W13Reported);
                 }
@@ -162,7 +162,7 @@ impl Machine {
             Action::Compare => {
                 for uid in world.uids().filter(|uid| world.pod(*uid).record.is_some()) {
                     let desired = world.pod(uid).desired().is_some();
-                    self.drive(&mut next, uid, Seen::Known { desired }, |_| Event::Known { desired });
+                    self.drive(&mut next, uid, RecordEvent::Known { desired }, |_| Event::Known { desired });
                 }
                 next.pass = Pass::Compared { known: next.those(|pod| pod.record.is_some()) };
             }
@@ -189,14 +189,14 @@ impl Machine {
             Action::StartZombie(uid) => {
                 next.left.zombies -= 1;
                 let pod = next.pod_mut(uid);
-                (pod.real, pod.life.excused) = (Real::Running, true);
+                (pod.containers, pod.life.excused) = (ContainersState::Running, true);
             }
             Action::Crash => {
                 next = self.start(world.pods.len(), world.left);
                 next.left.crashes -= 1;
                 next.ready = false;
                 for (new, old) in next.pods.iter_mut().zip(&world.pods) {
-                    (new.config, new.rejected, new.real) = (old.config, old.rejected, old.real);
+                    (new.config, new.rejected, new.containers) = (old.config, old.rejected, old.containers);
                     (new.directory, new.view, new.observed_once) = (old.directory, Observed::Never, false);
                     new.reported = old.reported;
                     if old.entry == EndEntry::Written && !self.mutates(Mutation::ForgetsWhoEnded) {
@@ -215,7 +215,9 @@ impl Machine {
     pub(super) fn update(&self, world: &mut World, uid: Uid, request: Request) {
         if world.pod(uid).record.is_some() {
             let update = request.clone();
-            self.drive(world, uid, Seen::Update(request), |waiters| Event::Update(self.asked(uid, update, waiters)));
+            self.drive(world, uid, RecordEvent::Update(request), |waiters| {
+                Event::Update(self.update_of(uid, update, waiters))
+            });
             return;
         }
         let mut waiters = Waiters::default();
@@ -226,19 +228,20 @@ impl Machine {
         if self.mutates(Mutation::TakesUnseenForStopped) && observed == Observed::Never {
             observed = Observed::Stopped;
         }
-        let (record, effects) = new_record(self.asked(uid, request.clone(), &mut waiters), observed, context(false));
+        let (record, effects) =
+            new_record(self.update_of(uid, request.clone(), &mut waiters), observed, context(false));
         pod.woken = true; // A new worker begins at once.
         if record.wants_name() {
             pod.queued = true;
             world.queue.join(self.objects.uid(uid));
         }
-        self.apply_effects(world, uid, Seen::NewRecord(request), None, record, effects, waiters);
+        self.apply_effects(world, uid, RecordEvent::NewRecord(request), None, record, effects, waiters);
     }
 
-    fn asked(&self, uid: Uid, request: Request, waiters: &mut Waiters) -> Update {
+    fn update_of(&self, uid: Uid, request: Request, waiters: &mut Waiters) -> Update {
         let update = match request.target {
-            Asked::Runtime => Update::kill_runtime(self.objects.running(uid)),
-            Asked::Config(form) => {
+            PendingTarget::Runtime => Update::kill_runtime(self.objects.running(uid)),
+            PendingTarget::Config(form) => {
                 let pod = self.objects.pod(uid, form).clone();
                 match request.kind {
                     UpdateKind::Create => Update::create(pod),
@@ -277,7 +280,7 @@ impl Machine {
             observed = Observed::Never;
         }
         drop(record);
-        self.drive(world, uid, Seen::Take, |_| Event::Take { may_start, observed });
+        self.drive(world, uid, RecordEvent::Take, |_| Event::Take { may_start, observed });
     }
 
     /// The call returns, or its worker is lost.
@@ -304,19 +307,19 @@ impl Machine {
             }
         }
         if pod.record.is_some() {
-            let seen = Seen::Done { hook: call.hook, end: end.unwrap_or(End::Failed) };
-            self.drive(world, uid, seen, |_| Event::Done(outcome));
+            let event = RecordEvent::Done { hook: call.hook, end: end.unwrap_or(End::Failed) };
+            self.drive(world, uid, event, |_| Event::Done(outcome));
         }
     }
 
     /// Thaws the record, steps it, mutates the result, and applies the effects.
-    fn drive(&self, world: &mut World, uid: Uid, seen: Seen, event: impl FnOnce(&mut Waiters) -> Event) {
+    fn drive(&self, world: &mut World, uid: Uid, event: RecordEvent, to_event: impl FnOnce(&mut Waiters) -> Event) {
         let Some(before) = world.pod_mut(uid).record.take() else { return };
         let mut waiters = Waiters::default();
         let mut record = before.thaw(uid, &self.objects, &mut waiters);
-        let event = event(&mut waiters);
-        let effects = step(&mut record, event, context(matches!(seen, Seen::Due)));
-        self.apply_effects(world, uid, seen, Some(before), record, effects, waiters);
+        let to_event = to_event(&mut waiters);
+        let effects = step(&mut record, to_event, context(matches!(event, RecordEvent::Due)));
+        self.apply_effects(world, uid, event, Some(before), record, effects, waiters);
     }
 
     #[expect(clippy::too_many_arguments, reason = "a step with its input and its result")]
@@ -324,7 +327,7 @@ impl Machine {
         &self,
         world: &mut World,
         uid: Uid,
-        seen: Seen,
+        event: RecordEvent,
         before: Option<Frozen>,
         record: Record,
         mut effects: Effects,
@@ -346,18 +349,18 @@ impl Machine {
         };
         let mut after = Frozen::of(record, &self.objects, &mut waiters);
         if let Some(mutation) = self.mutation {
-            mutation.apply(&seen, before.as_ref(), &mut after, &mut done);
+            mutation.apply(&event, before.as_ref(), &mut after, &mut done);
         }
-        world.check_step(uid, &seen, before.as_ref(), &after, &done);
-        self.perform(world, uid, &seen, after, done);
+        world.check_step(uid, &event, before.as_ref(), &after, &done);
+        self.perform(world, uid, &event, after, done);
     }
 
     /// Applies the effects like the engine and the worker's loop.
-    fn perform(&self, world: &mut World, uid: Uid, seen: &Seen, after: Frozen, done: StepEffects) {
+    fn perform(&self, world: &mut World, uid: Uid, event: &RecordEvent, after: Frozen, done: StepEffects) {
         let mut next = None;
         let World { pods, queue, .. } = &mut *world;
         let pod = &mut pods[uid as usize];
-        pod.life.remember(seen, &after);
+        pod.life.remember(event, &after);
         if (done.forget || done.leave) && std::mem::take(&mut pod.queued) {
             next = self.leave(queue, self.objects.uid(uid));
         }

@@ -1,7 +1,7 @@
 //! Mutations: machines with one fault each, to see every law broken.
 
-use super::frozen::{Asked, Form, Frozen, Marks, Stage, StopOf, Stopping};
-use super::laws::{Law, Request, Seen};
+use super::frozen::{Form, Frozen, FrozenFlags, PendingTarget, Stage, StopOf, Stopping};
+use super::laws::{Law, RecordEvent, Request};
 use super::moves::StepEffects;
 use super::scenarios::{self, Scenario};
 use super::world::End;
@@ -112,14 +112,24 @@ impl Mutation {
         (Mutation::SweepsTheKnown, &scenarios::ORPHANS, &[Law::W37]),
     ];
 
-    pub(super) fn apply(self, seen: &Seen, before: Option<&Frozen>, after: &mut Frozen, done: &mut StepEffects) {
+    pub(super) fn apply(
+        self,
+        event: &RecordEvent,
+        before: Option<&Frozen>,
+        after: &mut Frozen,
+        done: &mut StepEffects,
+    ) {
         let Some(before) = before else { return };
-        let request = match seen {
-            Seen::Update(request) => Some(request),
-            Seen::NewRecord(_) | Seen::Take | Seen::Done { .. } | Seen::Due | Seen::Known { .. } => None,
+        let request = match event {
+            RecordEvent::Update(request) => Some(request),
+            RecordEvent::NewRecord(_)
+            | RecordEvent::Take
+            | RecordEvent::Done { .. }
+            | RecordEvent::Due
+            | RecordEvent::Known { .. } => None,
         };
         let requested = !before.is_stopping() && after.is_stopping();
-        let failed = matches!(seen, Seen::Done { end: End::Failed, .. });
+        let failed = matches!(event, RecordEvent::Done { end: End::Failed, .. });
         match self {
             Mutation::NoticesDuringSetup => {
                 if let (Some(_), Some(Stopping { of: StopOf::Started { noticed, .. }, .. })) =
@@ -129,14 +139,14 @@ impl Mutation {
                 }
             }
             Mutation::GoesBackToSync => {
-                if let (Seen::Due, Some(form), Some(_)) = (seen, before.active(), before.stopping())
-                    && before.marks() == Marks::default()
+                if let (RecordEvent::Due, Some(form), Some(_)) = (event, before.active(), before.stopping())
+                    && before.flags() == FrozenFlags::default()
                 {
                     after.stage = Stage::Sync(form);
                 }
             }
             Mutation::ForgetsWhatRan if after.has_ended() && before.running.is_none() => {
-                done.forget |= matches!(seen, Seen::Known { desired: false });
+                done.forget |= matches!(event, RecordEvent::Known { desired: false });
             }
             Mutation::ForgetsTheRunningHook if done.called.is_some() => after.running = None,
             Mutation::LosesKills if requested => {
@@ -159,18 +169,18 @@ impl Mutation {
                 }
             }
             Mutation::SkipsTheStop => {
-                if let (Seen::Take, Some(stopping)) = (seen, after.stopping().cloned())
+                if let (RecordEvent::Take, Some(stopping)) = (event, after.stopping().cloned())
                     && let StopOf::Started { form, .. } = stopping.of
                 {
                     after.stage = Stage::Terminated { config: Some(form), flags: stopping.flags };
-                    after.pending = Some(Asked::Config(form));
+                    after.pending = Some(PendingTarget::Config(form));
                     (after.running, done.called, done.notified) = (None, None, stopping.waiters);
                     done.wake = true;
                 }
             }
             Mutation::SkipsTheCleanup => {
-                if let Seen::Done { hook: Hook::Terminating, end: End::Succeeded } = seen {
-                    after.stage = Stage::Finished { flags: after.marks() };
+                if let RecordEvent::Done { hook: Hook::Terminating, end: End::Succeeded } = event {
+                    after.stage = Stage::Finished { flags: after.flags() };
                     after.pending = None;
                     (done.leave, done.end) = (true, true);
                 }
@@ -178,33 +188,33 @@ impl Mutation {
             Mutation::ForgetsToWake if request.is_some() => done.wake = false,
             Mutation::ForgetsToRetry if failed => after.due = false,
             Mutation::PublishesTheSpecEarly => {
-                if let (Stage::Sync(form), Some(Asked::Config(newer)), Some(_)) =
+                if let (Stage::Sync(form), Some(PendingTarget::Config(newer)), Some(_)) =
                     (&mut after.stage, after.pending, request)
                 {
                     *form = newer;
                 }
             }
             Mutation::HidesTheSpec => {
-                if let (Seen::Take, Some(stopping)) = (seen, after.stopping_mut()) {
+                if let (RecordEvent::Take, Some(stopping)) = (event, after.stopping_mut()) {
                     stopping.of = StopOf::Unstarted { observed_runtime: true };
                 }
             }
             Mutation::ForgetsWaitersOfUnstarted => {
-                if let Seen::Known { .. } | Seen::Take = seen {
+                if let RecordEvent::Known { .. } | RecordEvent::Take = event {
                     done.notified.clear();
                 }
             }
             Mutation::NotifiesEarly => {
-                if let (Seen::Done { hook: Hook::Terminating, end: End::Failed }, Some(stopping)) =
-                    (seen, after.stopping_mut())
+                if let (RecordEvent::Done { hook: Hook::Terminating, end: End::Failed }, Some(stopping)) =
+                    (event, after.stopping_mut())
                 {
                     done.notified = std::mem::take(&mut stopping.waiters);
                 }
             }
             Mutation::LetsSetupRunOn if request.is_some() && requested => done.cancel = false,
-            Mutation::LetsTheOrphansSetupRunOn if matches!(seen, Seen::Known { .. }) => done.cancel = false,
+            Mutation::LetsTheOrphansSetupRunOn if matches!(event, RecordEvent::Known { .. }) => done.cancel = false,
             Mutation::StopsOrphansSlowly => {
-                if let (Seen::Known { .. }, true, Some(stopping)) = (seen, requested, after.stopping_mut()) {
+                if let (RecordEvent::Known { .. }, true, Some(stopping)) = (event, requested, after.stopping_mut()) {
                     stopping.grace = 300;
                 }
             }
@@ -217,15 +227,15 @@ impl Mutation {
             }
             Mutation::LetsTheStopRunOn if request.is_some() && !requested => done.cancel = false,
             Mutation::IgnoresLateFlags => {
-                if let (true, Some(marks)) = (request.is_some() && before.is_stopping(), after.marks_mut()) {
-                    let restart_requested = marks.restart_requested;
-                    *marks = before.marks();
-                    marks.restart_requested = restart_requested;
+                if let (true, Some(flags)) = (request.is_some() && before.is_stopping(), after.flags_mut()) {
+                    let restart_requested = flags.restart_requested;
+                    *flags = before.flags();
+                    flags.restart_requested = restart_requested;
                 }
             }
             Mutation::ForgetsEviction => {
-                if let (Some(Request { evict: false, .. }), Some(marks)) = (request, after.marks_mut()) {
-                    marks.evicted = false;
+                if let (Some(Request { evict: false, .. }), Some(flags)) = (request, after.flags_mut()) {
+                    flags.evicted = false;
                 }
             }
             Mutation::ForgetsTheStatusFn => {
@@ -237,29 +247,29 @@ impl Mutation {
                 if let Stage::Sync(form) = after.stage {
                     after.stage = Stage::Terminating(Stopping {
                         of: StopOf::Started { form, noticed: true },
-                        flags: Marks::default(),
+                        flags: FrozenFlags::default(),
                         grace: form.own_grace(),
                         forced: false,
                         waiters: Vec::new(),
                         status_fn: None,
                     });
-                    (after.pending, after.due) = (Some(Asked::Config(form)), false);
+                    (after.pending, after.due) = (Some(PendingTarget::Config(form)), false);
                 }
             }
             Mutation::KeepsTheFinished if after.is_finished() => {
                 (done.forget, done.end) = (false, false);
             }
             Mutation::ReplaysAtOnce => {
-                if let (Seen::Known { desired: false }, Some(form)) = (seen, after.active())
+                if let (RecordEvent::Known { desired: false }, Some(form)) = (event, after.active())
                     && after.running.is_none()
                     && after.pending.is_none()
                 {
-                    after.pending = Some(Asked::Config(form));
+                    after.pending = Some(PendingTarget::Config(form));
                     done.wake = true;
                 }
             }
             Mutation::LeavesDue => {
-                if let Seen::Done { end: End::Ended | End::Succeeded, .. } = seen {
+                if let RecordEvent::Done { end: End::Ended | End::Succeeded, .. } = event {
                     after.due = true;
                 }
             }

@@ -12,10 +12,10 @@ use std::hash::{Hash, Hasher};
 
 use parking_lot::Mutex;
 
-use super::Lives;
+use super::CheckedScenario;
 use super::ends::end_action;
 use super::frozen::{Frozen, Stage};
-use super::world::{Action, End, EndEntry, Pass, Pod, Real, Uid, World};
+use super::world::{Action, ContainersState, End, EndEntry, Pass, Pod, Uid, World};
 use crate::pod_worker::lifecycle::Hook;
 use crate::ports::Observed;
 
@@ -33,7 +33,7 @@ enum Order {
 #[derive(Default)]
 pub(super) struct Resting([Mutex<HashSet<u64>>; 2]);
 
-impl Lives {
+impl CheckedScenario {
     /// Whether the world comes to rest with its present sources. States without desired pods are among the reachable states, so
     /// this covers the end of all pods too.
     pub(super) fn come_to_rest(&self, world: &World) -> bool {
@@ -140,16 +140,16 @@ impl Lives {
 }
 
 impl World {
-    fn rests(&self, lives: &Lives) -> bool {
+    fn rests(&self, checked: &CheckedScenario) -> bool {
         self.uids().all(|uid| {
             let pod = self.pod(uid);
-            pod.call.is_none() && !pod.woken && pod.waiting.is_empty() && pod.rests(uid, self, lives)
+            pod.call.is_none() && !pod.woken && pod.waiting.is_empty() && pod.rests(uid, self, checked)
         })
     }
 }
 
 impl Pod {
-    fn rests(&self, uid: Uid, world: &World, lives: &Lives) -> bool {
+    fn rests(&self, uid: Uid, world: &World, checked: &CheckedScenario) -> bool {
         let Some(wanted) = self.desired() else {
             return self.record.is_none() && !self.is_running() && !self.directory;
         };
@@ -160,13 +160,15 @@ impl Pod {
             }
             Some(Stage::Waiting { refused }) => {
                 // By one that is not over, or it would wait for ever.
-                let holder = world.queue.started().map(|started| lives.machine.objects.which(started));
+                let holder = world.queue.started().map(|started| checked.machine.objects.which(started));
                 *refused
                     && holder.is_some_and(|holder| {
                         holder != uid && world.pod(holder).record.as_ref().is_some_and(|record| !record.has_ended())
                     })
             }
-            Some(Stage::Sync(form)) => *form == wanted && self.real == Real::Running && self.view == Observed::Running,
+            Some(Stage::Sync(form)) => {
+                *form == wanted && self.containers == ContainersState::Running && self.view == Observed::Running
+            }
             Some(Stage::Finished { flags }) => !self.is_running() && !flags.restart_requested,
             Some(Stage::Terminating(_) | Stage::Terminated { .. }) => false,
         }

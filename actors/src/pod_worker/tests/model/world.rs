@@ -73,7 +73,7 @@ pub(super) struct Pod {
     /// The callers that wait until nothing can run.
     pub(super) waiting: Vec<u8>,
     /// The containers. They survive a crash.
-    pub(super) real: Real,
+    pub(super) containers: ContainersState,
     /// The last observation, which may have any age.
     pub(super) view: Observed,
     /// Whether this agent's observer observed the pod, successfully or not. Nothing is dispatched before.
@@ -83,7 +83,7 @@ pub(super) struct Pod {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Real {
+pub(super) enum ContainersState {
     Nothing,
     Running,
     Exited,
@@ -120,7 +120,7 @@ pub(super) struct Life {
     /// Cleanup succeeded.
     pub(super) cleaned: bool,
     /// The shortest grace period that was requested since the first request to stop.
-    pub(super) asked: Option<u32>,
+    pub(super) requested_grace: Option<u32>,
     /// A fault started containers after the pod had ended, or it ended because the state of the runtime was unknown.
     pub(super) excused: bool,
 }
@@ -317,7 +317,7 @@ impl Pod {
             call: None,
             life: Life::default(),
             waiting: Vec::new(),
-            real: Real::Nothing,
+            containers: ContainersState::Nothing,
             view: Observed::Stopped,
             observed_once: true,
             directory: false,
@@ -340,11 +340,11 @@ impl Pod {
 
     /// Stops the containers of the pod, those that a fault started too.
     pub(super) fn stop(&mut self) {
-        (self.real, self.life.excused) = (Real::Exited, false);
+        (self.containers, self.life.excused) = (ContainersState::Exited, false);
     }
 
     pub(super) fn is_running(&self) -> bool {
-        self.real == Real::Running
+        self.containers == ContainersState::Running
     }
 
     pub(super) fn observe(&self) -> Observed {
