@@ -1,6 +1,7 @@
 //! Builds the chain of waits of one pod.
 
 use crate::engine::PodSnapshot;
+use crate::final_statuses::is_final;
 use crate::health::HOUSEKEEPING_PERIOD;
 use crate::ids::PodUid;
 use crate::pod_worker::{Hook, Lifecycle, WaitFor};
@@ -277,8 +278,13 @@ fn unknown(context: &ExplainContext<'_>, pod: &PodFacts) -> Vec<Wait> {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             let (reason, message) = (text(&status.reason), text(&status.message));
             let detail = format!("nothing: it may not start on this node ({reason}: {message})");
-            let remedy = "a new version of the pod, or a new start of the agent, once there is room";
-            vec![Wait::new(WaitKind::Rejected, WaitSubject::only(SubjectKind::Nobody), detail, remedy)]
+            let is_rejected_for_good = pod.object.as_ref().is_none_or(|object| is_final(object, status));
+            let released_by = match (is_rejected_for_good, &pod.object) {
+                (false, _) => "the next start of the agent",
+                (true, Some(object)) if object.is_static() => "a change of its manifest, or its removal",
+                (true, _) => "its removal from its source",
+            };
+            vec![Wait::new(WaitKind::Rejected, WaitSubject::only(SubjectKind::Nobody), detail, released_by)]
         }
         _ if pod.held => {
             let detail = "its update from the source waits for the container runtime";
@@ -347,7 +353,7 @@ pub(super) fn short(chain: &[Wait], now: Time) -> String {
         WaitKind::Nothing => String::new(),
         WaitKind::Housekeeping => "housekeeping".into(),
         WaitKind::Source => format!("source {name}"),
-        WaitKind::Rejected => "room on the node".into(),
+        WaitKind::Rejected => wait.released_by.clone(),
         WaitKind::Worker => "its worker".into(),
         WaitKind::FullName => "its name, held by an earlier pod".into(),
         WaitKind::Circle => "itself".into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
 
-use super::chain::chain;
+use super::chain::{chain, short};
 use super::*;
 use crate::container_manager::activity::{Activity, Task};
 use crate::desired::MissingSource;
@@ -99,6 +99,28 @@ fn node() -> NodeState {
 fn kinds_on(node: &NodeState, pod: &PodFacts) -> Vec<(usize, WaitKind)> {
     let context = ExplainContext { now: NOW, node, find: &|_| Some(pod.clone()) };
     chain(&context, pod).iter().map(|wait| (wait.depth, wait.what)).collect()
+}
+
+// A restart of the agent starts a rejected pod only if the shutdown of the node rejected it (POD-W13).
+#[test]
+fn rejected_pod_is_released_by_what_can_start_it() {
+    let rejected = |reason: &str| PodFacts {
+        snapshot: None,
+        ..pod("u", json!({"phase": "Failed", "reason": reason, "message": "m"}))
+    };
+    let context = ExplainContext { now: NOW, node: &node(), find: &|_| None };
+    let mut of_api = rejected("NodeShutdown");
+    let object = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u"}, "spec": {"containers": []}});
+    of_api.object = Some(PodObject::new(serde_json::from_value(object).unwrap()).unwrap());
+    for (pod, released_by) in [
+        (rejected("OutOfpods"), "a change of its manifest, or its removal"),
+        (rejected("NodeShutdown"), "the next start of the agent"),
+        (of_api, "its removal from its source"),
+    ] {
+        let chain = chain(&context, &pod);
+        assert_eq!(chain[0].released_by, released_by);
+        assert_eq!(short(&chain, NOW), released_by);
+    }
 }
 
 #[test]
