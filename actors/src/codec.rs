@@ -113,6 +113,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// A pod's UID. The two usual forms take 17 bytes.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Uid<'a> {
     Uuid(#[serde(with = "bits")] [u8; 16]),

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{ContainerId, ContainerName, PodUid};
 
 /// The result of a probe, after its thresholds.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProbeResult {
     /// No result yet.
@@ -58,6 +59,7 @@ pub struct ContainerProbes {
 pub type ProbeSnapshot = HashMap<ContainerId, ContainerProbes>;
 
 /// The kind of a probe.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ProbeKind {
     /// Tests whether the container has started. The other probes wait for it, so it comes first.

@@ -11,6 +11,7 @@ pub trait RuntimeView: Send + Sync + 'static {
 }
 
 /// The last known state of a pod in the runtime. "Stopped" and "not observed yet" are different answers.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Observed {
     /// The pod was not observed yet, or the observation failed.

@@ -1,13 +1,16 @@
-//! The event capture of a cell: every step of a record goes through it, and it decides what the recorder keeps of it.
+//! The event capture of a cell. It performs every step of a record, and decides what the recorder keeps of the step.
 //!
-//! There are three kinds of event. An event that cannot change the record leaves no frame. A plain event belongs to a round
-//! that a pod may repeat without end: an update requests another sync of the same object, the worker takes it, and the setup
-//! succeeds, or fails with the same error as before. Only its time and number are new, so it is counted, without a lock or a
-//! frame. One frame with the counts is written before the next event of the third kind, and each of those has a frame.
+//! There are three kinds of event:
 //!
-//! Whether a record is in such a round is computed after each event that has a frame, and stored: a plain event does not
-//! change the answer. The engine uses the answer too, because it saves more than the recorder costs, so the capture exists
-//! without a recorder.
+//! - An event that cannot change the record is not recorded.
+//! - A plain event belongs to a round that a pod may repeat without end: an update requests another sync of the same object,
+//!   the worker takes the update, and the setup succeeds, or fails with the same error as before. Plain events are counted.
+//! - Any other event has a frame of its own. If plain events were counted before it, a frame with their counts is written
+//!   first.
+//!
+//! After each event that has a frame, the capture computes whether the record is in such a round, and stores the answer. A
+//! plain event does not change the answer. The engine uses the answer too, to skip work in these rounds, so the capture also
+//! exists without a recorder.
 
 mod digest;
 mod event;

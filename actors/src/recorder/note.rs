@@ -71,6 +71,7 @@ pub enum Note {
 }
 
 /// A change of a pod in its source.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SourceChange {
     /// The pod is new.

@@ -70,6 +70,7 @@ pub enum SandboxState {
 }
 
 /// The state of a container.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ContainerState {
     /// Created and not started.

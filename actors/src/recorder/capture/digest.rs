@@ -128,8 +128,8 @@ impl Digest {
         Digest { bits, check: check.folded(), grace }
     }
 
-    /// Eight bytes and the grace. Both words have high bits set, so that numbers of a fixed length are shorter and faster
-    /// than those of the codec.
+    /// Writes the bits and the check in eight bytes, and then the grace period if the pod is terminating. The bits and the
+    /// check are large numbers, so a fixed length is shorter and faster than the numbers of the codec.
     #[inline]
     pub(crate) fn put(self, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&(u64::from(self.bits) | u64::from(self.check) << 32).to_le_bytes());
@@ -159,7 +159,7 @@ fn flags(flags: Flags) -> u32 {
     u32::from(deleted) << 3 | u32::from(evicted) << 4 | u32::from(restart_requested) << 5
 }
 
-/// For people: everything except the times.
+/// For people: the bits by name, the grace period, and the check over all other facts.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lifecycles =
@@ -185,7 +185,7 @@ impl fmt::Display for Digest {
         if self.grace > 0 {
             write!(f, ", grace {} s", self.grace)?;
         }
-        write!(f, ", times {:08x}", self.check)
+        write!(f, ", check {:08x}", self.check)
     }
 }
 

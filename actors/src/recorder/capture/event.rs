@@ -19,6 +19,7 @@ pub(crate) struct EventFrame<'a> {
     event: EventData<'a>,
 }
 
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Debug, Serialize, Deserialize)]
 enum EventData<'a> {
     #[serde(borrow)]
@@ -44,6 +45,7 @@ enum EventData<'a> {
     },
 }
 
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum RetryData {
     Backoff,

@@ -35,6 +35,7 @@ pub(crate) struct Keyframe<'a> {
     transitions: [Option<(Delta, Cause)>; History::MOST],
 }
 
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Debug, Serialize, Deserialize)]
 enum StateData<'a> {
     Waiting(WaitingData),
@@ -62,6 +63,7 @@ enum StateData<'a> {
     },
 }
 
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum WaitingData {
     New,
@@ -69,6 +71,7 @@ enum WaitingData {
     Retrying { blocked_since: Delta },
 }
 
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Debug, Serialize, Deserialize)]
 enum StopData<'a> {
     Unstarted {

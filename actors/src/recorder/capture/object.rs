@@ -35,6 +35,7 @@ impl<'a> HeldConfigs<'a> {
 }
 
 /// A [`Target`] in a recording.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum TargetData<'a> {
     #[serde(borrow)]
@@ -87,6 +88,7 @@ pub(crate) struct ConfigData<'a> {
 }
 
 /// A [`PodObject`] in a recording.
+// A recording has the index of the variant: another order of variants is another format.
 #[derive(Debug, Serialize, Deserialize)]
 enum ObjectData<'a> {
     /// The object that the worker acts on.
