@@ -54,8 +54,9 @@
 //!   and an adapter uses ports and shared helpers but no other adapter.
 //! - [`Engine::update_pod`] and all queries of the engine may be called from any thread and never wait. Updates are not
 //!   queued, and no lock is shared by all pods.
-//! - The hooks of one UID never overlap. A burst of updates causes one call, with the newest update. A stop request is never
-//!   lost, and a grace period never grows. A hook that fails or panics is called again after a backoff.
+//! - The hooks of one UID never overlap. Updates that arrive before the worker takes them are merged. The last call gets the
+//!   newest update. A stop request is never lost, and a grace period never grows. A hook that fails or panics is called again
+//!   after a backoff.
 //! - A pod moves in one direction: waiting, sync, terminating, terminated, finished. Its record in the engine alone decides
 //!   whether its containers may be started.
 //! - A static pod does not start before every earlier UID of the same full name has finished.
