@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// Compares the records with the pods that the sources desire. Records of finished pods that nothing needs any more are
-    /// dropped, and orphans are stopped.
+    /// forgotten, and orphans are stopped.
     ///
     /// Returns one entry for each record that remains. The caller creates each desired pod that is missing from the answer again.
     ///

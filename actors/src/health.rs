@@ -1,4 +1,4 @@
-//! Failures that last, and how housekeeping passes go: facts that parts of the node note and `explain` reports.
+//! Ongoing failures, and the health of housekeeping. Parts of the node record them, and `explain` reports them.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::time::Time;
 /// How often a housekeeping pass runs (upstream `housekeepingPeriod`, kubelet 1.36).
 pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 
-/// How long ago the last housekeeping pass may have ended at most before the node counts as unhealthy, or twice the resync period
-/// if that is longer (upstream `SyncLoopHealthCheck`, kubelet 1.36).
+/// If the last housekeeping pass ended longer ago than this, the node counts as unhealthy. Twice the resync period applies if
+/// that is longer (upstream `SyncLoopHealthCheck`, kubelet 1.36).
 pub(crate) const MAX_PASS_AGE: Duration = Duration::from_secs(300);
 
 /// An operation that has failed at least once and has not succeeded since.

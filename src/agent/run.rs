@@ -222,25 +222,25 @@ async fn serve(
     // The containers of a container runtime keep running for the next agent.
     let deadline = if args.runtime.containers_outlive_agent() { Duration::ZERO } else { args.shutdown_grace.0.total };
     let code = tokio::select! {
-            signal = signals.next() => {
-                if let Some(recorder) = view.node.engine().recorder() {
-                    recorder.note(view.now(), &Note::AgentStops { why: signal.name.to_owned() });
-                }
-                tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
-                sources.cancel();
-                tokio::select! {
-                    _report = view.node.shutdown(deadline) => ExitCode::SUCCESS,
-                    second = signals.next_after_stop() => {
-                        if let Some(terminal) = &terminal {
-                            terminal.leave();
-                        }
-    // This skips the graceful stop. The next agent adopts the containers that still run.
-                        std::process::exit(second.exit_code());
+        signal = signals.next() => {
+            if let Some(recorder) = view.node.engine().recorder() {
+                recorder.note(view.now(), &Note::AgentStops { why: signal.name.to_owned() });
+            }
+            tracing::info!(signal = signal.name, "stopping; a second signal ends the agent at once");
+            sources.cancel();
+            tokio::select! {
+                _report = view.node.shutdown(deadline) => ExitCode::SUCCESS,
+                second = signals.next_after_stop() => {
+                    if let Some(terminal) = &terminal {
+                        terminal.leave();
                     }
+                    // This ends the graceful stop. The next agent adopts the containers that still run.
+                    std::process::exit(second.exit_code());
                 }
             }
-            outcome = finished(&view), if args.until_finished => log_outcome(&outcome),
-        };
+        }
+        outcome = finished(&view), if args.until_finished => log_outcome(&outcome),
+    };
     stop.cancel();
     if let Some(admin) = admin {
         let _files_removed = admin.await;

@@ -92,8 +92,9 @@ impl CrashBackoff {
         let ended = newest_exited(container, status);
         let exit = ended.map(exit_of).or(crash_loop.and_then(|crash_loop| crash_loop.removed_exit));
         let Some(mut exit) = exit else { return BackoffDecision::Start };
-        // The runtime's clock may have been set, and ours follows with a delay. A run that started after the delay was
-        // last advanced also ended after it. Any other exit in the future happened before this table was made.
+        // The runtime's clock may have been set, and the agent's clock follows with a delay. So the exit may seem too early
+        // or too late. A run that started after the delay last became longer ended after that time, too. Any other exit that
+        // seems to be in the future happened before this table was made.
         let started = ended
             .zip(crash_loop)
             .filter(|(ended, crash_loop)| crash_loop.last_run.is_some_and(|last| ended.restart_count > last));

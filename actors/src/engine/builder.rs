@@ -46,7 +46,8 @@ impl EngineBuilder {
         self
     }
 
-    /// The clock. By default tokio's, so that paused time works.
+    /// The clock. By default tokio's. Paused time works only with [`Threads::Current`](super::Threads::Current), because each
+    /// thread of the engine has a tokio clock of its own.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self

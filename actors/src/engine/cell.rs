@@ -49,7 +49,7 @@ pub(crate) enum Slot {
     Empty,
     /// The pod has a record.
     Live(Live),
-    /// The record was dropped and the cell is about to leave the map. The pod counts as unknown.
+    /// The record was forgotten and the cell is about to leave the map. The pod counts as unknown.
     Forgotten,
 }
 

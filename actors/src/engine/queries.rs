@@ -34,13 +34,14 @@ impl Engine {
         self.inner().synced.load(Ordering::Acquire)
     }
 
-    /// Whether the pod has a record and none of its containers runs. Only for the admission filter, which must not count an
-    /// unknown pod as terminated.
+    /// Whether the pod has a record and none of its containers runs. False for a pod without a record. Admission uses this
+    /// query, because a pod without a record still needs its resources.
     pub fn is_pod_known_terminated(&self, uid: &PodUid) -> bool {
         self.reached(uid, Lifecycle::Terminated).unwrap_or(false)
     }
 
-    /// Whether containers of the pod may run or may be started. For config loops and the status writer.
+    /// Whether containers of the pod may run or may be started. For loops that handle updates of sources, and for the status
+    /// writer.
     pub fn could_have_running_containers(&self, uid: &PodUid) -> bool {
         !self.reached(uid, Lifecycle::Terminated).unwrap_or_else(|| self.is_synced())
     }

@@ -310,12 +310,12 @@ impl Wait {
     }
 }
 
-/// Serializes as RFC 3339.
+/// Serializes a time as RFC 3339.
 pub(super) fn time<S: Serializer>(time: &Time, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(time)
 }
 
-/// Serializes as RFC 3339.
+/// Serializes a time as RFC 3339, and `None` as null.
 pub(super) fn optional_time<S: Serializer>(at: &Option<Time>, to: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => time(at, to),

@@ -104,14 +104,14 @@ impl NodeHandle {
         self.observer.healthy()
     }
 
-    /// How long ago the last housekeeping pass may have ended at most: 300 s, or twice the resync period if that is longer
-    /// (upstream `SyncLoopHealthCheck`, kubelet 1.36).
+    /// The longest time since the end of the last housekeeping pass with which the node counts as healthy: 300 s, or twice the
+    /// resync period if that is longer (upstream `SyncLoopHealthCheck`, kubelet 1.36).
     pub fn housekeeping_limit(&self) -> Duration {
         self.housekeeping_limit
     }
 
-    /// Whether the last housekeeping pass ended longer ago than [`housekeeping_limit`](NodeHandle::housekeeping_limit). False
-    /// before the first one ended.
+    /// Whether the time since the end of the last housekeeping pass exceeds
+    /// [`housekeeping_limit`](NodeHandle::housekeeping_limit). False before the first pass has ended.
     pub fn is_housekeeping_late(&self) -> bool {
         self.passes.last_end().is_some_and(|last| self.clock.now().since(last) > self.housekeeping_limit)
     }

@@ -33,11 +33,11 @@ pub(crate) enum State {
     Waiting(Waiting),
     /// Expected to run.
     Sync(Started),
-    /// To be stopped: from now on no container can be started.
+    /// To be stopped: no new setup begins, and a running setup is cancelled.
     Terminating(Box<Terminating>),
     /// No container runs or can be started; to be cleaned up.
     Terminated(Box<Terminated>),
-    /// Cleaned up, or stopped before its start. Kept until `sync_known_pods` drops the record.
+    /// Cleaned up, or stopped before its start. Kept until `sync_known_pods` forgets the record.
     Finished(Finished),
 }
 

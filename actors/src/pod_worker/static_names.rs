@@ -2,7 +2,7 @@
 //! arrival.
 //!
 //! A pod joins the queue when its record is made. It leaves when its stop is requested before its start, when it finishes, or
-//! when its record is dropped. So every pod in the queue may start once it is first.
+//! when its record is forgotten. So every pod in the queue may start once it is first.
 
 use std::collections::VecDeque;
 

@@ -128,9 +128,9 @@ pub struct Effects {
     pub started: bool,
     /// The worker ends.
     pub end: bool,
-    /// The record is dropped.
+    /// The record is forgotten.
     pub forget: bool,
-    /// The answer to [`Event::Known`]; `None` if the record is dropped.
+    /// The answer to [`Event::Known`]; `None` if the record is forgotten.
     pub known: Option<Known>,
 }
 
@@ -152,18 +152,18 @@ pub enum NameMove {
     Leave,
 }
 
-/// The answer to [`Event::Known`], without the UID.
+/// The answer to [`Event::Known`]: a [`KnownPod`](super::KnownPod) without its UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// See [`KnownPod`](super::KnownPod).
+    /// The pod's stage: sync, terminating or terminated.
     pub lifecycle: Lifecycle,
-    /// See [`KnownPod`](super::KnownPod).
+    /// Whether no source desires the pod.
     pub orphan: bool,
-    /// See [`KnownPod`](super::KnownPod).
+    /// Whether the spec of the pod is known.
     pub has_config: bool,
-    /// See [`KnownPod`](super::KnownPod).
+    /// Whether the pod is static.
     pub is_static: bool,
-    /// See [`KnownPod`](super::KnownPod).
+    /// The time of the last transition.
     pub since: Time,
 }
 

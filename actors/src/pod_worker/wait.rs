@@ -40,7 +40,7 @@ pub enum WaitFor {
     },
     /// The pod is healthy; the next sync is by time.
     Resync,
-    /// The pod has finished; housekeeping drops the record once the pod is no longer desired.
+    /// The pod has finished; housekeeping forgets the record once the pod is no longer desired.
     Removal,
 }
 

@@ -34,7 +34,7 @@ async fn runtime_only_pod_is_stopped_and_counted_once() {
     assert_eq!(node.pod_counts(), ["orphaned_runtime_pods_total{} 1"]);
 }
 
-// Only the runtime knows the grace period of a runtime-only pod; the agent has no spec of it.
+// A runtime-only pod has no spec, so its grace period is 1 second (POD-K12). The runtime gets 2 seconds, the shortest time of a stop.
 #[actix::test]
 async fn runtime_only_container_in_unknown_state_is_stopped_once() {
     let setup = Setup::new(true);

@@ -58,7 +58,7 @@ pub(super) fn update(record: &mut Record, update: Update, context: StepContext) 
     accept(record, update, context)
 }
 
-/// The pod is created again with the same UID before its record ended. Housekeeping drops the finished record, and the pod
+/// The pod is created again with the same UID before its record ended. Housekeeping forgets the finished record, and the pod
 /// starts anew (POD-U5).
 fn restart_later(record: &mut Record, update: Update) -> Effects {
     if let Some(flags) = record.flags_mut() {
@@ -82,7 +82,7 @@ fn accept(record: &mut Record, update: Update, context: StepContext) -> Effects 
     let Update { kind, target, start_time, options } = update;
     let runtime_only = matches!(target, Target::Runtime(_));
     if runtime_only && matches!(record.state, State::Terminated(_)) {
-        // Housekeeping may have had an old list. If containers do run, it repeats the kill after the record is dropped (POD-U10).
+        // Housekeeping may have had an old list. If containers do run, it repeats the kill after the record is forgotten (POD-U10).
         return drop_update(Update { kind, target, start_time, options });
     }
     let target = match target {

@@ -275,7 +275,7 @@ fn step_of_any_kind(
     done: &StepEffects,
     holds: &mut Holds<'_>,
 ) {
-    // The waiters are notified in the step after the terminate hook, or when the record is dropped.
+    // The waiters are notified in the step after the terminate hook, or when the record is forgotten.
     let has_ended = after.has_ended() || done.forget;
     let killed = |number| matches!(event, RecordEvent::NewRecord(request) | RecordEvent::Update(request) if request.waiter == Some(number));
     let never_ran = done.end && !pod.life.called;

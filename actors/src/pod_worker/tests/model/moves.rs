@@ -317,8 +317,8 @@ impl Machine {
         let Some(before) = world.pod_mut(uid).record.take() else { return };
         let mut waiters = Waiters::default();
         let mut record = before.thaw(uid, &self.objects, &mut waiters);
-        let to_event = to_event(&mut waiters);
-        let effects = step(&mut record, to_event, context(matches!(event, RecordEvent::Due)));
+        let input = to_event(&mut waiters);
+        let effects = step(&mut record, input, context(matches!(event, RecordEvent::Due)));
         self.apply_effects(world, uid, event, Some(before), record, effects, waiters);
     }
 
