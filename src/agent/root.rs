@@ -72,7 +72,8 @@ impl RootDirectory {
             .create(true)
             .truncate(false)
             .write(true)
-            .mode(0o640)
+            // Whoever can open the file can lock it, and then no agent starts.
+            .mode(0o600)
             .open(path.join("lock"))
             .map_err(write)?;
         let deadline = Instant::now() + LOCK_TIMEOUT;

@@ -5,12 +5,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use rustix::thread::{set_thread_gid, set_thread_uid};
 
-use super::harness::{Agent, AgentHome, eventually, manifest, podwright, text};
+use super::harness::{Agent, AgentHome, eventually, manifest, phase, podwright, text};
 
 const SLEEPS: &str = "exec sleep 1000";
 /// What shows specs, logs or recordings.
@@ -83,6 +83,59 @@ async fn other_users_get_health_and_metrics_only() {
         assert!(!matches!(answer.unwrap(), Ok(1..)));
     }
     assert!(!agent.logged().contains(agent.link().split_once("#token=").unwrap().1), "the log has no token");
+}
+
+/// The files and directories below `dir` that this thread's user can list or read.
+fn readable(dir: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(dir) else {
+        // The name of a file in a directory that cannot be listed may be known.
+        return;
+    };
+    found.push(dir.to_owned());
+    for entry in entries.flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => readable(&path, found),
+            Ok(kind) if kind.is_file() && fs::File::open(&path).is_ok() => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_users_can_read_nothing_of_pods_in_the_root_directory() {
+    let home = AgentHome::new();
+    open_to_all(&home);
+    let volume = "volumes: [{name: v, emptyDir: {}}]";
+    let mount = "volumeMounts: [{name: v, mountPath: /v}]\n    env: [{name: SECRET, value: s3cr3t}]\n    command:";
+    let script = "echo hello; exec sleep 1000";
+    home.put("web.yaml", &manifest("web", script, volume).replace("command:", mount));
+    home.put("job.yaml", &manifest("job", "exit 1", "restartPolicy: Never"));
+    let agent = home.start(&[]).await;
+    agent.ready("web-n1").await;
+    agent.until("job-n1", "has failed", |pod| phase(pod) == "Failed").await;
+    let root = home.root();
+    let mut all = Vec::new();
+    readable(root, &mut all);
+    assert!(all.iter().any(|path| path.ends_with("0.log")) && all.len() > 20, "{all:?}");
+    // Every directory is tried, also one in a directory that cannot be listed. Some directories must be passable.
+    let other = as_other_user(|| {
+        let mut found = Vec::new();
+        for path in &all {
+            if path.is_dir() {
+                readable(path, &mut found)
+            } else if fs::File::open(path).is_ok() {
+                found.push(path.clone())
+            }
+        }
+        found
+    });
+    let of_test = |path: &Path| {
+        let first = path.strip_prefix(root).unwrap().iter().next().map(|name| name.to_string_lossy().into_owned());
+        first.is_none_or(|name| name == "manifests" || name.starts_with("log-"))
+    };
+    let leaked: Vec<_> = other.into_iter().flatten().filter(|path| !of_test(path)).collect();
+    assert_eq!(leaked, Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
