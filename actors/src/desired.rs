@@ -9,7 +9,7 @@ use crate::config::mux::{Changes, SourceConfig};
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_manager::PodManager;
-use crate::ports::{SourceKind, SourceProblem, SourceUpdate};
+use crate::ports::{Severity, SourceKind, SourceProblem, SourceUpdate};
 
 /// The desired pods of all sources. The lock is held briefly, never over an await.
 #[derive(Debug)]
@@ -134,6 +134,16 @@ impl DesiredState {
     pub(crate) fn unadmitted(&self) -> Vec<Arc<PodObject>> {
         let pods = self.sources.values().flat_map(|source| source.config.pods());
         pods.filter(|pod| !self.is_admitted_or_rejected(pod)).cloned().collect()
+    }
+
+    /// The warnings that a source reported with its last update, each with the pods of the source that it is about.
+    pub(crate) fn warnings(&self, kind: SourceKind) -> Vec<(&SourceProblem, Vec<&Arc<PodObject>>)> {
+        let Some(source) = self.sources.get(&kind) else { return vec![] };
+        let pods_of = |warning: &SourceProblem| {
+            source.config.pods().filter(|pod| warning.pods.contains(pod.full_name())).collect()
+        };
+        let warnings = source.problems.iter().filter(|problem| problem.severity == Severity::Warning);
+        warnings.map(|warning| (warning, pods_of(warning))).collect()
     }
 
     /// Records an update that waits until the runtime is healthy, so that its pods can be explained until then.

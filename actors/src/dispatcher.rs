@@ -84,8 +84,15 @@ impl Dispatcher {
         let start = self.clock.now();
         let mut desired = self.desired.lock();
         let (source, changes, problems) = desired.apply(update);
-        for problem in problems {
+        for problem in &problems {
             tracing::warn!(source = %source, what = problem.what, "{}", problem.message);
+        }
+        // A warning is an event of each pod that it is about: when it is new, and when the pod is.
+        for (warning, pods) in desired.warnings(source) {
+            let is_new = problems.contains(warning);
+            for pod in pods.into_iter().filter(|pod| is_new || !desired.is_admitted_or_rejected(pod)) {
+                self.events.record(pod, PodEvent::warning("UnknownField", warning.message.clone()));
+            }
         }
         for refused in changes.refused {
             self.events.record(&refused.pod, PodEvent::warning("FailedValidation", refused.message));

@@ -33,7 +33,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use crate::pod::SOURCE_ANNOTATION;
-use crate::ports::{EventType, PodEvent, SourceProblem};
+use crate::ports::{EventType, PodEvent, Severity, SourceProblem};
 use crate::time::Time;
 
 use chain::ExplainContext;
@@ -267,6 +267,8 @@ fn explain(
         others: others.iter().map(other).collect(),
         problems: problems
             .iter()
+            // The warnings about a pod are its events.
+            .filter(|problem| problem.severity == Severity::Fault)
             .filter(|problem| pod.desired && problem.pods.contains(&pod.full_name))
             .map(ToString::to_string)
             .collect(),

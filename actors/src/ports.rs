@@ -38,7 +38,7 @@ pub use runtime::{
     SandboxConfig, SandboxState, SandboxStatus, Unready,
 };
 pub use runtime_class::{NamedRuntimeClasses, RuntimeClassError, RuntimeClasses};
-pub use source::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceProblem, SourceSet, SourceUpdate};
+pub use source::{SOURCE_CHANNEL_DEPTH, Severity, SourceKind, SourceProblem, SourceSet, SourceUpdate};
 pub(crate) use storage::within;
 pub use storage::{PodStorage, StorageError, Unused, VolumeMounts};
 pub(crate) use syncer::CallTokens;

@@ -6,11 +6,17 @@ use podwright::actors::config::defaults::{StaticContext, apply_api_defaults, app
 use podwright::actors::config::quantity::Amount;
 use podwright::actors::config::validate::{validate, validate_static};
 use podwright::actors::ports::SourceKind;
-use podwright::adapters::manifest::{Manifest, read};
+use podwright::adapters::manifest::{Manifest, UnknownFields, Warning, read, read_with};
 
 /// The input is a manifest file.
 pub fn check(bytes: &[u8]) {
-    let Manifest { pods, faults } = read(bytes);
+    let Manifest { pods, faults, warnings } = read(bytes);
+    assert!(warnings.len() <= 100, "{} warnings", warnings.len());
+    for warning in &warnings {
+        super::assert_plain(&warning.fault.to_string(), 2000);
+        assert!(warning.pod.is_none_or(|pod| pod < pods.len()), "the warning has no pod: {warning:?}");
+    }
+    unknown_fields_can_be_refused(bytes, &pods, &warnings);
     assert!(faults.len() <= 101, "{} faults", faults.len());
     for fault in &faults {
         super::assert_plain(&fault.to_string(), 2000);
@@ -22,6 +28,18 @@ pub fn check(bytes: &[u8]) {
     pods.iter().for_each(quantities_are_exact);
     if !pods.is_empty() {
         line_endings_do_not_matter(bytes, &pods);
+    }
+}
+
+/// If unknown fields are refused, the pods without warnings are used.
+fn unknown_fields_can_be_refused(bytes: &[u8], pods: &[Pod], warnings: &[Warning]) {
+    let strict = read_with(bytes, UnknownFields::Refuse);
+    assert!(strict.warnings.is_empty());
+    if warnings.len() < 100 {
+        let is_known = |index: &usize| !warnings.iter().any(|warning| warning.pod == Some(*index));
+        let known: Vec<&Pod> =
+            pods.iter().enumerate().filter(|(index, _)| is_known(index)).map(|(_, pod)| pod).collect();
+        assert!(strict.pods.iter().eq(known), "{:?}", strict.faults);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Parses manifests: YAML or JSON text with pods. Parsing is strict. Each fault gets a message with its position and the
-//! remedy; the pods without faults are used.
+//! Parses manifests: YAML or JSON text with pods. Each fault gets a message with its position and the remedy; the pods
+//! without faults are used. An unknown field is a warning, as for a kubelet, or a fault if the caller chooses so.
 
 mod tree;
 mod typed;
@@ -31,6 +31,27 @@ pub struct Manifest {
     pub pods: Vec<Pod>,
     /// The faults of the manifest.
     pub faults: Vec<Fault>,
+    /// The unknown fields that are ignored.
+    pub warnings: Vec<Warning>,
+}
+
+/// An unknown field of a manifest that is used nevertheless.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Warning {
+    /// The index of the field's pod in [`Manifest::pods`]; `None` if the field belongs to a list of pods.
+    pub pod: Option<usize>,
+    /// The field and its position.
+    pub fault: Fault,
+}
+
+/// What an unknown field of a manifest means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum UnknownFields {
+    /// A warning. The field is ignored and the pod runs, as with a kubelet.
+    #[default]
+    Warn,
+    /// A fault. The pod is not used.
+    Refuse,
 }
 
 /// A fault in a manifest.
@@ -59,10 +80,15 @@ impl fmt::Display for Fault {
 /// Parses a manifest of static pods: one or more YAML documents with `v1` objects of kind `Pod`, `PodList` or `List` (of
 /// pods).
 ///
-/// A pod is used only if all its fields are known to the API and have values of the right type, and if it passes
-/// [`validate`](validate::validate) and [`validate_static`](validate::validate_static).
+/// A pod is used only if its fields have values of the right type, and if it passes [`validate`](validate::validate) and
+/// [`validate_static`](validate::validate_static). An unknown field is a warning.
 pub fn read(bytes: &[u8]) -> Manifest {
-    let mut reader = ManifestBuilder::default();
+    read_with(bytes, UnknownFields::Warn)
+}
+
+/// Like [`read`], and the caller chooses what an unknown field means.
+pub fn read_with(bytes: &[u8], unknown_fields: UnknownFields) -> Manifest {
+    let mut reader = ManifestBuilder { unknown_fields, ..ManifestBuilder::default() };
     if bytes.len() > MAX_BYTES {
         reader.refuse(None, format!("has {} bytes: split it into manifests of at most 10 MiB", bytes.len()));
         return reader.finish();
@@ -117,6 +143,7 @@ fn brief(error: &serde_saphyr::Error) -> String {
 #[derive(Debug, Default)]
 struct ManifestBuilder {
     manifest: Manifest,
+    unknown_fields: UnknownFields,
     /// The number of faults after the first [`MAX_FAULTS`].
     unreported: usize,
 }
@@ -140,10 +167,23 @@ impl ManifestBuilder {
             self.unreported += 1;
             return;
         }
-        let Fault { at, pod, message } = fault();
-        let short = |text: String, limit| plain(&text, limit).into_owned();
-        let (pod, message) = (pod.map(|name| short(name, MAX_NAME)), short(message, MAX_MESSAGE));
-        self.manifest.faults.push(Fault { at, pod, message });
+        self.manifest.faults.push(shortened(fault()));
+    }
+
+    /// Adds an unknown field. After [`MAX_FAULTS`] warnings, further ones are dropped.
+    fn warn(&mut self, pod: Option<usize>, fault: impl FnOnce() -> Fault) {
+        if self.manifest.warnings.len() < MAX_FAULTS {
+            let Fault { at, pod: name, message } = fault();
+            let message = format!("{message} (the field is ignored)");
+            self.manifest.warnings.push(Warning { pod, fault: shortened(Fault { at, pod: name, message }) });
+        }
+    }
+
+    fn unknown(&mut self, pod: Option<usize>, fault: impl FnOnce() -> Fault) {
+        match self.unknown_fields {
+            UnknownFields::Warn => self.warn(pod, fault),
+            UnknownFields::Refuse => self.add(fault),
+        }
     }
 
     fn document(&mut self, document: &YamlNode) {
@@ -156,7 +196,8 @@ impl ManifestBuilder {
             ("v1", "PodList" | "List") => {
                 let known = ["apiVersion", "items", "kind", "metadata"];
                 for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
-                    self.refuse(entry.at, format!("{}: {}", entry.key, typed::unknown_field(&entry.key, &known)));
+                    let message = || format!("{}: {}", entry.key, typed::unknown_field(&entry.key, &known));
+                    self.unknown(None, || Fault { at: entry.at, pod: None, message: message() });
                 }
                 match document.field("items").map(|entry| &entry.node.value) {
                     Some(Value::List(items)) => items.iter().for_each(|item| self.item(item)),
@@ -191,22 +232,31 @@ impl ManifestBuilder {
         let name =
             node.field("metadata").and_then(|entry| entry.node.field("name")).and_then(|entry| entry.node.text());
         let fault = |at, message| Fault { at, pod: name.map(str::to_owned), message };
-        let pod = match typed::deserialize::<Pod>(node) {
-            Ok(pod) => pod,
-            Err(faults) => {
-                let type_fault =
-                    |found: typed::TypeFault| fault(found.at, format!("{}: {}", found.path, found.message));
-                return faults.into_iter().for_each(|found| self.add(|| type_fault(found)));
-            }
+        let type_fault = |found: typed::TypeFault| fault(found.at, format!("{}: {}", found.path, found.message));
+        let (pod, unknown) = match typed::deserialize::<Pod>(node) {
+            Ok(read) => read,
+            Err(faults) => return faults.into_iter().for_each(|found| self.add(|| type_fault(found))),
         };
         let mut problems = validate::validate(&pod);
         problems.extend(validate::validate_static(&pod));
-        if problems.is_empty() {
+        let index = self.manifest.pods.len();
+        let is_used = problems.is_empty() && (unknown.is_empty() || self.unknown_fields == UnknownFields::Warn);
+        for found in unknown {
+            // An unknown field is often the cause of another fault, such as a misspelled field that is missing.
+            if is_used { self.unknown(Some(index), || type_fault(found)) } else { self.add(|| type_fault(found)) }
+        }
+        if is_used {
             self.manifest.pods.push(pod);
         }
         let invalid = |problem: &Problem| fault(node.locate(&problem.path), problem.to_string());
         problems.iter().for_each(|problem| self.add(|| invalid(problem)));
     }
+}
+
+/// The fault with texts of limited length, without control characters.
+fn shortened(Fault { at, pod, message }: Fault) -> Fault {
+    let short = |text: String, limit| plain(&text, limit).into_owned();
+    Fault { at, pod: pod.map(|name| short(name, MAX_NAME)), message: short(message, MAX_MESSAGE) }
 }
 
 #[cfg(test)]

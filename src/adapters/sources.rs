@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use podwright_actors::ports::{Clock, SourceUpdate};
 
+use super::manifest::UnknownFields;
+
 pub use files::FileSource;
 pub use scan::{contents, list};
 pub use url::UrlSource;
@@ -36,12 +38,19 @@ pub struct SourceContext {
     pub clock: Arc<dyn Clock>,
     /// How often every file and URL is read again.
     pub check_frequency: Duration,
+    /// What an unknown field of a manifest means.
+    pub unknown_fields: UnknownFields,
 }
 
 impl SourceContext {
-    /// Settings with the default [`CHECK_FREQUENCY`].
+    /// Settings with the default [`CHECK_FREQUENCY`]. Unknown fields of manifests are warnings.
     pub fn new(node_name: impl Into<String>, clock: Arc<dyn Clock>) -> Self {
-        SourceContext { node_name: node_name.into(), clock, check_frequency: CHECK_FREQUENCY }
+        SourceContext {
+            node_name: node_name.into(),
+            clock,
+            check_frequency: CHECK_FREQUENCY,
+            unknown_fields: UnknownFields::Warn,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::actors::ids::FullName;
+use crate::adapters::manifest::UnknownFields;
 use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -65,6 +66,10 @@ pub(crate) struct RunArgs {
     /// root, else podwright/manifests in the user's configuration directory].
     #[arg(long, value_name = "DIR|FILE|URL")]
     pub(crate) manifests: Vec<Origin>,
+    /// What an unknown field of a manifest means: warn (the field is ignored and the pod runs, as with a kubelet) or strict
+    /// (the pod is refused).
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) manifest_fields: ManifestFields,
     /// What runs containers: process (as processes of this machine), cri=ENDPOINT (a container runtime such as
     /// cri=unix:///run/containerd/containerd.sock) or simulated (nothing runs, pods exist only in memory).
     #[arg(long, value_name = "RUNTIME", default_value = "process")]
@@ -220,6 +225,22 @@ pub(crate) enum ExplainOutput {
     #[default]
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ManifestFields {
+    #[default]
+    Warn,
+    Strict,
+}
+
+impl From<ManifestFields> for UnknownFields {
+    fn from(fields: ManifestFields) -> Self {
+        match fields {
+            ManifestFields::Warn => UnknownFields::Warn,
+            ManifestFields::Strict => UnknownFields::Refuse,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -190,7 +190,10 @@ async fn serve(
 
     let stop = CancellationToken::new();
     let sources = stop.child_token();
-    let cx = SourceContext::new(name.clone(), view.clock.clone());
+    let cx = SourceContext {
+        unknown_fields: args.manifest_fields.into(),
+        ..SourceContext::new(name.clone(), view.clock.clone())
+    };
     tracing::info!(node = name, root = %root.path().display(), "agent started");
     if let Some(above) = replaceable_by_all(root.path()) {
         tracing::warn!(

@@ -2,7 +2,7 @@
 
 use crate::actors::explain::Explainer;
 use crate::actors::ids::{FullName, PodUid};
-use crate::actors::ports::SourceProblem;
+use crate::actors::ports::{Severity, SourceProblem};
 use crate::actors::text::plain;
 
 use super::error_text::{MAX_ECHO_BYTES, MAX_PROBLEM_BYTES};
@@ -24,6 +24,7 @@ pub(crate) fn unknown_pod(explainer: &Explainer, name: &FullName, uid: Option<&P
     // Problems of a manifest with known pods are left out: they appear in the explanations of those pods.
     let (naming, other): (Vec<_>, Vec<_>) = problems
         .iter()
+        .filter(|problem| problem.severity == Severity::Fault)
         .filter(|problem| mentions(problem, name.name()) || problem.pods.is_empty())
         .partition(|problem| mentions(problem, name.name()));
     for problem in &naming {
@@ -93,8 +94,12 @@ mod tests {
 
     #[test]
     fn manifest_problems_match_a_pod_by_name_or_by_file_name() {
-        let problem =
-            |what: &str, message: &str| SourceProblem { what: what.into(), message: message.into(), pods: vec![] };
+        let problem = |what: &str, message: &str| SourceProblem {
+            what: what.into(),
+            message: message.into(),
+            pods: vec![],
+            severity: Severity::Fault,
+        };
         let problems = [
             problem("/m/x.yaml", "line 1: pod \"web\": x"),
             problem("/m", "pod \"we\": x"),

@@ -2,7 +2,7 @@
 
 use crate::actors::pod::Phase;
 use crate::actors::pod_worker::Lifecycle;
-use crate::actors::ports::SourceProblem;
+use crate::actors::ports::{Severity, SourceProblem};
 
 use crate::actors::explain::PodFacts;
 
@@ -28,10 +28,8 @@ pub(crate) fn outcome(delivered: bool, pods: &[PodFacts], problems: &[SourceProb
     let (succeeded, failed): (Vec<&PodFacts>, Vec<_>) =
         desired.into_iter().partition(|pod| pod.phase() == Phase::Succeeded);
     let failed = failed.into_iter().map(failure);
-    Some(PodsOutcome {
-        succeeded: succeeded.len(),
-        failed: failed.chain(problems.iter().map(ToString::to_string)).collect(),
-    })
+    let unusable = problems.iter().filter(|problem| problem.severity == Severity::Fault);
+    Some(PodsOutcome { succeeded: succeeded.len(), failed: failed.chain(unusable.map(ToString::to_string)).collect() })
 }
 
 /// Whether a pod's cleanup is complete, or whether the node rejected the pod.
@@ -130,8 +128,14 @@ mod tests {
 
     #[test]
     fn until_finished_counts_an_unusable_manifest_as_failed() {
-        let problem = SourceProblem { what: "/m/a.yaml".into(), message: "line 1: broken".into(), pods: vec![] };
-        let outcome = outcome(true, &[], &[problem]).unwrap();
+        let problem = SourceProblem {
+            what: "/m/a.yaml".into(),
+            message: "line 1: broken".into(),
+            pods: vec![],
+            severity: Severity::Fault,
+        };
+        let warning = SourceProblem { severity: Severity::Warning, ..problem.clone() };
+        let outcome = outcome(true, &[], &[problem, warning]).unwrap();
         assert_eq!(outcome.failed, ["/m/a.yaml: line 1: broken"]);
     }
 }

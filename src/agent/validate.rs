@@ -10,7 +10,8 @@ use crate::adapters::sources;
 
 use super::error_text::reason;
 
-/// The output of `validate`: one line for each good file and for each fault.
+/// The output of `validate`: one line for each good file, for each fault and for each warning. A warning counts as a fault:
+/// a misspelled field is ignored, so the pod does not run as its author intends.
 #[derive(Debug, Default)]
 pub(crate) struct ValidationReport {
     pub(crate) lines: Vec<String>,
@@ -39,9 +40,10 @@ impl ValidationReport {
                 return self.fault(file, &format!("cannot be read ({}): correct or remove it", reason(&error)));
             }
         };
-        let Manifest { pods, faults } = manifest::read(&bytes);
+        let Manifest { pods, faults, warnings } = manifest::read(&bytes);
         let before = self.faults;
         faults.iter().for_each(|fault| self.fault(file, &fault.to_string()));
+        warnings.iter().for_each(|warning| self.fault(file, &format!("warning: {}", warning.fault)));
         let mut names = Vec::new();
         for pod in pods {
             let namespace = pod.metadata.namespace.as_deref().filter(|namespace| !namespace.is_empty());
@@ -88,13 +90,15 @@ mod tests {
         write("b.yaml", &GOOD.replace("image: i", "imagee: i"));
         write("c.yaml", GOOD);
         write(".hidden", "no manifest");
+        write("d.yaml", &GOOD.replace("image: i", "image: i, tyy: true").replace("name: a", "name: d"));
         let report = validate(&[dir.path().to_owned(), dir.path().join("missing")]);
         let says = |index: usize, what: &str| assert!(report.lines[index].contains(what), "{:#?}", report.lines);
         says(0, "a.yaml: ok, 1 pod: default/a");
         says(1, "imagee");
-        says(report.lines.len() - 2, "c.yaml: pod default/a is already defined by");
+        says(report.lines.len() - 3, "c.yaml: pod default/a is already defined by");
+        says(report.lines.len() - 2, "d.yaml: warning: line 4");
         says(report.lines.len() - 1, "missing: cannot be read");
-        assert!(report.faults >= 3, "{:#?}", report.lines);
+        assert!(report.faults >= 4, "{:#?}", report.lines);
     }
 
     #[test]

@@ -157,7 +157,7 @@ async fn invalid_manifest_keeps_its_pod_while_the_file_exists() {
     let before = source.next().await;
     assert_eq!(held(&before), ["a-node one", "b-node one"]);
 
-    let text = pod("a", "two").replace("image", "imagee");
+    let text = pod("a", "two").replace("name: c,", "name: C,");
     for broken in ["", "kind: [", &text] {
         replace(&a, broken);
         let set = source.until(|set| !set.problems.is_empty()).await;

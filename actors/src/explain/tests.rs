@@ -14,7 +14,7 @@ use crate::health::OngoingFailure;
 use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::pod_worker::{Cause, Failure, Hook, Lifecycle, Transition, Wait as RecordWait, WaitFor};
-use crate::ports::{BadVolume, FailureCause, SourceKind, SourceProblem, Unready};
+use crate::ports::{BadVolume, FailureCause, Severity, SourceKind, SourceProblem, Unready};
 
 const NOW: Time = Time::from_secs(1_000_000);
 
@@ -177,7 +177,8 @@ fn the_wait_for_housekeeping_says_why_passes_do_not_run() {
     let failing = || Some(OngoingFailure { since: ago(9), tries: 9, error: "no".into() });
     let silent = NodeState { passes: failing(), runtime: failing(), ..node() };
     assert_eq!(kinds_on(&silent, &pod), [(0, WaitKind::Housekeeping), (1, WaitKind::Runtime)]);
-    let problem = SourceProblem { what: "place".into(), message: "no answer".into(), pods: vec![] };
+    let problem =
+        SourceProblem { what: "place".into(), message: "no answer".into(), pods: vec![], severity: Severity::Fault };
     let missing = [(SourceKind::Http, vec![problem]), (SourceKind::Api, vec![])];
     let missing = missing.map(|(kind, problems)| MissingSource { kind, problems, held: false });
     let early = NodeState { missing_sources: missing.into(), ..silent };

@@ -74,11 +74,21 @@ pub struct SourceSet {
     pub source: SourceKind,
     /// The source's pods, in the source's order. A source sends the same `Arc` for an unchanged pod.
     pub pods: Vec<Arc<PodObject>>,
-    /// The files or URLs that cannot be read or used now. Their last good pods remain in `pods`.
+    /// The files or URLs that cannot be read or used now, whose last good pods remain in `pods`, and the warnings about
+    /// those that are used.
     pub problems: Vec<SourceProblem>,
 }
 
-/// A file, directory or URL that a source cannot use.
+/// What a [`SourceProblem`] means for the pods of the file or URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// The file or URL cannot be used. Its last good pods are kept.
+    Fault,
+    /// The file or URL is used, and its pods run. Published as an event `UnknownField` of the pods.
+    Warning,
+}
+
+/// A file, directory or URL that a source cannot use, or that it uses with a warning.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 #[error("{what}: {message}")]
 pub struct SourceProblem {
@@ -86,6 +96,8 @@ pub struct SourceProblem {
     pub what: String,
     /// What is wrong, where in the file, and the remedy.
     pub message: String,
-    /// The pods of this path or URL that keep their last good version.
+    /// The pods of this path or URL that keep their last good version. For a warning, the pods that it is about.
     pub pods: Vec<FullName>,
+    /// Whether the pods run as written.
+    pub severity: Severity,
 }

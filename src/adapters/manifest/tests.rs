@@ -16,7 +16,7 @@ fn with(line: &str) -> String {
 }
 
 fn faults(text: &str) -> Vec<String> {
-    read(text.as_bytes()).faults.iter().map(ToString::to_string).collect()
+    read_with(text.as_bytes(), UnknownFields::Refuse).faults.iter().map(ToString::to_string).collect()
 }
 
 fn names(text: &str) -> Vec<String> {
@@ -175,9 +175,33 @@ fn all_faults_of_a_manifest_pod_are_reported_at_once() {
 
 #[test]
 fn manifest_fault_in_one_pod_keeps_the_other_pods() {
-    let manifest = read(format!("{}---\n{POD}", with("imagee: x")).as_bytes());
+    let manifest = read_with(format!("{}---\n{POD}", with("imagee: x")).as_bytes(), UnknownFields::Refuse);
     assert_eq!(manifest.pods.len(), 1);
     assert_eq!(manifest.faults.len(), 1);
+}
+
+#[test]
+fn unknown_field_is_a_warning_and_the_pod_is_used() {
+    let texts = |manifest: &Manifest| {
+        manifest.warnings.iter().map(|warning| (warning.pod, warning.fault.to_string())).collect::<Vec<_>>()
+    };
+    let text = format!("{POD}---\n{}", with("imagePulPolicy: Always").replace("name: web", "name: db"));
+    let manifest = read(text.as_bytes());
+    assert_eq!((manifest.pods.len(), &manifest.faults[..]), (2, &[][..]));
+    let expected = "line 18, column 5: pod \"db\": spec.containers[0].imagePulPolicy: unknown field; did you mean \
+                    \"imagePullPolicy\"? (the field is ignored)";
+    assert_eq!(texts(&manifest), [(Some(1), expected.to_owned())]);
+    assert_eq!(manifest.pods[1].spec.as_ref().unwrap().containers[0].image_pull_policy, None);
+
+    let list = "apiVersion: v1\nkind: List\nitemz: []\nitems: []\n";
+    assert_eq!(texts(&read(list.as_bytes())).len(), 1);
+    assert_eq!(read_with(list.as_bytes(), UnknownFields::Refuse).faults.len(), 1);
+
+    // The misspelled field is the cause of the other fault, so both are reported.
+    let manifest = read(POD.replace("image:", "imagee:").as_bytes());
+    assert_eq!((manifest.pods.len(), manifest.faults.len(), manifest.warnings.len()), (0, 2, 0));
+    let many = (0..250).map(|i| format!("    f{i}: 1\n")).collect::<String>();
+    assert_eq!(read(format!("{POD}{many}").as_bytes()).warnings.len(), 100);
 }
 
 #[test]

@@ -18,17 +18,16 @@ pub(super) struct TypeFault {
     pub(super) message: String,
 }
 
-/// Deserializes a node.
+/// Deserializes a node. Returns the value and the unknown fields, which the value lacks.
 ///
 /// # Errors
-/// The faults of the node. All unknown fields are collected, but the first value of a wrong type ends the search.
-pub(super) fn deserialize<T: DeserializeOwned>(node: &YamlNode) -> Result<T, Vec<TypeFault>> {
+/// The faults of the node: its unknown fields and the first value of a wrong type, which ends the search.
+pub(super) fn deserialize<T: DeserializeOwned>(node: &YamlNode) -> Result<(T, Vec<TypeFault>), Vec<TypeFault>> {
     let unknown = RefCell::new(Vec::new());
     let result = T::deserialize(Typed { node, path: Path::Root, unknown: &unknown, field: None });
     let mut faults = unknown.into_inner();
     match result {
-        Ok(value) if faults.is_empty() => Ok(value),
-        Ok(_) => Err(faults),
+        Ok(value) => Ok((value, faults)),
         Err(error) => {
             faults.push(TypeFault { at: error.at, path: error.path.unwrap_or_default(), message: error.message });
             Err(faults)

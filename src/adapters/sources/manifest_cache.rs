@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use podwright_actors::config::defaults::{StaticContext, apply_static_defaults};
 use podwright_actors::ids::FullName;
 use podwright_actors::pod::{PodObject, SEEN_ANNOTATION};
-use podwright_actors::ports::{SourceKind, SourceProblem, SourceSet};
+use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
 
 use super::SourceContext;
 use crate::adapters::manifest::{self, Manifest};
@@ -23,6 +23,8 @@ pub(super) struct CachedManifest {
     pods: Vec<Arc<PodObject>>,
     /// The faults in that text.
     faults: Vec<String>,
+    /// The warnings about that text, each with the pod that it is about.
+    warnings: Vec<(String, Option<FullName>)>,
     /// Why the last attempt to read a newer text failed.
     unreadable: Option<String>,
 }
@@ -37,15 +39,20 @@ impl CachedManifest {
         if self.bytes.as_ref() == Some(&bytes) {
             return;
         }
-        let Manifest { pods, faults } = manifest::read(&bytes);
+        let Manifest { pods, faults, warnings } = manifest::read_with(&bytes, cx.unknown_fields);
         let mut faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         let mut fresh = Vec::with_capacity(pods.len());
+        let mut names = Vec::with_capacity(pods.len());
         for pod in pods {
-            match self.object(pod, source, origin, cx) {
+            let object = self.object(pod, source, origin, cx);
+            names.push(object.as_ref().ok().map(|object| object.full_name().clone()));
+            match object {
                 Ok(object) => fresh.push(object),
                 Err(fault) => faults.push(fault),
             }
         }
+        let pod = |index: Option<usize>| names.get(index?).cloned().flatten();
+        self.warnings = warnings.iter().map(|warning| (warning.fault.to_string(), pod(warning.pod))).collect();
         if !faults.is_empty() {
             let names: BTreeSet<_> = fresh.iter().map(|pod| pod.full_name().clone()).collect();
             let kept: Vec<_> = self.pods.drain(..).filter(|pod| !names.contains(pod.full_name())).collect();
@@ -119,7 +126,18 @@ impl ManifestCache {
             let Some(manifest) = self.manifests.get(what) else { continue };
             let messages = manifest.unreadable.iter().chain(&manifest.faults).cloned();
             let held = || manifest.pods.iter().map(|pod| pod.full_name().clone()).collect();
-            problems.extend(messages.map(|message| SourceProblem { what: what.to_owned(), message, pods: held() }));
+            problems.extend(messages.map(|message| SourceProblem {
+                what: what.to_owned(),
+                message,
+                pods: held(),
+                severity: Severity::Fault,
+            }));
+            problems.extend(manifest.warnings.iter().map(|(message, pod)| SourceProblem {
+                what: what.to_owned(),
+                message: message.clone(),
+                pods: pod.iter().cloned().collect(),
+                severity: Severity::Warning,
+            }));
             for pod in &manifest.pods {
                 for (id, field) in
                     [(format!("pod {}", pod.full_name()), "name"), (format!("UID {}", pod.uid()), "metadata.uid")]
@@ -134,6 +152,7 @@ impl ManifestCache {
                             what: what.to_owned(),
                             message,
                             pods: vec![pod.full_name().clone()],
+                            severity: Severity::Fault,
                         });
                         break;
                     }
@@ -149,6 +168,8 @@ impl ManifestCache {
 #[cfg(test)]
 mod tests {
     use podwright_actors::ports::TokioClock;
+
+    use crate::adapters::manifest::UnknownFields;
 
     use super::*;
 
@@ -178,7 +199,7 @@ mod tests {
         read(&mut manifest, &format!("{}---\n{}", pod("a", "one"), pod("b", "one")));
         assert_eq!(held(&manifest), ["a-node one", "b-node one"]);
 
-        for broken in ["", "apiVersion: v1\nkind: [", "kind: Pod\n", &pod("a", "one").replace("image", "imagee")] {
+        for broken in ["", "apiVersion: v1\nkind: [", "kind: Pod\n", &pod("a", "one").replace("name: c", "name: C")] {
             read(&mut manifest, broken);
             assert_eq!(held(&manifest), ["a-node one", "b-node one"], "{broken}");
             assert_eq!(manifest.faults.len(), 1, "{broken}");
@@ -204,6 +225,30 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &manifest.pods[0]));
         assert_ne!(first.uid(), manifest.pods[0].uid());
         assert_eq!(first.full_name(), manifest.pods[0].full_name());
+    }
+
+    #[tokio::test]
+    async fn unknown_field_is_a_warning_about_its_pod_and_in_strict_mode_a_fault() {
+        let text = format!("{}---\n{}", pod("a", "one"), pod("b", "one").replace("image", "imagee: x, image"));
+        let problems = |cx: &SourceContext| {
+            let mut cache = ManifestCache::default();
+            let manifest = cache.manifests.entry("/m".into()).or_default();
+            manifest.read(text.clone().into_bytes(), SourceKind::File, "/m", cx);
+            let pods = held(manifest);
+            (pods, cache.set(SourceKind::File, ["/m"], vec![]).problems)
+        };
+        let (pods, warnings) = problems(&cx());
+        assert_eq!(pods, ["a-node one", "b-node one"]);
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert_eq!(
+            (warning.severity, &warning.pods[..]),
+            (Severity::Warning, &[FullName::new("default", "b-node")][..])
+        );
+        assert!(warning.message.contains("imagee: unknown field"), "{warning}");
+
+        let (pods, faults) = problems(&SourceContext { unknown_fields: UnknownFields::Refuse, ..cx() });
+        assert_eq!(pods, ["a-node one"]);
+        assert_eq!((faults.len(), faults[0].severity), (1, Severity::Fault));
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use podwright_actors::ports::{SourceKind, SourceProblem, SourceSet};
+use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
 
 use super::SourceContext;
 use super::manifest_cache::ManifestCache;
@@ -41,6 +41,7 @@ impl Scan {
                             reason(&error)
                         ),
                         pods: self.cache.names(below),
+                        severity: Severity::Fault,
                     });
                     present.extend(self.cache.manifests.keys().filter(below).map(|path| (path.into(), false)));
                 }

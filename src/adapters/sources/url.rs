@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
-use podwright_actors::ports::{SourceKind, SourceUpdate};
+use podwright_actors::ports::{Severity, SourceKind, SourceUpdate};
 use reqwest::{Client, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
@@ -76,7 +76,9 @@ impl UrlSource {
             let update = if cache.manifests.values().all(CachedManifest::was_read) {
                 SourceUpdate::Set(set)
             } else {
-                SourceUpdate::NotYet { source: set.source, problems: set.problems }
+                // A warning is no reason for a missing set.
+                let faults = set.problems.into_iter().filter(|problem| problem.severity == Severity::Fault);
+                SourceUpdate::NotYet { source: set.source, problems: faults.collect() }
             };
             if let Some(update) = filter.if_changed(update)
                 && out.send(update).await.is_err()

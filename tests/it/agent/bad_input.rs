@@ -17,7 +17,7 @@ async fn broken_manifest_is_logged_with_its_line_and_other_pods_run() {
     home.put("nameless.yaml", &manifest("nameless", SLEEPS, "").replace("- name: main\n    image", "- image"));
     home.put("twice.yaml", &manifest("good", SLEEPS, "hostNetwork: true"));
     symlink("/nowhere", home.manifests().join("link.yaml")).unwrap();
-    let agent = home.start(&[]).await;
+    let agent = home.start(&["--manifest-fields", "strict"]).await;
     agent.ready("good-n1").await;
     for (file, what, remedy) in [
         ("broken.yaml", "not valid YAML", "line "),
@@ -165,7 +165,7 @@ async fn validate_prints_every_manifest_fault_and_fails() {
     assert_eq!(output.status.code(), Some(1));
     let printed = text(&output.stdout);
     assert!(printed.contains("good.yaml: ok, 1 pod: default/good"), "{printed}");
-    assert!(printed.contains("field.yaml: line 6"), "{printed}");
+    assert!(printed.contains("field.yaml: warning: line 6"), "{printed}");
     let output = podwright(&["validate", concat!(env!("CARGO_MANIFEST_DIR"), "/examples")]).await;
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
 }

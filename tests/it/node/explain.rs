@@ -6,7 +6,7 @@ mod together;
 use std::time::Duration;
 
 use podwright_actors::ids::FullName;
-use podwright_actors::ports::{EventType, SourceKind, SourceProblem};
+use podwright_actors::ports::{EventType, Severity, SourceKind, SourceProblem};
 use podwright_actors::shutdown::ShutdownConfig;
 use serde_json::json;
 
@@ -363,7 +363,7 @@ async fn explain_shows_order_and_deadlines_of_a_node_shutdown() {
 async fn explain_escapes_control_characters_of_foreign_text() {
     let node = TestNode::start().await;
     let (what, message) = ("/m/a.yaml".to_owned(), "no\x1b[2J\nwaits for".to_owned());
-    let problem = SourceProblem { what, message, pods: vec![FullName::new("test", "a")] };
+    let problem = SourceProblem { what, message, pods: vec![FullName::new("test", "a")], severity: Severity::Fault };
     node.deliver_set(SourceKind::File, vec![pod("a").of_file().build()], vec![problem]).await;
     node.until(5.0).await;
     let text = explain(&node, "a").to_string();

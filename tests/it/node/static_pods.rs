@@ -1,7 +1,7 @@
 //! Static pods: full names, edits and ends.
 
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{SourceKind, SourceProblem};
+use podwright_actors::ports::{Severity, SourceKind, SourceProblem};
 
 use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
@@ -81,8 +81,12 @@ async fn static_pod_is_kept_while_its_manifest_is_unreadable() {
     let web = pod("web").of_file().build();
     node.deliver_set(SourceKind::File, vec![web.clone()], vec![]).await;
     node.wait(3.0).await;
-    let problem =
-        SourceProblem { what: "/manifests/web.yaml".into(), message: "line 3: no such field".into(), pods: vec![] };
+    let problem = SourceProblem {
+        what: "/manifests/web.yaml".into(),
+        message: "line 3: no such field".into(),
+        pods: vec![],
+        severity: Severity::Fault,
+    };
     node.deliver_set(SourceKind::File, vec![web.clone()], vec![problem.clone()]).await;
     node.wait(10.0).await;
     assert_eq!(node.node.desired().problems(), [problem]);
@@ -91,6 +95,31 @@ async fn static_pod_is_kept_while_its_manifest_is_unreadable() {
     node.wait(3.0).await;
     assert_eq!(node.node.desired().problems(), []);
     assert_eq!(node.runtime.times_of("stop"), [0.0; 0]);
+}
+
+#[actix::test]
+async fn warning_about_a_manifest_is_an_event_of_its_pod_once_and_the_pod_runs() {
+    let node = TestNode::start().await;
+    let set = |uid: &str| {
+        let web = pod("web").uid(uid).of_file().build();
+        let warning = SourceProblem {
+            what: "/manifests/web.yaml".into(),
+            message: "line 3: unknown field".into(),
+            pods: vec![web.full_name().clone()],
+            severity: Severity::Warning,
+        };
+        (vec![web], vec![warning])
+    };
+    for (uid, events) in [("one", 1), ("one", 1), ("two", 2)] {
+        let (pods, warnings) = set(uid);
+        node.deliver_set(SourceKind::File, pods, warnings).await;
+        node.wait(40.0).await;
+        assert_eq!(
+            (node.events.count("web", "UnknownField"), node.lifecycle("web")),
+            (events, Some(Lifecycle::Sync)),
+            "{uid}"
+        );
+    }
 }
 
 #[actix::test]

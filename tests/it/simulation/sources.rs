@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodStatus;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::{Phase, PodObject};
-use podwright_actors::ports::{Clock, SourceKind, SourceProblem, SourceSet};
+use podwright_actors::ports::{Clock, Severity, SourceKind, SourceProblem, SourceSet};
 use podwright_actors::status::merge_for_api;
 use podwright_actors::time::Time;
 
@@ -235,6 +235,7 @@ impl SimSources {
             what: "a manifest".into(),
             message: format!("broken for the {}. time", line.problems),
             pods: Vec::new(),
+            severity: Severity::Fault,
         });
         let mut pods = Vec::new();
         for (entry, plan) in self.pods.iter_mut().zip(&self.scenario.pods).filter(|(_, plan)| plan.source == source) {
