@@ -32,12 +32,24 @@ pub(crate) fn booted(now: Time) -> Time {
 
 /// The machine's capacity for pods.
 pub(crate) fn capacity(max_pods: usize) -> NodeCapacity {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    // The agent's own CPU affinity and cgroup may allow fewer CPUs than the machine has.
+    let cores = cpus(&online).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
     NodeCapacity {
         cpu_millis: i64::try_from(cores).unwrap_or(i64::MAX).saturating_mul(1000),
         memory_bytes: memory_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
         pods: max_pods,
     }
+}
+
+/// The number of CPUs in a list of the kernel, such as `0-3,8`. `None` if the text is not such a list.
+fn cpus(list: &str) -> Option<usize> {
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim().split(',').map(range).try_fold(0usize, |sum, count| sum.checked_add(count?))
 }
 
 /// The capacity as resource quantities, which `resourceFieldRef` uses.
@@ -108,6 +120,13 @@ mod tests {
     fn machine_memory_is_in_bytes_and_unlimited_if_unknown() {
         assert_eq!(memory_bytes("MemFree: 1 kB\nMemTotal:        2048 kB\n"), 2 << 20);
         assert_eq!(memory_bytes("nothing"), i64::MAX);
+    }
+
+    #[test]
+    fn cpus_of_the_machine_are_counted_in_the_list_of_the_kernel() {
+        for (list, count) in [("0-3\n", Some(4)), ("0", Some(1)), ("0-1,4,8-9", Some(5)), ("", None), ("3-1", None)] {
+            assert_eq!(cpus(list), count, "{list:?}");
+        }
     }
 
     #[test]
