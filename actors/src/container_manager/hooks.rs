@@ -16,14 +16,15 @@ use crate::probes::target::{HOOK_USER_AGENT, http_target, tcp_target};
 
 use super::ContainerPorts;
 
-/// The maximum length of a failed command's output in its event, in bytes.
-const SHOWN_OUTPUT: usize = 1024;
+/// The maximum length of a failed command's output in the log, in bytes.
+const LOGGED_OUTPUT: usize = 1024;
 
-/// A lifecycle hook failed.
+/// A lifecycle hook failed. The error has no output of the hook's command: the output may contain secrets, and the error
+/// appears in statuses, in logs and in answers of the agent.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum HookError {
-    #[error("command exited with {code}: {output:?}")]
-    Exit { code: i32, output: String },
+    #[error("command exited with {0}")]
+    Exit(i32),
     #[error(transparent)]
     Runtime(RuntimeError),
     #[error(transparent)]
@@ -72,8 +73,15 @@ impl Hook {
         if done.exit_code == 0 {
             return Ok(());
         }
-        let shown = &done.output[..done.output.len().min(SHOWN_OUTPUT)];
-        Err(HookError::Exit { code: done.exit_code, output: String::from_utf8_lossy(shown).trim_end().to_owned() })
+        let start = &done.output[..done.output.len().min(LOGGED_OUTPUT)];
+        tracing::debug!(
+            pod.uid = %self.pod.uid(),
+            container.name = %self.container,
+            exit_code = done.exit_code,
+            output = ?String::from_utf8_lossy(start),
+            "the command of a lifecycle hook failed"
+        );
+        Err(HookError::Exit(done.exit_code))
     }
 
     /// Sends the request. Any answer counts as success (the kubelet's `runHTTPHandler`, 1.36). If the server does not

@@ -325,9 +325,8 @@ fn failed_event(container: &Definition<'_>, failure: &StartFailure) -> PodEvent 
         StartFailure::Image(_) => {
             PodEvent::warning("Failed", format!("Failed to pull image {:?}: {text}", container.image))
         }
-        StartFailure::PostStart(_) => {
-            PodEvent::warning("FailedPostStartHook", format!("Post-start hook of container {name} failed: {text}"))
-        }
+        // The event has no details, because they may contain secrets (upstream `startContainer`, kubelet 1.36).
+        StartFailure::PostStart(_) => PodEvent::warning("FailedPostStartHook", "PostStartHook failed"),
         StartFailure::Config(_) | StartFailure::Create(_) | StartFailure::Start { .. } | StartFailure::Cancelled => {
             PodEvent::warning("Failed", format!("Container {name}: {text}"))
         }

@@ -231,15 +231,21 @@ impl ContainerManager {
 
     async fn await_pre_stop(&self, pod: &Arc<PodObject>, container: &RunningContainer, hook: HookRun, time: StopTime) {
         let ended_before = hook.peek().is_some();
-        let error = match timeout(time.left(), hook).await {
-            Ok(Ok(())) => return,
+        match timeout(time.left(), hook).await {
+            Ok(Ok(())) => {}
             // The first call recorded the event.
-            Ok(Err(_)) if ended_before => return,
-            Ok(Err(error)) => error_chain(&error).to_string(),
-            Err(_) => format!("not done within the grace period of {} s", time.limit.as_secs()),
-        };
-        let message = format!("pre-stop hook of container {} failed: {error}", container.name);
-        self.ports.events.record(pod, PodEvent::warning("FailedPreStopHook", message));
+            Ok(Err(_)) if ended_before => {}
+            Err(_) | Ok(Err(HookError::Runtime(RuntimeError::Timeout { .. }))) => tracing::warn!(
+                pod.uid = %pod.uid(), container.name = %container.name, grace.seconds = time.limit.as_secs(),
+                "a pre-stop hook did not end within the grace period"
+            ),
+            Ok(Err(error)) => {
+                tracing::warn!(pod.uid = %pod.uid(), container.name = %container.name, error = %error_chain(&error), "a pre-stop hook failed");
+                // The event has no details, because they may contain secrets. A hook that exceeds the grace period has no
+                // event (upstream `executePreStopHook`, kubelet 1.36).
+                self.ports.events.record(pod, PodEvent::warning("FailedPreStopHook", "PreStopHook failed"));
+            }
+        }
     }
 }
 

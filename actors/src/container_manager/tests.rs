@@ -109,6 +109,12 @@ impl Rig {
         self.fakes.events.lock().iter().map(|event| event.reason.clone()).collect()
     }
 
+    /// The message of the first event with this reason.
+    fn event(&self, reason: &str) -> String {
+        let events = self.fakes.events.lock();
+        events.iter().find(|event| event.reason == reason).map(|event| event.message.clone()).unwrap_or_default()
+    }
+
     /// The value of a metric's series, named as in the Prometheus text; 0 if it is absent.
     fn metric(&self, series: &str) -> u64 {
         let text = self.metrics.encode(Format::Classic);
