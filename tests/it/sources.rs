@@ -12,7 +12,8 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use podwright::adapters::sources::{FileSource, SourceContext, UrlSource};
 use podwright_actors::config::mux::{Change, SourceConfig};
-use podwright_actors::ports::{SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet, SourceUpdate, TokioClock};
+use podwright_actors::ports::{Clock, SOURCE_CHANNEL_DEPTH, SourceKind, SourceSet, SourceUpdate, TokioClock};
+use podwright_actors::time::Time;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -362,6 +363,30 @@ async fn url_source_keeps_its_last_pods_while_requests_fail() {
     assert_eq!(held(&source.until(|set| set.problems.is_empty()).await), ["a-node two"]);
     server.answer(StatusCode::OK, "apiVersion: v1\nkind: PodList\nitems: []\n");
     assert_eq!(source.next().await.pods.len(), 0);
+}
+
+/// A clock that records the threads that read it.
+struct WatchedClock(TokioClock, Arc<Mutex<Vec<std::thread::ThreadId>>>);
+
+impl Clock for WatchedClock {
+    fn now(&self) -> Time {
+        self.1.lock().unwrap().push(std::thread::current().id());
+        self.0.now()
+    }
+}
+
+// The source shares its thread with the engine, and a manifest may have 10 MiB.
+#[actix::test]
+async fn manifests_of_urls_are_parsed_on_another_thread() {
+    let server = Server::start(StatusCode::OK, &pod("a", "one")).await;
+    // The source reads the clock for each pod that it parses.
+    let threads = Arc::new(Mutex::new(vec![]));
+    let clock = Arc::new(WatchedClock(TokioClock::new(), threads.clone()));
+    let (urls, cx) = (vec![server.url.parse().unwrap()], SourceContext::new("node", clock));
+    let mut source = Running::start(|out, stop| UrlSource::new(urls, cx).run(out, stop));
+    assert_eq!(source.next().await.pods.len(), 1);
+    let threads = threads.lock().unwrap();
+    assert!(!threads.is_empty() && !threads.contains(&std::thread::current().id()));
 }
 
 // A source that was never reached has not delivered. Pods of an earlier agent must not be stopped for that reason.

@@ -8,7 +8,9 @@ use podwright_actors::ports::{Severity, SourceKind, SourceUpdate};
 use reqwest::{Client, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use super::manifest_cache::{CachedManifest, ManifestCache};
 use super::{ChangeFilter, SourceContext};
@@ -59,26 +61,15 @@ impl UrlSource {
         loop {
             let urls = std::mem::take(&mut self.urls);
             let fetched = futures_util::future::join_all(urls.into_iter().map(Target::fetch)).await;
-            for (target, answer) in fetched {
-                let manifest = cache.manifests.entry(target.what.clone()).or_default();
-                match answer {
-                    Ok(bytes) => manifest.read(bytes, SourceKind::Http, &target.what, &self.cx),
-                    Err(error) => {
-                        let every = self.cx.check_frequency.as_secs();
-                        let stays = if manifest.was_read() { "its last pods are kept, and " } else { "" };
-                        manifest.fail(format!("{error}; {stays}the URL is requested again every {every} s"));
-                    }
+            let cx = self.cx.clone();
+            // Parsing 10 MiB takes seconds. This task shares its thread with the engine.
+            let parsed = spawn_blocking(move || read_answers(cache, fetched, &cx)).await;
+            let update;
+            (cache, self.urls, update) = match parsed {
+                Ok(parsed) => parsed,
+                Err(error) => {
+                    return error!(%error, "reading manifests panicked, changes of manifests are ignored from now on");
                 }
-                self.urls.push(target);
-            }
-            let order = self.urls.iter().map(|target| target.what.as_str());
-            let set = cache.set(SourceKind::Http, order, vec![]);
-            let update = if cache.manifests.values().all(CachedManifest::was_read) {
-                SourceUpdate::Set(set)
-            } else {
-                // A warning is no reason for a missing set.
-                let faults = set.problems.into_iter().filter(|problem| problem.severity == Severity::Fault);
-                SourceUpdate::NotYet { source: set.source, problems: faults.collect() }
             };
             if let Some(update) = filter.if_changed(update)
                 && out.send(update).await.is_err()
@@ -88,6 +79,39 @@ impl UrlSource {
             tokio::time::sleep(self.cx.check_frequency).await;
         }
     }
+}
+
+type Answer = Result<Vec<u8>, FetchError>;
+
+/// Updates the manifests from the answers of their URLs. Blocks.
+fn read_answers(
+    mut cache: ManifestCache,
+    fetched: Vec<(Target, Answer)>,
+    cx: &SourceContext,
+) -> (ManifestCache, Vec<Target>, SourceUpdate) {
+    let mut urls = Vec::with_capacity(fetched.len());
+    for (target, answer) in fetched {
+        let manifest = cache.manifests.entry(target.what.clone()).or_default();
+        match answer {
+            Ok(bytes) => manifest.read(bytes, SourceKind::Http, &target.what, cx),
+            Err(error) => {
+                let every = cx.check_frequency.as_secs();
+                let stays = if manifest.was_read() { "its last pods are kept, and " } else { "" };
+                manifest.fail(format!("{error}; {stays}the URL is requested again every {every} s"));
+            }
+        }
+        urls.push(target);
+    }
+    let order = urls.iter().map(|target| target.what.as_str());
+    let set = cache.set(SourceKind::Http, order, vec![]);
+    let update = if cache.manifests.values().all(CachedManifest::was_read) {
+        SourceUpdate::Set(set)
+    } else {
+        // A warning is no reason for a missing set.
+        let faults = set.problems.into_iter().filter(|problem| problem.severity == Severity::Fault);
+        SourceUpdate::NotYet { source: set.source, problems: faults.collect() }
+    };
+    (cache, urls, update)
 }
 
 /// Why a manifest could not be fetched.
@@ -106,7 +130,7 @@ enum FetchError {
 }
 
 impl Target {
-    async fn fetch(mut self) -> (Self, Result<Vec<u8>, FetchError>) {
+    async fn fetch(mut self) -> (Self, Answer) {
         let answer = self.get().await;
         (self, answer)
     }
