@@ -22,6 +22,8 @@ pub mod process;
 #[cfg(any(feature = "agent", feature = "process"))]
 #[doc(hidden)]
 pub mod record;
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
+mod regular;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 #[cfg(feature = "agent")]

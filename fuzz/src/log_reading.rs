@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use podwright::adapters::log::LogDir;
 use podwright::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
 use podwright::adapters::process::log::Record;
 use tempfile::TempDir;
@@ -40,7 +41,7 @@ pub fn check(bytes: &[u8]) {
 
 /// The whole text of a log.
 fn read(dir: &Path, ask: ReadOptions) -> std::io::Result<Vec<u8>> {
-    let mut reader = Reader::open(dir.to_owned(), 0, ask)?;
+    let mut reader = Reader::open(&LogDir::new(dir, "."), 0, ask)?;
     let mut all = Vec::new();
     // Nobody writes to the file, so the reader reaches its end.
     while let LogRead::Text(text) = reader.read()? {
@@ -53,7 +54,7 @@ fn read(dir: &Path, ask: ReadOptions) -> std::io::Result<Vec<u8>> {
 /// Every request for the last lines returns the end of the log.
 fn tail_is_the_end(dir: &Path, log: &[u8], tail: u64) {
     fs::write(dir.join(CURRENT), log).unwrap();
-    assert_eq!(runs(dir).unwrap(), [0]);
+    assert_eq!(runs(&LogDir::new(dir, ".")).unwrap(), [0]);
     let all = read(dir, ReadOptions::default()).unwrap();
     assert!(all.is_empty() || all.ends_with(b"\n"));
     // A line without newline is incomplete: it was cut off or is still being written.

@@ -9,6 +9,7 @@
 //!
 //! `rotation` limits the size of the logs. `reader` reads all files of a run as one log.
 
+mod dir;
 #[cfg(feature = "agent")]
 mod file_names;
 #[cfg(feature = "agent")]
@@ -19,15 +20,13 @@ pub mod reader;
 pub mod rotation;
 
 #[cfg(any(feature = "cri", feature = "process"))]
-use std::fs::File;
-#[cfg(any(feature = "cri", feature = "process"))]
 use std::io::{self, Read, Seek, SeekFrom};
-#[cfg(any(feature = "cri", feature = "process"))]
-use std::path::Path;
 use std::path::PathBuf;
 
 use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::RuntimeFuture;
+
+pub use dir::LogDir;
 
 /// A runtime whose container logs have to be rotated by the agent.
 pub trait WritesLogs: Send + Sync + 'static {
@@ -44,34 +43,30 @@ pub trait WritesLogs: Send + Sync + 'static {
 pub struct OpenLog {
     /// The container that writes the log.
     pub container: ContainerId,
-    /// The file that the container writes to.
-    pub path: PathBuf,
+    /// The directory of the container's logs.
+    pub dir: LogDir,
+    /// The name of the file that the container writes to.
+    pub file: String,
+}
+
+impl OpenLog {
+    /// The path of the file that the container writes to.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join(&self.file)
+    }
 }
 
 /// Removes the log of a run with its rotated files. Succeeds if there are none. Blocks.
 #[cfg(any(feature = "cri", feature = "process"))]
-pub(super) fn remove_run(path: &Path) -> io::Result<()> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-        return Ok(());
-    };
+pub(super) fn remove_run(dir: &LogDir, file: &str) -> io::Result<()> {
     // A rotated file has the name of the log with a suffix.
     let belongs_to_run =
-        |file: &str| file.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    let ignore_missing = |result: io::Result<()>| match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    };
-    let entries = match std::fs::read_dir(dir) {
+        |name: &str| name.strip_prefix(file).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let opened = match dir.open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
+        opened => opened?,
     };
-    for entry in entries {
-        let entry = entry?;
-        if belongs_to_run(&entry.file_name().to_string_lossy()) {
-            ignore_missing(std::fs::remove_file(entry.path()))?;
-        }
-    }
-    Ok(())
+    opened.names()?.iter().filter(|name| belongs_to_run(name)).try_for_each(|name| opened.remove_tree(name))
 }
 
 /// The most bytes of text in one record. A longer line takes several records (containerd's default
@@ -88,15 +83,14 @@ const TERMINATION_MESSAGE_RECORDS: usize = 80;
 
 /// The end of a log, for the termination message of its container. Empty if the log cannot be read. Blocks.
 #[cfg(any(feature = "cri", feature = "process"))]
-pub(super) fn end_of_log(path: &Path) -> Vec<u8> {
+pub(super) fn end_of_log(dir: &LogDir, file: &str) -> Vec<u8> {
+    const WINDOW: u64 = tail_window(TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES) as u64;
     let mut raw = Vec::new();
-    let read = File::open(path).and_then(|mut file| {
-        let start = file
-            .metadata()?
-            .len()
-            .saturating_sub(tail_window(TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES) as u64);
+    let read = dir.open().and_then(|dir| dir.file(file)).and_then(|mut file| {
+        let start = file.metadata()?.len().saturating_sub(WINDOW);
         file.seek(SeekFrom::Start(start))?;
-        file.read_to_end(&mut raw)?;
+        // The file may grow while it is read.
+        file.take(WINDOW).read_to_end(&mut raw)?;
         Ok(start > 0)
     });
     read.map_or_else(|_| Vec::new(), |cut| tail(&raw, cut, TERMINATION_MESSAGE_RECORDS, TERMINATION_MESSAGE_BYTES))
@@ -163,3 +157,36 @@ pub const fn tail_window(max_records: usize, max_bytes: usize) -> usize {
 /// An upper bound on the bytes of a record besides its text: the time, the stream, the tag and the newline.
 #[cfg(any(feature = "cri", feature = "process"))]
 const HEADER: usize = 64;
+
+#[cfg(all(test, any(feature = "cri", feature = "process")))]
+mod tests {
+    use super::*;
+    use crate::adapters::regular::tests::{clear, plants};
+
+    // A FIFO blocked the thread that read the container's status.
+    #[test]
+    fn end_of_a_log_that_is_not_a_regular_file_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let (secret, path) = (dir.path().join("secret"), dir.path().join("0.log"));
+        std::fs::write(&secret, "T stdout F secret\n").unwrap();
+        let logs = LogDir::new(dir.path(), ".");
+        for (what, plant) in plants(&secret) {
+            plant(&path);
+            assert_eq!(end_of_log(&logs, "0.log"), b"", "{what}");
+            remove_run(&logs, "0.log").unwrap();
+            assert!(path.symlink_metadata().is_err(), "{what} was not removed");
+            clear(&path);
+        }
+        std::fs::write(&path, "T stdout F text\n").unwrap();
+        assert_eq!(end_of_log(&logs, "0.log"), b"text\n");
+    }
+
+    #[test]
+    fn logs_behind_a_link_are_not_removed() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(other.path().join("0.log"), "").unwrap();
+        std::os::unix::fs::symlink(other.path(), dir.path().join("c")).unwrap();
+        assert!(remove_run(&LogDir::new(dir.path(), "c"), "0.log").is_err());
+        assert!(other.path().join("0.log").exists());
+    }
+}

@@ -62,7 +62,12 @@ pub fn write<T: Serialize>(path: &Path, record: &T, durability: Durability) -> i
 pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
     let temp = path.with_extension("tmp");
     let written = || {
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temp)?;
+        // Whatever has the name is removed, not opened: the remains of an earlier write, or a link of another program.
+        match std::fs::remove_file(&temp) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temp)?;
         file.write_all(bytes)?;
         if durability == Durability::Disk {
             file.sync_data()?;
@@ -166,6 +171,18 @@ mod tests {
         let path = dir.path().join("started");
         write(&path, &sample(), Durability::Disk).unwrap();
         assert_eq!(read::<Sample>(&path).unwrap(), sample());
+    }
+
+    #[test]
+    fn replacing_a_record_writes_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("started"), dir.path().join("other"));
+        std::fs::write(&other, "other").unwrap();
+        std::os::unix::fs::symlink(&other, dir.path().join("started.tmp")).unwrap();
+        write(&path, &sample(), Durability::Boot).unwrap();
+        assert_eq!(read::<Sample>(&path).unwrap(), sample());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "other");
+        assert!(!path.is_symlink());
     }
 
     #[test]

@@ -46,6 +46,7 @@ use podwright_actors::ids::{FullName, PodUid};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{PodStorage, StorageError, Unused, VolumeMounts};
 
+use super::log::LogDir;
 use super::{POD_DIR, pod_group};
 use calls::{CallProgress, PodLocks, Progress};
 use empty_dir::Memory;
@@ -132,12 +133,15 @@ impl FileStorage {
     ///
     /// # Errors
     /// [`StorageError::Io`] if a name cannot be the name of a directory.
-    pub fn log_dir(&self, pod: &FullName, uid: &PodUid, container: &str) -> Result<PathBuf, StorageError> {
-        let logs = match &self.disk.logs {
-            Some(logs) => logs.pods.join(component(&format!("{}_{}_{uid}", pod.namespace(), pod.name()))?),
-            None => self.disk.pod_dir(uid)?.join("logs"),
+    pub fn log_dir(&self, pod: &FullName, uid: &PodUid, container: &str) -> Result<LogDir, StorageError> {
+        let (root, logs) = match &self.disk.logs {
+            Some(logs) => {
+                let name = format!("{}_{}_{uid}", pod.namespace(), pod.name());
+                (&logs.pods, PathBuf::from(component(&name)?))
+            }
+            None => (&self.disk.pods, Path::new(component(&uid.to_string())?).join("logs")),
         };
-        Ok(logs.join(component(container)?))
+        Ok(LogDir::new(root, logs.join(component(container)?)))
     }
 
     fn run<'a, T: Send + 'static>(
@@ -205,7 +209,7 @@ impl PodStorage for FileStorage {
     fn restarts_by_log<'a>(&'a self, pod: &'a PodObject, container: &'a str) -> BoxFuture<'a, Option<u32>> {
         let logs = self.log_dir(pod.full_name(), pod.uid(), container);
         let runs = self.run(pod.uid(), move |_, _, _| {
-            let runs = entries(&logs?)?;
+            let runs = entries(&logs?.path())?;
             // A rotated log has a suffix after `.log`.
             let number = |path: PathBuf| path.file_name()?.to_str()?.split_once(".log")?.0.parse::<u32>().ok();
             Ok(runs.into_iter().filter_map(number).max())

@@ -2,7 +2,7 @@
 //! Everything here blocks.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, RuntimeError};
 use podwright_actors::text::error_chain;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::OFlags;
 
 use super::config::{NodeFacts, hosts, labels};
 use super::layout::Layout;
 use super::v1;
 use crate::adapters::log::{end_of_log, remove_run};
 use crate::adapters::step_error::StepError;
-use crate::adapters::{POD_DIR, sub_path, tree};
+use crate::adapters::{POD_DIR, regular, sub_path, tree};
 
 /// The node's hosts file. Pods on the node's network get a copy of it.
 const NODE_HOSTS: &str = "/etc/hosts";
@@ -62,7 +62,7 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), RuntimeError> {
     let write = || {
         let mut options = OpenOptions::new();
-        let flags = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
+        let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).expect("both flags are low bits");
         let mut file = options.create(true).truncate(true).write(true).mode(mode).custom_flags(flags).open(path)?;
         file.set_permissions(Permissions::from_mode(mode))?;
         io::Write::write_all(&mut file, text.as_bytes())
@@ -110,10 +110,9 @@ pub(super) fn remove_log(layout: &Layout, status: &v1::ContainerStatus) {
         let _ = remove_file(&message);
         let _ = fs::remove_dir(layout.messages(uid, container));
     }
-    let log = Path::new(&status.log_path);
-    if let Some(dir) = log.parent().filter(|dir| dir.starts_with(&layout.logs)) {
-        let _ = remove_run(log);
-        let _ = fs::remove_dir(dir);
+    if let Some((dir, file)) = layout.log_at(Path::new(&status.log_path)) {
+        let _ = remove_run(&dir, &file);
+        let _ = dir.remove_if_empty();
     }
 }
 
@@ -153,7 +152,8 @@ pub(super) fn termination_message(layout: &Layout, status: &v1::ContainerStatus)
     let mut bytes = message_file(layout, status).map(|path| read_end(layout, &path)).unwrap_or_default();
     let from_log = status.annotations.get(labels::MESSAGE_POLICY).is_some_and(|it| it == labels::MESSAGE_FROM_LOG);
     if bytes.is_empty() && from_log && status.exit_code != 0 {
-        bytes = end_of_log(Path::new(&status.log_path));
+        let log = layout.log_at(Path::new(&status.log_path));
+        bytes = log.map(|(dir, file)| end_of_log(&dir, &file)).unwrap_or_default();
     }
     (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -165,22 +165,16 @@ fn message_file(layout: &Layout, status: &v1::ContainerStatus) -> Option<PathBuf
     Some(PathBuf::from(&mount.host_path)).filter(|path| layout.is_of_a_pod(path))
 }
 
-/// Reads the end of a file in a pod's directory. The container may have replaced the file. So links are not followed, because a
-/// link could lead to a file that the container may not read, and the file is opened without blocking, because it could be a
-/// FIFO.
+/// Reads the end of a file in a pod's directory. The container may have replaced the file: a link could lead to a file that the
+/// container may not read.
 fn read_end(layout: &Layout, path: &Path) -> Vec<u8> {
     let read = || -> io::Result<Vec<u8>> {
-        let dir = openat(CWD, &layout.pods, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let below = path.strip_prefix(&layout.pods).map_err(io::Error::other)?;
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let mut file = File::from(openat2(dir, below, flags, Mode::empty(), inside)?);
-        let meta = file.metadata()?;
+        let mut file = regular::open(regular::open_dir(&layout.pods, Path::new("."))?, below)?;
+        let size = file.metadata()?.len();
         let mut bytes = Vec::new();
-        if meta.is_file() {
-            file.seek(SeekFrom::Start(meta.len().saturating_sub(MAX_MESSAGE)))?;
-            file.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
-        }
+        file.seek(SeekFrom::Start(size.saturating_sub(MAX_MESSAGE)))?;
+        file.take(MAX_MESSAGE).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     read().unwrap_or_default()

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use podwright_actors::pod::PodObject;
 
+use crate::adapters::log::LogDir;
 use crate::adapters::mounts;
 
 /// The longest file name, in bytes (`NAME_MAX` of Linux).
@@ -35,6 +36,12 @@ impl Layout {
     /// The log file of one run of a container, relative to the pod's [`log_dir`](Layout::log_dir).
     pub(super) fn log_path(container: &str, restart_count: u32) -> String {
         format!("{container}/{restart_count}.log")
+    }
+
+    /// The directory and the name of a log file; `None` if the path is not below the pods' logs.
+    pub(super) fn log_at(&self, path: &Path) -> Option<(LogDir, String)> {
+        let below = path.parent()?.strip_prefix(&self.logs).ok()?;
+        Some((LogDir::new(&self.logs, below), path.file_name()?.to_str()?.to_owned()))
     }
 
     /// The link to the log of one run. A file name that would be too long is cut before the container ID (upstream

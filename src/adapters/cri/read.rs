@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use podwright_actors::ids::{FullName, PodUid, SandboxId};
@@ -67,8 +68,9 @@ pub(super) fn open_log(layout: &Layout, container: &v1::Container) -> Option<Ope
     let label = |name: &str| v1::value(&container.labels, name).filter(|text| is_component(text));
     let dir = Layout::log_dir_name(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?, label(labels::POD_UID)?);
     let run = v1::value(&container.annotations, labels::RESTART_COUNT)?.parse().ok()?;
-    let path = layout.logs.join(dir).join(Layout::log_path(label(labels::CONTAINER_NAME)?, run));
-    Some(OpenLog { container: container.id.as_str().into(), path })
+    let log = Path::new(&dir).join(Layout::log_path(label(labels::CONTAINER_NAME)?, run));
+    let (dir, file) = layout.log_at(&layout.logs.join(log))?;
+    Some(OpenLog { container: container.id.as_str().into(), dir, file })
 }
 
 fn is_component(text: &str) -> bool {

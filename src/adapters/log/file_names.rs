@@ -62,9 +62,10 @@ pub(super) fn log_file(current: &str, file: &str) -> Option<LogFile> {
     (rotated.name(current) == file).then_some(LogFile::Rotated(rotated))
 }
 
-/// The name of the file `name` while it is unfinished.
-pub(super) fn temporary(name: &str) -> String {
-    format!("{name}{TEMPORARY}")
+/// The name of the file `name` while it is unfinished. `random` makes the name unpredictable, so that no other program can use
+/// it before the agent creates the file.
+pub(super) fn temporary(name: &str, random: u128) -> String {
+    format!("{name}.{random:032x}{TEMPORARY}")
 }
 
 /// The rotated files of the log `current`, oldest first. If a file exists compressed and uncompressed, only the compressed
@@ -92,6 +93,7 @@ mod tests {
             ("3.log.20261121-203005.gz", rotated(true)),
             ("3.log.20261121-203005.gz.tmp", Some(LogFile::Temporary)),
             ("3.log.tmp", Some(LogFile::Temporary)),
+            (&temporary("3.log.20261121-203005.gz", 7), Some(LogFile::Temporary)),
             ("3.log.20261121-203", None),
             ("3.log.20261321-203005", None),
             ("3.log.gz", None),

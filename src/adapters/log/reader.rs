@@ -1,19 +1,18 @@
 //! Reads the log of one run: the rotated files, then the file that is written to, and follows it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
 use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
-use rustix::fs::OFlags;
 
+use super::LogDir;
+use super::dir::OpenLogDir;
 use super::file_names::{self, RotatedFile};
 use super::printer::{PrintOptions, Printer};
-use super::rotation::list;
 
 /// How many bytes are read at once.
 const CHUNK: usize = 64 << 10;
@@ -33,7 +32,7 @@ pub struct ReadOptions {
 
 /// A reader of the log of one run of a container. Every method blocks.
 pub struct Reader {
-    dir: PathBuf,
+    dir: OpenLogDir,
     current: String,
     printer: Printer,
     position: Position,
@@ -64,14 +63,14 @@ pub enum LogRead {
 }
 
 impl Reader {
-    /// Opens the log of run `run` in the log directory of its container.
+    /// Opens the log of run `run` in the log directory of its container. Only regular files are read.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if the run has no log; otherwise the system's error.
-    pub fn open(dir: PathBuf, run: u32, options: ReadOptions) -> io::Result<Self> {
+    pub fn open(dir: &LogDir, run: u32, options: ReadOptions) -> io::Result<Self> {
         let mut reader = Reader {
             current: file_names::current(run),
-            dir,
+            dir: dir.open()?,
             printer: Printer::default(),
             position: Position::Rotated(DateTime::MIN, Box::new(io::empty())),
             buffer: vec![0; CHUNK],
@@ -132,10 +131,9 @@ impl Reader {
         let at = match &mut self.position {
             Position::Rotated(at, _) => *at,
             Position::Current { file, after, ended_after_move } => {
-                let path = self.dir.join(&self.current);
                 let ours = file.metadata()?;
-                match path.symlink_metadata() {
-                    Ok(there) if (there.dev(), there.ino()) != (ours.dev(), ours.ino()) => {}
+                match self.dir.facts(&self.current) {
+                    Ok(there) if there.identity != (ours.dev(), ours.ino()) => {}
                     // Either nothing was rotated, or the container has no new file yet and still writes to this one.
                     _ => return Ok(false),
                 }
@@ -144,7 +142,7 @@ impl Reader {
                     *ended_after_move = true;
                     return Ok(false);
                 }
-                let older = file_names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str));
+                let older = rotated(&self.dir, &self.current)?;
                 match older.iter().find(|old| Some(old.at) > *after) {
                     // The first file that was rotated after this file was opened is this file itself.
                     Some(old) => old.at,
@@ -172,21 +170,18 @@ impl Reader {
     /// one point in time. If that file was just moved away and the container has no new file yet, the newest rotated file is
     /// returned in its place.
     fn open_current(&self) -> io::Result<(Vec<RotatedFile>, Option<DateTime>, File)> {
-        let path = self.dir.join(&self.current);
-        let older =
-            || Ok::<_, io::Error>(file_names::rotated(&self.current, list(&self.dir)?.iter().map(String::as_str)));
-        let mut before = older()?;
+        let mut before = rotated(&self.dir, &self.current)?;
         let mut missing = io::Error::from(ErrorKind::NotFound);
         for _ in 0..OPEN_ATTEMPTS {
-            let opened = open(&path);
-            let after = older()?;
+            let opened = self.dir.file(&self.current);
+            let after = rotated(&self.dir, &self.current)?;
             let same = before.last().map(|last| last.at) == after.last().map(|last| last.at);
             match opened {
                 Ok(file) if same => return Ok((after.clone(), after.last().map(|last| last.at), file)),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     missing = error;
                     if let (true, Some(last)) = (same, after.last()) {
-                        let file = open(&self.dir.join(last.name(&self.current)))?;
+                        let file = self.dir.file(last.name(&self.current))?;
                         let older = after[..after.len() - 1].to_vec();
                         let before_it = older.last().map(|last| last.at);
                         return Ok((older, before_it, file));
@@ -202,19 +197,19 @@ impl Reader {
 
     /// Opens a rotated file, compressed or not.
     fn open_rotated(&self, at: DateTime) -> io::Result<Box<dyn Read + Send>> {
-        let name = |compressed| self.dir.join(RotatedFile { at, compressed }.name(&self.current));
-        match open(&name(false)) {
+        let open = |compressed| self.dir.file(RotatedFile { at, compressed }.name(&self.current));
+        match open(false) {
             Ok(file) => Ok(Box::new(file)),
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                Ok(Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(CHUNK, open(&name(true))?))))
+                Ok(Box::new(MultiGzDecoder::new(io::BufReader::with_capacity(CHUNK, open(true)?))))
             }
             Err(error) => Err(error),
         }
     }
 
     fn written_since(&self, old: &RotatedFile, since: Timestamp) -> bool {
-        let modified = self.dir.join(old.name(&self.current)).metadata().and_then(|meta| meta.modified());
-        modified.map_or(true, |modified| modified >= SystemTime::from(since))
+        let facts = self.dir.facts(&old.name(&self.current));
+        facts.map_or(true, |facts| facts.modified >= SystemTime::from(since))
     }
 
     /// The index of the file in which the last `lines` lines begin, and how many lines of that file come before them.
@@ -239,8 +234,8 @@ impl Reader {
 ///
 /// # Errors
 /// The system's error.
-pub fn runs(dir: &Path) -> io::Result<Vec<u32>> {
-    let files = match list(dir) {
+pub fn runs(dir: &LogDir) -> io::Result<Vec<u32>> {
+    let files = match dir.open().and_then(|dir| dir.names()) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         files => files?,
     };
@@ -250,15 +245,11 @@ pub fn runs(dir: &Path) -> io::Result<Vec<u32>> {
     Ok(runs)
 }
 
-/// Opens a log file. Another program may have replaced the file: a link must not be followed, and opening a
-/// FIFO must not block.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).expect("both flags are low bits");
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is not a file: remove it", path.display())));
-    }
-    Ok(file)
+/// The rotated files, oldest first. Anything with the name of a rotated file that is not a regular file is left out.
+fn rotated(dir: &OpenLogDir, current: &str) -> io::Result<Vec<RotatedFile>> {
+    let mut names = dir.names()?;
+    names.retain(|name| dir.facts(name).is_ok());
+    Ok(file_names::rotated(current, names.iter().map(String::as_str)))
 }
 
 /// The number of complete lines in a file.

@@ -5,26 +5,28 @@
 //! one. So a file is compressed at the next rotation at the earliest. If a container's log file is missing, the agent asks
 //! the runtime again to open a new one. A compressed file gets its name when it is complete, and only then is the
 //! uncompressed file removed.
+//!
+//! Containers and log collectors may be able to change the log directory. So each file is opened below the log root, without
+//! following links, and only if it is a regular file. Anything else with the name of a log file is reported and left alone.
+
+mod files;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader};
+use std::io::{self, ErrorKind};
 use std::mem::{Discriminant, discriminant};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use jiff::ToSpan;
 use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
 use podwright_actors::ports::RuntimeError;
 use podwright_actors::text::error_chain;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 
+use self::files::{Inspection, inspect, is_small};
 use super::file_names::{self, LogFile};
 use super::{OpenLog, WritesLogs};
 
@@ -34,6 +36,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const REOPENED_WITHIN: Duration = Duration::from_secs(5);
 /// The interval between two checks for the new file.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How many logs are moved and compressed at once. More would only compete for the same disk and CPUs.
+const FILES_AT_ONCE: usize = 4;
 
 /// How large logs may grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,15 @@ pub struct Limits {
     pub max_size: u64,
     /// The maximum number of files of a run, including the file that the container writes to. At least two.
     pub max_files: usize,
+}
+
+/// The names in the directory of a log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LogNames {
+    /// The names of regular files.
+    pub(super) files: Vec<String>,
+    /// The names of links, FIFOs, devices and directories. Rotation leaves them alone.
+    pub(super) others: Vec<String>,
 }
 
 /// The changes that rotation makes to the files of one log.
@@ -53,15 +66,21 @@ pub(super) struct RotationPlan {
     pub(super) compress: Vec<(String, String)>,
     /// The new name of the file that is written to; `None` if it is not rotated.
     pub(super) rotate: Option<String>,
+    /// The names of the log's files that are not regular files.
+    pub(super) not_regular: Vec<String>,
 }
 
-/// Plans a rotation from the names of the files in the log's directory. With `now` = `None` nothing is rotated, and only the
-/// remains of an interrupted rotation are removed. Two files never get the same name, and their names keep their order even
-/// if the clock was set back.
-pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Option<DateTime>) -> RotationPlan {
-    let rotated = file_names::rotated(current, files.iter().map(String::as_str));
-    let mut plan = RotationPlan::default();
-    for file in files {
+/// Plans a rotation from the names in the log's directory. With `now` = `None` nothing is rotated, and only the remains of an
+/// interrupted rotation are removed. Two files never get the same name, and their names keep their order even if the clock was
+/// set back.
+pub(super) fn plan(current: &str, names: &LogNames, max_files: usize, now: Option<DateTime>) -> RotationPlan {
+    let rotated = file_names::rotated(current, names.files.iter().map(String::as_str));
+    let is_of_log = |name: &&String| file_names::log_file(current, name).is_some();
+    let mut plan = RotationPlan {
+        not_regular: names.others.iter().filter(is_of_log).cloned().collect(),
+        ..RotationPlan::default()
+    };
+    for file in &names.files {
         let leftover = match file_names::log_file(current, file) {
             Some(LogFile::Temporary) => true,
             Some(LogFile::Rotated(found)) => !rotated.contains(&found),
@@ -80,7 +99,10 @@ pub(super) fn plan(current: &str, files: &[String], max_files: usize, now: Optio
         let compressed = file_names::RotatedFile { compressed: true, ..rotated.clone() };
         plan.compress.push((rotated.name(current), compressed.name(current)));
     }
-    let after = rotated.last().and_then(|last| last.at.checked_add(1.second()).ok());
+    // The new name must not be the name of anything else either.
+    let others = file_names::rotated(current, names.others.iter().map(String::as_str));
+    let last = rotated.last().into_iter().chain(others.last()).map(|last| last.at).max();
+    let after = last.and_then(|last| last.checked_add(1.second()).ok());
     let at = after.map_or(now, |after| after.max(now));
     plan.rotate = Some(file_names::RotatedFile { at, compressed: false }.name(current));
     plan
@@ -134,12 +156,27 @@ impl RotateError {
 /// A path and the kind of its failure.
 type FailureKey = (PathBuf, Discriminant<RotateError>);
 
-/// Rotates the logs of a runtime's containers, one after the other.
+/// The errors of one log's rotation.
+#[derive(Debug)]
+pub struct Rotation {
+    log: PathBuf,
+    /// The errors, oldest first. Empty if nothing failed.
+    pub errors: Vec<RotateError>,
+}
+
+/// Rotates the logs of a runtime's containers. The logs do not wait for one another: a container that does not open its new
+/// file delays only its own log.
 pub struct Rotator {
     logs: Arc<dyn WritesLogs>,
     limits: Limits,
-    /// The failures of the last round, each with the text that was logged for it.
-    failing: HashMap<FailureKey, Option<String>>,
+    /// The rotations that have not ended.
+    rotations: JoinSet<Rotation>,
+    /// The logs of those rotations.
+    under_way: HashMap<tokio::task::Id, PathBuf>,
+    /// Bounds how many files are compressed at once.
+    gate: Arc<Semaphore>,
+    /// The failures of each log's last rotation, each with the text that was logged for it.
+    failing: HashMap<PathBuf, HashMap<FailureKey, Option<String>>>,
     /// Whether the next round is the first of this agent.
     first: bool,
 }
@@ -147,7 +184,15 @@ pub struct Rotator {
 impl Rotator {
     /// A rotator whose first round also removes the remains of interrupted rotations.
     pub fn new(logs: Arc<dyn WritesLogs>, limits: Limits) -> Self {
-        Rotator { logs, limits, failing: HashMap::new(), first: true }
+        Rotator {
+            logs,
+            limits,
+            rotations: JoinSet::new(),
+            under_way: HashMap::new(),
+            gate: Arc::new(Semaphore::new(FILES_AT_ONCE)),
+            failing: HashMap::new(),
+            first: true,
+        }
     }
 
     /// Rotates the logs every ten seconds, for ever. Returns at once if rotation is turned off.
@@ -158,44 +203,71 @@ impl Rotator {
         let mut tick = tokio::time::interval(INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tick.tick().await;
-            let logs = match self.logs.open_logs().await {
-                Ok(logs) => logs,
-                Err(error) => {
+            tokio::select! {
+                _ = tick.tick() => match self.logs.open_logs().await {
+                    Ok(logs) => self.begin(&logs).await,
                     // The observer reports a runtime that does not answer.
-                    tracing::debug!(error = %error_chain(&error), "cannot list the logs to rotate");
-                    continue;
+                    Err(error) => tracing::debug!(error = %error_chain(&error), "cannot list the logs to rotate"),
+                },
+                Some(rotation) = self.next() => {
+                    for error in self.unreported(rotation) {
+                        tracing::warn!(error, "cannot rotate a log, trying again in 10 s");
+                    }
                 }
-            };
-            let errors = self.round(&logs).await;
-            for error in self.unreported(errors) {
-                tracing::warn!(error, "cannot rotate a log, trying again in 10 s");
             }
         }
     }
 
-    /// Checks each of these logs once, rotates the full ones, and returns the errors.
-    pub async fn round(&mut self, logs: &[OpenLog]) -> Vec<RotateError> {
-        let clean_up = std::mem::take(&mut self.first);
-        let mut errors = Vec::new();
-        // Most logs are not full. One blocking call finds all of those.
-        let limits = self.limits;
-        let paths: Vec<PathBuf> = logs.iter().map(|log| log.path.clone()).collect();
-        let small = move || paths.into_iter().filter(|path| !clean_up && is_small(path, limits)).collect();
-        let small: HashSet<PathBuf> = tokio::task::spawn_blocking(small).await.unwrap_or_default();
-        for log in logs.iter().filter(|log| !small.contains(&log.path)) {
-            let done = self.rotate(log, clean_up, &mut errors).await;
-            errors.extend(done.err());
+    /// Checks each of these logs once and rotates the full ones. Waits for all of them.
+    pub async fn round(&mut self, logs: &[OpenLog]) -> Vec<Rotation> {
+        self.begin(logs).await;
+        let mut ended = Vec::new();
+        while let Some(rotation) = self.next().await {
+            ended.push(rotation);
         }
-        errors
+        ended
     }
 
-    /// The errors of a round that were not logged before. A container that does not open a new file may just have ended, so
+    /// Begins to rotate the full logs, except for those whose last rotation has not ended.
+    async fn begin(&mut self, logs: &[OpenLog]) {
+        let clean_up = std::mem::take(&mut self.first);
+        let limits = self.limits;
+        let idle: Vec<OpenLog> = {
+            let busy: HashSet<&PathBuf> = self.under_way.values().collect();
+            logs.iter().filter(|log| !busy.contains(&log.path())).cloned().collect()
+        };
+        let listed: HashSet<PathBuf> = logs.iter().map(OpenLog::path).collect();
+        self.failing.retain(|path, _| listed.contains(path));
+        // Most logs are not full. One blocking call finds all of those.
+        let split = move || idle.into_iter().partition::<Vec<_>, _>(|log| clean_up || !is_small(log, limits));
+        let Ok((full, small)) = tokio::task::spawn_blocking(split).await else { return };
+        for log in small {
+            self.failing.remove(&log.path());
+        }
+        for log in full {
+            let path = log.path();
+            let rotation = rotate(Arc::clone(&self.logs), self.limits, Arc::clone(&self.gate), log, clean_up);
+            self.under_way.insert(self.rotations.spawn(rotation).id(), path);
+        }
+    }
+
+    /// Waits for the end of one rotation; `None` if none is under way. Cancel safe.
+    async fn next(&mut self) -> Option<Rotation> {
+        let (id, errors) = match self.rotations.join_next_with_id().await? {
+            Ok((id, rotation)) => (id, rotation.errors),
+            Err(error) => (error.id(), vec![]),
+        };
+        let log = self.under_way.remove(&id)?;
+        Some(Rotation { log, errors })
+    }
+
+    /// The errors of a rotation that were not logged before. A container that does not open a new file may just have ended, so
     /// that error is only logged if it occurs again in the next round.
-    pub(super) fn unreported(&mut self, errors: Vec<RotateError>) -> Vec<String> {
-        let before = std::mem::take(&mut self.failing);
+    pub(super) fn unreported(&mut self, rotation: Rotation) -> Vec<String> {
+        let before = self.failing.remove(&rotation.log).unwrap_or_default();
+        let mut failing = HashMap::new();
         let mut unreported = Vec::new();
-        for error in errors {
+        for error in rotation.errors {
             let key = (error.path().to_owned(), discriminant(&error));
             let known = before.get(&key);
             let text = match error {
@@ -205,141 +277,79 @@ impl Rotator {
             if known.and_then(Option::as_ref) != text.as_ref() {
                 unreported.extend(text.clone());
             }
-            self.failing.insert(key, text);
+            failing.insert(key, text);
+        }
+        if !failing.is_empty() {
+            self.failing.insert(rotation.log, failing);
         }
         unreported
     }
+}
 
-    /// Rotates one log if it is full. An error with an older file does not prevent the rotation. That error is added to
-    /// `errors`.
-    async fn rotate(&self, log: &OpenLog, clean_up: bool, errors: &mut Vec<RotateError>) -> Result<(), RotateError> {
-        let (path, limits) = (log.path.clone(), self.limits);
-        let inspection = tokio::task::spawn_blocking(move || inspect(&path, limits, clean_up)).await;
-        let inspection = inspection.unwrap_or_else(|error| Err(failed(&log.path)(io::Error::other(error))))?;
-        let moved = match inspection {
-            Inspection::Fine => return Ok(()),
-            // An earlier agent died after it had moved the log away.
-            Inspection::Missing => None,
-            Inspection::Moved { to, failed } => {
-                errors.extend(failed);
-                Some(to)
-            }
-        };
-        let Err(reopen) = self.reopen(log).await else { return Ok(()) };
-        let path = log.path.clone();
-        let Some(moved) = moved else { return Err(RotateError::Reopen { path, source: reopen }) };
-        match renameat_with(CWD, &moved, CWD, &path, RenameFlags::NOREPLACE) {
-            Ok(()) => Err(RotateError::Reopen { path, source: reopen }),
-            // The container opened a new file after all, or the logs were removed with their pod.
-            Err(rustix::io::Errno::EXIST | rustix::io::Errno::NOENT) => Ok(()),
-            Err(error) => Err(RotateError::PutBack { path, moved, reopen, source: error.into() }),
+/// Rotates one log if it is full. An error with an older file does not prevent the rotation.
+async fn rotate(
+    logs: Arc<dyn WritesLogs>,
+    limits: Limits,
+    gate: Arc<Semaphore>,
+    log: OpenLog,
+    clean_up: bool,
+) -> Rotation {
+    let path = log.path();
+    let mut errors = Vec::new();
+    let inspection = {
+        let _permit = gate.acquire().await;
+        let log = log.clone();
+        let inspection = tokio::task::spawn_blocking(move || inspect(&log, limits, clean_up)).await;
+        inspection.unwrap_or_else(|error| Err(failed(&path)(io::Error::other(error))))
+    };
+    let done = match inspection {
+        Ok(Inspection::Fine) => Ok(()),
+        // An earlier agent died after it had moved the log away.
+        Ok(Inspection::Missing) => {
+            reopen(&*logs, &log).await.map_err(|source| RotateError::Reopen { path: path.clone(), source })
         }
+        Ok(Inspection::Moved { to, failed }) => {
+            errors.extend(failed);
+            match reopen(&*logs, &log).await {
+                Ok(()) => Ok(()),
+                Err(error) => put_back(log, to, error).await,
+            }
+        }
+        Err(error) => Err(error),
+    };
+    errors.extend(done.err());
+    Rotation { log: path, errors }
+}
+
+/// Makes the container open a new file and waits until it has.
+async fn reopen(logs: &dyn WritesLogs, log: &OpenLog) -> Result<(), RuntimeError> {
+    logs.reopen_log(&log.container).await?;
+    let (path, limit) = (log.path(), Instant::now() + REOPENED_WITHIN);
+    while !tokio::fs::try_exists(&path).await.unwrap_or(false) {
+        if Instant::now() > limit {
+            return Err(RuntimeError::Timeout { call: "reopening the log", after: REOPENED_WITHIN });
+        }
+        sleep(POLL_INTERVAL).await;
     }
+    Ok(())
+}
 
-    /// Makes the container open a new file and waits until it has.
-    async fn reopen(&self, log: &OpenLog) -> Result<(), RuntimeError> {
-        self.logs.reopen_log(&log.container).await?;
-        let limit = Instant::now() + REOPENED_WITHIN;
-        while !tokio::fs::try_exists(&log.path).await.unwrap_or(false) {
-            if Instant::now() > limit {
-                return Err(RuntimeError::Timeout { call: "reopening the log", after: REOPENED_WITHIN });
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-        Ok(())
+/// Moves a log back that its container did not open again.
+async fn put_back(log: OpenLog, moved: String, reopen: RuntimeError) -> Result<(), RotateError> {
+    let path = log.path();
+    let old = path.with_file_name(&moved);
+    let back = move || log.dir.open()?.rename_to_new(&moved, &log.file);
+    match tokio::task::spawn_blocking(back).await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+        Ok(()) => Err(RotateError::Reopen { path, source: reopen }),
+        // The container opened a new file after all, or the logs were removed with their pod.
+        Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => Ok(()),
+        Err(source) => Err(RotateError::PutBack { path, moved: old, reopen, source }),
     }
 }
 
-/// The result of the inspection of a log.
-enum Inspection {
-    /// The log is not full.
-    Fine,
-    /// The log's file does not exist.
-    Missing,
-    /// The log was full and was moved away. `failed` has the errors with older files.
-    Moved { to: PathBuf, failed: Vec<RotateError> },
-}
-
-fn failed(path: &Path) -> impl Fn(io::Error) -> RotateError {
+fn failed(path: &Path) -> impl Fn(io::Error) -> RotateError + use<> {
     let path = path.to_owned();
     move |source| RotateError::Io { path: path.clone(), source }
-}
-
-fn is_small(path: &Path, limits: Limits) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|meta| meta.len() <= limits.max_size)
-}
-
-/// Checks a log, and moves it away if it is full. Blocks.
-fn inspect(path: &Path, limits: Limits, clean_up: bool) -> Result<Inspection, RotateError> {
-    let size = match fs::symlink_metadata(path) {
-        Ok(meta) => meta.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Inspection::Missing),
-        Err(error) => return Err(failed(path)(error)),
-    };
-    let full = size > limits.max_size;
-    let (Some(dir), Some(current)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-        return Ok(Inspection::Fine);
-    };
-    if !full && !clean_up {
-        return Ok(Inspection::Fine);
-    }
-    let files = list(dir).map_err(failed(dir))?;
-    let now = full.then(|| Timestamp::now().to_zoned(TimeZone::UTC).datetime());
-    let now = now.and_then(|now| now.with().subsec_nanosecond(0).build().ok());
-    let plan = plan(current, &files, limits.max_files, now);
-    let mut failures = Vec::new();
-    for file in plan.remove {
-        let file = dir.join(file);
-        match fs::remove_file(&file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => failures.push(failed(&file)(error)),
-            _ => {}
-        }
-    }
-    for (file, to) in plan.compress {
-        let file = dir.join(file);
-        failures.extend(compress(&file, &dir.join(to)).err().map(failed(&file)));
-    }
-    match plan.rotate.map(|name| dir.join(name)) {
-        None => failures.into_iter().next().map_or(Ok(Inspection::Fine), Err),
-        Some(to) => {
-            renameat_with(CWD, path, CWD, &to, RenameFlags::NOREPLACE).map_err(|error| failed(path)(error.into()))?;
-            Ok(Inspection::Moved { to, failed: failures })
-        }
-    }
-}
-
-/// The names of the files in a directory. Names that are not UTF-8 are left out.
-pub(super) fn list(dir: &Path) -> io::Result<Vec<String>> {
-    let names = fs::read_dir(dir)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
-    names.filter_map(Result::transpose).collect()
-}
-
-/// Replaces a file by a compressed file with the same mode.
-fn compress(file: &Path, to: &Path) -> io::Result<()> {
-    let name = to.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let temporary = to.with_file_name(file_names::temporary(name));
-    let written = write_compressed(file, &temporary);
-    if let Err(error) = written {
-        // The disk may be full, and the unfinished file takes space.
-        let _ = fs::remove_file(&temporary);
-        return Err(error);
-    }
-    fs::rename(&temporary, to)?;
-    fs::remove_file(file)
-}
-
-fn write_compressed(file: &Path, temporary: &Path) -> io::Result<()> {
-    let mut from = BufReader::with_capacity(64 << 10, File::open(file)?);
-    let meta = from.get_ref().metadata()?;
-    let mode = meta.permissions().mode() & 0o777;
-    let to = OpenOptions::new().create(true).truncate(true).write(true).mode(mode).open(temporary)?;
-    let mut encoder = GzEncoder::new(to, Compression::default());
-    io::copy(&mut from, &mut encoder)?;
-    let to = encoder.finish()?;
-    // A reader with a `since` time skips the files that were last modified before that time.
-    to.set_modified(meta.modified()?)?;
-    // The content must be on disk before the uncompressed file is removed.
-    to.sync_data()
 }
 
 #[cfg(test)]

@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::adapters::log::LogDir;
+
+/// The number of names in the path of a log below the directory of all pods.
+const LOG_DEPTH: usize = 4;
+
 /// The layout under the agent's root.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
@@ -56,6 +61,14 @@ impl Layout {
 
     pub(super) fn log(&self, uid: &str, name: &str, restart_count: u32) -> PathBuf {
         self.pods().join(uid).join("logs").join(name).join(format!("{restart_count}.log"))
+    }
+
+    /// The directory and the name of a log, from its [path](Layout::log). Links are not followed below the directory of all
+    /// pods.
+    pub(super) fn split_log(log: &Path) -> (LogDir, String) {
+        let pods = log.ancestors().nth(LOG_DEPTH).unwrap_or(Path::new("/"));
+        let below = log.parent().and_then(|dir| dir.strip_prefix(pods).ok()).unwrap_or(Path::new("."));
+        (LogDir::new(pods, below), log.file_name().unwrap_or_default().to_string_lossy().into_owned())
     }
 
     /// Creates the directories of all sandboxes and all containers.

@@ -201,9 +201,9 @@ impl ProcessRuntime {
 
 impl WritesLogs for ProcessRuntime {
     fn open_logs(&self) -> RuntimeFuture<'_, Vec<OpenLog>> {
-        let log = |container: &Arc<Container>| OpenLog {
-            container: container.id.clone(),
-            path: create::rootfs_and_log(&self.shared.layout, &container.record).1,
+        let log = |container: &Arc<Container>| {
+            let (dir, file) = Layout::split_log(&create::rootfs_and_log(&self.shared.layout, &container.record).1);
+            OpenLog { container: container.id.clone(), dir, file }
         };
         let logs = self.shared.table.running().iter().map(log).collect();
         async { Ok(logs) }.boxed()

@@ -259,8 +259,9 @@ impl ProcessRuntimeState {
             }
             rootfs::remove(&root)?;
             if !keep_log {
-                remove_run(&log)?;
-                log.parent().map_or(Ok(()), |dir| std::fs::remove_dir(dir).or(Ok::<(), io::Error>(())))?;
+                let (dir, file) = Layout::split_log(&log);
+                remove_run(&dir, &file)?;
+                let _ = dir.remove_if_empty();
             }
             remove_whole(&dir)
         };

@@ -21,7 +21,6 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, setsid,
@@ -29,10 +28,11 @@ use rustix::process::{
 };
 
 use super::CONTAINER_ENV;
-use super::files::ContainerFiles;
+use super::files::{ContainerFiles, Layout};
 use super::procfs;
 use super::record::{self, Durability, ExitRecord, RunRecord, ShimRecord, StartedRecord};
 use crate::adapters::log::end_of_log;
+use crate::adapters::regular;
 pub(super) use exec_keeper::wait_for_keepers;
 
 /// Runs a shim, or the stage that becomes the container's command. `args` are the arguments after
@@ -254,18 +254,16 @@ fn termination_message(run: &RunRecord, exit_code: i32) -> String {
         let _ = file.take(4096).read_to_end(&mut bytes);
     }
     if bytes.is_empty() && run.message_from_log && exit_code != 0 {
-        bytes = end_of_log(&run.log);
+        let (dir, file) = Layout::split_log(&run.log);
+        bytes = end_of_log(&dir, &file);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Opens the termination log. The container may have replaced the file. A link must not give access to a file that the
 /// container may not read, and opening a FIFO must not block.
-fn open_inside(run: &RunRecord) -> rustix::io::Result<File> {
-    let dir = openat(CWD, &run.rootfs, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    Ok(File::from(openat2(dir, &run.termination_log, flags, Mode::empty(), inside)?))
+fn open_inside(run: &RunRecord) -> io::Result<File> {
+    regular::open(regular::open_dir(&run.rootfs, Path::new("."))?, &run.termination_log)
 }
 
 /// The text of the error becomes the message in the container's status.

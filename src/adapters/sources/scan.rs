@@ -1,11 +1,13 @@
 //! Reads manifests from files and directories. All functions here block.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use podwright_actors::ports::{Severity, SourceKind, SourceProblem, SourceSet};
+use rustix::fs::OFlags;
 
 use super::SourceContext;
 use super::manifest_cache::ManifestCache;
@@ -123,13 +125,20 @@ pub fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
 /// # Errors
 /// If the path is not a regular file; otherwise the system's error.
 pub fn contents(path: &Path) -> io::Result<Vec<u8>> {
-    // The type is checked before the file is opened, because opening a named pipe waits for a writer.
+    // Opening a named pipe or a device may block or have effects, so the type is checked first. It is checked again, because
+    // the path may have been replaced in between.
+    let not_regular = || io::Error::other("not a regular file");
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("not a regular file"));
+        return Err(not_regular());
+    }
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("the flag is one low bit");
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(not_regular());
     }
     let mut bytes = Vec::new();
     // One byte more than the limit, so that `manifest::read` refuses a longer file.
-    File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -3,7 +3,6 @@
 mod selection;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::actors::explain::PodFacts;
 use crate::actors::ids::{FullName, PodUid};
 use crate::actors::pod::PodObject;
 use crate::actors::text::{error_chain, plain};
+use crate::adapters::log::LogDir;
 use crate::adapters::log::reader::{LogRead, ReadOptions, Reader, runs};
 use crate::agent::error_text::{MAX_PROBLEM_BYTES, reason};
 use crate::agent::unknown_pod::unknown_pod;
@@ -136,18 +136,19 @@ impl LogsEndpoint {
         let options = ReadOptions { tail: query.tail_lines, since, timestamps: query.timestamps };
         let opened = dir.clone();
         let reader =
-            blocking(move || Reader::open(opened, run, options)).await.map_err(|error| unreadable(&dir, &error))?;
+            blocking(move || Reader::open(&opened, run, options)).await.map_err(|error| unreadable(&dir, &error))?;
         let follow = query.follow.then_some(FollowedContainer { view, uid, container, run, stopping: self.stopping });
         Ok(OpenLog { reader: Some(reader), follow, is_last_read: false, _permit: permit })
     }
 }
 
-fn log_dir(view: &NodeView, pod: &PodObject, container: &str) -> Result<PathBuf, LogRefusal> {
+fn log_dir(view: &NodeView, pod: &PodObject, container: &str) -> Result<LogDir, LogRefusal> {
     let dir = view.logs.log_dir(pod.full_name(), pod.uid(), container);
     dir.map_err(|error| LogRefusal::NotFound(format!("there is no log: {}", error_chain(&error))))
 }
 
-fn unreadable(dir: &std::path::Path, error: &io::Error) -> LogRefusal {
+fn unreadable(dir: &LogDir, error: &io::Error) -> LogRefusal {
+    let dir = dir.path();
     let dir = dir.display();
     LogRefusal::NotFound(match error.kind() {
         io::ErrorKind::NotFound => {

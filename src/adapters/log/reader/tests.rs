@@ -7,6 +7,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::*;
+use crate::adapters::regular::tests::{clear, plants};
+
+fn logs(dir: &Path) -> LogDir {
+    LogDir::new(dir, ".")
+}
 
 fn line(n: u64) -> String {
     let at = Timestamp::from_second(1_800_000_000 + i64::try_from(n).unwrap()).unwrap();
@@ -46,7 +51,7 @@ fn rest(reader: &mut Reader) -> String {
 }
 
 fn read(dir: &Path, options: ReadOptions) -> Vec<u64> {
-    let mut reader = Reader::open(dir.to_owned(), 1, options).unwrap();
+    let mut reader = Reader::open(&logs(dir), 1, options).unwrap();
     let mut text = rest(&mut reader);
     text.push_str(std::str::from_utf8(&reader.finish()).unwrap());
     text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect()
@@ -55,8 +60,8 @@ fn read(dir: &Path, options: ReadOptions) -> Vec<u64> {
 #[test]
 fn rotated_log_files_are_read_as_one_log() {
     let dir = rotated();
-    assert_eq!(runs(dir.path()).unwrap(), [0, 1, 11]);
-    assert_eq!(runs(&dir.path().join("none")).unwrap(), [0; 0]);
+    assert_eq!(runs(&logs(dir.path())).unwrap(), [0, 1, 11]);
+    assert_eq!(runs(&logs(&dir.path().join("none"))).unwrap(), [0; 0]);
     let all: Vec<u64> = (0..12).collect();
     assert_eq!(read(dir.path(), ReadOptions::default()), all);
     for tail in [0, 1, 3, 4, 8, 12, 100] {
@@ -72,10 +77,7 @@ fn rotated_log_files_are_read_as_one_log() {
             all.iter().copied().filter(|n| *n as i64 >= since.as_second() - 1_800_000_000).collect();
         assert_eq!(read(dir.path(), options), expected, "{since}");
     }
-    assert_eq!(
-        Reader::open(dir.path().to_owned(), 2, ReadOptions::default()).err().unwrap().kind(),
-        ErrorKind::NotFound
-    );
+    assert_eq!(Reader::open(&logs(dir.path()), 2, ReadOptions::default()).err().unwrap().kind(), ErrorKind::NotFound);
 }
 
 fn set_modified(dir: &Path, at: Timestamp) {
@@ -101,7 +103,7 @@ fn log_files_older_than_since_are_not_opened() {
     }
     assert_eq!(read(dir.path(), ReadOptions { since: Some(since), ..ReadOptions::default() }), [9, 10, 11]);
     assert!(
-        Reader::open(dir.path().to_owned(), 1, ReadOptions::default()).unwrap().read().is_err(),
+        Reader::open(&logs(dir.path()), 1, ReadOptions::default()).unwrap().read().is_err(),
         "a read of the whole log needs them"
     );
 }
@@ -110,7 +112,7 @@ fn log_files_older_than_since_are_not_opened() {
 fn following_a_log_continues_in_the_next_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("1.log");
-    let open = || OpenOptions::new().create(true).append(true).open(&path).unwrap();
+    let open = || File::options().create(true).append(true).open(&path).unwrap();
     let moved = |n: u64| dir.path().join(format!("1.log.20261121-00000{n}"));
     let mut writer = open();
     let mut next = 0;
@@ -119,7 +121,7 @@ fn following_a_log_continues_in_the_next_file() {
         next += 1;
     };
     write(&mut writer);
-    let mut reader = Reader::open(dir.path().to_owned(), 1, ReadOptions::default()).unwrap();
+    let mut reader = Reader::open(&logs(dir.path()), 1, ReadOptions::default()).unwrap();
     let looks = |reader: &mut Reader| {
         let text = [rest(reader), rest(reader), rest(reader)].concat();
         text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect::<Vec<u64>>()
@@ -152,10 +154,20 @@ fn following_a_log_continues_in_the_next_file() {
 }
 
 #[test]
-fn log_path_that_is_not_a_regular_file_is_not_read() {
-    let dir = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink("/etc/passwd", dir.path().join("1.log")).unwrap();
-    assert!(Reader::open(dir.path().to_owned(), 1, ReadOptions::default()).is_err());
-    fs::create_dir(dir.path().join("2.log")).unwrap();
-    assert!(Reader::open(dir.path().to_owned(), 2, ReadOptions::default()).is_err());
+fn only_regular_log_files_are_read() {
+    let dir = rotated();
+    let planted = dir.path().join("2.log");
+    for (what, plant) in plants(Path::new("/etc/passwd")) {
+        plant(&planted);
+        assert!(Reader::open(&logs(dir.path()), 2, ReadOptions::default()).is_err(), "{what}");
+        clear(&planted);
+        let rotated = dir.path().join("1.log.20261121-000009");
+        plant(&rotated);
+        assert_eq!(read(dir.path(), ReadOptions::default()), (0..12).collect::<Vec<u64>>(), "{what}");
+        clear(&rotated);
+    }
+    std::os::unix::fs::symlink(dir.path(), dir.path().join("link")).unwrap();
+    let through_a_link = LogDir::new(dir.path(), "link");
+    assert!(Reader::open(&through_a_link, 1, ReadOptions::default()).is_err());
+    assert!(runs(&through_a_link).is_err());
 }

@@ -1,3 +1,4 @@
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 
 use futures_util::FutureExt;
@@ -7,6 +8,13 @@ use podwright_actors::ids::ContainerId;
 use podwright_actors::ports::RuntimeFuture;
 
 use super::*;
+use crate::adapters::log::LogDir;
+use crate::adapters::regular::tests::{clear, plants};
+
+/// A plan for a directory of regular files.
+fn plan(current: &str, files: &[String], max_files: usize, now: Option<DateTime>) -> RotationPlan {
+    super::plan(current, &LogNames { files: files.to_vec(), others: vec![] }, max_files, now)
+}
 
 fn names(text: &[&str]) -> Vec<String> {
     text.iter().map(|name| (*name).to_owned()).collect()
@@ -32,6 +40,7 @@ fn rotation_plan_removes_old_files_and_compresses_the_others() {
         remove: names(&["0.log.20261101-000000.gz"]),
         compress: vec![packed("03"), packed("04")],
         rotate: moved.clone(),
+        not_regular: none.clone(),
     };
     assert_eq!(next, expected);
     assert_eq!(plan("0.log", &days(&["03", "04"]), 2, Some(now)).remove, days(&["03", "04"]), "no room for any");
@@ -76,7 +85,7 @@ impl Writer {
     }
 
     fn log(&self) -> OpenLog {
-        OpenLog { container: "c".into(), path: self.path.clone() }
+        OpenLog { container: "c".into(), dir: LogDir::new(self.path.parent().unwrap(), "."), file: "0.log".into() }
     }
 
     fn rotator(self: &Arc<Self>, max_files: usize) -> Rotator {
@@ -92,7 +101,7 @@ impl WritesLogs for Writer {
     fn reopen_log<'a>(&'a self, _: &'a ContainerId) -> RuntimeFuture<'a, ()> {
         if *self.gone.lock() {
             let dir = self.path.parent().unwrap();
-            for file in list(dir).unwrap().iter().filter(|file| file.starts_with("0.log.2")) {
+            for file in files(dir).iter().filter(|file| file.starts_with("0.log.2")) {
                 fs::remove_file(dir.join(file)).unwrap();
             }
         }
@@ -104,8 +113,22 @@ impl WritesLogs for Writer {
     }
 }
 
+/// The errors of a round with the writer's log.
+async fn rotated(rotator: &mut Rotator, writer: &Writer) -> Vec<String> {
+    let ended = rotator.round(&[writer.log()]).await;
+    ended.iter().flat_map(|rotation| &rotation.errors).map(|error| error_chain(error).to_string()).collect()
+}
+
+/// The errors that a round with the writer's log reports, and the number of all its errors.
+async fn reports(rotator: &mut Rotator, writer: &Writer) -> (Vec<String>, usize) {
+    let ended = rotator.round(&[writer.log()]).await;
+    let all = ended.iter().map(|rotation| rotation.errors.len()).sum();
+    (ended.into_iter().flat_map(|rotation| rotator.unreported(rotation)).collect(), all)
+}
+
 fn files(dir: &Path) -> Vec<String> {
-    let mut files = list(dir).unwrap();
+    let mut files: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     files.sort();
     files
 }
@@ -137,7 +160,7 @@ async fn full_log_is_rotated_without_losing_a_line() {
         let text = format!("round {round}: more than ten bytes\n");
         writer.write(&text);
         expected.push_str(&text);
-        assert!(rotator.round(&[writer.log()]).await.is_empty());
+        assert_eq!(rotated(&mut rotator, &writer).await, [""; 0]);
         assert_eq!(fs::metadata(&writer.path).unwrap().len(), 0);
         assert_eq!(whole(dir.path()), expected);
     }
@@ -145,10 +168,10 @@ async fn full_log_is_rotated_without_losing_a_line() {
     assert_eq!(kinds, [true, true, false], "{:?}", files(dir.path()));
     // A log that is not full is not rotated. The next rotation removes the oldest file.
     writer.write("few\n");
-    assert!(rotator.round(&[writer.log()]).await.is_empty());
+    assert_eq!(rotated(&mut rotator, &writer).await, [""; 0]);
     assert_eq!(files(dir.path()).len(), 4);
     writer.write("more than ten bytes\n");
-    assert!(rotator.round(&[writer.log()]).await.is_empty());
+    assert_eq!(rotated(&mut rotator, &writer).await, [""; 0]);
     assert_eq!(files(dir.path()).len(), 4);
     assert_eq!(
         whole(dir.path()),
@@ -164,13 +187,13 @@ async fn interrupted_log_rotation_is_finished_by_the_next_agent() {
     writer.write("before\n");
     fs::rename(&writer.path, dir.path().join("0.log.20261121-000000")).unwrap();
     writer.write("between\n");
-    assert!(writer.rotator(5).round(&[writer.log()]).await.is_empty());
+    assert_eq!(rotated(&mut writer.rotator(5), &writer).await, [""; 0]);
     writer.write("after\n");
     assert_eq!(whole(dir.path()), "before\nbetween\nafter\n");
     assert_eq!(fs::read_to_string(&writer.path).unwrap(), "after\n");
     // The compression was interrupted.
     fs::write(dir.path().join("0.log.20261121-000000.gz.tmp"), "half").unwrap();
-    assert!(writer.rotator(5).round(&[writer.log()]).await.is_empty());
+    assert_eq!(rotated(&mut writer.rotator(5), &writer).await, [""; 0]);
     assert_eq!(files(dir.path()), ["0.log", "0.log.20261121-000000"]);
 }
 
@@ -180,39 +203,35 @@ async fn log_is_moved_back_if_its_container_does_not_reopen_it() {
     let writer = Writer::new(dir.path().join("0.log"));
     writer.write("more than ten bytes\n");
     *writer.refuses.lock() = true;
-    let mut rotator = writer.rotator(5);
-    let errors = rotator.round(&[writer.log()]).await;
-    let text = error_chain(&errors[0]).to_string();
-    assert!(text.contains("0.log: the container did not open a new log file: refused"), "{text}");
+    let errors = rotated(&mut writer.rotator(5), &writer).await;
+    assert!(errors[0].contains("0.log: the container did not open a new log file: refused"), "{errors:?}");
     writer.write("later\n");
     assert_eq!(files(dir.path()), ["0.log"]);
     assert_eq!(whole(dir.path()), "more than ten bytes\nlater\n");
 
     // The container may just have ended. The second failure in a row is reported once, and again after a success.
-    assert_eq!(rotator.unreported(errors), [""; 0]);
+    let mut rotator = writer.rotator(5);
     let mut reported = Vec::new();
-    for refuses in [true, true, false, true, true] {
+    for refuses in [true, true, true, false, true, true] {
         *writer.refuses.lock() = refuses;
         writer.write("more than ten bytes\n");
-        let errors = rotator.round(&[writer.log()]).await;
-        reported.push(rotator.unreported(errors).len());
+        reported.push(reports(&mut rotator, &writer).await.0.len());
     }
-    assert_eq!(reported, [1, 0, 0, 0, 1]);
+    assert_eq!(reported, [0, 1, 0, 0, 0, 1]);
 
     // Another failure of the same log does not report this one again.
     fs::create_dir(dir.path().join("0.log.x.tmp")).unwrap();
     let mut reported = Vec::new();
     for _ in 0..4 {
         writer.write("more than ten bytes\n");
-        let errors = rotator.round(&[writer.log()]).await;
-        assert_eq!(errors.len(), 2, "{errors:?}");
-        reported.push(rotator.unreported(errors).len());
+        let (reports, all) = reports(&mut rotator, &writer).await;
+        assert_eq!(all, 2);
+        reported.push(reports.len());
     }
     assert_eq!(reported, [1, 0, 0, 0]);
     // Logs that are removed with their pod are not a failure.
     *writer.gone.lock() = true;
-    let errors = rotator.round(&[writer.log()]).await;
-    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(reports(&mut rotator, &writer).await.1, 1);
 }
 
 #[tokio::test]
@@ -220,15 +239,91 @@ async fn rotation_errors_name_the_path_and_affect_no_other_log() {
     let dir = tempfile::tempdir().unwrap();
     let writer = Writer::new(dir.path().join("0.log"));
     writer.write("more than ten bytes\n");
-    // A directory cannot be removed as a file.
     fs::create_dir(dir.path().join("0.log.x.tmp")).unwrap();
-    let below_a_file = OpenLog { container: "d".into(), path: writer.path.join("1.log") };
+    let below_a_file = OpenLog { container: "d".into(), dir: LogDir::new(dir.path(), "0.log"), file: "1.log".into() };
     let mut rotator = writer.rotator(5);
-    let errors = rotator.round(&[below_a_file, writer.log()]).await;
-    let texts: Vec<String> = errors.iter().map(|error| error_chain(error).to_string()).collect();
-    assert_eq!(texts, rotator.unreported(errors), "reported at once");
+    let ended = rotator.round(&[below_a_file, writer.log()]).await;
+    let mut texts: Vec<String> = ended.into_iter().flat_map(|rotation| rotator.unreported(rotation)).collect();
+    texts.sort();
     assert_eq!(texts.len(), 2, "{texts:?}");
-    assert!(texts[0].contains("0.log/1.log: Not a directory"), "{texts:?}");
-    assert!(texts[1].contains("0.log.x.tmp: "), "{texts:?}");
+    assert!(texts[0].contains("0.log.x.tmp: it is not a regular file"), "{texts:?}");
+    assert!(texts[1].contains("0.log/1.log: Not a directory"), "{texts:?}");
     assert_eq!(fs::metadata(&writer.path).unwrap().len(), 0, "the other log was rotated");
+}
+
+// A container or a log collector that can change the directory must not make the agent block, or write elsewhere.
+#[tokio::test]
+async fn planted_files_stop_no_rotation_and_are_not_written_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "secret").unwrap();
+    for name in ["0.log.20261121-000000", "0.log.99991231-235959", "0.log.20261121-000000.gz.tmp"] {
+        for (what, plant) in plants(&secret) {
+            let writer = Writer::new(dir.path().join("0.log"));
+            let mut rotator = writer.rotator(3);
+            plant(&dir.path().join(name));
+            for round in ["first", "second", "third"] {
+                writer.write(&format!("{round}: more than ten bytes\n"));
+                let limit = Duration::from_secs(20);
+                let errors = tokio::time::timeout(limit, rotated(&mut rotator, &writer)).await.expect(what);
+                assert_eq!(errors.len(), 1, "{what} {name}: {errors:?}");
+                assert!(errors[0].contains("it is not a regular file"), "{what}: {errors:?}");
+                assert_eq!(fs::metadata(&writer.path).unwrap().len(), 0, "{what} {name}");
+            }
+            assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+            for name in files(dir.path()).iter().filter(|name| *name != "secret") {
+                clear(&dir.path().join(name));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn log_that_is_not_a_regular_file_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "more than ten bytes").unwrap();
+    let writer = Writer::new(dir.path().join("0.log"));
+    for (what, plant) in plants(&secret) {
+        clear(&writer.path);
+        plant(&writer.path);
+        let errors = rotated(&mut writer.rotator(3), &writer).await;
+        assert_eq!(errors.len(), 1, "{what}");
+        assert!(errors[0].contains("0.log: it is not a regular file: remove it"), "{what}: {errors:?}");
+        assert_eq!(files(dir.path()), ["0.log", "secret"], "{what}");
+    }
+}
+
+/// A runtime whose first container never opens a new log file.
+struct StuckWriter(Arc<Writer>);
+
+impl WritesLogs for StuckWriter {
+    fn open_logs(&self) -> RuntimeFuture<'_, Vec<OpenLog>> {
+        let stuck = self.0.path.parent().unwrap().join("stuck");
+        let stuck = OpenLog { container: "stuck".into(), dir: LogDir::new(stuck, "."), file: "0.log".into() };
+        async move { Ok(vec![stuck, self.0.log()]) }.boxed()
+    }
+
+    fn reopen_log<'a>(&'a self, container: &'a ContainerId) -> RuntimeFuture<'a, ()> {
+        match container.as_str() {
+            "stuck" => std::future::pending().boxed(),
+            _ => self.0.reopen_log(container),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_stuck_container_delays_no_other_log() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("stuck")).unwrap();
+    fs::write(dir.path().join("stuck/0.log"), "more than ten bytes").unwrap();
+    let writer = Writer::new(dir.path().join("0.log"));
+    let rotator = Rotator::new(Arc::new(StuckWriter(writer.clone())), Limits { max_size: 10, max_files: 9 });
+    let running = tokio::spawn(rotator.run());
+    for round in 1..4 {
+        writer.write("more than ten bytes\n");
+        sleep(INTERVAL * 2).await;
+        assert_eq!(files(dir.path()).iter().filter(|name| name.starts_with("0.log.")).count(), round);
+    }
+    running.abort();
 }

@@ -1,11 +1,11 @@
 //! Writes the container's log in the CRI format: `TIME STREAM TAG TEXT`. The tag is `F` if the record ends a line and `P` if
 //! the line continues in the next record.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::super::files::Layout;
 use crate::adapters::log::MAX_PIECE;
 pub use crate::adapters::log::{Record, tail, tail_window};
 
@@ -18,11 +18,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the file for appending.
+    /// Opens the file for appending. A link, FIFO or device at its path is replaced by a new file.
     pub fn open(path: &Path) -> io::Result<Self> {
+        let (dir, name) = Layout::split_log(path);
         // The mode that the kubelet's log files have: log collectors that run as another user read the files through their
         // group.
-        let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
+        let file = dir.open()?.append(&name, 0o640)?;
         Ok(Log { path: path.to_owned(), file, failing: false })
     }
 

@@ -1,0 +1,178 @@
+//! Opens regular files in directories that containers and other programs may change.
+//!
+//! Another program may put a symbolic link, a FIFO, a device or a directory at any name, at any time. So a lookup goes from an
+//! open directory to the names below it without following a link, and only a regular file is opened. The type is checked before
+//! the file is opened, because opening a FIFO may block and opening a device may have effects.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
+use rustix::io::Errno;
+
+/// Opens the directory `below` under `root`. Links in the path of `root` itself are followed.
+pub(super) fn open_dir(root: &Path, below: &Path) -> io::Result<OwnedFd> {
+    let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(beneath(&root, below, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)
+}
+
+/// Opens a regular file for reading.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] if it is not a regular file; otherwise the system's error.
+pub(super) fn open(dir: impl AsFd, path: &Path) -> io::Result<File> {
+    let found = beneath(&dir, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
+    if !is_regular(&found)? {
+        return Err(not_regular());
+    }
+    reopen(&found, OFlags::RDONLY)
+}
+
+/// Creates a file for appending.
+///
+/// # Errors
+/// [`ErrorKind::AlreadyExists`] if the name exists, even as a broken link; otherwise the system's error.
+pub(super) fn create(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+    Ok(File::from(beneath(&dir, path, flags, Mode::from_raw_mode(mode))?))
+}
+
+/// The error for a file that is not a regular file.
+pub(super) fn not_regular() -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, "it is not a regular file: remove it")
+}
+
+fn is_regular(file: &OwnedFd) -> io::Result<bool> {
+    Ok(FileType::from_raw_mode(fstat(file)?.st_mode) == FileType::RegularFile)
+}
+
+/// Opens the file of a descriptor that was opened as a path only.
+fn reopen(found: &OwnedFd, flags: OFlags) -> io::Result<File> {
+    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    Ok(File::from(openat(CWD, itself, flags | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?))
+}
+
+fn beneath(dir: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    for _ in 0..TRIES {
+        match openat2(&dir, path, flags | OFlags::CLOEXEC, mode, inside) {
+            // Another process renamed a file during the lookup, so the kernel could not decide whether the result is beneath.
+            Err(Errno::AGAIN) => {}
+            found => return found,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// How often a lookup is repeated that was disturbed by renames.
+const TRIES: usize = 100;
+
+/// Opens a file for appending, and creates it if it is missing. A link, FIFO or device at its name is replaced by a new file.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] if a directory has the name; otherwise the system's error.
+#[cfg(feature = "process")]
+pub(super) fn append(dir: impl AsFd, path: &Path, mode: u32) -> io::Result<File> {
+    use rustix::fs::{AtFlags, unlinkat};
+    for _ in 0..TRIES {
+        match create(&dir, path, mode) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            created => return created,
+        }
+        match beneath(&dir, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(found) if is_regular(&found)? => return reopen(&found, OFlags::WRONLY | OFlags::APPEND),
+            Ok(_) => match unlinkat(&dir, path, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::ISDIR | Errno::PERM) => return Err(not_regular()),
+                Err(error) => return Err(error.into()),
+            },
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Errno::AGAIN.into())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use rustix::fs::mknodat;
+
+    use super::*;
+
+    /// Puts a FIFO, a link, a broken link or a directory at a path, one after the other.
+    pub(in crate::adapters) fn plants(target: &Path) -> [(&'static str, Box<dyn Fn(&Path) + '_>); 4] {
+        [
+            ("fifo", Box::new(|path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap())),
+            ("link", Box::new(move |path| symlink(target, path).unwrap())),
+            ("broken link", Box::new(|path| symlink("/nonexistent/x", path).unwrap())),
+            ("directory", Box::new(|path| fs::create_dir(path).unwrap())),
+        ]
+    }
+
+    pub(in crate::adapters) fn clear(path: &Path) {
+        let _gone = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
+    }
+
+    fn secret() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        (dir, secret)
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let (dir, secret) = secret();
+        let (opened, path) = (open_dir(dir.path(), Path::new(".")).unwrap(), dir.path().join("a"));
+        for (what, plant) in plants(&secret) {
+            plant(&path);
+            let error = open(&opened, Path::new("a")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{what}");
+            assert_eq!(create(&opened, Path::new("a"), 0o600).unwrap_err().kind(), ErrorKind::AlreadyExists, "{what}");
+            clear(&path);
+        }
+        fs::write(&path, "text").unwrap();
+        assert_eq!(io::read_to_string(open(&opened, Path::new("a")).unwrap()).unwrap(), "text");
+    }
+
+    #[test]
+    fn links_below_the_root_are_not_followed() {
+        let (dir, secret) = secret();
+        let elsewhere = secret.parent().unwrap();
+        symlink(elsewhere, dir.path().join("pod")).unwrap();
+        assert!(open_dir(dir.path(), Path::new("pod")).is_err());
+        assert!(open_dir(dir.path(), Path::new("..")).is_err());
+        let root = open_dir(dir.path(), Path::new(".")).unwrap();
+        assert!(open(&root, Path::new("pod/secret")).is_err());
+        // The root itself may be a link: some nodes have their logs on another disk.
+        assert!(open_dir(&dir.path().join("pod"), Path::new(".")).is_ok());
+    }
+
+    #[cfg(feature = "process")]
+    #[test]
+    fn append_replaces_whatever_is_not_a_regular_file() {
+        use std::io::Write;
+        let (dir, secret) = secret();
+        let (opened, path) = (open_dir(dir.path(), Path::new(".")).unwrap(), dir.path().join("a"));
+        for (what, plant) in plants(&secret) {
+            plant(&path);
+            let file = append(&opened, Path::new("a"), 0o600);
+            if what == "directory" {
+                assert_eq!(file.unwrap_err().kind(), ErrorKind::InvalidInput);
+                clear(&path);
+                continue;
+            }
+            file.unwrap().write_all(b"one ").unwrap();
+            append(&opened, Path::new("a"), 0o600).unwrap().write_all(b"two").unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "one two", "{what}");
+            clear(&path);
+        }
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+    }
+}
