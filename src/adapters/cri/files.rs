@@ -15,6 +15,7 @@ use rustix::fs::OFlags;
 
 use super::config::{NodeFacts, hosts, labels};
 use super::layout::Layout;
+use super::node_facts::text_of;
 use super::v1;
 use crate::adapters::log::{end_of_log, remove_run};
 use crate::adapters::step_error::StepError;
@@ -41,8 +42,7 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
 
     let path = layout.hosts(&uid);
     path.parent().map_or(Ok(()), make_dir)?;
-    let of_node =
-        if pod.is_host_network() { fs::read_to_string(NODE_HOSTS).unwrap_or_default() } else { String::new() };
+    let of_node = if pod.is_host_network() { node_hosts(Path::new(NODE_HOSTS))? } else { String::new() };
     write(&path, &hosts(facts, pod, ips, &of_node)?, 0o644)?;
 
     make_dir(&layout.messages(&uid, name))?;
@@ -56,6 +56,14 @@ pub(super) fn prepare(facts: &NodeFacts, config: &ContainerConfig, ips: &[IpAddr
             .map_err(|error| RuntimeError::config(StepError::new(format!("volume {:?}", mount.volume), error)))?;
     }
     Ok(())
+}
+
+/// The node's hosts file. If it cannot be read, the container is not created: it would have no host names for its whole life.
+fn node_hosts(path: &Path) -> Result<String, RuntimeError> {
+    text_of(path).map_err(|error| {
+        let step = format!("cannot read the node's host names, make {} readable", path.display());
+        RuntimeError::config(StepError::new(step, error))
+    })
 }
 
 /// Overwrites a file in place. A replaced file would not appear in running containers, because their mounts keep the old inode.
@@ -178,4 +186,20 @@ fn read_end(layout: &Layout, path: &Path) -> Vec<u8> {
         Ok(bytes)
     };
     read().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreadable_hosts_file_of_the_node_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hosts");
+        let error = node_hosts(&path).unwrap_err();
+        let text = podwright_actors::text::error_chain(&error).to_string();
+        assert!(matches!(error, RuntimeError::Config(_)) && text.contains("hosts readable: No such file"), "{text}");
+        fs::write(&path, b"10.0.0.1 a # caf\xe9\n").unwrap();
+        assert!(node_hosts(&path).unwrap().starts_with("10.0.0.1 a # caf"));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
@@ -16,6 +17,7 @@ use super::layout::Layout;
 use super::settings::NodeSettings;
 use super::tasks::{SharedTasks, blocking};
 use super::{cgroups, v1};
+use crate::adapters::step_error::StepError;
 
 /// The type of a cgroup version 2 file system in `statfs(2)` (`CGROUP2_SUPER_MAGIC`, `linux/magic.h`).
 const CGROUP2_MAGIC: rustix::fs::FsWord = 0x6367_7270;
@@ -65,15 +67,19 @@ impl NodeFactsCache {
         &self.layout
     }
 
-    /// The cached facts with the node's present name servers.
+    /// The cached facts with the node's present name servers. For what pods are created from.
+    ///
+    /// # Errors
+    /// The errors of the runtime, and [`RuntimeError::Failed`] if the node's resolver configuration cannot be read. The caller
+    /// retries: a pod that were created without name servers would have none for its whole life.
     pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<NodeFacts>, RuntimeError> {
         let cached = self.cached().await?;
-        let settings = self.settings.clone();
-        let resolver = blocking(move || Ok(resolver(&settings))).await?;
+        let chosen = self.settings.resolv_conf.clone();
+        let resolver = blocking(move || resolver(chosen.as_deref())).await?;
         Ok(Arc::new(NodeFacts { resolver, ..(*cached).clone() }))
     }
 
-    /// The cached facts. Reads them first if the cache is empty; concurrent callers share one read.
+    /// The cached facts, without the node's name servers. Reads them first if the cache is empty; concurrent callers share one read.
     pub(super) async fn cached(self: &Arc<Self>) -> Result<Arc<NodeFacts>, RuntimeError> {
         let cached = self.cached.lock().clone();
         match cached {
@@ -102,18 +108,27 @@ impl NodeFactsCache {
     }
 }
 
-/// The node's name servers and search domains, in a form that works inside a pod.
-fn resolver(settings: &NodeSettings) -> Resolver {
-    if let Some(chosen) = &settings.resolv_conf {
-        return Resolver::parse(&read_file(chosen));
+/// The node's name servers and search domains, in a form that works inside a pod. `chosen` is the file of `--resolv-conf`.
+fn resolver(chosen: Option<&Path>) -> Result<Resolver, RuntimeError> {
+    if let Some(chosen) = chosen {
+        return resolver_file(chosen).map(|text| Resolver::parse(&text));
     }
-    let own = read_file(RESOLV_CONF);
-    let text = if own.contains("nameserver 127.0.0.53") {
-        fs::read_to_string(RESOLVED_RESOLV_CONF).unwrap_or(own)
-    } else {
-        own
-    };
-    Resolver::parse(&text)
+    let own = resolver_file(Path::new(RESOLV_CONF))?;
+    let resolved = Path::new(RESOLVED_RESOLV_CONF);
+    if own.contains("nameserver 127.0.0.53") && resolved.exists() {
+        return resolver_file(resolved).map(|text| Resolver::parse(&text));
+    }
+    Ok(Resolver::parse(&own))
+}
+
+fn resolver_file(path: &Path) -> Result<String, RuntimeError> {
+    text_of(path).map_err(|error| {
+        let step = format!(
+            "cannot read the node's name servers, make {} readable or name another file with --resolv-conf",
+            path.display()
+        );
+        RuntimeError::failed(StepError::new(step, error))
+    })
 }
 
 /// Logs a warning if pods have no limits as a whole on this node.
@@ -157,7 +172,7 @@ async fn read_facts(
         let version = cgroup_version();
         Ok(NodeFacts {
             layout,
-            resolver: resolver(&settings),
+            resolver: Resolver::default(),
             cluster_dns: ClusterDns { servers: settings.cluster_dns, domain: settings.cluster_domain },
             cgroups: Cgroups { version, driver, root: settings.cgroup_root, shared },
             cpu_millis: std::thread::available_parallelism()
@@ -198,6 +213,14 @@ fn if_supported<T>(answer: Result<T, RuntimeError>) -> Result<Option<T>, Runtime
         }
         Err(error) => Err(error),
     }
+}
+
+/// The text of a file of the node. Bytes that are not UTF-8 are replaced: they can only be part of a comment.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn text_of(path: &Path) -> io::Result<String> {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 fn read_file(path: impl AsRef<Path>) -> String {
@@ -260,7 +283,23 @@ fn file_names(dir: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use podwright_actors::text::error_chain;
+
     use super::*;
+
+    #[test]
+    fn unreadable_resolver_configuration_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("resolv.conf");
+        for make in [|_: &Path| {}, |path: &Path| fs::create_dir(path).unwrap()] {
+            make(&path);
+            let error = error_chain(&resolver(Some(&path)).unwrap_err()).to_string();
+            assert!(error.contains("resolv.conf readable") && error.contains("--resolv-conf: "), "{error}");
+        }
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, b"# caf\xe9\nnameserver 10.0.0.1\n").unwrap();
+        assert_eq!(resolver(Some(&path)).unwrap().servers, ["10.0.0.1"], "a comment need not be UTF-8");
+    }
 
     #[test]
     fn defaults_apply_only_to_calls_that_the_runtime_does_not_implement() {

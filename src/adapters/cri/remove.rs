@@ -28,7 +28,7 @@ impl CriRuntimeInner {
         if !self.sandboxes(PodFilter::OfPod(&uid)).await?.is_empty() {
             return Ok(());
         }
-        let facts = self.facts.current().await?;
+        let facts = self.facts.cached().await?;
         let inner = Arc::clone(self);
         blocking(move || {
             files::remove_log_dir(&facts.layout, &status.labels);

@@ -15,7 +15,7 @@ use crate::adapters::cri::v1;
 pub(crate) struct NodeFacts {
     /// The directories of pods and logs.
     pub(crate) layout: Layout,
-    /// How the node resolves names.
+    /// How the node resolves names. Empty in cached facts.
     pub(crate) resolver: Resolver,
     /// The cluster's name servers and domain.
     pub(crate) cluster_dns: ClusterDns,

@@ -15,6 +15,9 @@ pub(crate) struct Resolver {
 
 impl Resolver {
     /// Parses a `resolv.conf`. The last `search` line replaces the earlier ones; all `options` lines apply (resolv.conf(5)).
+    ///
+    /// The root domain is left out of the search domains. systemd writes `search .` on a node whose host name has a domain, and
+    /// the resolver of musl finds no name with it (upstream `parseResolvConf`, kubelet 1.36; kubernetes/kubernetes#112135).
     pub(crate) fn parse(text: &str) -> Self {
         let mut resolver = Resolver::default();
         for line in text.lines() {
@@ -22,7 +25,9 @@ impl Resolver {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("nameserver") => resolver.servers.extend(words.next().map(str::to_owned)),
-                Some("search") => resolver.searches = words.map(without_final_dot).collect(),
+                Some("search") => {
+                    resolver.searches = words.filter(|domain| *domain != ROOT).map(without_final_dot).collect();
+                }
                 Some("options") => resolver.options.extend(words.map(str::to_owned)),
                 _ => {}
             }
@@ -40,11 +45,14 @@ pub(crate) struct ClusterDns {
     pub(crate) domain: String,
 }
 
-/// A domain without its final dot, so that `a.example.` and `a.example` are not both listed. The root domain `.` is kept: as
-/// the only entry it means that there are no search domains.
+/// The root domain.
+const ROOT: &str = ".";
+
+/// A domain without its final dot, so that `a.example.` and `a.example` are not both listed. The root domain is kept: a pod that
+/// lists it as its only search domain wants no search domains.
 pub(super) fn without_final_dot(domain: &str) -> String {
     match domain {
-        "." => domain.to_owned(),
+        ROOT => domain.to_owned(),
         _ => domain.trim_end_matches('.').to_owned(),
     }
 }

@@ -80,7 +80,18 @@ fn dns_settings_beyond_resolver_limits_are_dropped_with_a_warning() {
 }
 
 #[test]
-fn a_resolv_conf_with_the_root_domain_has_no_search_domains() {
-    assert_eq!(Resolver::parse("search .\n").searches, ["."]);
+fn root_domain_of_the_node_is_no_search_domain() {
+    let searches = |text: &str| Resolver::parse(text).searches;
+    assert_eq!(searches("search .\n"), [""; 0]);
+    assert_eq!(searches("search a.example. .\n"), ["a.example"]);
+    assert_eq!(searches("search a.example\nsearch .\n"), [""; 0], "the last line applies");
+    let facts = NodeFacts { resolver: Resolver::parse("search .\nnameserver 10.0.0.1\n"), ..facts() };
+    assert_eq!(dns(&facts, json!({"dnsPolicy": "Default"})).0.searches, [""; 0]);
+    let own = json!({"dnsPolicy": "None", "dnsConfig": {"searches": ["."]}});
+    assert_eq!(dns(&facts, own).0.searches, ["."], "a pod may request it");
+}
+
+#[test]
+fn resolv_conf_options_of_all_lines_apply() {
     assert_eq!(Resolver::parse("nameserver\noptions a ; b\n; nameserver 1.1.1.1\noptions c").options, ["a", "c"]);
 }
