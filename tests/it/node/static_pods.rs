@@ -115,7 +115,7 @@ async fn warning_about_a_manifest_is_an_event_of_its_pod_once_and_the_pod_runs()
         node.deliver_set(SourceKind::File, pods, warnings).await;
         node.wait(40.0).await;
         assert_eq!(
-            (node.events.count("web", "UnknownField"), node.lifecycle("web")),
+            (node.events.count("web", "UnknownField"), node.lifecycle(uid)),
             (events, Some(Lifecycle::Sync)),
             "{uid}"
         );
