@@ -133,12 +133,15 @@ impl Dispatcher {
     }
 
     /// Publishes the status and the event of each rejected pod, once the rejections are on disk: an agent that restarts must
-    /// not run a pod that was reported as failed (POD-W13).
+    /// not run a pod that was reported as failed (POD-W13). Publishes nothing if another node has opened the file of final
+    /// statuses.
     pub(crate) async fn publish_rejections(&self, rejected: Vec<RejectedPod>) {
         if rejected.is_empty() {
             return;
         }
-        self.final_statuses.written().await;
+        if self.final_statuses.written().await.is_err() {
+            return;
+        }
         for RejectedPod { pod, rejection, status } in rejected {
             self.statuses.set(&pod, None, status, true);
             self.events.record(&pod, PodEvent::warning(rejection.reason, rejection.message));

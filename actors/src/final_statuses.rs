@@ -5,7 +5,7 @@
 //!  dispatcher: a rejection ---+                         +-- written --> status, event
 //!                             +-> note -> one writer ---+
 //!  hooks: a final status -----+             |           +-- written --> status
-//!  housekeeping: retain --------------------+  Checkpoint::append, sometimes Checkpoint::save
+//!  housekeeping: retain --------------------+  CheckpointWriter::append, sometimes CheckpointWriter::save
 //! ```
 //!
 //! The store has an entry for as long as the pod's status is kept: until no source desires the pod and the pod is cleaned up.
@@ -18,11 +18,14 @@
 //!
 //! A disk that cannot be written delays a status by at most `WRITE_TIMEOUT`. The failure is logged, the decision
 //! remains in force, and the writer tries again.
+//!
+//! The writer belongs to one opening of the file. If another node of the process opens the file, this store writes nothing more,
+//! so that it cannot erase records of the other node. Its node then publishes no more final statuses.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -31,10 +34,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::ids::PodUid;
 use crate::pod::{Phase, PodObject};
-use crate::ports::{Checkpoint, CheckpointError};
+use crate::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
 use crate::status::reasons::{NODE_SHUTDOWN, TERMINATED};
 use crate::text::error_chain;
 
@@ -159,27 +163,36 @@ impl State {
     }
 }
 
+/// Another node of this process has opened the file of final statuses, so this store no longer writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another node of this process has opened the file of final statuses")]
+pub struct Superseded;
+
 /// The final statuses. The dispatcher and the hooks add them, and [`run`](FinalStatusStore::run) writes them.
 pub struct FinalStatusStore {
-    store: Arc<dyn Checkpoint>,
+    writer: Box<dyn CheckpointWriter>,
     state: Mutex<State>,
     changed: Notify,
     /// The last version that was written, or whose write failed. Nobody waits for it any more.
     written: AtomicU64,
+    /// Whether another node has opened the file. Then nothing is written any more.
+    superseded: AtomicBool,
     /// Wakes the callers of `written`, in the order in which they called. The order of a watch channel is random.
     write_ended: Notify,
 }
 
 impl FinalStatusStore {
-    /// Reads the final statuses that an earlier agent wrote, and returns them beside the store. Blocks.
+    /// Reads the final statuses that an earlier agent wrote, and returns them beside the store. Blocks. Earlier stores of the
+    /// same file are superseded.
     ///
     /// # Errors
     /// [`CheckpointError`] if the file exists and cannot be read.
-    pub fn open(store: Arc<dyn Checkpoint>) -> Result<(Self, Vec<(PodUid, PodStatus)>), CheckpointError> {
+    pub fn open(checkpoint: &dyn Checkpoint) -> Result<(Self, Vec<(PodUid, PodStatus)>), CheckpointError> {
+        let OpenCheckpoint { records, writer } = checkpoint.open()?;
         // The last line may be incomplete, so nothing is appended to it: the first write saves all entries.
         let mut state = State::default();
         let mut statuses = BTreeMap::new();
-        for record in store.load()? {
+        for record in records {
             let (ending, status) = match serde_json::from_str::<Line<PodStatus>>(&record) {
                 Ok(Line::Rejected(status)) => (Ending::Rejected, status),
                 Ok(Line::Ended(status)) => (Ending::Ended, status),
@@ -199,10 +212,11 @@ impl FinalStatusStore {
             statuses.insert(uid, status.status);
         }
         let final_statuses = FinalStatusStore {
-            store,
+            writer,
             state: Mutex::new(state),
             changed: Notify::new(),
             written: AtomicU64::new(0),
+            superseded: AtomicBool::new(false),
             write_ended: Notify::new(),
         };
         Ok((final_statuses, statuses.into_iter().collect()))
@@ -213,8 +227,8 @@ impl FinalStatusStore {
         self.state.lock().entries.get(uid).map(|entry| entry.ending)
     }
 
-    /// Adds a final status. Returns false if the store has the same one already. The status is on disk once
-    /// [`written`](FinalStatusStore::written) returns.
+    /// Adds a final status. Returns false if the store has the same one already, and still writes. The status is on disk once
+    /// [`written`](FinalStatusStore::written) returns `Ok`.
     pub fn note(&self, pod: &PodObject, ending: Ending, status: &PodStatus) -> bool {
         let status = FinalStatus { uid: pod.uid().to_string(), pod: pod.full_name().to_string(), status };
         let line = match ending {
@@ -230,7 +244,8 @@ impl FinalStatusStore {
         };
         let mut state = self.state.lock();
         if state.entries.get(pod.uid()).is_some_and(|known| known.record == record) {
-            return false;
+            // The status of a superseded store may not be on disk, so the caller has to wait for the answer of `written`.
+            return self.is_superseded();
         }
         state.entries.insert(pod.uid().clone(), Entry { ending, record: record.clone() });
         state.push(record);
@@ -257,30 +272,44 @@ impl FinalStatusStore {
 
     /// Waits until every status added so far is on disk, or until a write fails or takes longer than `WRITE_TIMEOUT`.
     /// Cancel safe.
-    pub async fn written(&self) {
+    ///
+    /// # Errors
+    /// [`Superseded`] if another node has opened the file and some of the statuses are not in it. They will never be
+    /// written, so the caller must not publish them. The other node reports the end of these pods.
+    pub async fn written(&self) -> Result<(), Superseded> {
         let version = self.state.lock().version;
         let written = async {
             loop {
                 let write_ended = self.write_ended.notified();
                 if self.written.load(Ordering::Acquire) >= version {
-                    return;
+                    return Ok(());
+                }
+                if self.is_superseded() {
+                    return Err(Superseded);
                 }
                 write_ended.await;
             }
         };
-        if timeout(WRITE_TIMEOUT, written).await.is_err() {
+        timeout(WRITE_TIMEOUT, written).await.unwrap_or_else(|_| {
             tracing::error!(
                 seconds = WRITE_TIMEOUT.as_secs(),
                 "the final statuses were not written in time: check the disk"
             );
-        }
+            Ok(())
+        })
     }
 
-    /// Writes each added status. Never returns.
-    pub async fn run(&self) {
+    /// Writes each added status. Returns once `stop` is cancelled, or once another node has opened the file. No write begins
+    /// after that.
+    pub async fn run(&self, stop: &CancellationToken) {
+        stop.run_until_cancelled(self.write_changes(stop)).await;
+    }
+
+    async fn write_changes(&self, stop: &CancellationToken) {
         let mut written = 0;
         let mut failing = false;
-        loop {
+        // `run_until_cancelled` polls this future once more after the cancellation.
+        while !stop.is_cancelled() {
             let Some((version, write)) = self.take_after(written) else {
                 self.changed.notified().await;
                 continue;
@@ -293,6 +322,18 @@ impl FinalStatusStore {
                     }
                     (written, failing) = (version, false);
                     self.write_ended(version);
+                }
+                Err(CheckpointError::Superseded { path }) => {
+                    if !stop.is_cancelled() {
+                        tracing::error!(
+                            path = %path.display(),
+                            "another node of this process has opened the file of final statuses, so this node stores and \
+                             publishes no more of them: stop one of the nodes, or give each node its own file"
+                        );
+                    }
+                    self.superseded.store(true, Ordering::Release);
+                    self.write_ended.notify_waiters();
+                    return;
                 }
                 Err(error) => {
                     // Part of the write may be in the file.
@@ -320,8 +361,8 @@ impl FinalStatusStore {
     async fn write(&self, write: Write) -> Result<(), CheckpointError> {
         let done = async {
             match write {
-                Write::Append(records) => self.store.append(records).await,
-                Write::Save(records) => self.store.save(records).await,
+                Write::Append(records) => self.writer.append(records).await,
+                Write::Save(records) => self.writer.save(records).await,
             }
         };
         AssertUnwindSafe(done)
@@ -342,6 +383,10 @@ impl FinalStatusStore {
                 () = self.changed.notified() => {}
             }
         }
+    }
+
+    fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
     }
 
     fn write_ended(&self, version: u64) {

@@ -26,7 +26,7 @@ mod syncer;
 mod view;
 
 pub use cgroups::{CgroupError, PodCgroups};
-pub use checkpoint::{Checkpoint, CheckpointError, NoCheckpoint};
+pub use checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, NoCheckpoint, OpenCheckpoint};
 pub use clock::{Clock, SystemClock, TokioClock};
 pub use events::{EventRecorder, EventType, PodEvent};
 pub use images::{DiskUsage, ImageNeed, ImageStore, StoredImage};

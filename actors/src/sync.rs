@@ -108,8 +108,10 @@ impl PodSyncer for NodeSyncer {
             self.events
                 .record(pod, PodEvent::warning("FailedCleanup", format!("error cleaning up: {}", error_chain(error))));
         })?;
-        if let Some(status) = self.statuses.ended(pod).filter(|status| is_final(pod, status)) {
-            self.store_final_status(pod, &status).await;
+        if let Some(status) = self.statuses.ended(pod).filter(|status| is_final(pod, status))
+            && self.store_final_status(pod, &status).await.is_err()
+        {
+            return Ok(());
         }
         self.statuses.terminate(pod);
         Ok(())

@@ -1,7 +1,6 @@
 //! The file of final statuses that an earlier agent wrote, and the store that is loaded from it.
 
 use std::fs;
-use std::sync::Arc;
 
 use podwright::actors::final_statuses::FinalStatusStore;
 use podwright::actors::ports::Checkpoint;
@@ -29,7 +28,7 @@ pub fn check(bytes: &[u8]) {
         let _none = fs::remove_file(&aside);
         fs::write(&path, &file).unwrap();
         let store = FileCheckpoint::new(path.clone());
-        let loaded = store.load().unwrap();
+        let loaded = store.open().unwrap().records;
 
         let whole = file.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines: Vec<_> = file[..whole].split_inclusive(|byte| *byte == b'\n').collect();
@@ -42,9 +41,9 @@ pub fn check(bytes: &[u8]) {
         let good = lines.iter().filter_map(|line| unseal_line(line.strip_suffix(b"\n")?));
         let header = usize::from(good.clone().count() > loaded.len());
         assert!(good.skip(header).eq(loaded.iter().map(String::as_str)), "the records keep their order");
-        assert!(store.load().unwrap() == loaded, "a repaired file is loaded the same again");
+        assert!(store.open().unwrap().records == loaded, "a repaired file is loaded the same again");
 
-        let (final_statuses, statuses) = FinalStatusStore::open(Arc::new(store)).unwrap();
+        let (final_statuses, statuses) = FinalStatusStore::open(&store).unwrap();
         assert!(statuses.len() <= loaded.len());
         assert!(statuses.iter().all(|(uid, _)| final_statuses.ending(uid).is_some()));
         final_statuses.retain(|_| false);

@@ -5,20 +5,20 @@
 //! acknowledged, so the line is ignored. Any other difference counts as damage.
 //!
 //! A node that is dropped does not wait for its last write, which runs on a blocking thread. A later node of the same process may
-//! use the same file. So its `load` waits for a write that is in progress, and a write that has not begun by then is refused.
+//! use the same file. So each opening of a file has a number, and a writer writes only while its opening is the last one. A
+//! write checks the number and changes the file under the lock that an opening holds while it reads.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use podwright_actors::ports::{Checkpoint, CheckpointError};
+use podwright_actors::ports::{Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint};
 
 use super::record::{self, Durability, ReadError};
 
@@ -29,36 +29,55 @@ const VERSION: &str = "2 ";
 /// The suffix of the copy of a damaged file.
 const CORRUPT: &str = "corrupt";
 
+/// How long an opening waits for a write of an earlier node. A disk that needs longer has failed.
+const WAIT: Duration = Duration::from_secs(10);
+
 /// [`Checkpoint`] in one file.
 #[derive(Clone, Debug)]
 pub struct FileCheckpoint {
-    path: Arc<Path>,
-    access: Arc<FileAccess>,
+    path: PathBuf,
 }
 
-/// The access of this process to one file.
-#[derive(Debug, Default)]
-struct FileAccess {
-    /// Locked while the file is read or written.
-    busy: Mutex<()>,
-    /// The number of loads. A write that was requested before the last load is refused.
-    loads: AtomicU64,
+/// A file that a writer of this process may write.
+#[derive(Debug)]
+struct SharedFile {
+    path: PathBuf,
+    /// The number of openings. Locked while the file is read or written.
+    openings: Mutex<u64>,
 }
 
-/// The access to each file that a [`FileCheckpoint`] of this process uses, by path.
-static ACCESS: Mutex<BTreeMap<PathBuf, Weak<FileAccess>>> = Mutex::new(BTreeMap::new());
+/// The files of all writers and of all writes in progress, by path.
+static SHARED_FILES: Mutex<BTreeMap<PathBuf, Weak<SharedFile>>> = Mutex::new(BTreeMap::new());
 
-impl FileAccess {
-    /// The access to a file. All stores of the file share it.
-    fn of(path: &Path) -> Arc<Self> {
-        // Two nodes may write the path of the same file in different ways.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let mut all = ACCESS.lock();
-        all.retain(|_, access| access.strong_count() > 0);
-        let shared = all.get(&path).and_then(Weak::upgrade).unwrap_or_default();
-        all.insert(path, Arc::downgrade(&shared));
-        shared
+impl SharedFile {
+    /// The file at a path. All openings and writers of the file share it.
+    fn at(path: &Path) -> Result<Arc<Self>, CheckpointError> {
+        let path = canonical(path)?;
+        let mut files = SHARED_FILES.lock();
+        files.retain(|_, file| file.strong_count() > 0);
+        if let Some(file) = files.get(&path).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        let file = Arc::new(SharedFile { path: path.clone(), openings: Mutex::new(0) });
+        files.insert(path, Arc::downgrade(&file));
+        Ok(file)
     }
+}
+
+/// The one path of a file, however its directory is written. A symbolic link in place of the file is not followed, because the
+/// first save replaces it.
+fn canonical(path: &Path) -> Result<PathBuf, CheckpointError> {
+    let name =
+        path.file_name().ok_or_else(|| CheckpointError::new(path, "the path must end with the name of a file"))?;
+    let directory = match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    let directory = directory.canonicalize().map_err(|error| {
+        let remedy = format!("cannot open the directory of the file, create it or correct the path: {error}");
+        CheckpointError::new(path, io::Error::new(error.kind(), remedy))
+    })?;
+    Ok(directory.join(name))
 }
 
 /// The content of a file.
@@ -89,96 +108,118 @@ fn whole(records: &[impl AsRef<str>]) -> String {
 }
 
 impl FileCheckpoint {
-    /// A store in this file. The file need not exist, but its directory must.
+    /// A checkpoint in this file. The file need not exist, but its directory must exist when the file is opened.
     pub fn new(path: PathBuf) -> Self {
-        FileCheckpoint { access: FileAccess::of(&path), path: path.into() }
+        FileCheckpoint { path }
     }
 
-    fn error(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> CheckpointError {
-        CheckpointError::new(&*self.path, source)
-    }
-
-    /// Gives the damaged file a second name, `aside`, so that it can be inspected after the file is replaced.
-    fn keep_aside(&self, aside: &Path) -> io::Result<()> {
-        let temp = aside.with_extension("corrupt.tmp");
-        match fs::remove_file(&temp) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        // Not every file system has hard links.
-        fs::hard_link(&self.path, &temp).or_else(|_| fs::copy(&self.path, &temp).map(drop))?;
-        fs::rename(&temp, aside)?;
-        // `rename` keeps `temp` if it and `aside` are already names of the same file.
-        let _ = fs::remove_file(&temp);
-        record::sync_parent(aside)
-    }
-
-    /// Logs that the file is damaged, keeps a copy of it, and replaces it by its good records.
-    fn repair(&self, good: &[String]) {
-        let aside = self.path.with_extension(CORRUPT);
-        let replace = || record::replace(&self.path, whole(good).as_bytes(), Durability::Disk);
-        let copy = match self.keep_aside(&aside) {
-            Ok(()) => match replace() {
-                Ok(()) => format!("the damaged file is kept in {}", aside.display()),
-                Err(error) => format!("a copy is in {}, but the file cannot be replaced yet: {error}", aside.display()),
-            },
-            // The file is replaced by the next save.
-            Err(error) => format!("the damaged file cannot be kept in {}: {error}", aside.display()),
+    fn open_within(&self, wait: Duration) -> Result<OpenCheckpoint, CheckpointError> {
+        let file = SharedFile::at(&self.path)?;
+        let Some(mut openings) = file.openings.try_lock_for(wait) else {
+            let seconds = wait.as_secs();
+            return Err(CheckpointError::new(
+                &file.path,
+                format!(
+                    "an earlier node of this process still writes the file after {seconds} s: \
+                     wait until the disk responds, and start the node again"
+                ),
+            ));
         };
-        tracing::error!(
-            path = %self.path.display(), good = good.len(), copy,
-            "the journal of final statuses is damaged, the agent uses its intact lines: pods that were rejected or have finished \
-             may run again, and a pod that was created again may get its old status; remove the manifests of such pods"
-        );
+        let bytes = match record::bytes(&file.path) {
+            Ok(bytes) => Some(bytes),
+            Err(ReadError::Missing(_)) => None,
+            // The file is most likely intact, so it is not replaced. A later agent may be able to read it.
+            Err(ReadError::Io { path, error }) => return Err(CheckpointError::new(path, error)),
+            Err(error @ ReadError::Damaged { .. }) => return Err(CheckpointError::new(&file.path, error)),
+        };
+        *openings += 1;
+        let LoadedRecords { records, damaged } =
+            bytes.map_or(LoadedRecords { records: Vec::new(), damaged: false }, |bytes| parse(&bytes));
+        if damaged {
+            repair(&file.path, &records);
+        }
+        let writer = FileWriter { opening: *openings, file: file.clone() };
+        Ok(OpenCheckpoint { records, writer: Box::new(writer) })
     }
+}
 
-    fn blocking<'a>(
-        &'a self,
+impl Checkpoint for FileCheckpoint {
+    /// Waits up to 10 s for a write of an earlier node that is in progress.
+    fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
+        self.open_within(WAIT)
+    }
+}
+
+/// Gives the damaged file a second name, `aside`, so that it can be inspected after the file is replaced.
+fn keep_aside(path: &Path, aside: &Path) -> io::Result<()> {
+    let temp = aside.with_extension("corrupt.tmp");
+    match fs::remove_file(&temp) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // Not every file system has hard links.
+    fs::hard_link(path, &temp).or_else(|_| fs::copy(path, &temp).map(drop))?;
+    fs::rename(&temp, aside)?;
+    // `rename` keeps `temp` if it and `aside` are already names of the same file.
+    let _ = fs::remove_file(&temp);
+    record::sync_parent(aside)
+}
+
+/// Logs that the file is damaged, keeps a copy of it, and replaces it by its good records.
+fn repair(path: &Path, good: &[String]) {
+    let aside = path.with_extension(CORRUPT);
+    let replace = || record::replace(path, whole(good).as_bytes(), Durability::Disk);
+    let copy = match keep_aside(path, &aside) {
+        Ok(()) => match replace() {
+            Ok(()) => format!("the damaged file is kept in {}", aside.display()),
+            Err(error) => format!("a copy is in {}, but the file cannot be replaced yet: {error}", aside.display()),
+        },
+        // The file is replaced by the next save.
+        Err(error) => format!("the damaged file cannot be kept in {}: {error}", aside.display()),
+    };
+    tracing::error!(
+        path = %path.display(), good = good.len(), copy,
+        "the journal of final statuses is damaged, the agent uses its intact lines: pods that were rejected or have finished \
+         may run again, and a pod that was created again may get its old status; remove the manifests of such pods"
+    );
+}
+
+/// Writes the file until it is opened again.
+#[derive(Debug)]
+struct FileWriter {
+    file: Arc<SharedFile>,
+    /// The number of the opening that made this writer.
+    opening: u64,
+}
+
+impl FileWriter {
+    fn write(
+        &self,
         work: impl FnOnce(&Path) -> io::Result<()> + Send + 'static,
-    ) -> BoxFuture<'a, Result<(), CheckpointError>> {
-        let (path, access) = (self.path.clone(), self.access.clone());
-        let loads = access.loads.load(Ordering::Acquire);
+    ) -> BoxFuture<'_, Result<(), CheckpointError>> {
+        let (file, opening) = (self.file.clone(), self.opening);
+        let write = move || {
+            let openings = file.openings.lock();
+            if *openings != opening {
+                return Err(CheckpointError::Superseded { path: file.path.clone() });
+            }
+            work(&file.path).map_err(|error| CheckpointError::new(&file.path, error))
+        };
         async move {
-            let write = move || {
-                let _busy = access.busy.lock();
-                if access.loads.load(Ordering::Acquire) != loads {
-                    return Err(io::Error::other(
-                        "another node uses the file now: the write of the earlier node is refused",
-                    ));
-                }
-                work(&path)
-            };
-            let done = tokio::task::spawn_blocking(write).await;
-            done.map_err(io::Error::other).flatten().map_err(|error| self.error(error))
+            let written = tokio::task::spawn_blocking(write).await;
+            written.map_err(|error| CheckpointError::new(&self.file.path, error)).flatten()
         }
         .boxed()
     }
 }
 
-impl Checkpoint for FileCheckpoint {
-    fn load(&self) -> Result<Vec<String>, CheckpointError> {
-        let _busy = self.access.busy.lock();
-        self.access.loads.fetch_add(1, Ordering::AcqRel);
-        let file = match record::bytes(&self.path) {
-            Ok(file) => file,
-            Err(ReadError::Missing(_)) => return Ok(Vec::new()),
-            // The file is most likely intact, so it is not replaced. A later agent may be able to read it.
-            Err(ReadError::Io { path, error }) => return Err(CheckpointError::new(path, error)),
-            Err(error @ ReadError::Damaged { .. }) => return Err(self.error(error)),
-        };
-        let LoadedRecords { records, damaged } = parse(&file);
-        if damaged {
-            self.repair(&records);
-        }
-        Ok(records)
-    }
-
+impl CheckpointWriter for FileWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.blocking(move |path| record::replace(path, whole(&records).as_bytes(), Durability::Disk))
+        self.write(move |path| record::replace(path, whole(&records).as_bytes(), Durability::Disk))
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.blocking(move |path| {
+        self.write(move |path| {
             // A missing file must be saved as a whole, so this does not create it.
             let mut file = OpenOptions::new().append(true).open(path)?;
             file.write_all(lines(&records).as_bytes())?;
@@ -188,128 +229,4 @@ impl Checkpoint for FileCheckpoint {
 }
 
 #[cfg(test)]
-mod tests {
-    use podwright_actors::text::error_chain;
-
-    use super::*;
-
-    fn records(texts: &[&str]) -> Vec<Arc<str>> {
-        texts.iter().map(|text| Arc::from(*text)).collect()
-    }
-
-    fn store() -> (tempfile::TempDir, FileCheckpoint) {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileCheckpoint::new(dir.path().join("journal"));
-        (dir, store)
-    }
-
-    #[tokio::test]
-    async fn saved_and_appended_final_statuses_are_loaded() {
-        let (_dir, store) = store();
-        assert_eq!(store.load().unwrap(), [""; 0]);
-        for saved in [&["{\"a\":1}", "b"][..], &[], &["c"]] {
-            store.save(records(saved)).await.unwrap();
-            assert_eq!(store.load().unwrap(), saved);
-        }
-        store.append(records(&["d", "c"])).await.unwrap();
-        store.append(records(&["e"])).await.unwrap();
-        assert_eq!(store.load().unwrap(), ["c", "d", "c", "e"]);
-    }
-
-    #[test]
-    fn pending_write_of_a_dropped_node_is_refused_after_the_next_load() {
-        let (_dir, store) = store();
-        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
-        runtime.block_on(async {
-            store.save(records(&["a"])).await.unwrap();
-            // The only blocking thread is occupied, so the write stays pending while its node is dropped.
-            let (free, occupied) = std::sync::mpsc::channel::<()>();
-            let occupier = tokio::task::spawn_blocking(move || occupied.recv());
-            assert!(store.append(records(&["late"])).now_or_never().is_none());
-
-            let next = FileCheckpoint::new(store.path.to_path_buf());
-            assert_eq!(next.load().unwrap(), ["a"]);
-            drop(free);
-            occupier.await.unwrap().unwrap_err();
-            next.append(records(&["b"])).await.unwrap();
-            assert_eq!(next.load().unwrap(), ["a", "b"]);
-        });
-    }
-
-    /// Loads a file, and returns the records and whether the file was damaged.
-    fn load(store: &FileCheckpoint, file: &[u8]) -> (Vec<String>, bool) {
-        let aside = store.path.with_extension(CORRUPT);
-        let _none = fs::remove_file(&aside);
-        fs::write(&store.path, file).unwrap();
-        let records = store.load().unwrap();
-        let damaged = aside.exists();
-        if damaged {
-            assert_eq!(fs::read(&aside).unwrap(), file, "the copy of the damaged file");
-            fs::remove_file(&aside).unwrap();
-        }
-        assert_eq!((store.load().unwrap(), aside.exists()), (records.clone(), false), "the damage is reported once");
-        (records, damaged)
-    }
-
-    #[tokio::test]
-    async fn interrupted_append_keeps_whole_lines_and_a_cut_save_is_damage() {
-        let (_dir, store) = store();
-        store.save(records(&["a"])).await.unwrap();
-        let saved = fs::read(&store.path).unwrap().len();
-        store.append(records(&["bb", "cc"])).await.unwrap();
-        let file = fs::read(&store.path).unwrap();
-        let line = (file.len() - saved) / 2;
-        for end in 0..saved {
-            assert_eq!(load(&store, &file[..end]), (vec![], true), "{end}");
-        }
-        for end in saved..=file.len() {
-            let expected = ["a", "bb", "cc"].map(str::to_owned)[..1 + (end - saved) / line].to_vec();
-            assert_eq!(load(&store, &file[..end]), (expected, false), "{end}");
-        }
-    }
-
-    #[tokio::test]
-    async fn damaged_line_loses_no_other_line_and_a_copy_is_kept() {
-        let (_dir, store) = store();
-        store.save(records(&["aa", "bb"])).await.unwrap();
-        store.append(records(&["cc"])).await.unwrap();
-        let good = fs::read(&store.path).unwrap();
-        let ends: Vec<usize> = (0..good.len()).filter(|at| good[*at] == b'\n').collect();
-        // For each line: the records that are lost if one of its bytes changes, or its newline.
-        let lost =
-            [(&[""; 0][..], &["aa"][..]), (&["aa"], &["aa", "bb"]), (&["bb"], &["bb", "cc"]), (&["cc"], &["cc"])];
-        for (at, bit) in (0..good.len()).flat_map(|at| [(at, 1), (at, 0x80)]) {
-            let line = ends.iter().position(|end| at <= *end).unwrap();
-            let lost = if at == ends[line] { lost[line].1 } else { lost[line].0 };
-            let mut bad = good.clone();
-            bad[at] ^= bit;
-            let expected: Vec<_> = ["aa", "bb", "cc"].into_iter().filter(|record| !lost.contains(record)).collect();
-            let (found, damaged) = load(&store, &bad);
-            assert_eq!(found, expected, "{bit} at {at}");
-            // Without its newline the last line is an interrupted append.
-            assert_eq!(damaged, at != good.len() - 1, "{bit} at {at}");
-        }
-        let newer = [record::seal_line("podwright journal 3 1"), record::seal_line("aa")].concat();
-        assert_eq!(load(&store, newer.as_bytes()), (vec!["aa".to_owned()], true), "of another version");
-    }
-
-    #[test]
-    fn unreadable_file_is_not_replaced() {
-        let (_dir, store) = store();
-        // Root may read any file, but a directory cannot be read as a file.
-        fs::create_dir(&store.path).unwrap();
-        let error = error_chain(&store.load().unwrap_err()).to_string();
-        assert!(error.contains("journal: Is a directory"), "{error}");
-        assert!(store.path.is_dir() && !store.path.with_extension(CORRUPT).exists());
-    }
-
-    #[tokio::test]
-    async fn write_error_names_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileCheckpoint::new(dir.path().join("gone/journal"));
-        for done in [store.save(records(&["a"])).await, store.append(records(&["a"])).await] {
-            let error = done.unwrap_err();
-            assert!(error.to_string().contains("gone/journal"), "{error}");
-        }
-    }
-}
+mod tests;

@@ -16,15 +16,22 @@ struct Slow {
     broken: AtomicBool,
     cannot_append: AtomicBool,
     stuck: AtomicBool,
+    openings: AtomicU64,
+    /// The number of writes that began.
+    begun: AtomicU64,
 }
 
 impl Slow {
-    async fn write(&self, all: bool, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
+    async fn write(&self, opening: u64, all: bool, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         sleep(Duration::from_secs(1)).await;
         if self.stuck.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
         assert!(records.iter().all(|record| !record.contains('\n')));
+        if self.openings.load(Ordering::Relaxed) != opening {
+            return Err(CheckpointError::Superseded { path: "/journal".into() });
+        }
         let mut kept = self.kept.lock();
         if all {
             kept.clear();
@@ -40,26 +47,40 @@ impl Slow {
     }
 }
 
-impl Checkpoint for Slow {
-    fn load(&self) -> Result<Vec<String>, CheckpointError> {
-        Ok(self.kept.lock().clone())
-    }
+/// A writer of the store, with the number of its opening.
+struct SlowWriter(Arc<Slow>, u64);
 
+impl Checkpoint for Arc<Slow> {
+    fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
+        let opening = self.openings.fetch_add(1, Ordering::Relaxed) + 1;
+        let writer = Box::new(SlowWriter(self.clone(), opening));
+        Ok(OpenCheckpoint { records: self.kept.lock().clone(), writer })
+    }
+}
+
+impl CheckpointWriter for SlowWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.write(true, records).boxed()
+        self.0.write(self.1, true, records).boxed()
     }
 
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
-        self.write(false, records).boxed()
+        self.0.write(self.1, false, records).boxed()
     }
 }
 
 fn open(store: &Arc<Slow>) -> (Arc<FinalStatusStore>, Vec<(PodUid, PodStatus)>) {
-    let (final_statuses, statuses) = FinalStatusStore::open(store.clone()).unwrap();
+    let (final_statuses, statuses) = FinalStatusStore::open(store).unwrap();
     let final_statuses = Arc::new(final_statuses);
     let writer = final_statuses.clone();
-    tokio::spawn(async move { writer.run().await });
+    tokio::spawn(async move { writer.run(&CancellationToken::new()).await });
     (final_statuses, statuses)
+}
+
+/// What the next agent would restore. Does not open the store, which would supersede its writer.
+fn restored(store: &Slow) -> Vec<(PodUid, PodStatus)> {
+    let copy = Arc::new(Slow::default());
+    *copy.kept.lock() = store.kept.lock().clone();
+    FinalStatusStore::open(&copy).unwrap().1
 }
 
 fn failed(reason: &str) -> PodStatus {
@@ -75,7 +96,7 @@ async fn the_next_agent_restores_final_statuses_until_they_are_dropped() {
     assert!(final_statuses.note(&pod("a").build(), Ending::Rejected, &failed("OutOfcpu")));
     assert!(final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")));
     assert_eq!(final_statuses.ending(&"a".into()), Some(Ending::Rejected), "the ending is known before it is on disk");
-    final_statuses.written().await;
+    final_statuses.written().await.unwrap();
     assert!(!final_statuses.note(&pod("b").build(), Ending::Ended, &failed("Evicted")), "the status is unchanged");
 
     let (final_statuses, statuses) = open(&store);
@@ -85,7 +106,7 @@ async fn the_next_agent_restores_final_statuses_until_they_are_dropped() {
         [Some(Ending::Rejected), Some(Ending::Ended), None]
     );
     final_statuses.retain(|uid| uid.to_string() == "b");
-    final_statuses.written().await;
+    final_statuses.written().await.unwrap();
     assert_eq!(open(&store).1.len(), 1);
 }
 
@@ -101,7 +122,7 @@ async fn final_statuses_that_arrive_during_a_write_are_written_together() {
                 sleep(Duration::from_millis(500)).await;
             }
             final_statuses.note(&pod(&format!("p{n}")).build(), Ending::Ended, &failed("x"));
-            final_statuses.written().await;
+            final_statuses.written().await.unwrap();
         }
     });
     futures_util::future::join_all(ends).await;
@@ -115,7 +136,7 @@ async fn the_cost_of_a_change_does_not_grow_with_the_number_of_final_statuses() 
     let (final_statuses, _) = open(&store);
     let note = async |n: u32| {
         final_statuses.note(&pod(&format!("p{n}")).build(), Ending::Ended, &failed("x"));
-        final_statuses.written().await;
+        final_statuses.written().await.unwrap();
     };
     for n in 0..500 {
         note(n).await;
@@ -124,9 +145,9 @@ async fn the_cost_of_a_change_does_not_grow_with_the_number_of_final_statuses() 
     for n in 500..1500 {
         note(n).await;
         final_statuses.retain(|uid| uid.to_string() != format!("p{n}"));
-        final_statuses.written().await;
+        final_statuses.written().await.unwrap();
     }
-    assert_eq!(open(&store).1.len(), 500);
+    assert_eq!(restored(&store).len(), 500);
     let writes = store.writes.lock().clone();
     let written: usize = writes.iter().map(|(_, records)| records).sum();
     assert!(written < 3 * 2500, "{written} lines for 2,500 changes");
@@ -135,7 +156,7 @@ async fn the_cost_of_a_change_does_not_grow_with_the_number_of_final_statuses() 
     assert!(store.kept.lock().len() <= 2 * 500 + OUTDATED_LINES, "the file does not grow with time");
 
     final_statuses.retain(|_| false);
-    final_statuses.written().await;
+    final_statuses.written().await.unwrap();
     assert_eq!(store.kept.lock().len(), 0, "one save replaces the lines of dropped entries");
 }
 
@@ -146,8 +167,11 @@ async fn lines_that_cannot_be_appended_are_saved_with_all_others() {
     for (name, cannot) in [("a", false), ("b", false), ("c", true), ("d", false)] {
         store.cannot_append.store(cannot, Ordering::Relaxed);
         final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
-        final_statuses.written().await;
-        assert!(open(&store).1.iter().any(|(uid, _)| *uid == name.into()), "{name} is on disk once `written` returns");
+        final_statuses.written().await.unwrap();
+        assert!(
+            restored(&store).iter().any(|(uid, _)| *uid == name.into()),
+            "{name} is on disk once `written` returns"
+        );
     }
     assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 3), (false, 1)]);
 }
@@ -158,11 +182,11 @@ async fn the_first_write_of_an_agent_saves_all_final_statuses() {
     let (final_statuses, _) = open(&store);
     for name in ["a", "b"] {
         final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
-        final_statuses.written().await;
+        final_statuses.written().await.unwrap();
     }
     let (final_statuses, _) = open(&store);
     final_statuses.retain(|uid| *uid == "a".into());
-    final_statuses.written().await;
+    final_statuses.written().await.unwrap();
     assert_eq!(*store.writes.lock(), [(true, 1), (false, 1), (true, 1)]);
     assert_eq!(open(&store).1, [("a".into(), failed("x"))]);
 }
@@ -175,17 +199,17 @@ async fn a_failing_disk_delays_no_pod_and_is_written_later() {
     let begin = Instant::now();
     for name in ["a", "b"] {
         final_statuses.note(&pod(name).build(), Ending::Ended, &failed("x"));
-        final_statuses.written().await;
+        final_statuses.written().await.unwrap();
     }
     assert!(begin.elapsed() < Duration::from_secs(2));
     store.broken.store(false, Ordering::Relaxed);
     sleep(Duration::from_secs(10)).await;
-    assert_eq!(store.load().unwrap().len(), 2);
+    assert_eq!(store.kept.lock().len(), 2);
 
     store.stuck.store(true, Ordering::Relaxed);
     final_statuses.note(&pod("c").build(), Ending::Ended, &failed("x"));
     let begin = Instant::now();
-    final_statuses.written().await;
+    final_statuses.written().await.unwrap();
     assert_eq!(begin.elapsed(), WRITE_TIMEOUT);
     // However long the disk hangs, the queue stays bounded.
     for n in 0..2000 {
@@ -194,6 +218,52 @@ async fn a_failing_disk_delays_no_pod_and_is_written_later() {
             assert!(lines.len() <= 2 * 3 + OUTDATED_LINES);
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_whose_file_is_opened_again_writes_nothing_more_and_says_so() {
+    let store = Arc::new(Slow::default());
+    let (old, _) = open(&store);
+    let note = |to: &FinalStatusStore, name: &str| to.note(&pod(name).build(), Ending::Ended, &failed("x"));
+    note(&old, "a");
+    old.written().await.unwrap();
+    note(&old, "b");
+    sleep(Duration::from_millis(500)).await;
+    note(&old, "c");
+    // The append of `b` is pending, and `c` is queued.
+    let begin = Instant::now();
+    let waits = tokio::spawn({
+        let old = old.clone();
+        async move { old.written().await }
+    });
+    let (new, restored_by_new) = open(&store);
+    assert_eq!(restored_by_new, [("a".into(), failed("x"))]);
+    note(&new, "d");
+    new.written().await.unwrap();
+    assert_eq!(waits.await.unwrap(), Err(Superseded));
+    assert!(note(&old, "e"));
+    assert!(note(&old, "e"), "the status is not on disk, although it was added before");
+    assert_eq!(old.written().await, Err(Superseded));
+    assert!(begin.elapsed() < WRITE_TIMEOUT, "nobody waits for the disk");
+    assert_eq!(old.ending(&"e".into()), Some(Ending::Ended), "the decision remains in force");
+
+    let begun = store.begun.load(Ordering::Relaxed);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(store.begun.load(Ordering::Relaxed), begun);
+    assert_eq!(restored(&store), ["a", "d"].map(|name| (name.into(), failed("x"))));
+    note(&new, "f");
+    new.written().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_write_begins_after_the_node_has_stopped() {
+    let store = Arc::new(Slow::default());
+    let (final_statuses, _) = FinalStatusStore::open(&store).unwrap();
+    final_statuses.note(&pod("a").build(), Ending::Ended, &failed("x"));
+    let stop = CancellationToken::new();
+    stop.cancel();
+    final_statuses.run(&stop).await;
+    assert_eq!(store.begun.load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -213,7 +283,7 @@ fn the_last_line_of_a_pod_gives_its_final_status() {
         ended("c", "2"),
         forgotten("d"),
     ];
-    let (_, statuses) = FinalStatusStore::open(Arc::new(store)).unwrap();
+    let (_, statuses) = FinalStatusStore::open(&Arc::new(store)).unwrap();
     let reasons: Vec<_> =
         statuses.iter().map(|(uid, status)| (uid.to_string(), status.reason.clone().unwrap())).collect();
     assert_eq!(reasons, [("a", "2"), ("c", "2")].map(|(uid, reason)| (uid.to_owned(), reason.to_owned())));
@@ -224,7 +294,7 @@ fn an_unreadable_line_does_not_lose_other_final_statuses() {
     let good = |uid: &str| format!(r#"{{"uid":"{uid}","pod":"n/p","ending":"Ended","status":{{"phase":"Failed"}}}}"#);
     let store = Slow::default();
     *store.kept.lock() = vec![good("a"), r#"{"uid":"b","ending":"Vanished"}"#.into(), "x".into(), good("c")];
-    let (final_statuses, statuses) = FinalStatusStore::open(Arc::new(store)).unwrap();
+    let (final_statuses, statuses) = FinalStatusStore::open(&Arc::new(store)).unwrap();
     assert_eq!(statuses.len(), 2);
     assert_eq!(final_statuses.ending(&"b".into()), None);
 }

@@ -64,7 +64,7 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let runtime: Arc<dyn ContainerRuntime> = Arc::new(MeteredRuntime::new(runtime, clock.clone(), metrics.clone()));
     let desired = Arc::new(DesiredPods::new(sources));
     let statuses = Arc::new(Statuses::new(clock.clone(), metrics.clone()));
-    let (final_statuses, ended) = FinalStatusStore::open(final_statuses)?;
+    let (final_statuses, ended) = FinalStatusStore::open(&*final_statuses)?;
     let final_statuses = Arc::new(final_statuses);
     ended.into_iter().for_each(|(uid, status)| statuses.restore(uid, status));
     let observer = Arc::new(Observer::new(runtime.clone(), clock.clone(), metrics.clone()));
@@ -169,8 +169,8 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
     let pods = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
     let health = Arc::new(Outbox::new(&dispatcher_address, &dispatcher_metrics));
     ObserverActor::new(observer.clone(), pods, health, stop.clone()).start();
-    let writer = async move { final_statuses.run().await };
-    actix::spawn(stop.clone().run_until_cancelled_owned(writer));
+    let stop_writing = stop.clone();
+    actix::spawn(async move { final_statuses.run(&stop_writing).await });
     let dispatcher_actor =
         DispatcherActor::new(Arc::new(dispatcher), dispatcher_metrics, observer.healthy(), stop.clone());
     let dispatcher = dispatcher_context.run(dispatcher_actor);

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 
 use super::NodeSyncer;
 use crate::container_manager::activity::Task;
-use crate::final_statuses::{Ending, is_final};
+use crate::final_statuses::{Ending, Superseded, is_final};
 use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::ports::{HookContext, PodEvent, PodRuntimeStatus, RuntimeError, SyncError, TerminatingPod};
@@ -73,7 +73,8 @@ impl NodeSyncer {
         Ok(runtime)
     }
 
-    /// Computes the pod's status and publishes it. A final status is on disk before it is published.
+    /// Computes the pod's status and publishes it. A final status is on disk before it is published. It is not published if
+    /// another node has opened the file of final statuses.
     pub(super) async fn publish(
         &self,
         cx: &HookContext,
@@ -87,9 +88,10 @@ impl NodeSyncer {
             edit(&mut status);
         }
         if is_final(pod, &status)
-            && let Some(status) = self.statuses.completed(pod, mirror, status.clone())
+            && let Some(completed) = self.statuses.completed(pod, mirror, status.clone())
+            && self.store_final_status(pod, &completed).await.is_err()
         {
-            self.store_final_status(pod, &status).await;
+            return status;
         }
         self.statuses.set(pod, mirror, status.clone(), false);
         status
@@ -97,11 +99,15 @@ impl NodeSyncer {
 
     /// Stores the final status of a pod on disk. Skips a pod that no later agent can start: no source desires it, or its
     /// source reports its terminal phase.
-    pub(super) async fn store_final_status(&self, pod: &PodObject, status: &PodStatus) {
+    ///
+    /// # Errors
+    /// [`Superseded`] if another node has opened the file, so that the status must not be published.
+    pub(super) async fn store_final_status(&self, pod: &PodObject, status: &PodStatus) -> Result<(), Superseded> {
         let may_start_again = !pod.phase().is_terminal() && self.desired.pod(pod.uid()).is_some();
         if may_start_again && self.final_statuses.note(pod, Ending::Ended, status) {
-            self.final_statuses.written().await;
+            self.final_statuses.written().await?;
         }
+        Ok(())
     }
 
     /// Records an event if the active deadline ended the pod. `sync_pod` reaches a terminal phase once, so there is one event.

@@ -1,12 +1,14 @@
 //! Final statuses of pods, across restarts of the agent (POD-W13).
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use podwright::adapters::checkpoint::FileCheckpoint;
 use podwright_actors::ids::FullName;
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::SourceKind;
+use podwright_actors::ports::{Checkpoint, SourceKind};
 
-use crate::support::fake_ports::FakeFinalStatuses;
+use crate::support::fake_ports::{FakeFinalStatuses, has_end_of};
 use crate::support::fake_runtime::Script;
 use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
@@ -170,4 +172,73 @@ async fn invalid_final_status_record_is_ignored() {
     let node = setup.start();
     deliver(&node, &[pod("a")]).await;
     assert_eq!(node.phase("a"), "Running");
+}
+
+/// Two nodes run one after the other over one `FileCheckpoint`. The first is dropped while one of its appends waits for the only
+/// blocking thread and another final status is queued.
+#[test]
+fn dropped_node_writes_nothing_after_the_next_node_has_started() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    actix::System::with_tokio_rt(runtime).block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let stored = || {
+            let lines: Vec<_> = std::fs::read_to_string(&path).unwrap_or_default().lines().map(str::to_owned).collect();
+            ["a", "b", "c", "d"].map(|uid| has_end_of(&lines, uid))
+        };
+        let checkpoint: Arc<dyn Checkpoint> = Arc::new(FileCheckpoint::new(path.clone()));
+        // Writes to a real file take real time, so time is not paused.
+        let start = || Setup { checkpoint: Some(checkpoint.clone()), ..Setup::again(true) }.start();
+        let rejected = |name: &str| pod(name).cpu("9").of_file();
+
+        let old = start();
+        old.runtime.script("done", Script::ends(0.05, 0));
+        old.deliver(&[rejected("a")]).await;
+        old.eventually(10.0, "the first rejection is published", || old.phase("a") == "Failed").await;
+        let (free, occupied) = mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || occupied.recv());
+        let done = pod("c").policy("Never").containers(&["done"]).of_file();
+        old.deliver(&[rejected("a"), rejected("b"), done]).await;
+        old.eventually(10.0, "the container has run", || old.runtime.calls_of("c").iter().any(|c| c.contains("start")))
+            .await;
+        old.wait(0.2).await;
+        assert_eq!(stored(), [true, false, false, false]);
+
+        drop(old);
+        let new = start();
+        drop(free);
+        // The refused append has ended before the tasks of the old node run again.
+        let (ended, last) = mpsc::channel();
+        tokio::task::spawn_blocking(move || ended.send(()));
+        last.recv_timeout(Duration::from_secs(10)).unwrap();
+        new.wait(0.1).await;
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        assert_eq!(stored(), [true, false, false, false], "the old node writes nothing");
+
+        new.deliver(&[rejected("a"), rejected("d")]).await;
+        new.eventually(10.0, "the rejection is published", || new.phase("d") == "Failed").await;
+        assert_eq!(stored(), [true, false, false, true]);
+    });
+}
+
+#[actix::test]
+async fn node_whose_file_another_node_opened_publishes_no_final_status() {
+    let old = TestNode::start().await;
+    old.runtime.script("done", Script::ends(1.0, 0));
+    let new = next(&old.final_statuses);
+    let pods = [pod("a").policy("Never").containers(&["done"]).of_file(), pod("b").cpu("9").of_file()];
+    deliver(&old, &pods).await;
+    old.wait(60.0).await;
+    assert_eq!((old.phase("a"), old.phase("b")), ("Running".into(), String::new()));
+    assert_eq!(old.runtime.running("a"), [""; 0]);
+    assert_eq!(old.events.count("b", "OutOfcpu"), 0);
+    assert_eq!(old.final_statuses.records(), [""; 0]);
+
+    deliver(&new, &[pod("d").cpu("9").of_file()]).await;
+    assert_eq!(new.phase("d"), "Failed");
+    assert!(new.final_statuses.has("d"));
+    // The old node still serves its other pods.
+    deliver(&old, &[pod("e").of_file()]).await;
+    assert_eq!(old.phase("e"), "Running");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -11,7 +11,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{Checkpoint, CheckpointError, PodStorage, StorageError, Unused, VolumeMounts};
+use podwright_actors::ports::{
+    Checkpoint, CheckpointError, CheckpointWriter, OpenCheckpoint, PodStorage, StorageError, Unused, VolumeMounts,
+};
 
 use super::faulty_ports::{NODE, SimulatedError};
 use super::machine::{CallDetail, Machine};
@@ -24,9 +26,22 @@ const SAVE: Duration = Duration::from_millis(20);
 pub(super) struct Disk {
     machine: Arc<Machine>,
     directories: Mutex<BTreeSet<PodUid>>,
-    final_statuses: Mutex<Vec<String>>,
+    journal: Arc<Journal>,
+}
+
+/// The stored final statuses.
+struct Journal {
+    machine: Arc<Machine>,
+    records: Mutex<Vec<String>>,
     /// Whether no append has failed or was cut short since the last full save.
     whole: AtomicBool,
+    openings: AtomicUsize,
+}
+
+/// The writer of one opening of the journal.
+struct JournalWriter {
+    journal: Arc<Journal>,
+    opening: usize,
 }
 
 impl SimulatedError for StorageError {
@@ -37,12 +52,18 @@ impl SimulatedError for StorageError {
 
 impl Disk {
     pub(super) fn new(machine: Arc<Machine>) -> Self {
-        Disk { machine, directories: Mutex::default(), final_statuses: Mutex::default(), whole: AtomicBool::new(false) }
+        let journal = Arc::new(Journal {
+            machine: machine.clone(),
+            records: Mutex::default(),
+            whole: AtomicBool::new(false),
+            openings: AtomicUsize::new(0),
+        });
+        Disk { machine, directories: Mutex::default(), journal }
     }
 
     /// Whether the final status of a pod is stored.
     pub(super) fn has_end_of(&self, uid: &PodUid) -> bool {
-        has_end_of(&self.final_statuses.lock(), &uid.to_string())
+        has_end_of(&self.journal.records.lock(), &uid.to_string())
     }
 
     pub(super) fn directories(&self) -> Vec<PodUid> {
@@ -51,17 +72,32 @@ impl Disk {
 }
 
 impl Checkpoint for Disk {
-    fn load(&self) -> Result<Vec<String>, CheckpointError> {
-        self.whole.store(false, Ordering::Relaxed);
-        Ok(self.final_statuses.lock().clone())
+    fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
+        self.journal.whole.store(false, Ordering::Relaxed);
+        let opening = self.journal.openings.fetch_add(1, Ordering::Relaxed) + 1;
+        let writer = Box::new(JournalWriter { journal: self.journal.clone(), opening });
+        Ok(OpenCheckpoint { records: self.journal.records.lock().clone(), writer })
     }
+}
 
+impl JournalWriter {
+    /// The writer of an earlier agent writes nothing.
+    fn check_opening(&self) -> Result<(), CheckpointError> {
+        if self.journal.openings.load(Ordering::Relaxed) == self.opening {
+            return Ok(());
+        }
+        Err(CheckpointError::Superseded { path: "/journal".into() })
+    }
+}
+
+impl CheckpointWriter for JournalWriter {
     /// Saves all records at once, after a delay in which the agent may crash.
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         async move {
             tokio::time::sleep(SAVE).await;
-            *self.final_statuses.lock() = records.iter().map(|record| record.to_string()).collect();
-            self.whole.store(true, Ordering::Relaxed);
+            self.check_opening()?;
+            *self.journal.records.lock() = records.iter().map(|record| record.to_string()).collect();
+            self.journal.whole.store(true, Ordering::Relaxed);
             Ok(())
         }
         .boxed()
@@ -70,20 +106,21 @@ impl Checkpoint for Disk {
     /// Appends in two halves. A crash between them, or a fault, leaves only the first half.
     fn append(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         async move {
-            let fault = self.machine.draw_fault(Op::Append, &NODE);
-            self.machine.note(format!("{} final statuses are appended {fault:?}", records.len()));
-            if !self.whole.swap(false, Ordering::Relaxed) {
-                self.machine.violated("an append follows an append that failed or was cut short".to_owned());
+            let fault = self.journal.machine.draw_fault(Op::Append, &NODE);
+            self.journal.machine.note(format!("{} final statuses are appended {fault:?}", records.len()));
+            if !self.journal.whole.swap(false, Ordering::Relaxed) {
+                self.journal.machine.violated("an append follows an append that failed or was cut short".to_owned());
             }
             let (first, rest) = records.split_at(records.len() / 2);
             for half in [first, rest] {
                 tokio::time::sleep(SAVE / 2).await;
+                self.check_opening()?;
                 match fault {
                     Some(Fault::Error) => {
                         return Err(CheckpointError::new("/journal", "simulated"));
                     }
                     Some(Fault::Panic) => resume_unwind(Box::new("simulated")),
-                    _ => self.final_statuses.lock().extend(half.iter().map(|record| record.to_string())),
+                    _ => self.journal.records.lock().extend(half.iter().map(|record| record.to_string())),
                 }
             }
             match fault {
@@ -91,7 +128,7 @@ impl Checkpoint for Disk {
                 Some(Fault::PanicAfter) => resume_unwind(Box::new("simulated")),
                 // A slow append needs no simulation here: the unit tests of the final status store cover it.
                 _ => {
-                    self.whole.store(true, Ordering::Relaxed);
+                    self.journal.whole.store(true, Ordering::Relaxed);
                     Ok(())
                 }
             }

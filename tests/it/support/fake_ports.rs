@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    Checkpoint, CheckpointError, EventRecorder, GrpcTarget, HttpTarget, NetworkClient, NetworkError, PodEvent,
-    PodStorage, StorageError, TcpTarget, Unused, VolumeMounts,
+    Checkpoint, CheckpointError, CheckpointWriter, EventRecorder, GrpcTarget, HttpTarget, NetworkClient, NetworkError,
+    OpenCheckpoint, PodEvent, PodStorage, StorageError, TcpTarget, Unused, VolumeMounts,
 };
 
 /// Whether the last record of a pod in a journal is a final status.
@@ -24,53 +24,76 @@ pub(crate) fn has_end_of(records: &[String], uid: &str) -> bool {
 
 /// A store of final statuses in memory. Tests can make it fail.
 #[derive(Default)]
-pub(crate) struct FakeFinalStatuses {
+pub(crate) struct FakeFinalStatuses(Arc<FakeJournal>);
+
+/// The content of the store, which its writers share.
+#[derive(Default)]
+struct FakeJournal {
     records: Mutex<Vec<String>>,
     broken: AtomicBool,
     writes: AtomicUsize,
     slow: AtomicU64,
+    openings: AtomicUsize,
 }
 
 impl FakeFinalStatuses {
     /// The stored records.
     pub(crate) fn records(&self) -> Vec<String> {
-        self.records.lock().clone()
+        self.0.records.lock().clone()
     }
 
     /// Whether the final status of a pod is stored.
     pub(crate) fn has(&self, uid: &str) -> bool {
-        has_end_of(&self.records.lock(), uid)
+        has_end_of(&self.0.records.lock(), uid)
     }
 
     pub(crate) fn plant(&self, record: &str) {
-        self.records.lock().push(record.to_owned());
+        self.0.records.lock().push(record.to_owned());
     }
 
     /// Makes all writes fail, or succeed again.
     pub(crate) fn broken(&self, broken: bool) {
-        self.broken.store(broken, Ordering::Relaxed);
+        self.0.broken.store(broken, Ordering::Relaxed);
     }
 
     /// Makes each write take this many milliseconds.
     pub(crate) fn slow(&self, millis: u64) {
-        self.slow.store(millis, Ordering::Relaxed);
+        self.0.slow.store(millis, Ordering::Relaxed);
     }
 
     /// The number of writes.
     pub(crate) fn writes(&self) -> usize {
-        self.writes.load(Ordering::Relaxed)
+        self.0.writes.load(Ordering::Relaxed)
     }
+}
 
+impl Checkpoint for FakeFinalStatuses {
+    fn open(&self) -> Result<OpenCheckpoint, CheckpointError> {
+        let opening = self.0.openings.fetch_add(1, Ordering::Relaxed) + 1;
+        let writer = Box::new(FakeJournalWriter { journal: self.0.clone(), opening });
+        Ok(OpenCheckpoint { records: self.records(), writer })
+    }
+}
+
+struct FakeJournalWriter {
+    journal: Arc<FakeJournal>,
+    opening: usize,
+}
+
+impl FakeJournalWriter {
     async fn write(&self, all: bool, records: Vec<Arc<str>>) -> Result<(), CheckpointError> {
-        let slow = self.slow.load(Ordering::Relaxed);
+        let slow = self.journal.slow.load(Ordering::Relaxed);
         if slow > 0 {
             tokio::time::sleep(Duration::from_millis(slow)).await;
         }
-        if self.broken.load(Ordering::Relaxed) {
+        if self.journal.openings.load(Ordering::Relaxed) != self.opening {
+            return Err(CheckpointError::Superseded { path: "/journal".into() });
+        }
+        if self.journal.broken.load(Ordering::Relaxed) {
             return Err(CheckpointError::new("/journal", "no space is left"));
         }
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        let mut kept = self.records.lock();
+        self.journal.writes.fetch_add(1, Ordering::Relaxed);
+        let mut kept = self.journal.records.lock();
         if all {
             kept.clear();
         }
@@ -79,11 +102,7 @@ impl FakeFinalStatuses {
     }
 }
 
-impl Checkpoint for FakeFinalStatuses {
-    fn load(&self) -> Result<Vec<String>, CheckpointError> {
-        Ok(self.records())
-    }
-
+impl CheckpointWriter for FakeJournalWriter {
     fn save(&self, records: Vec<Arc<str>>) -> BoxFuture<'_, Result<(), CheckpointError>> {
         self.write(true, records).boxed()
     }

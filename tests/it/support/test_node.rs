@@ -10,7 +10,9 @@ use podwright_actors::admission::{AdmissionHandler, NodeCapacity};
 use podwright_actors::engine::{EngineConfig, Threads};
 use podwright_actors::node::{Node, NodeHandle, NodePorts};
 use podwright_actors::pod_worker::Lifecycle;
-use podwright_actors::ports::{ContainerRuntime, NetworkClient, SourceKind, SourceProblem, SourceSet, TokioClock};
+use podwright_actors::ports::{
+    Checkpoint, ContainerRuntime, NetworkClient, SourceKind, SourceProblem, SourceSet, TokioClock,
+};
 use podwright_actors::recorder::Recorder;
 use podwright_actors::time::Time;
 use podwright_metrics::{Format, Metrics};
@@ -51,6 +53,8 @@ pub(crate) struct Setup {
     /// The cgroups of pods, if pods have any.
     pub(crate) cgroups: Option<Arc<FakeCgroups>>,
     pub(crate) final_statuses: Arc<FakeFinalStatuses>,
+    /// The store of final statuses to use instead of the fake.
+    pub(crate) checkpoint: Option<Arc<dyn Checkpoint>>,
     pub(crate) cpu_millis: i64,
     pub(crate) resync: Duration,
     pub(crate) sources: Vec<SourceKind>,
@@ -76,6 +80,7 @@ impl Setup {
             storage: Arc::default(),
             cgroups: None,
             final_statuses: Arc::default(),
+            checkpoint: None,
             cpu_millis: 4000,
             resync: Duration::from_secs(60),
             sources: vec![SourceKind::File, SourceKind::Api],
@@ -86,15 +91,26 @@ impl Setup {
     }
 
     pub(crate) fn start(self) -> TestNode {
-        let Setup { runtime, storage, cgroups, final_statuses, cpu_millis, resync, sources, clock, admission, over } =
-            self;
+        let Setup {
+            runtime,
+            storage,
+            cgroups,
+            final_statuses,
+            checkpoint,
+            cpu_millis,
+            resync,
+            sources,
+            clock,
+            admission,
+            over,
+        } = self;
         let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
         let (below, network) = over.unwrap_or_else(fakes);
         let (events, metrics) = (Arc::new(Events::default()), Metrics::new());
         let capacity = NodeCapacity { cpu_millis, memory_bytes: 1 << 30, pods: 500 };
         let engine = EngineConfig::default().threads(Threads::Current).seed(7).resync(resync);
         let mut ports = NodePorts::new(below, network, storage.clone())
-            .final_statuses(final_statuses.clone())
+            .final_statuses(checkpoint.unwrap_or_else(|| final_statuses.clone()))
             .events(events.clone())
             .clock(Arc::new(clock))
             .admission(Arc::new(capacity))
