@@ -259,10 +259,12 @@ async fn a_store_whose_file_is_opened_again_writes_nothing_more_and_says_so() {
 async fn no_write_begins_after_the_node_has_stopped() {
     let store = Arc::new(Slow::default());
     let (final_statuses, _) = FinalStatusStore::open(&store).unwrap();
-    final_statuses.note(&pod("a").build(), Ending::Ended, &failed("x"));
     let stop = CancellationToken::new();
+    let mut run = std::pin::pin!(final_statuses.run(&stop));
+    assert!(run.as_mut().now_or_never().is_none(), "there is nothing to write yet");
+    final_statuses.note(&pod("a").build(), Ending::Ended, &failed("x"));
     stop.cancel();
-    final_statuses.run(&stop).await;
+    run.await;
     assert_eq!(store.begun.load(Ordering::Relaxed), 0);
 }
 
