@@ -4,6 +4,8 @@ pub mod defaults;
 pub mod fields;
 pub mod linux_id;
 pub mod mux;
+pub mod pod_resources;
 pub mod quantity;
+mod resource_amount;
 pub mod sysctl;
 pub mod validate;

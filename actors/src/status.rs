@@ -23,9 +23,7 @@ mod containers;
 mod merge;
 mod normalize;
 mod phase;
-mod quantity;
 pub(crate) mod reasons;
-mod resources;
 mod summary;
 mod terminate;
 
@@ -42,6 +40,5 @@ pub use merge::merge_for_api;
 pub(crate) use normalize::{normalize, same_for_node};
 pub(crate) use phase::phase;
 pub(crate) use reasons::DEADLINE_EXCEEDED;
-pub use resources::{PodBounds, pod_bounds, qos_class, resources_of_containers, resources_without_overhead};
 pub use summary::{PodSummary, short_age};
 pub(crate) use terminate::terminate_pod;

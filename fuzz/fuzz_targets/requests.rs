@@ -13,7 +13,7 @@ use axum::Router;
 use axum::body::{Body, HttpBody};
 use libfuzzer_sys::Corpus;
 use podwright::actors::admission::NodeCapacity;
-use podwright::actors::ports::{Clock, SourceKind, SourceProblem, SourceUpdate, TokioClock};
+use podwright::actors::ports::{Clock, Severity, SourceKind, SourceProblem, SourceUpdate, TokioClock};
 use podwright::actors::recorder::Recorder;
 use podwright::adapters::network::Network;
 use podwright::adapters::process::{ProcessConfig, ProcessRuntime};
@@ -110,7 +110,7 @@ impl Handler<SourceUpdate> for AddProblem {
     fn handle(&mut self, mut update: SourceUpdate, _: &mut Self::Context) {
         if let SourceUpdate::Set(set) = &mut update {
             let (what, message) = ("/manifests/bad.yaml".into(), "pod \"bad\": no".into());
-            set.problems.push(SourceProblem { what, message, pods: vec![] });
+            set.problems.push(SourceProblem { what, message, pods: vec![], severity: Severity::Fault });
         }
         self.0.try_send(update).unwrap();
     }

@@ -105,8 +105,11 @@ pub(super) mod tests {
 
     use super::*;
 
+    /// Makes something that is not a regular file at a path.
+    type Plant<'a> = Box<dyn Fn(&Path) + 'a>;
+
     /// Puts a FIFO, a link, a broken link or a directory at a path, one after the other.
-    pub(in crate::adapters) fn plants(target: &Path) -> [(&'static str, Box<dyn Fn(&Path) + '_>); 4] {
+    pub(in crate::adapters) fn plants(target: &Path) -> [(&'static str, Plant<'_>); 4] {
         [
             ("fifo", Box::new(|path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap())),
             ("link", Box::new(move |path| symlink(target, path).unwrap())),

@@ -16,7 +16,7 @@
 //! If the runtime mounts the volumes, a pod's directory has mode 0750, the mode that the kubelet uses. Containers without a
 //! mount namespace reach their volumes by path. Their pod's directory has mode 0700. If the agent runs as root and the pod
 //! sets a user or group, the directory has mode 0710 and a group that only the pod's containers are in
-//! ([`pod_group`]). The directories above and below a pod's directory have mode 0751, so that a user who may pass the pod's
+//! (`pod_group`). The directories above and below a pod's directory have mode 0751, so that a user who may pass the pod's
 //! directory can reach a file whose path it knows.
 //!
 //! The directory also marks the pod as a pod of this agent. Logs outside the pod's directory may share a directory with the

@@ -5,6 +5,8 @@ mod adoption;
 mod cgroups;
 mod crashes;
 mod explain;
+#[cfg(feature = "agent")]
+mod final_status_file;
 mod final_statuses;
 mod handle;
 mod housekeeping;

@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 
 use super::conditions::{self, ConditionReason, own};
 use super::containers::ContainerStatusLists;
-use super::{phase, reasons, resources};
+use super::{phase, reasons};
+use crate::config::pod_resources;
 use crate::containers::plan::{Plan, SandboxNeed, plan, sandbox_need};
 use crate::containers::restart::RestartPolicy;
 use crate::containers::start_error::StartError;
@@ -66,12 +67,12 @@ pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
     let restarting_all = !input.termination_requested && conditions::is_restarting_all(pod, input.runtime, previous);
 
     let containers = ContainerStatusLists::new(input, previous, restarting_all);
-    let total = resources::of_pod(pod.spec());
+    let total = pod_resources::of_pod(pod.spec());
     let mut status = PodStatus {
         container_statuses: Some(containers.regular()),
         init_container_statuses: containers.init(),
         ephemeral_container_statuses: containers.ephemeral(),
-        qos_class: Some(resources::qos_class(pod)),
+        qos_class: Some(pod_resources::qos_class(pod)),
         allocated_resources: total.requests.clone(),
         resources: Some(total),
         observed_generation: pod.metadata().generation,
@@ -163,7 +164,7 @@ pub(crate) fn rejected(pod: &PodObject, reason: &str, message: &str) -> PodStatu
         phase: Some(Phase::Failed.as_str().to_owned()),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
-        qos_class: Some(resources::qos_class(pod)),
+        qos_class: Some(pod_resources::qos_class(pod)),
         observed_generation: pod.metadata().generation,
         ..PodStatus::default()
     }

@@ -43,7 +43,7 @@ pub(super) const ACTORS: Layers = &[
 
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
 const HELPERS: &[&str] =
-    &["changed_pods", "log", "manifest", "mounts", "pod_group", "record", "step_error", "sub_path", "tree"];
+    &["changed_pods", "log", "manifest", "mounts", "pod_group", "regular", "record", "step_error", "sub_path", "tree"];
 const ADAPTERS: &[&str] = &["checkpoint", "cri", "network", "process", "simulated", "sources", "storage"];
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.

@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::names;
 use super::report::Report;
 use crate::config::fields;
+use crate::config::pod_resources::resources_of_containers;
 use crate::config::quantity::Amount;
-use crate::status::resources_of_containers;
 
 const HUGE_PAGES: &str = "hugepages-";
 

@@ -1,8 +1,8 @@
 //! The limits and CPU shares of pod cgroups, as the kernel's files and values.
 
+use podwright_actors::config::pod_resources::pod_bounds;
 use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::PodObject;
-use podwright_actors::status::pod_bounds;
 
 use super::cgroup::{CgroupVersion, QosClass};
 use super::resources::{PERIOD, quota, shares};

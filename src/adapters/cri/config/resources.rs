@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use podwright_actors::config::pod_resources::{resources_of_containers, resources_without_overhead};
 use podwright_actors::config::quantity::Amount;
 use podwright_actors::pod::{ContainerKind, PodObject, is_sidecar};
-use podwright_actors::status::{resources_of_containers, resources_without_overhead};
 
 use super::cgroup::{CgroupVersion, QosClass};
 use super::error::ConfigError;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::quantity::ResourceAmount;
-use crate::config::quantity::Amount;
+use super::quantity::Amount;
+use super::resource_amount::ResourceAmount;
 use crate::pod::{PodObject, is_sidecar};
 
 type ResourceQuantities = BTreeMap<String, Quantity>;
@@ -57,7 +57,7 @@ fn positive(quantities: Option<&ResourceQuantities>, name: &str) -> Option<Resou
 }
 
 /// The requests and limits of the whole pod: those of its containers plus its overhead.
-pub(super) fn of_pod(spec: &PodSpec) -> ResourceRequirements {
+pub(crate) fn of_pod(spec: &PodSpec) -> ResourceRequirements {
     let [mut requests, mut limits] = whole(spec);
     // The overhead is added to every request, but only to limits that exist.
     let mut overhead = amounts(spec.overhead.as_ref());
