@@ -33,6 +33,7 @@ mod labels;
 mod node;
 mod pleg;
 mod pod_worker;
+mod probes;
 mod register;
 mod runtime;
 mod shutdown;
@@ -53,6 +54,7 @@ pub use labels::ContainerType;
 pub use node::{CgroupOperation, NodeMetrics};
 pub use pleg::{PlegMetrics, RunningContainers};
 pub use pod_worker::{OperationType, PodWorkerMetrics};
+pub use probes::{ProbeMetrics, ProbeType, ProbedContainer};
 pub use runtime::{RuntimeMetrics, RuntimeOperation};
 pub use shutdown::ShutdownMetrics;
 pub use start::StartMetrics;
@@ -78,6 +80,8 @@ pub struct Metrics {
     pub pleg: PlegMetrics,
     /// The work per pod.
     pub pod_worker: PodWorkerMetrics,
+    /// The probes of containers.
+    pub probes: ProbeMetrics,
     /// The calls to the container runtime.
     pub runtime: RuntimeMetrics,
     /// The graceful node shutdown.
@@ -102,6 +106,7 @@ impl Metrics {
             node: NodeMetrics::register(&mut registry),
             pleg: PlegMetrics::register(&mut registry),
             pod_worker: PodWorkerMetrics::register(&mut registry),
+            probes: ProbeMetrics::register(&mut registry),
             runtime: RuntimeMetrics::register(&mut registry),
             shutdown: ShutdownMetrics::register(&mut registry),
             start: StartMetrics::register(&mut registry),

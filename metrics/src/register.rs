@@ -12,9 +12,14 @@ pub(crate) const COUNTERS_WITHOUT_TOTAL: [&str; 5] = [
     "kubelet_preemptions",
 ];
 
-/// Registers a family with the kubelet's name and meaning. All of them except one have the stability ALPHA.
+/// Registers a family with the kubelet's name and meaning. Most of them have the stability ALPHA.
 pub(crate) fn kubelet<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     family(registry, name, format!("[ALPHA] {help}"), metric)
+}
+
+/// Registers a family of the kubelet with the stability BETA.
+pub(crate) fn kubelet_beta<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    family(registry, name, format!("[BETA] {help}"), metric)
 }
 
 /// Registers a family of the kubelet with the stability INTERNAL.

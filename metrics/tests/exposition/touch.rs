@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use podwright_metrics::{
-    BySource, CgroupOperation, ContainerType, EvictionSignal, Metrics, OldestPhases, OperationType, RunningContainers,
-    RuntimeOperation, WorkingPods,
+    BySource, CgroupOperation, ContainerType, EvictionSignal, Metrics, OldestPhases, OperationType, ProbeType,
+    ProbedContainer, RunningContainers, RuntimeOperation, WorkingPods,
 };
 
 /// Calls every method at least once.
@@ -35,6 +35,18 @@ pub(crate) fn touch_everything(metrics: &Metrics) {
         metrics.containers.container_start_failed(container_type, "RunContainerError");
         metrics.status.container_terminated(container_type, 137, "Error");
     }
+
+    let probed = |pod: &str| ProbedContainer {
+        probe: ProbeType::Readiness,
+        container: "main".into(),
+        pod: pod.into(),
+        namespace: "default".into(),
+        pod_uid: "u".into(),
+    };
+    metrics.probes.passed(&probed("web"), TOOK);
+    metrics.probes.failed(&probed("web"));
+    metrics.probes.failed(&probed("gone"));
+    metrics.probes.ended(&probed("gone"));
 
     metrics.governor.starts(3, 8);
     metrics.governor.waited(TOOK);
