@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::config::quantity::Amount;
 use crate::pod::{Phase, PodObject, is_sidecar};
+use crate::texts::pods;
 
 /// Why a pod may not start. It becomes the pod's reason and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,9 +104,7 @@ impl AdmissionHandler for NodeCapacity {
         let requested = requests(pod);
         let out_of = |resource: &str, requested: i64, used: i64, capacity: i64| Rejection {
             reason: format!("OutOf{resource}"),
-            message: format!(
-                "the node is short of {resource}: requested {requested}, in use {used}, capacity {capacity}"
-            ),
+            message: pods::out_of(resource, requested, used, capacity),
         };
         if count >= self.pods {
             let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);

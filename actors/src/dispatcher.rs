@@ -35,6 +35,7 @@ use crate::recorder::{Note, SourceChange};
 use crate::shutdown::ShutdownGate;
 use crate::status::rejected;
 use crate::statuses::Statuses;
+use crate::texts::pods;
 use crate::time::Time;
 
 pub(crate) use actor::{DispatcherActor, MAILBOX};
@@ -241,7 +242,7 @@ impl Dispatcher {
     fn reject(&self, pod: Arc<PodObject>, rejection: Rejection) -> Option<RejectedPod> {
         self.metrics.admission.rejected(&rejection.reason);
         // Programs know the reason and this prefix (upstream `rejectPod`, kubelet 1.36).
-        let message = format!("Pod was rejected: {}", rejection.message);
+        let message = pods::rejected(&rejection.message);
         let status = self.statuses.completed(&pod, None, rejected(&pod, &rejection.reason, &message))?;
         if is_final(&pod, &status) {
             self.final_statuses.note(&pod, Ending::Rejected, &status);

@@ -145,6 +145,9 @@ pub struct EventView {
     pub reason: Cow<'static, str>,
     /// The message.
     pub message: String,
+    /// The container, such as `spec.containers{main}`; absent for an event of the whole pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_path: Option<String>,
     /// The number of occurrences.
     pub count: u32,
     /// The first occurrence.
@@ -291,9 +294,8 @@ fn event(seen: &CountedEvent) -> EventView {
         EventType::Normal => "Normal",
         EventType::Warning => "Warning",
     };
-    let PodEvent { reason, message, .. } = &seen.event;
-    let (first, last) = (seen.first, seen.last);
-    EventView { kind, reason: reason.clone(), message: message.clone(), count: seen.count, first, last }
+    let PodEvent { reason, message, field_path, .. } = seen.event.clone();
+    EventView { kind, reason, message, field_path, count: seen.count, first: seen.first, last: seen.last }
 }
 
 fn other(pod: &PodFacts) -> SameNamePod {

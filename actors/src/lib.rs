@@ -89,4 +89,6 @@ pub mod statuses;
 #[doc(hidden)]
 pub mod text;
 #[doc(hidden)]
+pub mod texts;
+#[doc(hidden)]
 pub mod time;

@@ -11,10 +11,9 @@ use podwright_metrics::{Metrics, RuntimeOperation};
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::{ContainerId, PodUid, SandboxId};
-use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
-    RuntimePod, SandboxConfig, Unready,
+    Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
+    RuntimeFuture, RuntimePod, SandboxConfig, Unready,
 };
 use crate::time::Time;
 
@@ -102,12 +101,10 @@ impl ContainerRuntime for MeteredRuntime {
 
     fn ensure_image<'a>(
         &'a self,
-        pod: &'a Arc<PodObject>,
-        image: &'a str,
-        pull_policy: Option<&'a str>,
+        request: ImageRequest<'a>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
-        self.count(RuntimeOperation::ImageStatus, self.inner.ensure_image(pod, image, pull_policy, cancel))
+        self.count(RuntimeOperation::ImageStatus, self.inner.ensure_image(request, cancel))
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {

@@ -19,6 +19,7 @@ use crate::pod_worker::{KillOptions, Lifecycle, Notifier, Update};
 use crate::ports::{Clock, StatusFn};
 use crate::status::reasons::{DISRUPTION_TARGET, NODE_SHUTDOWN, TERMINATED};
 use crate::status::set_condition;
+use crate::texts::pods::{NODE_SHUT_DOWN, NODE_SHUTS_DOWN};
 use crate::time::{Grace, Time};
 
 /// How long after the end of its group's time a pod still counts as stopped in time. A pod whose grace period is as long as
@@ -102,10 +103,7 @@ impl ShutdownGate {
 impl AdmissionHandler for ShutdownGate {
     fn admit(&self, _pod: &PodObject, _others: &Admitted) -> Result<(), Rejection> {
         if self.0.load(Ordering::Acquire) {
-            return Err(Rejection {
-                reason: NODE_SHUTDOWN.to_owned(),
-                message: "the node is shutting down and takes no new pods".to_owned(),
-            });
+            return Err(Rejection { reason: NODE_SHUTDOWN.to_owned(), message: NODE_SHUTS_DOWN.to_owned() });
         }
         Ok(())
     }
@@ -209,14 +207,14 @@ fn terminated(clock: &dyn Clock) -> StatusFn {
             status.phase = Some(Phase::Failed.as_str().to_owned());
         }
         status.reason = Some(TERMINATED.to_owned());
-        status.message = Some("the pod was stopped because its node shut down".to_owned());
+        status.message = Some(NODE_SHUT_DOWN.to_owned());
         set_condition(
             status,
             PodCondition {
                 type_: DISRUPTION_TARGET.to_owned(),
                 status: "True".to_owned(),
                 reason: Some("TerminationByKubelet".to_owned()),
-                message: Some("the pod was stopped because its node shut down".to_owned()),
+                message: Some(NODE_SHUT_DOWN.to_owned()),
                 last_transition_time: Some(now.to_api()),
                 ..PodCondition::default()
             },

@@ -28,6 +28,7 @@ use crate::probes::manager::ProbeManager;
 use crate::status::{NodeFacts, deadline};
 use crate::statuses::Statuses;
 use crate::text::error_chain;
+use crate::texts::pods;
 use crate::time::Grace;
 
 use resources::CgroupStep;
@@ -159,10 +160,8 @@ impl NodeSyncer {
         let stopped = self.containers.kill_pod(cx.cancel(), pod.uid(), Some(pod), &parts, grace).await;
         stopped.inspect_err(|error| {
             if !matches!(error, SyncError::Cancelled) {
-                self.events.record(
-                    pod,
-                    PodEvent::warning("FailedKillPod", format!("error killing pod: {}", error_chain(error))),
-                );
+                self.events
+                    .record(pod, PodEvent::warning("FailedKillPod", pods::not_killed(&error_chain(error).to_string())));
             }
         })
     }

@@ -10,8 +10,8 @@ use podwright::adapters::simulated::SimulatedRuntime;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, PodRuntimeStatus, PodStorage,
-    RuntimeFuture, RuntimePod, SandboxConfig, StorageError, Unused, VolumeMounts,
+    ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
+    PodStorage, RuntimeFuture, RuntimePod, SandboxConfig, StorageError, Unused, VolumeMounts,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -54,12 +54,10 @@ impl ContainerRuntime for Watched {
 
     fn ensure_image<'a>(
         &'a self,
-        pod: &'a Arc<PodObject>,
-        image: &'a str,
-        pull_policy: Option<&'a str>,
+        request: ImageRequest<'a>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
-        self.runtime.ensure_image(pod, image, pull_policy, cancel)
+        self.runtime.ensure_image(request, cancel)
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {

@@ -5,11 +5,12 @@ mod tls;
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use podwright_actors::ports::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
+use podwright_actors::ports::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget, address};
 use podwright_actors::probes::target::PROBE_USER_AGENT;
 use reqwest::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect;
@@ -18,6 +19,8 @@ use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+
+use super::grpc::code_name;
 
 /// How many redirects are followed.
 const MAX_REDIRECTS: usize = 10;
@@ -55,13 +58,12 @@ impl Network {
     }
 
     async fn get(&self, target: HttpTarget) -> Result<(u16, String), NetworkError> {
-        let scheme = if target.https { "https" } else { "http" };
-        let url = format!("{scheme}://{}{}", authority(&target.host, target.port), target.path);
-        let request = self.http.get(url).headers(headers(&target.headers)?);
-        let mut response = request.send().await.map_err(failed)?;
+        let request = self.http.get(target.url()).headers(headers(&target.headers)?);
+        let address = address(&target.host, target.port);
+        let mut response = request.send().await.map_err(|error| failed(&address, error))?;
         let mut body = Vec::new();
         while body.len() < MAX_BODY
-            && let Some(chunk) = response.chunk().await.map_err(failed)?
+            && let Some(chunk) = response.chunk().await.map_err(|error| failed(&address, error))?
         {
             body.extend_from_slice(&chunk[..chunk.len().min(MAX_BODY - body.len())]);
         }
@@ -77,25 +79,37 @@ impl NetworkClient for Network {
     fn tcp_connect(&self, target: TcpTarget, timeout: Duration) -> BoxFuture<'_, Result<(), NetworkError>> {
         let connect = async move {
             let connection = TcpStream::connect((host_of(&target.host), target.port)).await;
-            connection.map(drop).map_err(NetworkError::failed)
+            connection.map(drop).map_err(|error| dial_failed(address(&target.host, target.port), &error))
         };
         with_timeout(timeout, connect).boxed()
     }
 
-    fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
-        with_timeout(timeout, check(target)).boxed()
+    fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<GrpcHealth, NetworkError>> {
+        with_timeout(timeout, check(target, timeout)).boxed()
     }
 }
 
-async fn check(target: GrpcTarget) -> Result<bool, NetworkError> {
-    let endpoint = Endpoint::from_shared(format!("http://{}", authority(&target.host, target.port)))
+async fn check(target: GrpcTarget, timeout: Duration) -> Result<GrpcHealth, NetworkError> {
+    let address = address(&target.host, target.port);
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .and_then(|endpoint| endpoint.user_agent(PROBE_USER_AGENT))
         .map_err(|error| NetworkError::failed(TransportError(error)))?;
-    let channel = endpoint.connect().await.map_err(|error| NetworkError::failed(TransportError(error)))?;
+    let late = || NetworkError::Dial { address: address.clone(), error: "i/o timeout".to_owned() };
+    // A little less than the limit of the whole call, so that a connection that is late is reported as such.
+    let channel = tokio::time::timeout(timeout.mul_f64(0.99), endpoint.connect()).await.map_err(|_| late())?;
+    let channel = channel.map_err(|error| match io_cause(&error) {
+        Some(error) => dial_failed(address.clone(), error),
+        None => NetworkError::failed(TransportError(error)),
+    })?;
     let request = HealthCheckRequest { service: target.service };
     match HealthClient::new(channel).check(request).await {
-        Ok(answer) => Ok(answer.into_inner().status() == ServingStatus::Serving),
-        Err(status) => Err(NetworkError::failed(format!("{:?}: {}", status.code(), status.message()))),
+        Ok(answer) => Ok(match answer.into_inner().status() {
+            ServingStatus::Unknown => GrpcHealth::Unknown,
+            ServingStatus::Serving => GrpcHealth::Serving,
+            ServingStatus::NotServing => GrpcHealth::NotServing,
+            ServingStatus::ServiceUnknown => GrpcHealth::ServiceUnknown,
+        }),
+        Err(status) => Err(NetworkError::Grpc { code: code_name(status.code()), message: status.message().to_owned() }),
     }
 }
 
@@ -112,7 +126,7 @@ fn same_host(attempt: redirect::Attempt<'_>) -> redirect::Action {
     if attempt.previous().first().and_then(|first| first.host_str()) != attempt.url().host_str() {
         attempt.stop()
     } else if attempt.previous().len() > MAX_REDIRECTS {
-        attempt.error(format!("more than {MAX_REDIRECTS} redirects"))
+        attempt.error(format!("stopped after {MAX_REDIRECTS} redirects"))
     } else {
         attempt.follow()
     }
@@ -129,20 +143,38 @@ fn headers(target: &[(String, String)]) -> Result<HeaderMap, NetworkError> {
     Ok(headers)
 }
 
-/// Host and port in the form of a URL.
-fn authority(host: &str, port: u16) -> String {
-    let host = host_of(host);
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
 /// The host without the brackets of an IPv6 address.
 fn host_of(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-fn failed(error: reqwest::Error) -> NetworkError {
+fn failed(address: &str, error: reqwest::Error) -> NetworkError {
     let error = error.without_url();
-    if is_plain_http(&error) { NetworkError::PlainHttp } else { NetworkError::failed(TransportError(error)) }
+    if is_plain_http(&error) {
+        return NetworkError::PlainHttp;
+    }
+    match io_cause(&error) {
+        Some(cause) if error.is_connect() && cause.raw_os_error().is_some() => dial_failed(address.to_owned(), cause),
+        _ => NetworkError::failed(TransportError(error)),
+    }
+}
+
+/// The error of a connection that the operating system refused. Go prints the text of the operating system in small letters.
+fn dial_failed(address: String, error: &io::Error) -> NetworkError {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+    NetworkError::Dial { address, error: text }
+}
+
+/// The innermost I/O error among the causes of an error.
+fn io_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let mut found = None;
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        found = error.downcast_ref().or(found);
+        cause = error.source();
+    }
+    found
 }
 
 /// Whether the server answered a TLS handshake with bytes that are not a TLS record, as a server of plain HTTP does.

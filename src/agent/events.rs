@@ -54,14 +54,16 @@ impl EventLog {
 
 impl EventRecorder for EventLog {
     fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
-        let (kind, reason, message) = (event.kind, &*event.reason, &event.message);
+        let (kind, reason, message, of) = (event.kind, &*event.reason, &event.message, event.field_path.as_deref());
         // The log line has no parent span, because the worker's span has the same fields.
         match kind {
             EventType::Normal => {
-                tracing::info!(parent: None, pod = %pod.full_name(), pod.uid = %pod.uid(), reason, "{message}");
+                let (pod, uid) = (pod.full_name(), pod.uid());
+                tracing::info!(parent: None, %pod, field.path = of, pod.uid = %uid, reason, "{message}");
             }
             EventType::Warning => {
-                tracing::warn!(parent: None, pod = %pod.full_name(), pod.uid = %pod.uid(), reason, "{message}");
+                let (pod, uid) = (pod.full_name(), pod.uid());
+                tracing::warn!(parent: None, %pod, field.path = of, pod.uid = %uid, reason, "{message}");
             }
         }
         self.kept.lock().keep(pod.uid(), event, self.clock.now());

@@ -10,8 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
 use podwright::adapters::network::Network;
-use podwright_actors::ports::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
-use podwright_actors::text::error_chain;
+use podwright_actors::ports::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tonic_health::ServingStatus;
@@ -91,7 +90,7 @@ async fn http_redirects_are_followed_on_the_same_host_only() {
     assert_eq!(get("/near").await, Ok((200, "fine".into())));
     assert_eq!(get("/far").await.map(|(status, _)| status), Ok(307));
     let Err(NetworkError::Failed(message)) = get("/loop").await else { panic!("a loop has no answer") };
-    assert!(message.to_string().contains("more than 10 redirects"), "{message}");
+    assert!(message.to_string().contains("stopped after 10 redirects"), "{message}");
 }
 
 #[tokio::test]
@@ -177,8 +176,8 @@ async fn http_error_names_closed_port_and_malformed_response() {
         client().http_get(target(server, "/"), PLENTY).await.map(drop),
         client().tcp_connect(TcpTarget { host: "127.0.0.1".into(), port: server.port() }, PLENTY).await,
     ] {
-        let Err(NetworkError::Failed(message)) = answer else { panic!("{answer:?}") };
-        assert!(error_chain(&*message).to_string().contains("refused"), "{message}");
+        let text = format!("dial tcp {server}: connect: connection refused");
+        assert_eq!(answer.map_err(|error| error.to_string()), Err(text));
     }
 
     let (listener, server) = listen().await;
@@ -217,11 +216,13 @@ async fn grpc_check_reports_whether_a_service_is_serving() {
         let target = GrpcTarget { host: "127.0.0.1".into(), port: server.port(), service: service.into() };
         client().grpc_check(target, PLENTY).await
     };
-    assert_eq!(check("").await, Ok(true));
-    assert_eq!(check("up").await, Ok(true));
-    assert_eq!(check("down").await, Ok(false));
-    let Err(NetworkError::Failed(message)) = check("unknown").await else { panic!("an unknown service is no answer") };
-    assert!(message.to_string().contains("NotFound"), "{message}");
+    assert_eq!(check("").await, Ok(GrpcHealth::Serving));
+    assert_eq!(check("up").await, Ok(GrpcHealth::Serving));
+    assert_eq!(check("down").await, Ok(GrpcHealth::NotServing));
+    let Err(NetworkError::Grpc { code, .. }) = check("unknown").await else {
+        panic!("an unknown service is no answer")
+    };
+    assert_eq!(code, "NotFound");
 }
 
 #[tokio::test]
@@ -230,11 +231,12 @@ async fn grpc_check_fails_on_a_server_without_grpc() {
     let target = GrpcTarget { host: "127.0.0.1".into(), port: server.port(), service: String::new() };
     assert_eq!(client().grpc_check(target.clone(), SHORT).await, Err(NetworkError::Timeout(SHORT)));
     drop(silent);
-    assert!(matches!(client().grpc_check(target, PLENTY).await, Err(NetworkError::Failed(_))));
+    let refused = NetworkError::Dial { address: server.to_string(), error: "connection refused".into() };
+    assert_eq!(client().grpc_check(target, PLENTY).await, Err(refused));
 
     let web = serve(router()).await;
     let target = GrpcTarget { host: "127.0.0.1".into(), port: web.port(), service: String::new() };
-    assert!(matches!(client().grpc_check(target, PLENTY).await, Err(NetworkError::Failed(_))));
+    assert!(matches!(client().grpc_check(target, PLENTY).await, Err(NetworkError::Grpc { .. })));
 }
 
 // The kubelet then repeats an HTTPS hook without TLS (`kubelet_lifecycle_handler_http_fallbacks_total`).

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::ids::{FullName, PodUid};
 use crate::pod::{MIRROR_ANNOTATION, PodObject, SEEN_ANNOTATION, SOURCE_ANNOTATION};
+use crate::texts::pods;
 
 /// The pods of the last set of one source.
 #[derive(Debug, Default)]
@@ -140,10 +141,7 @@ impl SourceConfig {
         for pod in set {
             let (name, uid) = (pod.full_name(), pod.uid());
             let message = match (names.get(name), uids.get(uid)) {
-                (Some(other), _) => format!(
-                    "pod {name} is defined twice by the same source; the one with UID {uid} is ignored in favour of \
-                     UID {other}: rename or remove one of them"
-                ),
+                (Some(_), _) => pods::duplicate_name(&pod, pod.annotation(SOURCE_ANNOTATION).unwrap_or("api")),
                 (None, Some(other)) => format!(
                     "pod {name} is ignored because pod {other} has the same metadata.uid {uid}: remove metadata.uid or \
                      make it unique"

@@ -1,12 +1,12 @@
 //! Errors of sandbox and container operations.
 
 use crate::containers::env::ConfigError;
-use crate::ids::{ContainerId, ContainerName, SandboxId};
+use crate::ids::{ContainerId, ContainerName, PodUid};
+use crate::pod::PodObject;
 use crate::ports::{ImageError, RuntimeError, SyncError};
 use crate::text::error_chain;
+use crate::texts::{containers, images, pods};
 use crate::time::Time;
-
-use super::hooks::HookError;
 
 /// A sandbox or container operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,15 +23,15 @@ pub enum ContainerError {
     #[error("reading the status of the new sandbox")]
     SandboxStatus(#[source] RuntimeError),
     /// A sandbox could not be stopped.
-    #[error("stopping sandbox {sandbox}")]
+    #[error("{}", pods::kill_failed("KillPodSandbox", &.pod.to_string(), &.source.of_runtime()))]
     StopSandbox {
-        /// The sandbox.
-        sandbox: SandboxId,
+        /// The sandbox's pod.
+        pod: PodUid,
         /// The runtime's error.
         source: RuntimeError,
     },
     /// A container could not be stopped.
-    #[error("stopping container {container}")]
+    #[error("{}", pods::kill_failed("KillContainer", .container.as_str(), &.source.of_runtime()))]
     StopContainer {
         /// The container.
         container: ContainerName,
@@ -66,28 +66,28 @@ impl From<ContainerError> for SyncError {
 pub(super) const RUN_CONTAINER_ERROR: &str = "RunContainerError";
 
 /// Why a container was not started.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub(super) enum StartFailure {
-    #[error("waiting {} s before container {container} is started again", .delay.as_secs())]
-    CrashLoop { container: ContainerName, delay: std::time::Duration, until: Time },
-    #[error(transparent)]
+    CrashLoop {
+        container: ContainerName,
+        delay: std::time::Duration,
+        until: Time,
+    },
     Image(ImageError),
-    #[error("back-off pulling image {image:?}: {last}")]
-    ImageBackOff { image: String, last: String, until: Time },
-    #[error(transparent)]
+    ImageBackOff {
+        image: String,
+        last: ImageError,
+        until: Time,
+    },
     Config(ConfigError),
-    #[error(transparent)]
     Create(RuntimeError),
-    #[error("{}", error_chain(.error))]
     Start {
         /// The run, if the runtime refused to start it. `None` if the start may still take effect; such a start is
         /// repeated, because a run starts only once.
         refused: Option<ContainerId>,
         error: RuntimeError,
     },
-    #[error(transparent)]
-    PostStart(HookError),
-    #[error("cancelled")]
+    PostStart(String),
     Cancelled,
 }
 
@@ -96,17 +96,31 @@ impl StartFailure {
     pub(super) fn reason(&self) -> Option<&'static str> {
         Some(match self {
             StartFailure::CrashLoop { .. } => "CrashLoopBackOff",
-            StartFailure::Image(ImageError::Pull(_)) => "ErrImagePull",
             StartFailure::ImageBackOff { .. } => "ImagePullBackOff",
-            StartFailure::Image(ImageError::Inspect(_)) => "ImageInspectError",
-            StartFailure::Image(ImageError::NeverPull(_)) => "ErrImageNeverPull",
-            StartFailure::Image(ImageError::InvalidName(_)) => "InvalidImageName",
+            StartFailure::Image(error) => return error.reason(),
             StartFailure::Config(_) | StartFailure::Create(RuntimeError::Config(_)) => "CreateContainerConfigError",
             StartFailure::Create(_) => "CreateContainerError",
             StartFailure::Start { .. } => RUN_CONTAINER_ERROR,
             StartFailure::PostStart(_) => "PostStartHookError",
-            StartFailure::Image(ImageError::Cancelled) | StartFailure::Cancelled => return None,
+            StartFailure::Cancelled => return None,
         })
+    }
+
+    /// The waiting message, spelled as in the kubelet.
+    pub(super) fn message(&self, pod: &PodObject) -> String {
+        match self {
+            StartFailure::CrashLoop { container, delay, .. } => {
+                containers::crash_backoff(*delay, container.as_str(), pod)
+            }
+            StartFailure::ImageBackOff { image, last, .. } => {
+                images::backoff(image, last.reason().unwrap_or_default(), &error_chain(last).to_string())
+            }
+            StartFailure::Image(error) => error_chain(error).to_string(),
+            StartFailure::Config(error) => error_chain(error).to_string(),
+            StartFailure::Create(error) | StartFailure::Start { error, .. } => error_chain(error).to_string(),
+            StartFailure::PostStart(message) => message.clone(),
+            StartFailure::Cancelled => "cancelled".to_owned(),
+        }
     }
 
     /// When the backoff ends, if the container waits one out.
@@ -126,9 +140,9 @@ impl StartFailure {
     }
 
     /// Converts to an error of the whole sync. A backoff keeps the time of its end.
-    pub(super) fn into_sync_error(self, container: ContainerName) -> SyncError {
+    pub(super) fn into_sync_error(self, pod: &PodObject, container: ContainerName) -> SyncError {
         let Some(reason) = self.reason() else { return SyncError::Cancelled };
-        let message = error_chain(&self).to_string();
+        let message = self.message(pod);
         match self {
             StartFailure::CrashLoop { until, .. } | StartFailure::ImageBackOff { until, .. } => {
                 SyncError::BackOff { what: format!("{reason}: {message}"), until }

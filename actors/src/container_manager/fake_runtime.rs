@@ -1,7 +1,6 @@
 //! A container runtime in memory, for tests in paused time. Its containers behave by scripts.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -11,9 +10,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::{ContainerId, PodUid, SandboxId};
-use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError,
+    Clock, ContainerConfig, ContainerRuntime, ContainerState, ContainerStatus, ExecOutput, ImageError, ImageRequest,
     PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, SandboxStatus, TokioClock,
 };
 
@@ -206,11 +204,10 @@ impl ContainerRuntime for FakeRuntime {
 
     fn ensure_image<'a>(
         &'a self,
-        _: &'a Arc<PodObject>,
-        image: &'a str,
-        policy: Option<&'a str>,
+        request: ImageRequest<'a>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
+        let ImageRequest { image, pull_policy: policy, .. } = request;
         async move {
             let takes = self.state.lock().pull_takes;
             cancel.run_until_cancelled(sleep(takes)).await.ok_or(ImageError::Cancelled)?;

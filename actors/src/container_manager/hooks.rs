@@ -13,6 +13,7 @@ use crate::ids::{ContainerId, ContainerName};
 use crate::pod::PodObject;
 use crate::ports::{NetworkError, RuntimeError};
 use crate::probes::target::{HOOK_USER_AGENT, http_target, tcp_target};
+use crate::texts::containers::hooks as texts;
 
 use super::ContainerPorts;
 
@@ -37,6 +38,32 @@ pub(super) enum HookError {
     NoAction,
     #[error("the hook panicked")]
     Panicked,
+}
+
+impl HookError {
+    /// The waiting message of a container whose post-start hook failed.
+    pub(super) fn message(&self, pod: &PodObject, container: &Definition<'_>) -> String {
+        let name = container.name;
+        let handler = container.lifecycle.and_then(|lifecycle| lifecycle.post_start.as_ref());
+        let action = handler.map(|handler| (&handler.exec, &handler.http_get));
+        match action {
+            Some((Some(exec), _)) => {
+                let command = exec.command.as_deref().unwrap_or_default();
+                // The kubelet shows the output of the command in two places. Here both are empty, because the output may contain
+                // secrets.
+                let error = match self {
+                    HookError::Exit(code) => texts::exit(command, *code, ""),
+                    HookError::Runtime(error) => error.of_runtime(),
+                    error => error.to_string(),
+                };
+                texts::exec_failed(command, name, pod, &error, "")
+            }
+            Some((None, Some(http))) => {
+                texts::http_failed(http.path.as_deref().unwrap_or_default(), name, pod, &self.to_string())
+            }
+            _ => self.to_string(),
+        }
+    }
 }
 
 /// A lifecycle hook with its ports, so that it can outlive a cancelled caller.

@@ -13,9 +13,10 @@ use crate::containers::plan::{Kill, KillReason};
 use crate::containers::start_error::StartError;
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
 use crate::pod::PodObject;
-use crate::ports::{ContainerConfig, ContainerState, ImageError, PodEvent, SyncError};
+use crate::ports::{ContainerConfig, ContainerState, ImageError, ImageRequest, PodEvent, SyncError};
 use crate::statuses::container_type;
 use crate::text::error_chain;
+use crate::texts::{containers as texts, images};
 
 use super::error::{RUN_CONTAINER_ERROR, StartFailure};
 use super::hooks::Hook;
@@ -58,20 +59,20 @@ impl ContainerManager {
             return Ok(());
         };
         if let Some(reason) = failure.reason() {
-            let (message, since) = (error_chain(&failure).to_string(), self.ports.clock.now());
+            let (message, since) = (failure.message(work.pod), self.ports.clock.now());
             let error = StartError { reason, message, since, until: failure.until(), refused: failure.refused() };
             self.start_errors.set(uid, container.container_name(), error);
-            self.record(work.pod, failed_event(container, &failure));
+            self.record_of(work.pod, container, failed_event(work.pod, container, &failure));
             // The second event repeats the waiting reason of the status, as the kubelet does.
             if matches!(failure, StartFailure::Image(_) | StartFailure::ImageBackOff { .. }) {
-                self.record(work.pod, PodEvent::warning("Failed", format!("Error: {reason}")));
+                self.record_of(work.pod, container, PodEvent::warning("Failed", texts::start_failed(reason)));
             }
             // A container in backoff was not attempted.
             if !matches!(failure, StartFailure::CrashLoop { .. }) {
                 self.ports.metrics.containers.container_start_failed(container_type(container.kind), reason);
             }
         }
-        Err(failure.into_sync_error(container.container_name()))
+        Err(failure.into_sync_error(work.pod, container.container_name()))
     }
 
     async fn try_start(
@@ -102,7 +103,7 @@ impl ContainerManager {
             RunToStart::Existing(id) => id,
             RunToStart::New(config) => {
                 let id = runtime.create_container(*config).await.map_err(StartFailure::Create)?;
-                self.record(work.pod, PodEvent::normal("Created", format!("Created container {}", container.name)));
+                self.record_of(work.pod, container, PodEvent::normal("Created", texts::CREATED));
                 id
             }
         };
@@ -123,7 +124,7 @@ impl ContainerManager {
         }
         request.started();
         drop(doing);
-        self.record(work.pod, PodEvent::normal("Started", format!("Started container {}", container.name)));
+        self.record_of(work.pod, container, PodEvent::normal("Started", texts::STARTED));
         self.post_start(work, target, container, id).await
     }
 
@@ -234,8 +235,8 @@ impl ContainerManager {
                 Err(StartFailure::ImageBackOff { image: image.to_owned(), until, last: error })
             }
             (Err(error), None) => {
-                if let ImageError::Pull(source) = &error {
-                    self.images.lock().failed(uid, image, error_chain(&**source).to_string(), self.ports.clock.now());
+                if error.is_of_pull() {
+                    self.images.lock().failed(uid, image, error.clone(), self.ports.clock.now());
                 }
                 Err(StartFailure::Image(error))
             }
@@ -251,7 +252,9 @@ impl ContainerManager {
         let (uid, image) = (work.pod.uid(), container.image);
         let task = Task::PullImage(image.to_owned());
         let _doing = self.activities.begin_with(uid, task, Some(container.container_name()), None);
-        let pull = self.ports.runtime.ensure_image(work.pod, image, policy, work.cancel);
+        let of = Some((container.kind, container.name));
+        let request = ImageRequest { pod: work.pod, container: of, image, pull_policy: policy };
+        let pull = self.ports.runtime.ensure_image(request, work.cancel);
         // The token is checked here too: a runtime that reacts late to it must not delay the end of the pod (POD-S98).
         work.cancel.run_until_cancelled(pull).await.unwrap_or(Err(ImageError::Cancelled))
     }
@@ -297,38 +300,34 @@ impl ContainerManager {
         if let Some(Err(stop)) = stopped {
             tracing::warn!(container.name, error = %error_chain(&stop), "cannot stop a container after its post-start hook failed");
         }
-        Err(StartFailure::PostStart(error))
+        Err(StartFailure::PostStart(error.message(work.pod, container)))
     }
 
     pub(super) fn record(&self, pod: &Arc<PodObject>, event: PodEvent) {
         self.ports.events.record(pod, event);
     }
+
+    fn record_of(&self, pod: &Arc<PodObject>, container: &Definition<'_>, event: PodEvent) {
+        self.record(pod, event.of_container(container.kind, container.name));
+    }
 }
 
-fn failed_event(container: &Definition<'_>, failure: &StartFailure) -> PodEvent {
-    let name = container.name;
-    let text = error_chain(failure);
+fn failed_event(pod: &PodObject, container: &Definition<'_>, failure: &StartFailure) -> PodEvent {
+    let image = container.image;
     match failure {
-        StartFailure::CrashLoop { delay, .. } => PodEvent::warning(
-            "BackOff",
-            format!("Back-off of {} s before container {name} is started again", delay.as_secs()),
-        ),
-        StartFailure::ImageBackOff { .. } => {
-            PodEvent::normal("BackOff", format!("Back-off pulling image {:?}", container.image))
+        StartFailure::CrashLoop { .. } => PodEvent::warning("BackOff", texts::crash_backoff_event(container.name, pod)),
+        StartFailure::ImageBackOff { .. } => PodEvent::normal("BackOff", images::backoff_event(image)),
+        StartFailure::Image(error @ ImageError::NeverPull(_)) => {
+            PodEvent::warning("ErrImageNeverPull", error.to_string())
         }
-        StartFailure::Image(ImageError::NeverPull(_)) => {
-            PodEvent::warning("ErrImageNeverPull", format!("Container {name}: {text}"))
+        StartFailure::Image(error @ (ImageError::InvalidName { .. } | ImageError::Inspect(_))) => {
+            PodEvent::warning("InspectFailed", error.to_string())
         }
-        StartFailure::Image(ImageError::InvalidName(_) | ImageError::Inspect(_)) => {
-            PodEvent::warning("InspectFailed", format!("Container {name}: {text}"))
-        }
-        StartFailure::Image(_) => {
-            PodEvent::warning("Failed", format!("Failed to pull image {:?}: {text}", container.image))
-        }
-        // The event has no details, because they may contain secrets (upstream `startContainer`, kubelet 1.36).
-        StartFailure::PostStart(_) => PodEvent::warning("FailedPostStartHook", "PostStartHook failed"),
+        StartFailure::Image(error) => PodEvent::warning("Failed", images::pull_failed(image, &error.of_runtime())),
+        // A hook's error may show secrets, so the event does not have it.
+        StartFailure::PostStart(_) => PodEvent::warning("FailedPostStartHook", texts::POST_START_FAILED),
         StartFailure::Config(_) | StartFailure::Create(_) | StartFailure::Start { .. } | StartFailure::Cancelled => {
-            PodEvent::warning("Failed", format!("Container {name}: {text}"))
+            PodEvent::warning("Failed", texts::start_failed(&failure.message(pod)))
         }
     }
 }

@@ -15,11 +15,13 @@ use tokio_util::sync::CancellationToken;
 use crate::container_manager::activity::Task;
 use crate::containers::definition::Definition;
 use crate::containers::plan::{Kill, KillReason};
+use crate::containers::restart::RestartPolicy;
 use crate::containers::stop::{SHORTEST_STOP, grace, waits_for};
 use crate::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use crate::pod::PodObject;
+use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, PodRuntimeStatus, RuntimeError, RuntimePod, SyncError};
 use crate::text::error_chain;
+use crate::texts::containers::{PRE_STOP_FAILED, killing as texts};
 use crate::time::Grace;
 
 use super::hooks::{Hook, HookError};
@@ -125,10 +127,11 @@ impl ContainerManager {
                 .map(|(_, done)| done.clone())
                 .collect();
             let reason = kills.iter().find(|kill| kill.id == container.id).map(|kill| kill.reason);
+            let message = texts::pod_stops(container.name.as_str());
             async move {
                 // Dropped after a success and after a failure, because nothing may wait for a stop that failed.
                 let _done = done.clone().drop_guard();
-                self.stop_one(cx, container, reason.unwrap_or(KillReason::PodStops), before).await
+                self.stop_one(cx, container, reason.unwrap_or(KillReason::PodStops), message, before).await
             }
         });
         let mut errors: Vec<_> = join_all(stops).await.into_iter().filter_map(Result::err).collect();
@@ -136,7 +139,7 @@ impl ContainerManager {
             let _doing = self.activities.begin(cx.uid, Task::StopSandbox);
             match self.ports.runtime.stop_sandbox(sandbox).await {
                 Ok(()) | Err(RuntimeError::NotFound(_)) => Ok(()),
-                Err(error) => Err(ContainerError::StopSandbox { sandbox: sandbox.clone(), source: error }),
+                Err(error) => Err(ContainerError::StopSandbox { pod: cx.uid.clone(), source: error }),
             }
         });
         errors.extend(join_all(sandboxes).await.into_iter().filter_map(Result::err));
@@ -153,7 +156,10 @@ impl ContainerManager {
                 running: kill.reason != KillReason::StateUnknown,
             })
             .collect();
-        let stops = kills.iter().zip(&containers).map(|(kill, c)| self.stop_one(cx, c, kill.reason, Vec::new()));
+        let stops = kills.iter().zip(&containers).map(|(kill, container)| {
+            let message = killing(cx.pod.map(|pod| &**pod), kill);
+            self.stop_one(cx, container, kill.reason, message, Vec::new())
+        });
         let errors = join_all(stops).await.into_iter().filter_map(Result::err).map(SyncError::from).collect();
         joined(errors).map_or(Ok(()), Err)
     }
@@ -168,6 +174,7 @@ impl ContainerManager {
         cx: StopContext<'_>,
         container: &RunningContainer,
         reason: KillReason,
+        message: String,
         before: Vec<CancellationToken>,
     ) -> Result<(), ContainerError> {
         let definition = cx.pod.and_then(|pod| Definition::find(pod, container.name.as_str()));
@@ -176,7 +183,7 @@ impl ContainerManager {
         let killed_at = self.ports.clock.now() + time.left();
         let doing = |task| self.activities.begin_with(cx.uid, task, Some(container.name.clone()), Some(killed_at));
         if first && let Some(pod) = cx.pod {
-            self.ports.events.record(pod, PodEvent::normal("Killing", killing(&container.name, reason)));
+            self.record_stop(pod, definition.as_ref(), PodEvent::normal("Killing", message));
         }
         if !time.left().is_zero()
             && container.running
@@ -184,7 +191,7 @@ impl ContainerManager {
             && let Some(hook) = self.pre_stop(cx, pod, definition.as_ref(), container, time.left())
         {
             let _doing = doing(Task::PreStop);
-            self.await_pre_stop(pod, container, hook, time).await;
+            self.await_pre_stop(pod, definition.as_ref(), hook, time).await;
         }
         // A container without remaining time does not wait for others.
         if !before.is_empty() {
@@ -229,23 +236,43 @@ impl ContainerManager {
         Some(self.stops.pre_stop(cx.uid, &container.id, hook))
     }
 
-    async fn await_pre_stop(&self, pod: &Arc<PodObject>, container: &RunningContainer, hook: HookRun, time: StopTime) {
+    async fn await_pre_stop(
+        &self,
+        pod: &Arc<PodObject>,
+        container: Option<&Definition<'_>>,
+        hook: HookRun,
+        time: StopTime,
+    ) {
         let ended_before = hook.peek().is_some();
+        let name = container.map(|container| container.name);
         match timeout(time.left(), hook).await {
             Ok(Ok(())) => {}
             // The first call recorded the event.
             Ok(Err(_)) if ended_before => {}
-            Err(_) | Ok(Err(HookError::Runtime(RuntimeError::Timeout { .. }))) => tracing::warn!(
-                pod.uid = %pod.uid(), container.name = %container.name, grace.seconds = time.limit.as_secs(),
-                "a pre-stop hook did not end within the grace period"
-            ),
+            Err(_) | Ok(Err(HookError::Runtime(RuntimeError::Timeout { .. }))) => {
+                let grace = time.limit.as_secs();
+                tracing::warn!(
+                    pod.uid = %pod.uid(),
+                    container.name = name,
+                    grace.seconds = grace,
+                    "pre-stop hook did not end within the grace period"
+                );
+            }
             Ok(Err(error)) => {
-                tracing::warn!(pod.uid = %pod.uid(), container.name = %container.name, error = %error_chain(&error), "a pre-stop hook failed");
-                // The event has no details, because they may contain secrets. A hook that exceeds the grace period has no
-                // event (upstream `executePreStopHook`, kubelet 1.36).
-                self.ports.events.record(pod, PodEvent::warning("FailedPreStopHook", "PreStopHook failed"));
+                // The error may show secrets, so the event does not have it.
+                tracing::debug!(pod.uid = %pod.uid(), container.name = name, error = %error_chain(&error), "pre-stop hook failed");
+                self.record_stop(pod, container, PodEvent::warning("FailedPreStopHook", PRE_STOP_FAILED));
             }
         }
+    }
+
+    /// Records an event of a container. A container that the spec does not have becomes an event of the pod.
+    fn record_stop(&self, pod: &Arc<PodObject>, container: Option<&Definition<'_>>, event: PodEvent) {
+        let event = match container {
+            Some(container) => event.of_container(container.kind, container.name),
+            None => event,
+        };
+        self.record(pod, event);
     }
 }
 
@@ -332,15 +359,27 @@ impl StopMemory {
     }
 }
 
-fn killing(container: &ContainerName, reason: KillReason) -> String {
-    match reason {
-        KillReason::PodStops => format!("Stopping container {container}"),
-        KillReason::HashChanged => format!("Container {container} is replaced: its definition changed"),
-        KillReason::LivenessFailed => format!("Container {container} failed its liveness probe"),
-        KillReason::StartupFailed => format!("Container {container} failed its startup probe"),
-        KillReason::StateUnknown => format!("Container {container} is in an unknown state and is stopped first"),
-        KillReason::PostStartFailed => format!("Container {container} is stopped: its post-start hook failed"),
+/// The message of the event of one container that stops alone.
+fn killing(pod: Option<&PodObject>, kill: &Kill) -> String {
+    let container = kill.name.as_str();
+    let init = pod
+        .and_then(|pod| Definition::find(pod, container))
+        .is_some_and(|container| container.kind == ContainerKind::Init);
+    let restarts = || {
+        let pod = pod?;
+        let container = pod.containers().iter().find(|have| have.name == container)?;
+        Some(RestartPolicy::effective(pod.spec(), container) != RestartPolicy::Never)
+    };
+    let probe_failed = |probe| texts::probe_failed(container, init, probe, restarts() == Some(true));
+    match kill.reason {
+        KillReason::PodStops => texts::pod_stops(container),
+        KillReason::HashChanged => texts::definition_changed(container, init),
+        KillReason::LivenessFailed => probe_failed("liveness"),
+        KillReason::StartupFailed => probe_failed("startup"),
+        KillReason::StateUnknown => texts::state_unknown(init),
+        KillReason::PostStartFailed => texts::POST_START_FAILED.to_owned(),
+        // The kubelet has no such stop: it waits for each start.
         KillReason::Superseded => format!("Container {container} runs twice: its older run is stopped"),
-        KillReason::RestartAll => format!("Container {container} is restarted with all containers of the pod"),
+        KillReason::RestartAll => texts::RESTART_ALL.to_owned(),
     }
 }

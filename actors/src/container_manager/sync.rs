@@ -12,6 +12,7 @@ use crate::ids::{ContainerId, ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 use crate::ports::{ContainerState, PodEvent, SandboxConfig, SyncError};
 use crate::text::error_chain;
+use crate::texts::pods as texts;
 
 use super::start::StartTarget;
 use super::stop::{RunningParts, StopContext};
@@ -50,9 +51,7 @@ impl ContainerSync<'_> {
             Plan::RestartAll { kills, remove, triggers } => self.restart_all(kills, remove, triggers).await,
             Plan::NewSandbox { attempt, start } => {
                 if !self.work.status.sandboxes.is_empty() {
-                    let event =
-                        PodEvent::normal("SandboxChanged", "The pod's sandbox cannot be used any more and is replaced");
-                    self.manager.record(self.work.pod, event);
+                    self.manager.record(self.work.pod, PodEvent::normal("SandboxChanged", texts::SANDBOX_CHANGED));
                 }
                 self.stop_pod(&[]).await?;
                 self.prune(Prune::All).await?;
@@ -214,7 +213,7 @@ impl ContainerSync<'_> {
             }
             Some(Err(error)) => {
                 ports.metrics.containers.pod_start_failed(has_user_namespace(pod));
-                let message = format!("Failed to create the pod's sandbox: {}", error_chain(&error));
+                let message = texts::no_sandbox(&error.of_runtime());
                 self.manager.record(pod, PodEvent::warning("FailedCreatePodSandBox", message));
                 return Err(ContainerError::CreateSandbox { attempt, source: error }.into());
             }
@@ -228,7 +227,7 @@ impl ContainerSync<'_> {
         // The containers' environment needs the sandbox's addresses.
         let status = unless_cancelled(cancel, async {
             ports.runtime.pod_status(pod.uid()).await.map_err(|error| {
-                let message = format!("Failed to read the status of the pod's new sandbox: {}", error_chain(&error));
+                let message = texts::no_sandbox_status(&error.of_runtime());
                 self.manager.record(pod, PodEvent::warning("FailedPodSandBoxStatus", message));
                 ContainerError::SandboxStatus(error).into()
             })

@@ -14,7 +14,7 @@ use super::*;
 use crate::containers::fixtures::*;
 use crate::containers::plan::plan;
 use crate::ports::{
-    GrpcTarget, HttpTarget, NetworkError, PodEvent, StorageError, SyncRetry, TcpTarget, TokioClock, Unused,
+    GrpcHealth, GrpcTarget, HttpTarget, NetworkError, PodEvent, StorageError, SyncRetry, TcpTarget, TokioClock, Unused,
 };
 use crate::time::{Grace, Time};
 
@@ -170,8 +170,8 @@ impl NetworkClient for FakePorts {
         async { Ok(()) }.boxed()
     }
 
-    fn grpc_check(&self, _: GrpcTarget, _: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
-        async { Ok(true) }.boxed()
+    fn grpc_check(&self, _: GrpcTarget, _: Duration) -> BoxFuture<'_, Result<GrpcHealth, NetworkError>> {
+        async { Ok(GrpcHealth::Serving) }.boxed()
     }
 }
 

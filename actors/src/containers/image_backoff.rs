@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use crate::ids::PodUid;
+use crate::ports::ImageError;
 use crate::time::Time;
 
 /// The delay after the first failure; it doubles with each further failure (the kubelet's `imageBackOff`, 1.36).
@@ -20,10 +21,10 @@ pub(crate) struct ImageBackoff {
 }
 
 /// A failed image pull.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PullFailure {
     /// The error of the last try.
-    pub error: String,
+    pub error: ImageError,
     /// The number of consecutive failures.
     pub tries: u32,
     /// When it first failed.
@@ -50,7 +51,7 @@ impl ImageBackoff {
     }
 
     /// Records a failed pull and lengthens the delay.
-    pub(crate) fn failed(&mut self, uid: &PodUid, image: &str, error: String, now: Time) {
+    pub(crate) fn failed(&mut self, uid: &PodUid, image: &str, error: ImageError, now: Time) {
         let images = self.pods.entry(uid.clone()).or_default();
         let last = images.get(image).filter(|last| now.since(last.failed_at) <= FORGET);
         let (delay, tries, since) = match last {
@@ -91,7 +92,7 @@ mod tests {
         let mut waits = Vec::new();
         for tries in 1..=8 {
             assert_eq!(backoff.waits(&uid, "img", now), None);
-            backoff.failed(&uid, "img", "gone".into(), now);
+            backoff.failed(&uid, "img", ImageError::pull("gone"), now);
             let failure = backoff.waits(&uid, "img", now).unwrap();
             assert_eq!((failure.tries, failure.since), (tries, at(0)));
             waits.push(failure.until.since(now).as_secs());
@@ -107,13 +108,13 @@ mod tests {
         let (mut backoff, uid) = (ImageBackoff::default(), PodUid::new("u"));
         let delay =
             |backoff: &ImageBackoff, now: Time| backoff.waits(&uid, "img", now).unwrap().until.since(now).as_secs();
-        backoff.failed(&uid, "img", "gone".into(), at(0));
+        backoff.failed(&uid, "img", ImageError::pull("gone"), at(0));
         backoff.present(&uid, "img");
         assert_eq!(backoff.waits(&uid, "img", at(1)), None);
-        backoff.failed(&uid, "img", "gone".into(), at(10));
-        backoff.failed(&uid, "img", "gone".into(), at(20));
+        backoff.failed(&uid, "img", ImageError::pull("gone"), at(10));
+        backoff.failed(&uid, "img", ImageError::pull("gone"), at(20));
         assert_eq!(delay(&backoff, at(20)), 20);
-        backoff.failed(&uid, "img", "gone".into(), at(621));
+        backoff.failed(&uid, "img", ImageError::pull("gone"), at(621));
         assert_eq!(delay(&backoff, at(621)), 10);
     }
 }

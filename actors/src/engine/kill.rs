@@ -8,6 +8,7 @@ use crate::ids::FullName;
 use crate::pod::PodObject;
 use crate::pod_worker::{KillOptions, Notifier, Update};
 use crate::ports::{PodEvent, StatusFn};
+use crate::texts::pods::GRACE_PERIOD_EXCEEDED;
 use crate::time::Grace;
 
 /// The shortest time that [`Engine::kill_pod_now`] waits (upstream `minTimeout`).
@@ -60,8 +61,7 @@ impl Engine {
             // `Ok(false)` does not occur.
             Ok(false) | Err(_) => {
                 if let Some(events) = &self.inner().events {
-                    let message = format!("containers did not stop within {} s", waited.as_secs());
-                    events.record(pod, PodEvent::warning("ExceededGracePeriod", message));
+                    events.record(pod, PodEvent::warning("ExceededGracePeriod", GRACE_PERIOD_EXCEEDED));
                 }
                 Err(KillPodError { pod: pod.full_name().clone(), waited })
             }

@@ -2,6 +2,7 @@
 
 use crate::container_manager::activity::{Activity, Task};
 use crate::container_manager::governor::{QueuePosition, StartKind};
+use crate::text::error_chain;
 
 use super::facts::PodFacts;
 use super::wait::{LifecycleHook, SubjectKind, Wait, WaitKind, WaitSubject};
@@ -57,7 +58,8 @@ fn wait(pod: &PodFacts, activity: &Activity, position: Option<QueuePosition>) ->
             Wait::new(WaitKind::Sandbox, WaitSubject::only(SubjectKind::Sandbox), detail, "the runtime has made it")
         }
         Task::PullImage(image) => {
-            let failed = pod.pulls.get(image).map(|last| format!("; the last try failed: {}", last.error));
+            let failed =
+                pod.pulls.get(image).map(|last| format!("; the last try failed: {}", error_chain(&last.error)));
             let detail = format!("container {name:?}: image {image:?} is being pulled{}", failed.unwrap_or_default());
             let on = WaitSubject::new(SubjectKind::Image, image);
             let tries = pod.pulls.get(image).map_or(0, |last| last.tries);

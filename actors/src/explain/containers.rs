@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, EphemeralContainer,
 
 use crate::ids::ContainerName;
 use crate::pod::{PodObject, is_sidecar};
+use crate::text::error_chain;
 use crate::time::Time;
 
 use super::facts::PodFacts;
@@ -112,10 +113,16 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
                 let wait = Wait::of_container(WaitKind::CrashBackoff, name, detail, released_by);
                 Some(wait.since(ended_at(have)).tries(runs).next(next))
             }
-            "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" | "ImageInspectError" => {
+            "ErrImagePull"
+            | "RegistryUnavailable"
+            | "SignatureValidationFailed"
+            | "ImagePullBackOff"
+            | "ErrImageNeverPull"
+            | "InvalidImageName"
+            | "ImageInspectError" => {
                 let image = container.image;
                 let failure = pod.pulls.get(image);
-                let why = failure.map_or(reasons, |failure| format!(": {}", failure.error));
+                let why = failure.map_or(reasons, |failure| format!(": {}", error_chain(&failure.error)));
                 let detail = format!("container {name:?}: image {image:?} is not available ({reason}){why}");
                 let wait = Wait {
                     container: Some(name.to_owned()),

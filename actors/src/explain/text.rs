@@ -29,7 +29,8 @@ impl fmt::Display for Explanation {
         for event in &self.events {
             let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
             let (kind, reason, message) = (event.kind, &event.reason, &event.message);
-            line(f, &format!("  {}  {kind:<7} {reason}{times}: {message}", when(self.at, event.last)))?;
+            let of = event.field_path.as_ref().map(|path| format!(" {path}")).unwrap_or_default();
+            line(f, &format!("  {}  {kind:<7} {reason}{of}{times}: {message}", when(self.at, event.last)))?;
         }
         if !self.problems.is_empty() {
             writeln!(f, "\nproblems of its source (what runs is the last good version)")?;

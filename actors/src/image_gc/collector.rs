@@ -9,6 +9,7 @@ use super::plan::{ImageGcPolicy, ImageLedger, Removal};
 use crate::metered::guarded;
 use crate::ports::{Clock, EventRecorder, ImageStore, PodEvent, RuntimeError};
 use crate::text::error_chain;
+use crate::texts::images;
 use crate::time::Time;
 
 /// Removes unused images.
@@ -34,7 +35,7 @@ pub(crate) enum CollectError {
     #[error("cannot read the use of the image disk")]
     Disk(#[source] RuntimeError),
     /// The disk has a capacity of zero.
-    #[error("the image disk has a capacity of 0 bytes: check the runtime's image directory")]
+    #[error("{}", images::NO_CAPACITY)]
     NoCapacity,
     /// Some images could not be removed.
     #[error("cannot remove {failed} images; the first error is")]
@@ -46,10 +47,12 @@ pub(crate) enum CollectError {
         first: RuntimeError,
     },
     /// The unused images do not take enough space.
-    #[error("removing images freed {freed} of {excess} bytes: remove other files, or enlarge the disk")]
+    #[error("{}", images::not_enough_freed(*.used, *.capacity, *.freed))]
     NotEnough {
-        /// The number of bytes to free.
-        excess: u64,
+        /// The used part of the disk before the removals, in percent.
+        used: u8,
+        /// The size of the disk, in bytes.
+        capacity: u64,
         /// The number of bytes that were freed.
         freed: u64,
     },
@@ -129,7 +132,8 @@ impl ImageCollector {
             let (capacity, available) = (disk.capacity, disk.available);
             tracing::info!(capacity, available, excess, images = spare.len(), "disk is too full, removing images");
             let freed = self.remove(spare, excess, ImageRemoval::Space, &mut failed).await;
-            short = (freed < excess).then_some(CollectError::NotEnough { excess, freed });
+            let used = disk.used_percent();
+            short = (freed < excess).then_some(CollectError::NotEnough { used, capacity, freed });
         }
         match (failed.first(), short) {
             (Some(first), _) => Err(CollectError::Remove { failed: failed.len(), first: first.clone() }),
@@ -244,7 +248,7 @@ mod tests {
         world.stuck.lock().push("a");
         let collector = collector(&world, ImageGcPolicy::default());
         // All images are too new to be removed.
-        assert_eq!(collector.collect().await, Err(CollectError::NotEnough { excess: 15, freed: 0 }));
+        assert_eq!(collector.collect().await, Err(CollectError::NotEnough { used: 95, capacity: 100, freed: 0 }));
         assert_eq!(std::mem::take(&mut *world.node_events.lock()), ["FreeDiskSpaceFailed"]);
         tokio::time::sleep(Duration::from_secs(300)).await;
         assert!(matches!(collector.collect().await, Err(CollectError::Remove { failed: 1, .. })));

@@ -79,7 +79,7 @@ impl ImageGcPolicy {
         if self.high == 100 || capacity == 0 {
             return None;
         }
-        let used = 100 - available * 100 / capacity;
+        let used = u128::from(disk.used_percent());
         let target = capacity * u128::from(100 - self.low) / 100;
         (used >= u128::from(self.high)).then(|| u64::try_from(target.saturating_sub(available)).unwrap_or(u64::MAX))
     }

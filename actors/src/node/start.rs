@@ -85,7 +85,13 @@ pub(super) fn start(builder: NodeBuilder) -> Result<NodeHandle, StartNodeError> 
             recorder: recorder.clone(),
         },
     ));
-    let probe_ports = ProbePorts { runtime: runtime.clone(), network, clock: clock.clone(), events: events.clone() };
+    let probe_ports = ProbePorts {
+        runtime: runtime.clone(),
+        network,
+        clock: clock.clone(),
+        events: events.clone(),
+        metrics: metrics.probes.clone(),
+    };
     let probes =
         Arc::new(ProbeManager::new(probe_ports, Outbox::new(&dispatcher_address, &dispatcher_metrics), stop.clone()));
     let syncer = Arc::new(NodeSyncer {

@@ -55,3 +55,14 @@ pub struct DiskUsage {
     /// The free space in bytes.
     pub available: u64,
 }
+
+impl DiskUsage {
+    /// The used part in percent, rounded up; 0 for a file system without capacity.
+    pub fn used_percent(&self) -> u8 {
+        let (capacity, available) = (u128::from(self.capacity), u128::from(self.available.min(self.capacity)));
+        if capacity == 0 {
+            return 0;
+        }
+        u8::try_from(100 - available * 100 / capacity).unwrap_or(100)
+    }
+}

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::{ErrorSource, is_same};
+use crate::ports::{ErrorSource, is_same};
+use crate::texts::probes;
 
 /// Makes the network calls of probes and lifecycle hooks. Dropping a future ends its call.
 pub trait NetworkClient: Send + Sync + 'static {
@@ -22,14 +23,39 @@ pub trait NetworkClient: Send + Sync + 'static {
     /// [`NetworkError`] if the connection is not open within `timeout`.
     fn tcp_connect(&self, target: TcpTarget, timeout: Duration) -> BoxFuture<'_, Result<(), NetworkError>>;
 
-    /// Calls `grpc.health.v1.Health/Check`. Returns `true` for `SERVING`.
+    /// Calls `grpc.health.v1.Health/Check` and returns the status of the service.
     ///
     /// # Errors
     /// [`NetworkError`] if no answer arrives within `timeout`.
-    fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>>;
+    fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<GrpcHealth, NetworkError>>;
 }
 
-/// A network call got no answer.
+/// The health of a gRPC service (`ServingStatus` of `grpc.health.v1`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GrpcHealth {
+    /// `UNKNOWN`.
+    Unknown,
+    /// `SERVING`: the service is healthy.
+    Serving,
+    /// `NOT_SERVING`.
+    NotServing,
+    /// `SERVICE_UNKNOWN`.
+    ServiceUnknown,
+}
+
+impl GrpcHealth {
+    /// The name of the status in the protocol.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GrpcHealth::Unknown => "UNKNOWN",
+            GrpcHealth::Serving => "SERVING",
+            GrpcHealth::NotServing => "NOT_SERVING",
+            GrpcHealth::ServiceUnknown => "SERVICE_UNKNOWN",
+        }
+    }
+}
+
+/// A network call got no answer. The texts of connections are those of Go, which the kubelet's events have.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NetworkError {
@@ -37,8 +63,24 @@ pub enum NetworkError {
     #[error("no answer within {0:?}")]
     Timeout(Duration),
     /// The request used TLS and the server answered in plain HTTP.
-    #[error("the server speaks HTTP without TLS")]
+    #[error("http: server gave HTTP response to HTTPS client")]
     PlainHttp,
+    /// The connection could not be opened.
+    #[error("{}", probes::dial_failed(.address, .error))]
+    Dial {
+        /// Host and port.
+        address: String,
+        /// The text of the operating system, such as `connection refused`.
+        error: String,
+    },
+    /// The server answered a gRPC call with an error.
+    #[error("rpc error: code = {code} desc = {message}")]
+    Grpc {
+        /// The name of the gRPC code, such as `Unimplemented`.
+        code: &'static str,
+        /// The message of the status.
+        message: String,
+    },
     /// The call failed.
     #[error("{0}")]
     Failed(#[source] ErrorSource),
@@ -73,7 +115,19 @@ pub struct HttpTarget {
     pub headers: Vec<(String, String)>,
 }
 
+/// Host and port as in a URL. An IPv6 address gets brackets.
+pub fn address(host: &str, port: u16) -> String {
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 impl HttpTarget {
+    /// The URL of the request.
+    pub fn url(&self) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        format!("{scheme}://{}{}", address(&self.host, self.port), self.path)
+    }
+
     /// The same request without TLS and without its `Authorization` header, because credentials must not be sent
     /// unencrypted.
     pub fn without_tls(mut self) -> Self {

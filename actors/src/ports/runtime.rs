@@ -13,9 +13,8 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::ids::{ContainerId, PodUid, SandboxId};
-use crate::pod::PodObject;
 
-pub use config::{ContainerConfig, Device, ExecOutput, Mount, SandboxConfig};
+pub use config::{ContainerConfig, Device, ExecOutput, ImageRequest, Mount, SandboxConfig};
 pub use error::{ImageError, RuntimeError};
 pub use status::{
     ContainerState, ContainerStatus, PodRuntimeStatus, RuntimePod, RuntimePodContainer, RuntimePodSandbox,
@@ -48,15 +47,14 @@ pub trait ContainerRuntime: Send + Sync + 'static {
     fn remove_sandbox<'a>(&'a self, id: &'a SandboxId) -> RuntimeFuture<'a, ()>;
 
     /// Makes the container's image present as the pull policy says, and returns the image's id. With the policy `Never`
-    /// this only looks the image up. Tries at once: the caller waits out the backoff after [`ImageError::Pull`].
+    /// this only looks the image up. Tries at once: the caller waits out the backoff after an error that
+    /// [is of the pull](ImageError::is_of_pull).
     ///
     /// # Errors
     /// [`ImageError`]; [`ImageError::Cancelled`] soon after `cancel` fires.
     fn ensure_image<'a>(
         &'a self,
-        pod: &'a Arc<PodObject>,
-        image: &'a str,
-        pull_policy: Option<&'a str>,
+        request: ImageRequest<'a>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>>;
 

@@ -11,6 +11,7 @@ use crate::ids::{FullName, PodUid};
 use crate::pod::PodObject;
 use crate::ports::StorageError;
 use crate::text::error_chain;
+use crate::texts::{format, pods::NETWORK_NOT_READY};
 use crate::time::{Grace, Time};
 
 /// Sets up, stops and cleans up pods. The engine calls the hooks of one UID strictly one after another, and the hooks
@@ -221,11 +222,8 @@ pub enum SyncError {
 }
 
 fn join(errors: &[SyncError]) -> String {
-    errors.iter().map(|error| error_chain(error).to_string()).collect::<Vec<_>>().join("; ")
+    format::aggregate(&errors.iter().map(|error| error_chain(error).to_string()).collect::<Vec<_>>())
 }
-
-/// The start of the message (the kubelet's `NetworkNotReadyErrorMsg`, 1.36).
-const NETWORK_NOT_READY: &str = "network is not ready";
 
 /// When the engine calls a failed hook again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use dashmap::DashMap;
 use parking_lot::Mutex;
+use podwright_metrics::ProbeMetrics;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -38,6 +41,8 @@ pub(crate) struct ProbePorts {
     pub clock: Arc<dyn Clock>,
     /// Records the events `Unhealthy` and `ProbeWarning`.
     pub events: Arc<dyn EventRecorder>,
+    /// Counts the probes.
+    pub metrics: ProbeMetrics,
 }
 
 /// Owns the probes of all pods. Every call returns at once and may come from any thread. Dropping the manager ends all
@@ -143,7 +148,9 @@ impl ProbeManager {
     pub(crate) fn remove_pod(&self, uid: &PodUid) {
         if let Some((_, shared)) = self.pods.remove(uid) {
             // A task may still hold the pod; without its worker its result is ignored.
-            shared.probes.lock().workers.clear();
+            let mut probes = shared.probes.lock();
+            let workers = std::mem::take(&mut probes.workers);
+            self.context.ended(&probes.pod, &workers);
         }
     }
 
@@ -206,6 +213,7 @@ impl SharedPodProbes {
             };
             probes.workers.push(worker);
         }
+        context.ended(pod, &old);
         drop(old);
         self.observe_again(context, &mut probes, |worker| worker.state == State::Absent);
     }
@@ -235,11 +243,18 @@ impl SharedPodProbes {
         definition: &Arc<ProbeDefinition>,
         id: ContainerId,
         outcome: Outcome,
+        took: Duration,
     ) -> Option<ProbeChange> {
         let mut probes = self.probes.lock();
         let now = context.ports.clock.now();
         // The probe may have been redefined or removed while it ran.
         let index = probes.workers.iter().position(|worker| Arc::ptr_eq(&worker.definition, definition))?;
+        let counted = definition.labels(&probes.pod);
+        match outcome {
+            Outcome::Success => context.ports.metrics.passed(&counted, took),
+            Outcome::Failure => context.ports.metrics.failed(&counted),
+            Outcome::Unknown => {}
+        }
         let change = self.drive(context, &mut probes, index, Event::Answered { id, outcome, now });
         if definition.settings.kind == ProbeKind::Startup && change.is_some() {
             // The container's other probes waited for this result; readiness is probed at once.
@@ -328,6 +343,11 @@ impl PodProbes {
 }
 
 impl ProbeContext {
+    /// Removes the series of probes that ended.
+    fn ended(&self, pod: &PodObject, workers: &[ProbeWorker]) {
+        workers.iter().for_each(|worker| self.ports.metrics.ended(&worker.definition.labels(pod)));
+    }
+
     /// Spawns a task that ends with the node.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<Option<()>> {
         self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(task))
@@ -361,17 +381,11 @@ async fn probe(
     }) else {
         return;
     };
-    let request = ProbeRequest {
-        kind: definition.settings.kind,
-        probe: &definition.probe,
-        ports: &definition.ports,
-        id: &id,
-        host: &host,
-        timeout: definition.settings.timeout,
-    };
+    let request = ProbeRequest { definition: &definition, id: &id, host: &host, timeout: definition.settings.timeout };
+    let start = Instant::now();
     let outcome = run_probe(&context.ports, &object, request).await;
     if let Some(pod) = pod.upgrade() {
-        let change = pod.answered(&context, &definition, id, outcome);
+        let change = pod.answered(&context, &definition, id, outcome, start.elapsed());
         // The answer may have scheduled the next probe, whose task replaces and aborts this one, so another task sends.
         if let Some(change) = change {
             let publisher = context.clone();

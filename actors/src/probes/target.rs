@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerPort, GRPCAction, HTTPGetAction, TCPSo
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::ports::{GrpcTarget, HttpTarget, TcpTarget};
+use crate::texts::probes as texts;
 
 /// The user agent of probes; access logs filter by it.
 pub const PROBE_USER_AGENT: &str = "kube-probe/1.36";
@@ -62,13 +63,10 @@ pub fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, S
         IntOrString::Int(number) => *number,
         IntOrString::String(name) => match ports.iter().find(|port| port.name.as_deref() == Some(name)) {
             Some(port) => port.container_port,
-            None => name.parse().map_err(|_| format!("no port of the container is named {name:?}"))?,
+            None => name.parse().map_err(|_| texts::unknown_port(name))?,
         },
     };
-    u16::try_from(number)
-        .ok()
-        .filter(|number| *number != 0)
-        .ok_or_else(|| format!("port {number} is not between 1 and 65535"))
+    u16::try_from(number).ok().filter(|number| *number != 0).ok_or_else(|| texts::invalid_port(number))
 }
 
 fn host(own: Option<&str>, default_host: &str) -> String {
@@ -117,7 +115,7 @@ mod tests {
         for (port, number) in cases {
             assert_eq!(port_number(&port, &ports).ok(), number, "{port:?}");
         }
-        assert_eq!(port_number(&name("admin"), &ports).unwrap_err(), "no port of the container is named \"admin\"");
+        assert_eq!(port_number(&name("admin"), &ports).unwrap_err(), "strconv.Atoi: parsing \"admin\": invalid syntax");
     }
 
     #[test]

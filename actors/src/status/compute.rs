@@ -18,6 +18,7 @@ use crate::ids::ContainerName;
 use crate::pod::{Phase, PodObject};
 use crate::ports::{ContainerState, PodRuntimeStatus, RuntimeName, SandboxState};
 use crate::probes::ProbeSnapshot;
+use crate::texts::pods::DEADLINE_EXCEEDED;
 use crate::time::Time;
 
 /// The facts about the node in a pod's status.
@@ -95,10 +96,10 @@ pub(crate) fn compute(input: &StatusInput<'_>) -> PodStatus {
             status.message = Some(message);
         }
         let start = status.start_time.as_ref().map(|start| Time::from_timestamp(start.0));
-        if let Some(message) = deadline_exceeded(pod, start, input.now) {
+        if is_deadline_exceeded(pod, start, input.now) {
             status.phase = Some(Phase::Failed.as_str().to_owned());
             status.reason = Some(reasons::DEADLINE_EXCEEDED.to_owned());
-            status.message = Some(message);
+            status.message = Some(DEADLINE_EXCEEDED.to_owned());
         }
     }
 
@@ -138,13 +139,9 @@ pub(crate) fn deadline(pod: &PodObject, status: Option<&PodStatus>) -> Option<Ti
     deadline_of_start(pod, Time::from_timestamp(start.0))
 }
 
-/// The failure message, if the deadline of a pod that started at `start` has passed at `now`.
-fn deadline_exceeded(pod: &PodObject, start: Option<Time>, now: Time) -> Option<String> {
-    if now < deadline_of_start(pod, start?)? {
-        return None;
-    }
-    let seconds = pod.spec().active_deadline_seconds.unwrap_or_default();
-    Some(format!("the pod was active on the node for longer than its deadline of {seconds} s"))
+/// Whether the deadline of a pod that started at `start` has passed at `now`.
+fn is_deadline_exceeded(pod: &PodObject, start: Option<Time>, now: Time) -> bool {
+    start.and_then(|start| deadline_of_start(pod, start)).is_some_and(|deadline| now >= deadline)
 }
 
 fn deadline_of_start(pod: &PodObject, start: Time) -> Option<Time> {

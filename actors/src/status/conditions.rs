@@ -6,6 +6,7 @@ use super::reasons;
 use crate::containers::restart::{OnExit, may_restart_all, on_exit};
 use crate::pod::{Phase, PodObject, is_sidecar};
 use crate::ports::{ContainerState, PodRuntimeStatus};
+use crate::texts::pods as texts;
 use crate::time::Time;
 
 /// Adds a condition, or replaces the one of its type.
@@ -83,7 +84,7 @@ pub(super) fn initialized(pod: &PodObject, status: &PodStatus) -> PodCondition {
     } else if known.is_empty() {
         (false, ConditionReason::reason(reasons::UNKNOWN_CONTAINER_STATUSES))
     } else {
-        (false, ConditionReason::text(reasons::CONTAINERS_NOT_INITIALIZED, lists.message("not initialized")))
+        (false, ConditionReason::text(reasons::CONTAINERS_NOT_INITIALIZED, lists.message("incomplete")))
     };
     own(pod, reasons::INITIALIZED, value, why)
 }
@@ -101,14 +102,14 @@ pub(super) fn readiness(pod: &PodObject, status: &PodStatus) -> [PodCondition; 2
         .iter()
         .filter_map(|gate| match find(status, &gate.condition_type) {
             Some(condition) if condition.status == "True" => None,
-            Some(condition) => Some(format!("{} is {}", gate.condition_type, condition.status)),
-            None => Some(format!("{} is not set", gate.condition_type)),
+            Some(condition) => Some(texts::closed_gate(&gate.condition_type, &condition.status)),
+            None => Some(texts::no_gate(&gate.condition_type)),
         })
         .collect();
     let ready = if closed.is_empty() {
         own(pod, reasons::READY, true, ConditionReason::default())
     } else {
-        let message = format!("readiness gates: {}", closed.join(", "));
+        let message = closed.join(", ");
         own(pod, reasons::READY, false, ConditionReason::text(reasons::READINESS_GATES_NOT_READY, message))
     };
     [containers, ready]
@@ -132,7 +133,7 @@ fn containers_ready(pod: &PodObject, status: &PodStatus) -> (bool, ConditionReas
         Phase::Succeeded if lists.unknown.is_empty() => (false, ConditionReason::reason(reasons::POD_COMPLETED)),
         Phase::Failed => (false, ConditionReason::reason(reasons::POD_FAILED)),
         _ if lists.is_empty() => (true, ConditionReason::default()),
-        _ => (false, ConditionReason::text(reasons::CONTAINERS_NOT_READY, lists.message("not ready"))),
+        _ => (false, ConditionReason::text(reasons::CONTAINERS_NOT_READY, lists.message("unready"))),
     }
 }
 
@@ -160,15 +161,8 @@ impl<'a> NameLists<'a> {
         self.unknown.is_empty() && self.wanting.is_empty()
     }
 
-    fn message(&self, wanting: &str) -> String {
-        let part = |what: &str, names: &[&str]| {
-            (!names.is_empty()).then(|| format!("containers {what}: {}", names.join(", ")))
-        };
-        [part("with unknown status", &self.unknown), part(wanting, &self.wanting)]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join("; ")
+    fn message(&self, unmet: &str) -> String {
+        texts::waits_for_containers(&self.unknown, unmet, &self.wanting)
     }
 }
 
@@ -202,8 +196,7 @@ pub(super) fn all_restarting(
         Phase::Succeeded => (false, ConditionReason::reason(reasons::POD_COMPLETED)),
         Phase::Failed => (false, ConditionReason::reason(reasons::POD_FAILED)),
         _ if asked && left => {
-            let message = "an exit matched a rule that restarts all containers".to_owned();
-            (true, ConditionReason::text(reasons::RESTART_ALL_STARTED, message))
+            (true, ConditionReason::text(reasons::RESTART_ALL_STARTED, texts::RESTART_ALL_STARTED.to_owned()))
         }
         _ => (false, ConditionReason::default()),
     };

@@ -12,6 +12,7 @@ use crate::ids::ContainerName;
 use crate::pod::{ContainerKind, is_sidecar};
 use crate::ports::{ContainerState, ContainerStatus};
 use crate::probes::{ContainerProbes, ProbeResult};
+use crate::texts::containers as texts;
 
 /// Computes the container statuses of one pod.
 pub(super) struct ContainerStatusLists<'a> {
@@ -125,7 +126,7 @@ impl<'a> ContainerStatusLists<'a> {
             ContainerState::Exited => exited(run, id.clone()),
             ContainerState::Unknown if was_running => {
                 restarts = old.map_or(restarts, |old| old.restart_count).saturating_add(1);
-                self.vanished("the runtime does not know how the container ended")
+                self.vanished(texts::NOT_LOCATED)
             }
             ContainerState::Created | ContainerState::Unknown => self.waiting(),
         };
@@ -165,9 +166,8 @@ impl<'a> ContainerStatusLists<'a> {
             status.restart_count = old.restart_count;
             status.last_state = old.last_state.clone();
             if self.restarting_all && old_state.is_some_and(|state| state.waiting.is_none()) {
-                let message = "removed because all containers of the pod start again";
-                status.state = Some(waiting(reasons::RESTARTING_ALL, Some(message)));
-                status.last_state = Some(killed(reasons::RESTARTING_ALL, message));
+                status.state = Some(waiting(reasons::RESTARTING_ALL, Some(texts::RESTARTING_ALL)));
+                status.last_state = Some(killed(reasons::RESTARTING_ALL, texts::RESTARTING_ALL));
                 status.restart_count = old.restart_count.saturating_add(1);
                 return status;
             }
@@ -180,12 +180,13 @@ impl<'a> ContainerStatusLists<'a> {
             status.state = Some(ApiState {
                 terminated: Some(ContainerStateTerminated {
                     reason: Some(reasons::COMPLETED.to_owned()),
+                    message: Some(texts::INIT_EXITED.to_owned()),
                     ..ContainerStateTerminated::default()
                 }),
                 ..ApiState::default()
             });
         } else if was_running && status.last_state.as_ref().is_none_or(|last| last.terminated.is_none()) {
-            status.last_state = Some(self.vanished("the container ran before and is gone from the runtime"));
+            status.last_state = Some(self.vanished(texts::NOT_LOCATED_WAS_RUNNING));
             if !self.input.pod.is_deleting() {
                 status.restart_count = status.restart_count.saturating_add(1);
             }

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use super::containers::killed;
 use super::reasons;
 use crate::pod::{Phase, PodObject, is_sidecar};
+use crate::texts::containers::NOT_LOCATED;
 
 /// Ends the status of a finished pod (the kubelet's `TerminatePod`, 1.36).
 ///
@@ -28,8 +29,7 @@ fn end(container: &mut ContainerStatus) {
     if container.state.as_ref().is_some_and(|state| state.terminated.is_some()) {
         return;
     }
-    container.state =
-        Some(killed(reasons::STATUS_UNKNOWN, "the container's exit was not observed before its pod was finished"));
+    container.state = Some(killed(reasons::STATUS_UNKNOWN, NOT_LOCATED));
     container.ready = false;
     if container.started.is_some() {
         container.started = Some(false);

@@ -7,8 +7,11 @@ use super::NodeSyncer;
 use crate::container_manager::RunningParts;
 use crate::container_manager::activity::Task;
 use crate::pod::PodObject;
-use crate::ports::{CgroupError, HookContext, PodEvent, PodRuntimeStatus, SyncError, VolumeMounts, within};
+use crate::ports::{
+    CgroupError, HookContext, PodEvent, PodRuntimeStatus, StorageError, SyncError, VolumeMounts, within,
+};
 use crate::text::error_chain;
+use crate::texts::pods;
 
 /// How long the volumes of a pod may take to be set up or removed, before the hook fails and is retried (upstream
 /// `podAttachAndMountTimeout`, kubelet 1.36).
@@ -44,7 +47,10 @@ impl NodeSyncer {
     ) -> Result<CgroupStep, SyncError> {
         let Some(cgroups) = &self.cgroups else { return Ok(CgroupStep::Ready) };
         let failed = |error: CgroupError| {
-            self.events.record(pod, PodEvent::warning("FailedCreatePodContainer", error_chain(&error).to_string()));
+            self.events.record(
+                pod,
+                PodEvent::warning("FailedCreatePodContainer", pods::no_cgroup(&error_chain(&error).to_string())),
+            );
             SyncError::failed(error)
         };
         let activity = self.containers.activities().begin(&cx.uid, Task::MakeCgroup);
@@ -80,7 +86,7 @@ impl NodeSyncer {
             None => Err(SyncError::Cancelled),
             Some(Ok(volumes)) => Ok(volumes),
             Some(Err(error)) => {
-                self.events.record(pod, PodEvent::warning("FailedMount", error_chain(&error).to_string()));
+                self.events.record(pod, PodEvent::warning("FailedMount", not_mounted(&error)));
                 Err(SyncError::Storage(error))
             }
         }
@@ -96,5 +102,18 @@ impl NodeSyncer {
             cgroups.remove(&cx.uid, Box::new(|| true)).await.map_err(SyncError::failed)?;
         }
         Ok(())
+    }
+}
+
+/// The message of the event of volumes that are not ready.
+fn not_mounted(error: &StorageError) -> String {
+    match error {
+        StorageError::Unsupported { volume, kind, remedy } => {
+            pods::volume_not_set_up(volume, &format!("{kind} volumes are not supported: {remedy}"))
+        }
+        StorageError::Volume { volume, source } | StorageError::Busy { volume, source } => {
+            pods::volume_not_set_up(volume, &error_chain(&**source).to_string())
+        }
+        StorageError::Slow { .. } | StorageError::Io { .. } => pods::volumes_not_ready(&error_chain(error).to_string()),
     }
 }

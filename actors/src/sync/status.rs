@@ -11,7 +11,7 @@ use crate::ids::PodUid;
 use crate::pod::PodObject;
 use crate::ports::{HookContext, PodEvent, PodRuntimeStatus, RuntimeError, SyncError, TerminatingPod};
 use crate::status::{DEADLINE_EXCEEDED, StatusInput, compute};
-use crate::text::error_chain;
+use crate::texts::pods;
 
 /// How far a pod has come, as its status shows it.
 pub(super) enum Stage<'a> {
@@ -64,7 +64,7 @@ impl NodeSyncer {
     ) -> Result<Arc<PodRuntimeStatus>, SyncError> {
         let runtime = read.ok_or(SyncError::Cancelled)?.map_err(|error| {
             if let Some(pod) = pod {
-                let message = format!("error determining status: {}", error_chain(&error));
+                let message = pods::no_status(&error.of_runtime());
                 self.events.record(pod, PodEvent::warning("FailedSync", message));
             }
             SyncError::failed(error)

@@ -16,8 +16,8 @@ use super::endpoint::Endpoint;
 use super::v1;
 use super::v1::image_service_client::ImageServiceClient;
 use super::v1::runtime_service_client::RuntimeServiceClient;
-use error::classify;
-pub(super) use error::{is_name_taken, names_running_task};
+use error::{classify, classify_pull};
+pub(super) use error::{is_name_taken, names_running_task, pull_failure, pull_text};
 
 /// The time limit of most calls (upstream `runtimeRequestTimeout`, kubelet 1.36).
 const LIMIT: Duration = Duration::from_secs(120);
@@ -210,6 +210,9 @@ impl Client {
         let (name, limit) = (operation.as_str(), limit.unwrap_or_else(|| start.elapsed()));
         let answer = match answer {
             Some(Ok(answer)) => Ok(answer.into_inner()),
+            Some(Err(status)) if operation == RuntimeOperation::PullImage => {
+                Err(classify_pull(&self.endpoint, name, limit, &status))
+            }
             Some(Err(status)) => Err(classify(&self.endpoint, name, limit, &status)),
             None => Err(RuntimeError::Timeout { call: name, after: limit }),
         };

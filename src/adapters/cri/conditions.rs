@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use podwright_actors::ports::Unready;
+use podwright_actors::texts::pods::runtime_condition;
 
 use super::client::Client;
 use super::v1;
@@ -56,7 +57,7 @@ fn unready(answer: &v1::StatusResponse) -> Unready {
     let unmet = |name: &str, what: &str| {
         let unmet = conditions.iter().find(|condition| condition.r#type == name && !condition.status)?;
         let v1::RuntimeCondition { reason, message, .. } = unmet;
-        Some(format!("{what} not ready: {name}=false reason:{reason} message:{message}"))
+        Some(runtime_condition(what, name, reason, message))
     };
     Unready {
         runtime: unmet("RuntimeReady", "container runtime"),

@@ -11,6 +11,7 @@ use podwright_actors::ids::{ContainerId, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{ContainerConfig, PodEvent, RuntimeError, SandboxConfig};
 use podwright_actors::text::error_chain;
+use podwright_actors::texts::pods as texts;
 
 use super::client::is_name_taken;
 use super::config::{
@@ -89,11 +90,16 @@ pub(super) async fn sandbox(inner: Arc<CriRuntimeInner>, config: SandboxConfig) 
 /// failing creation does not repeat the events.
 fn record_warnings(inner: &CriRuntimeInner, facts: &NodeFacts, pod: &Arc<PodObject>) {
     for warning in dns_warnings(facts, pod) {
-        let reason = match warning {
-            DnsWarning::NoClusterDns => "MissingClusterDNS",
-            DnsWarning::Servers(_) | DnsWarning::Searches(_) => "DNSConfigForming",
+        let event = match warning {
+            DnsWarning::NoClusterDns => {
+                let reason = "MissingClusterDNS";
+                inner.events.record_of_node(PodEvent::warning(reason, texts::NO_CLUSTER_DNS));
+                PodEvent::warning(reason, texts::no_cluster_dns_of(pod))
+            }
+            DnsWarning::Servers(used) => PodEvent::warning("DNSConfigForming", texts::nameserver_limits(&used)),
+            DnsWarning::Searches(used) => PodEvent::warning("DNSConfigForming", texts::search_limits(&used)),
         };
-        inner.events.record(pod, PodEvent::warning(reason, warning.to_string()));
+        inner.events.record(pod, event);
     }
 }
 

@@ -6,12 +6,10 @@ mod store;
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use podwright_actors::pod::PodObject;
-use podwright_actors::ports::{EventRecorder, ImageError, PodEvent, RuntimeError};
-use podwright_actors::text::error_chain;
+use podwright_actors::ports::{ImageError, ImageRequest, PodEvent, RuntimeError};
+use podwright_actors::texts::images as texts;
 use podwright_metrics::Metrics;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -19,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::access::Access;
+use super::client::{pull_failure, pull_text};
 use super::credentials::Login;
 use super::image_name::{ImageName, PullPolicy};
 use super::inner::CriRuntimeInner;
@@ -87,31 +86,28 @@ impl Images {
     /// Cancel safe: a pull without callers is cancelled.
     pub(super) async fn ensure(
         &self,
-        pod: &Arc<PodObject>,
-        image: &str,
-        policy: Option<&str>,
+        request: ImageRequest<'_>,
         cancel: &CancellationToken,
     ) -> Result<String, ImageError> {
+        let ImageRequest { pod, image, pull_policy, .. } = request;
         let Some(name) = ImageName::parse(image) else {
             return Err(ImageError::InvalidName(image.to_owned()));
         };
-        let policy = PullPolicy::of(policy, &name);
+        let policy = PullPolicy::of(pull_policy, &name);
         let ensure = async {
             let secrets = self.logins.of_pod(pod).await;
             if policy != PullPolicy::Always
-                && let Some(id) = self.present(&name).await.map_err(ImageError::inspect)?
+                && let Some(id) = self.present(&name).await.map_err(|error| ImageError::inspect(error.of_runtime()))?
                 && self.may_use(&name, &id, &secrets).await
             {
-                let message =
-                    format!("Container image {image:?} already present on machine and can be accessed by the pod");
-                self.record_event(pod, PodEvent::normal("Pulled", message));
+                self.record(request, PodEvent::normal("Pulled", texts::present(image)));
                 return Ok(id);
             }
             match policy {
                 // The error is the same whether the image is absent or present for other pods only. A pod must not learn which
                 // images other pods use.
                 PullPolicy::Never => Err(ImageError::NeverPull(image.to_owned())),
-                PullPolicy::Always | PullPolicy::IfNotPresent => self.pull(pod, image, &name, &secrets).await,
+                PullPolicy::Always | PullPolicy::IfNotPresent => self.pull(request, &name, &secrets).await,
             }
         };
         let id = cancel.run_until_cancelled(ensure).await.unwrap_or(Err(ImageError::Cancelled))?;
@@ -134,18 +130,20 @@ impl Images {
 
     async fn pull(
         &self,
-        pod: &Arc<PodObject>,
-        image: &str,
+        request: ImageRequest<'_>,
         name: &ImageName,
         secrets: &PodPullSecrets,
     ) -> Result<String, ImageError> {
+        let ImageRequest { pod, image, .. } = request;
         let LoginCandidates { logins, problem } = self.logins.of_image(secrets, name).await;
-        self.record_event(pod, PodEvent::normal("Pulling", format!("Pulling image {image:?}")));
+        self.record(request, PodEvent::normal("Pulling", texts::pulling(image)));
         let start = Instant::now();
         let pull = self.shared_pull(pod, name, logins.iter().map(|it| it.login.clone()).collect());
-        let outcome = pull.result.clone().await.map_err(|error| match problem {
-            Some(problem) => ImageError::pull(format!("{}; {problem}", error_chain(&error))),
-            None => ImageError::pull(error),
+        let outcome = pull.result.clone().await.map_err(|error| {
+            if let Some(problem) = problem {
+                self.record(request, PodEvent::warning("RegistryConfigProblem", problem));
+            }
+            pull_failure(image, pull_text(&error))
         })?;
         let PullOutcome { id, size, took, login } = outcome;
         let access = login.and_then(|login| logins.get(login)).map_or(Access::Node, |it| it.access.clone());
@@ -154,61 +152,19 @@ impl Images {
         if let Ok(Err(error)) = recorded {
             tracing::warn!(image, %error, "cannot record which pods may use the image, so the next pod pulls it again");
         }
-        let message = format!(
-            "Successfully pulled image {image:?} in {} ({} including waiting). Image size: {size} bytes.",
-            go_duration(took),
-            go_duration(start.elapsed())
-        );
-        self.record_event(pod, PodEvent::normal("Pulled", message));
+        self.record(request, PodEvent::normal("Pulled", texts::pulled(image, took, start.elapsed(), size)));
         Ok(id)
     }
 
-    fn record_event(&self, pod: &Arc<PodObject>, event: PodEvent) {
-        let events: &dyn EventRecorder = &*self.logins.events;
-        events.record(pod, event);
+    fn record(&self, request: ImageRequest<'_>, event: PodEvent) {
+        let event = match request.container {
+            Some((kind, name)) => event.of_container(kind, name),
+            None => event,
+        };
+        self.logins.events.record(request.pod, event);
     }
 }
 
 fn spec(name: &ImageName) -> v1::ImageSpec {
     v1::ImageSpec { image: name.as_str().to_owned(), ..Default::default() }
-}
-
-/// A duration in Go's format with milliseconds, such as `1m2.345s`. Tools parse this text in the event.
-fn go_duration(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    let (minutes, seconds) = (millis / 60_000, millis % 60_000);
-    let seconds = match (seconds, minutes) {
-        (0, 0) => "0s".to_owned(),
-        (1..1000, 0) => format!("{seconds}ms"),
-        _ => {
-            let fraction = format!("{}.{:03}", seconds / 1000, seconds % 1000);
-            format!("{}s", fraction.trim_end_matches('0').trim_end_matches('.'))
-        }
-    };
-    match (minutes / 60, minutes % 60) {
-        (0, 0) => seconds,
-        (0, minutes) => format!("{minutes}m{seconds}"),
-        (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pull_durations_have_the_format_of_go() {
-        for (millis, text) in [
-            (0, "0s"),
-            (106, "106ms"),
-            (1000, "1s"),
-            (2345, "2.345s"),
-            (10_500, "10.5s"),
-            (60_000, "1m0s"),
-            (60_007, "1m0.007s"),
-            (3_723_400, "1h2m3.4s"),
-        ] {
-            assert_eq!(go_duration(Duration::from_millis(millis)), text);
-        }
-    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{EventRecorder, PodEvent, PullSecret, PullSecrets};
 use podwright_actors::text::error_chain;
+use podwright_actors::texts::images::no_secrets;
 
 use super::access::{Access, SecretIdentity};
 use super::credentials::{Keyring, Login, parse};
@@ -57,15 +58,14 @@ impl LoginSources {
                     let (namespace, name) = (namespace.to_owned(), name.to_owned());
                     found.0.push((SecretIdentity { uid, namespace, name, hash: String::new() }, keyring));
                 }
-                Err(why) => missing.push(format!("{name:?}: {why}")),
+                Err(why) => {
+                    tracing::debug!(pod.uid = %pod.uid(), secret = name, why, "cannot read an image pull secret");
+                    missing.push(name.to_owned());
+                }
             }
         }
         if !missing.is_empty() {
-            let message = format!(
-                "Unable to retrieve some image pull secrets, images may not be pulled without them: {}",
-                missing.join("; ")
-            );
-            self.events.record(pod, PodEvent::warning("FailedToRetrieveImagePullSecret", message));
+            self.events.record(pod, PodEvent::warning("FailedToRetrieveImagePullSecret", no_secrets(&missing)));
         }
         found
     }

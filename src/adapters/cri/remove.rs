@@ -114,7 +114,7 @@ pub(super) fn ignore_not_found(result: Result<(), RuntimeError>) -> Result<(), R
 /// container's task. It then refuses to remove the container.
 fn with_remedy(error: RuntimeError, id: &ContainerId) -> RuntimeError {
     match error {
-        RuntimeError::Failed(why) if names_running_task(&why.to_string()) => {
+        RuntimeError::Status { message: why, .. } if names_running_task(&why) => {
             RuntimeError::failed(format!("{why}: end it with `ctr --namespace k8s.io tasks delete --force {id}`"))
         }
         error => error,

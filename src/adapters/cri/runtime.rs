@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, ContainerName, ImageId, PodUid, SandboxId};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    CgroupError, ContainerConfig, ContainerRuntime, DiskUsage, ExecOutput, ImageError, ImageStore, PodCgroups,
-    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig, StoredImage, Unready,
-    Unused,
+    CgroupError, ContainerConfig, ContainerRuntime, DiskUsage, ExecOutput, ImageError, ImageRequest, ImageStore,
+    PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig, StoredImage,
+    Unready, Unused,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -199,12 +199,10 @@ impl ContainerRuntime for CriRuntime {
 
     fn ensure_image<'a>(
         &'a self,
-        pod: &'a Arc<PodObject>,
-        image: &'a str,
-        pull_policy: Option<&'a str>,
+        request: ImageRequest<'a>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
-        self.images.ensure(pod, image, pull_policy, cancel).boxed()
+        self.images.ensure(request, cancel).boxed()
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {

@@ -9,10 +9,10 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use podwright_actors::ids::SandboxId;
-use podwright_actors::pod::ContainerKind;
+use podwright_actors::pod::{ContainerKind, PodObject};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ImageError, PodCgroups, RuntimeClassError, RuntimeClasses, RuntimeError,
-    SandboxConfig,
+    ContainerConfig, ContainerRuntime, ImageError, ImageRequest, PodCgroups, RuntimeClassError, RuntimeClasses,
+    RuntimeError, SandboxConfig,
 };
 use podwright_metrics::{Format, Metrics};
 use serde_json::json;
@@ -73,7 +73,7 @@ async fn a_taken_sandbox_name_is_replaced_for_a_limited_number_of_times() {
 async fn other_create_errors_are_returned_without_a_retry() {
     let fake = FakeRuntime::start(1).await;
     fake.script([CreateAnswer::Refused(Status::unknown("no network"))]);
-    assert_eq!(run_sandbox(&fake).await, Err(RuntimeError::failed("no network")));
+    assert_eq!(run_sandbox(&fake).await, Err(RuntimeError::Status { code: "Unknown", message: "no network".into() }));
     assert_eq!(fake.attempts(), [0]);
 }
 
@@ -188,7 +188,7 @@ async fn pods_that_wait_for_the_same_image_share_one_pull() {
     let fake = FakeRuntime::start(2).await;
     let (pod, never) = (pod(json!({"containers": []})), CancellationToken::new());
     let first = CancellationToken::new();
-    let ensure = |cancel| fake.runtime.ensure_image(&pod, IMAGE, None, cancel);
+    let ensure = |cancel| fake.runtime.ensure_image(request(&pod, IMAGE, None), cancel);
     let both = async { tokio::join!(ensure(&first), ensure(&never)) };
     let act = async {
         fake.wait_for_pulls(1).await;
@@ -208,10 +208,10 @@ async fn a_pull_without_callers_is_cancelled_and_frees_its_permit() {
     let fake = FakeRuntime::start(1).await;
     let (pod, cancel, never) = (pod(json!({"containers": []})), CancellationToken::new(), CancellationToken::new());
     let other = "registry.example/b:1";
-    let first = fake.runtime.ensure_image(&pod, IMAGE, None, &cancel);
+    let first = fake.runtime.ensure_image(request(&pod, IMAGE, None), &cancel);
     let second = async {
         fake.wait_for_pulls(1).await;
-        fake.runtime.ensure_image(&pod, other, None, &never).await
+        fake.runtime.ensure_image(request(&pod, other, None), &never).await
     };
     let act = async {
         fake.wait_for_pulls(1).await;
@@ -229,9 +229,9 @@ async fn a_pull_without_callers_is_cancelled_and_frees_its_permit() {
 async fn an_absent_image_with_policy_never_is_not_pulled() {
     let fake = FakeRuntime::start(1).await;
     let (pod, never) = (pod(json!({"containers": []})), CancellationToken::new());
-    let absent = fake.runtime.ensure_image(&pod, IMAGE, Some("Never"), &never).await;
+    let absent = fake.runtime.ensure_image(request(&pod, IMAGE, Some("Never")), &never).await;
     assert_eq!(absent, Err(ImageError::NeverPull(IMAGE.into())));
-    let invalid = fake.runtime.ensure_image(&pod, "A", Some("Never"), &never).await;
+    let invalid = fake.runtime.ensure_image(request(&pod, "A", Some("Never")), &never).await;
     assert_eq!(invalid, Err(ImageError::InvalidName("A".into())));
     assert_eq!(fake.pull_count(), 0);
 }
@@ -269,7 +269,7 @@ async fn an_event_stream_that_ends_without_an_event_is_not_retried_soon() {
 async fn a_very_long_grace_period_does_not_overflow() {
     let fake = FakeRuntime::start(1).await;
     let stopped = fake.runtime.stop_container(&"c".into(), Duration::MAX).await;
-    assert!(matches!(stopped, Err(RuntimeError::Failed(_))), "the fake answers with an error: {stopped:?}");
+    assert!(matches!(stopped, Err(RuntimeError::Status { .. })), "the fake answers with an error: {stopped:?}");
 }
 
 #[tokio::test]
@@ -312,4 +312,8 @@ async fn unsupported_pod_settings_are_refused_with_a_remedy() {
         matches!(&refused, Err(RuntimeError::Config(why)) if why.to_string().contains("is not running")),
         "{refused:?}"
     );
+}
+
+fn request<'a>(pod: &'a Arc<PodObject>, image: &'a str, pull_policy: Option<&'a str>) -> ImageRequest<'a> {
+    ImageRequest { pod, container: Some((ContainerKind::Regular, "a")), image, pull_policy }
 }

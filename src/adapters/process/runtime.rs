@@ -10,10 +10,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
-use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
-    RuntimePod, SandboxConfig,
+    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
+    RuntimeFuture, RuntimePod, SandboxConfig,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -125,9 +124,7 @@ impl ContainerRuntime for ProcessRuntime {
     /// Succeeds at once: the process runtime does not use images.
     fn ensure_image<'a>(
         &'a self,
-        _: &'a Arc<PodObject>,
-        _: &'a str,
-        _: Option<&'a str>,
+        _: ImageRequest<'a>,
         _: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
         async { Ok(String::new()) }.boxed()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use podwright_actors::ports::{GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
+use podwright_actors::ports::{GrpcHealth, GrpcTarget, HttpTarget, NetworkClient, NetworkError, TcpTarget};
 
 use super::draw::Choice;
 use super::runtime::SimulatedRuntimeState;
@@ -47,7 +47,7 @@ impl NetworkClient for SimulatedNetwork {
         async move { self.call(&target.host) }.boxed()
     }
 
-    fn grpc_check(&self, target: GrpcTarget, _: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
-        async move { self.call(&target.host).map(|()| true) }.boxed()
+    fn grpc_check(&self, target: GrpcTarget, _: Duration) -> BoxFuture<'_, Result<GrpcHealth, NetworkError>> {
+        async move { self.call(&target.host).map(|()| GrpcHealth::Serving) }.boxed()
     }
 }

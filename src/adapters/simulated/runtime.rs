@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::pod::{PodObject, is_sidecar};
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError, RuntimeFuture,
-    RuntimePod, SandboxConfig,
+    ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
+    RuntimeFuture, RuntimePod, SandboxConfig,
 };
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
@@ -144,13 +144,8 @@ impl SimulatedRuntimeState {
         id.ok_or_else(|| RuntimeError::failed("no address is left for another pod: remove pods first"))
     }
 
-    async fn ensure_image(
-        &self,
-        pod: &PodObject,
-        image: &str,
-        pull_policy: Option<&str>,
-        cancel: &CancellationToken,
-    ) -> Result<String, ImageError> {
+    async fn ensure_image(&self, request: ImageRequest<'_>, cancel: &CancellationToken) -> Result<String, ImageError> {
+        let ImageRequest { pod, image, pull_policy, .. } = request;
         let uid = pod.uid();
         // With the policy `Never` the image counts as present, unless the pod has tried to pull it and failed.
         match pull_policy {
@@ -337,12 +332,10 @@ impl ContainerRuntime for SimulatedRuntime {
     /// the policy `Never` the image counts as present, unless the pod has tried to pull it and failed.
     fn ensure_image<'a>(
         &'a self,
-        pod: &'a Arc<PodObject>,
-        image: &'a str,
-        pull_policy: Option<&'a str>,
+        request: ImageRequest<'a>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
-        self.shared.ensure_image(pod, image, pull_policy, cancel).boxed()
+        self.shared.ensure_image(request, cancel).boxed()
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {

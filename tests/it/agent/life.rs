@@ -60,7 +60,7 @@ async fn crashing_container_restarts_with_growing_backoff() {
     assert_eq!(count, 1);
     let first_restart = last_run(&pod);
     assert_eq!(first_restart.exit_code, 3);
-    assert!(backoff(&pod).contains("10 s"), "{}", backoff(&pod));
+    assert!(backoff(&pod).contains("back-off 10s "), "{}", backoff(&pod));
 
     let answer = agent.explain("crash-n1");
     assert!(
@@ -71,7 +71,7 @@ async fn crashing_container_restarts_with_growing_backoff() {
 
     let again = |pod: &Pod| restarts(pod).is_some_and(|(count, reason)| count == 2 && reason == "CrashLoopBackOff");
     let pod = agent.until("crash-n1", "backs off again", again).await;
-    assert!(backoff(&pod).contains("20 s"), "{}", backoff(&pod));
+    assert!(backoff(&pod).contains("back-off 20s "), "{}", backoff(&pod));
     // The agent's own timestamps, which are whole seconds.
     let (ended, started) = (first_restart.finished_at.unwrap().0, last_run(&pod).started_at.unwrap().0);
     assert!(started.duration_since(ended).as_secs() >= 10, "{ended} {started}");

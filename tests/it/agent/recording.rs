@@ -48,7 +48,7 @@ async fn replay_of_a_recording_shows_a_container_crash() {
         "plan: create the first sandbox; start container main",
         "plan: start container main, attempt 2, because it exited with 3",
         "plan: start container main, attempt 3, because it exited with 3",
-        "sync_pod failed: CrashLoopBackOff: waiting 10 s before container main is started again",
+        "sync_pod failed: CrashLoopBackOff: back-off 10s restarting failed container=main pod=",
         "waits for a retry of sync_pod at",
     ];
     let mut rest = printed.as_str();

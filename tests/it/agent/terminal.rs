@@ -63,9 +63,7 @@ async fn live_table_shows_pods_and_restores_the_terminal() {
     home.put("broken.yaml", "kind: [\n");
     let (tty, end) = Tty::open();
     let mut agent = start(&home, end);
-    for what in
-        ["\x1b[?1049h", "WAITS FOR", "web-n1", "the crash backoff", "! ", "broken.yaml", "Started container main"]
-    {
+    for what in ["\x1b[?1049h", "WAITS FOR", "web-n1", "the crash backoff", "! ", "broken.yaml", "Container started"] {
         tty.shows(what).await;
     }
     let link = std::fs::read_to_string(home.root().join("admin.link")).unwrap();
@@ -88,7 +86,7 @@ async fn closed_terminal_stops_the_agent_and_its_pods() {
     home.put("web.yaml", &manifest("web", "exec sleep 1000", ""));
     let (tty, end) = Tty::open();
     let mut agent = start(&home, end);
-    tty.shows("Started container main").await;
+    tty.shows("Container started").await;
     kill(agent.id().unwrap(), Signal::HUP);
     drop(tty);
     let ended = timeout(PATIENCE, agent.wait()).await.unwrap().unwrap();

@@ -146,10 +146,19 @@ async fn agent_killed_between_two_steps_of_a_pod_continues_there() {
     let Some(containerd) = Containerd::turn().await else { return };
     for (starting, stopping) in [
         ("allowed to start", "Stopping container main"),
-        ("Started container init", "transition lifecycle=\"terminating\""),
-        ("Created container side", "transition lifecycle=\"terminated\""),
-        ("Created container main", "Stopping container side"),
-        ("Started container main", "transition lifecycle=\"finished\""),
+        (
+            "Container started pod=default/rich-n1 field.path=\"spec.initContainers{init}\"",
+            "transition lifecycle=\"terminating\"",
+        ),
+        (
+            "Container created pod=default/rich-n1 field.path=\"spec.initContainers{side}\"",
+            "transition lifecycle=\"terminated\"",
+        ),
+        ("Container created pod=default/rich-n1 field.path=\"spec.containers{main}\"", "Stopping container side"),
+        (
+            "Container started pod=default/rich-n1 field.path=\"spec.containers{main}\"",
+            "transition lifecycle=\"finished\"",
+        ),
     ] {
         let home = AgentHome::new();
         let runs_dir = home.root().join("runs");

@@ -83,7 +83,7 @@ async fn runtime_crash_loses_and_duplicates_no_container() {
 
     // The runtime crashes while a container starts.
     put(&home, "starts", "exec sleep 1000");
-    agent.wait_for_line("Started container main pod=default/steady-n1").await;
+    agent.wait_for_line("Container started pod=default/steady-n1").await;
     agent.until("starts-n1", "is known", |_| true).await;
     containerd.crash();
     let answer = eventually("/readyz reports the outage", || async {

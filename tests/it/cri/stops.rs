@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use podwright_actors::pod::{ContainerKind, PodObject};
-use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState, SandboxConfig};
+use podwright_actors::ports::{ContainerConfig, ContainerRuntime, ContainerState, ImageRequest, SandboxConfig};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,8 @@ async fn cri_creation_is_idempotent_and_a_shorter_grace_period_applies() {
     assert_eq!(again.run_sandbox(config()).await.unwrap(), sandbox, "a second agent gets the same sandbox");
 
     let never = CancellationToken::new();
-    let image_id = runtime.ensure_image(&pod, BUSYBOX, None, &never).await.unwrap();
+    let request = ImageRequest { pod: &pod, container: None, image: BUSYBOX, pull_policy: None };
+    let image_id = runtime.ensure_image(request, &never).await.unwrap();
     let config = || ContainerConfig {
         pod: pod.clone(),
         sandbox: sandbox.clone(),

@@ -11,10 +11,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use podwright::adapters::simulated::SimulatedNetwork;
 use podwright_actors::ids::{ContainerId, ContainerName, PodUid, SandboxId};
-use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    ContainerConfig, ContainerRuntime, ExecOutput, GrpcTarget, HttpTarget, ImageError, NetworkClient, NetworkError,
-    PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, TcpTarget,
+    ContainerConfig, ContainerRuntime, ExecOutput, GrpcHealth, GrpcTarget, HttpTarget, ImageError, ImageRequest,
+    NetworkClient, NetworkError, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, TcpTarget,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -176,13 +175,12 @@ impl ContainerRuntime for FaultyRuntime {
 
     fn ensure_image<'a>(
         &'a self,
-        pod: &'a Arc<PodObject>,
-        image: &'a str,
-        policy: Option<&'a str>,
+        request: ImageRequest<'a>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
-        let work = self.machine.runtime.ensure_image(pod, image, policy, cancel);
-        self.machine.call(Op::Pull, pod.uid(), CallDetail::Image(image.to_owned()), work).boxed()
+        let about = CallDetail::Image(request.image.to_owned());
+        let work = self.machine.runtime.ensure_image(request, cancel);
+        self.machine.call(Op::Pull, request.pod.uid(), about, work).boxed()
     }
 
     fn create_container(&self, config: ContainerConfig) -> RuntimeFuture<'_, ContainerId> {
@@ -332,7 +330,7 @@ impl NetworkClient for FaultyNetwork {
         .boxed()
     }
 
-    fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
+    fn grpc_check(&self, target: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<GrpcHealth, NetworkError>> {
         async move {
             let host = target.host.clone();
             self.within(&host, timeout, self.below.grpc_check(target, timeout)).await

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    Checkpoint, CheckpointError, CheckpointWriter, EventRecorder, GrpcTarget, HttpTarget, NetworkClient, NetworkError,
-    OpenCheckpoint, PodEvent, PodStorage, StorageError, TcpTarget, Unused, VolumeMounts,
+    Checkpoint, CheckpointError, CheckpointWriter, EventRecorder, GrpcHealth, GrpcTarget, HttpTarget, NetworkClient,
+    NetworkError, OpenCheckpoint, PodEvent, PodStorage, StorageError, TcpTarget, Unused, VolumeMounts,
 };
 
 /// Whether the last record of a pod in a journal is a final status.
@@ -122,6 +122,7 @@ struct Directories {
     mounted: BTreeSet<PodUid>,
     stuck: bool,
     missing: bool,
+    refused: Option<StorageError>,
     hung: BTreeSet<PodUid>,
     slow: Duration,
 }
@@ -142,6 +143,11 @@ impl FakeStorage {
     /// Makes mounting fail, or succeed again.
     pub(crate) fn missing(&self, missing: bool) {
         self.0.lock().missing = missing;
+    }
+
+    /// Makes mounting fail with this error.
+    pub(crate) fn refuse(&self, error: StorageError) {
+        self.0.lock().refused = Some(error);
     }
 
     /// Makes calls for the directory of this pod hang.
@@ -165,12 +171,16 @@ impl PodStorage for FakeStorage {
         state.pods.insert(pod.uid().clone());
         state.mounted.insert(pod.uid().clone());
         let (missing, slow, hung) = (state.missing, state.slow, state.hung.contains(pod.uid()));
+        let refused = state.refused.clone();
         async move {
             if hung {
                 std::future::pending::<()>().await;
             }
             if !slow.is_zero() {
                 tokio::time::sleep(slow).await;
+            }
+            if let Some(error) = refused {
+                return Err(error);
             }
             match missing {
                 false => Ok(BTreeMap::new()),
@@ -241,7 +251,7 @@ impl NetworkClient for NoNetwork {
         async move { Err(NetworkError::Timeout(timeout)) }.boxed()
     }
 
-    fn grpc_check(&self, _: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
+    fn grpc_check(&self, _: GrpcTarget, timeout: Duration) -> BoxFuture<'_, Result<GrpcHealth, NetworkError>> {
         async move { Err(NetworkError::Timeout(timeout)) }.boxed()
     }
 }
@@ -258,6 +268,11 @@ impl Events {
     /// The events with this reason, of any pod.
     pub(crate) fn of(&self, reason: &str) -> Vec<PodEvent> {
         self.1.lock().iter().filter(|event| event.reason == reason).cloned().collect()
+    }
+
+    /// The events of this test, oldest first.
+    pub(crate) fn all(&self) -> Vec<PodEvent> {
+        self.1.lock().clone()
     }
 
     pub(crate) fn count(&self, pod: &str, reason: &str) -> usize {

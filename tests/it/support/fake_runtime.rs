@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use podwright_actors::ids::{ContainerId, FullName, PodUid, SandboxId};
 use podwright_actors::ports::{
-    Clock, ContainerState, ContainerStatus, PodRuntimeStatus, RuntimeError, RuntimePod, RuntimePodContainer,
-    RuntimePodSandbox, SandboxState, SandboxStatus, TokioClock, Unready,
+    Clock, ContainerState, ContainerStatus, ExecOutput, PodRuntimeStatus, RuntimeError, RuntimePod,
+    RuntimePodContainer, RuntimePodSandbox, SandboxState, SandboxStatus, TokioClock, Unready,
 };
 use podwright_actors::time::Time;
 use tokio::sync::Notify;
@@ -24,11 +24,13 @@ pub(crate) struct Script {
     pub(crate) stops: Option<(Duration, i32)>,
     /// Whether the container fails to start.
     pub(crate) fails_to_start: bool,
+    /// The container ends in its start, as when its command does not exist. The text is the runtime's error.
+    pub(crate) start_error: Option<&'static str>,
 }
 
 impl Default for Script {
     fn default() -> Self {
-        Script { ends: None, stops: Some((Duration::ZERO, 0)), fails_to_start: false }
+        Script { ends: None, stops: Some((Duration::ZERO, 0)), fails_to_start: false, start_error: None }
     }
 }
 
@@ -90,6 +92,12 @@ struct State {
     scripts: BTreeMap<String, Script>,
     failing: BTreeMap<Op, RuntimeError>,
     unready: Unready,
+    /// The images that are absent and cannot be pulled.
+    absent_images: BTreeSet<String>,
+    /// The command that ran last.
+    last_command: Vec<String>,
+    /// The result of each command.
+    exec_result: Option<Result<ExecOutput, RuntimeError>>,
     panicking: BTreeSet<Op>,
     slow: BTreeMap<Op, Duration>,
     slow_reads: BTreeMap<PodUid, Duration>,
@@ -156,6 +164,21 @@ impl FakeRuntime {
     pub(crate) fn unreachable(&self) {
         let error = RuntimeError::unreachable("nobody listens");
         self.state.lock().failing.extend(Op::ALL.map(|op| (op, error.clone())));
+    }
+
+    /// Makes an image absent. A pull fails with `not found`.
+    pub(crate) fn no_image(&self, image: &str) {
+        self.state.lock().absent_images.insert(image.to_owned());
+    }
+
+    /// The command that ran last.
+    pub(crate) fn last_command(&self) -> Vec<String> {
+        self.state.lock().last_command.clone()
+    }
+
+    /// Sets the result of the commands that run from now on.
+    pub(crate) fn exec_result(&self, result: Result<ExecOutput, RuntimeError>) {
+        self.state.lock().exec_result = Some(result);
     }
 
     /// Sets the conditions that the runtime reports as not ready.

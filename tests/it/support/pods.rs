@@ -60,6 +60,11 @@ impl PodBuilder {
         self
     }
 
+    pub(crate) fn whole_spec(mut self, spec: Value) -> Self {
+        self.0["spec"] = spec;
+        self
+    }
+
     pub(crate) fn grace(self, seconds: i64) -> Self {
         self.spec("terminationGracePeriodSeconds", seconds)
     }

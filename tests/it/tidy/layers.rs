@@ -16,7 +16,7 @@ type Layers = &'static [(&'static str, &'static [&'static str])];
 
 /// The rooms of `actors/src`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.
 pub(super) const ACTORS: Layers = &[
-    ("values", &["text", "ids", "time", "pod"]),
+    ("values", &["text", "texts", "ids", "time", "pod"]),
     ("ports", &["ports"]),
     ("helpers", &["codec", "mailbox"]),
     ("pure cores", &["config", "pod_worker", "containers", "probes", "status", "pod_manager", "admission"]),
@@ -42,8 +42,19 @@ pub(super) const ACTORS: Layers = &[
 ];
 
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
-const HELPERS: &[&str] =
-    &["changed_pods", "log", "manifest", "mounts", "pod_group", "regular", "record", "step_error", "sub_path", "tree"];
+const HELPERS: &[&str] = &[
+    "changed_pods",
+    "grpc",
+    "log",
+    "manifest",
+    "mounts",
+    "pod_group",
+    "regular",
+    "record",
+    "step_error",
+    "sub_path",
+    "tree",
+];
 const ADAPTERS: &[&str] = &["checkpoint", "cri", "network", "process", "simulated", "sources", "storage"];
 
 /// The rooms of `src/agent`, lowest layer first. A room uses lower layers, and rooms of its own layer if no cycle results.

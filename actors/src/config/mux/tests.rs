@@ -161,7 +161,7 @@ fn the_later_of_two_pods_with_one_name_or_uid_is_rejected_once() {
     assert_eq!(lines(&changes), ["ADD foo1 foo2"]);
     let messages: Vec<_> = changes.refused.iter().map(|refused| refused.message.as_str()).collect();
     assert_eq!(messages.len(), 2);
-    assert!(messages[0].contains("default/foo1") && messages[0].contains("uid-8"), "{}", messages[0]);
+    assert!(messages[0].contains("foo1_default(uid-8)") && messages[0].contains("duplicate"), "{}", messages[0]);
     assert!(messages[1].contains("default/foo7") && messages[1].contains("default/foo1"), "{}", messages[1]);
 
     assert!(config.apply(objects(&set)).refused.is_empty());

@@ -72,6 +72,16 @@ async fn a_crash_loop_restarts_at_the_end_of_each_backoff() {
 async fn image_failures_have_their_reasons_and_events() {
     let table = [
         (ImageError::pull("gone"), "ErrImagePull", "Failed"),
+        (
+            ImageError::RegistryUnavailable { image: IMAGE.into(), rest: ": no route".into() },
+            "RegistryUnavailable",
+            "Failed",
+        ),
+        (
+            ImageError::SignatureValidationFailed { image: IMAGE.into(), rest: ": no key".into() },
+            "SignatureValidationFailed",
+            "Failed",
+        ),
         (ImageError::NeverPull(IMAGE.into()), "ErrImageNeverPull", "ErrImageNeverPull"),
         (ImageError::InvalidName(IMAGE.into()), "InvalidImageName", "InspectFailed"),
         (ImageError::inspect("out of order"), "ImageInspectError", "InspectFailed"),
@@ -103,7 +113,7 @@ async fn a_failed_image_pull_is_retried_after_growing_backoffs() {
         assert_eq!(rig.waiting(&one()), [("a".to_owned(), "ImagePullBackOff")]);
         assert_eq!(
             rig.manager.start_errors().of(one().uid()).values().next().unwrap().message,
-            format!("back-off pulling image {IMAGE:?}: gone")
+            format!("Back-off pulling image {IMAGE:?}: ErrImagePull: gone")
         );
         let wait = rig.backoff(&result).unwrap();
         waits.push(wait);

@@ -99,7 +99,7 @@ async fn a_failed_stop_releases_the_sidecars_that_wait_for_it() {
     rig.settled(&sidecars()).await;
     rig.runtime.fail("stop main");
     let error = rig.kill(&sidecars(), None).await.unwrap_err();
-    assert!(error.to_string().contains("stopping container main"), "{error}");
+    assert!(error.to_string().contains("failed to \"KillContainer\" for \"main\""), "{error}");
     assert_eq!(
         rig.runtime.calls(),
         ["0: stop main 30", "0: stop s3 30", "0: stop s2 30", "0: stop s1 30", "0: stop-sandbox s0"]

@@ -63,7 +63,7 @@ async fn a_failed_kill_ends_the_sync() {
     rig.runtime.edit("b#0", |run| run.state = crate::ports::ContainerState::Created);
     let probes = probes(&[("a#0", None, Some(ProbeResult::Failure))]);
     let result = rig.sync_with(&pod, &CancellationToken::new(), &probes).await;
-    assert!(result.error.unwrap().to_string().contains("stopping container a"));
+    assert!(result.error.unwrap().to_string().contains("failed to \"KillContainer\" for \"a\""));
     assert_eq!(rig.runtime.calls(), ["0: stop a 30"]);
 }
 

@@ -6,6 +6,19 @@ use std::sync::Arc;
 use crate::ids::{ContainerName, SandboxId};
 use crate::pod::{ContainerKind, PodObject};
 
+/// A request to make an image present.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageRequest<'a> {
+    /// The pod that needs the image.
+    pub pod: &'a Arc<PodObject>,
+    /// The container that needs the image, for events; `None` for an image of the whole pod.
+    pub container: Option<(ContainerKind, &'a str)>,
+    /// The image, as the spec names it.
+    pub image: &'a str,
+    /// The pull policy of the spec.
+    pub pull_policy: Option<&'a str>,
+}
+
 /// The settings of a new sandbox.
 #[derive(Clone, Debug)]
 pub struct SandboxConfig {

@@ -3,8 +3,11 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort, Probe};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar, ExecAction, Probe};
 
+use podwright_metrics::{ProbeType, ProbedContainer};
+
+use crate::containers::env::expand;
 use crate::ids::{ContainerId, ContainerName, PodUid};
 use crate::pod::{PodObject, is_sidecar};
 use crate::probes::{ProbeKind, ProbeSettings};
@@ -20,6 +23,8 @@ pub(super) struct ProbeDefinition {
     pub(super) probe: Probe,
     /// The ports that the probe may name.
     pub(super) ports: Vec<ContainerPort>,
+    /// The variables that the command of an exec probe may name.
+    pub(super) env: Vec<EnvVar>,
 }
 
 impl ProbeDefinition {
@@ -30,6 +35,33 @@ impl ProbeDefinition {
             && self.settings.kind == other.settings.kind
             && self.probe == other.probe
             && self.ports == other.ports
+            && self.env == other.env
+    }
+
+    /// The command of an exec probe with `$(VAR)` expanded. Only the variables that the spec gives as plain values count, as they
+    /// are written there (the kubelet's `ExpandContainerCommandOnlyStatic`, 1.36).
+    pub(super) fn command(&self, action: &ExecAction) -> Vec<String> {
+        let value = |name: &str| {
+            let variable = self.env.iter().rfind(|variable| variable.name == name)?;
+            Some(variable.value.as_deref().unwrap_or_default())
+        };
+        action.command.iter().flatten().map(|text| expand(text, value)).collect()
+    }
+
+    /// The labels of the probe in the metrics.
+    pub(super) fn labels(&self, pod: &PodObject) -> ProbedContainer {
+        let probe = match self.settings.kind {
+            ProbeKind::Startup => ProbeType::Startup,
+            ProbeKind::Liveness => ProbeType::Liveness,
+            ProbeKind::Readiness => ProbeType::Readiness,
+        };
+        ProbedContainer {
+            probe,
+            container: self.container.to_string(),
+            pod: pod.full_name().name().to_owned(),
+            namespace: pod.full_name().namespace().to_owned(),
+            pod_uid: pod.uid().to_string(),
+        }
     }
 
     /// A fraction of the period that differs between probes and is stable for each probe.
@@ -65,6 +97,7 @@ fn definitions_of(container: &Container, regular: bool, now: Time) -> impl Itera
             settings: ProbeSettings::new(kind, probe, now),
             probe: probe.clone(),
             ports: container.ports.clone().unwrap_or_default(),
+            env: probe.exec.as_ref().and_then(|_| container.env.clone()).unwrap_or_default(),
         })
     })
 }

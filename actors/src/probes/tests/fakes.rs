@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::pod::PodObject;
 use crate::ports::{
-    Clock, ContainerConfig, ContainerRuntime, EventRecorder, ExecOutput, GrpcTarget, HttpTarget, ImageError,
-    NetworkClient, NetworkError, PodEvent, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig,
-    TcpTarget, TokioClock,
+    Clock, ContainerConfig, ContainerRuntime, EventRecorder, ExecOutput, GrpcHealth, GrpcTarget, HttpTarget,
+    ImageError, ImageRequest, NetworkClient, NetworkError, PodEvent, PodRuntimeStatus, RuntimeError, RuntimeFuture,
+    RuntimePod, SandboxConfig, TcpTarget, TokioClock,
 };
 use crate::probes::ProbeChange;
 use crate::probes::manager::ProbePorts;
@@ -52,7 +52,8 @@ impl Fakes {
 
     pub(super) fn ports(self: &Arc<Self>) -> ProbePorts {
         let clock: Arc<dyn Clock> = Arc::new(self.clock);
-        ProbePorts { runtime: self.clone(), network: self.clone(), clock, events: self.clone() }
+        let metrics = podwright_metrics::Metrics::new().probes;
+        ProbePorts { runtime: self.clone(), network: self.clone(), clock, events: self.clone(), metrics }
     }
 
     pub(super) fn on_exec(&self, answer: impl Fn(&str) -> Result<ExecOutput, RuntimeError> + Send + Sync + 'static) {
@@ -87,9 +88,9 @@ impl NetworkClient for Fakes {
         async { Err(NetworkError::failed("connection refused")) }.boxed()
     }
 
-    fn grpc_check(&self, target: GrpcTarget, _timeout: Duration) -> BoxFuture<'_, Result<bool, NetworkError>> {
+    fn grpc_check(&self, target: GrpcTarget, _timeout: Duration) -> BoxFuture<'_, Result<GrpcHealth, NetworkError>> {
         self.note(format!("grpc {}:{} {}", target.host, target.port, target.service));
-        async { Ok(false) }.boxed()
+        async { Ok(GrpcHealth::NotServing) }.boxed()
     }
 }
 
@@ -135,9 +136,7 @@ impl ContainerRuntime for Fakes {
 
     fn ensure_image<'a>(
         &'a self,
-        _: &'a Arc<PodObject>,
-        _: &'a str,
-        _: Option<&'a str>,
+        _: ImageRequest<'a>,
         _: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
         async { panic!("probes run commands only") }.boxed()

@@ -7,10 +7,12 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use podwright_actors::ports::RuntimeError;
+use podwright_actors::ports::{ImageError, RuntimeError};
+use podwright_actors::texts::images::{REGISTRY_UNAVAILABLE, SIGNATURE_VALIDATION_FAILED};
 use tonic::{Code, Status};
 
 use crate::adapters::cri::endpoint::Endpoint;
+use crate::adapters::grpc::code_name;
 
 /// The gRPC status with which the runtime answered a call.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +46,40 @@ pub(super) fn classify(endpoint: &Endpoint, call: &'static str, limit: Duration,
             RuntimeError::NotFound(if what.is_empty() { call.to_owned() } else { what.to_owned() })
         }
         Code::DeadlineExceeded => RuntimeError::Timeout { call, after: limit },
-        _ => RuntimeError::failed(RuntimeAnswer(status.clone())),
+        code => RuntimeError::Status { code: code_name(code), message: message.to_owned() },
+    }
+}
+
+/// The error of a failed pull. Unlike other calls, a pull keeps each code, because the container's waiting message shows it.
+pub(super) fn classify_pull(endpoint: &Endpoint, call: &'static str, limit: Duration, status: &Status) -> RuntimeError {
+    match status.code() {
+        _ if status.source().is_some() => classify(endpoint, call, limit, status),
+        code => RuntimeError::Status { code: code_name(code), message: status.message().to_owned() },
+    }
+}
+
+/// The failure of an image pull. `text` is the runtime's error, and `image` is the image as the spec names it.
+///
+/// The CRI has no codes for a registry that does not answer and for a refused signature. The runtime starts its error text with a
+/// fixed word for each (`cri-api/pkg/errors`, `ErrRegistryUnavailable`, `ErrSignatureValidationFailed`; the kubelet's
+/// `evalCRIPullErr`, 1.36).
+pub(in crate::adapters::cri) fn pull_failure(image: &str, text: String) -> ImageError {
+    let image = image.to_owned();
+    if let Some(rest) = text.strip_prefix(REGISTRY_UNAVAILABLE) {
+        ImageError::RegistryUnavailable { image, rest: rest.to_owned() }
+    } else if let Some(rest) = text.strip_prefix(SIGNATURE_VALIDATION_FAILED) {
+        ImageError::SignatureValidationFailed { image, rest: rest.to_owned() }
+    } else {
+        ImageError::pull(text)
+    }
+}
+
+/// The text of a failed pull. The code `Unknown` says nothing and is left out (`cri-client/pkg/remote_image.go`,
+/// `pullImageV1`).
+pub(in crate::adapters::cri) fn pull_text(error: &RuntimeError) -> String {
+    match error {
+        RuntimeError::Status { code: "Unknown", message } => message.clone(),
+        error => error.of_runtime(),
     }
 }
 
@@ -58,9 +93,8 @@ fn names_unknown_service(message: &str) -> bool {
 /// CRI-O return the code `Unknown` for it; only the text says why (containerd `pkg/registrar/registrar.go`: `name "X" is
 /// reserved for "Y"`; CRI-O `internal/registrar/registrar.go`: `name is reserved`).
 pub(in crate::adapters::cri) fn is_name_taken(error: &RuntimeError) -> bool {
-    let RuntimeError::Failed(source) = error else { return false };
-    let text = source.to_string();
-    text.contains("is reserved for") || text.contains("name is reserved")
+    matches!(error, RuntimeError::Status { message, .. }
+        if message.contains("is reserved for") || message.contains("name is reserved"))
 }
 
 /// Whether a removal failed because containerd still has a task of the container. containerd 1.6 returns the code `Unknown` for

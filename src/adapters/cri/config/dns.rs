@@ -21,17 +21,14 @@ const MAX_DOMAIN_BYTES: usize = 253;
 const CLUSTER_OPTIONS: &str = "ndots:5";
 
 /// A DNS setting that the pod requests and does not get. The pod's containers run nevertheless.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DnsWarning {
     /// The pod's policy prefers the cluster's name servers, and the node knows none. Published as an event
     /// `MissingClusterDNS`.
-    #[error("the node knows no name server of the cluster and the pod resolves names as the node does")]
     NoClusterDns,
     /// There are more name servers than resolvers use. Published as an event `DNSConfigForming`.
-    #[error("only {MAX_SERVERS} name servers can be used: {}", .0.join(" "))]
     Servers(Vec<String>),
     /// There are more search domains, or longer ones, than resolvers use. Published as an event `DNSConfigForming`.
-    #[error("not all search domains can be used: {}", .0.join(" "))]
     Searches(Vec<String>),
 }
 

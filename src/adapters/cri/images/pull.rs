@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::RuntimeError;
+use podwright_actors::text::error_chain;
+use podwright_actors::texts::format::aggregate;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Images, spec};
-use crate::adapters::cri::client::Client;
+use crate::adapters::cri::client::{Client, pull_text};
 use crate::adapters::cri::create;
 use crate::adapters::cri::credentials::Login;
 use crate::adapters::cri::image_name::ImageName;
@@ -17,7 +19,6 @@ use crate::adapters::cri::inner::CriRuntimeInner;
 use crate::adapters::cri::tasks::{SharedResult, blocking, shared_result};
 use crate::adapters::cri::v1;
 use crate::adapters::step_error::StepError;
-use podwright_actors::text::error_chain;
 
 /// A pull that runs, or waits for a permit.
 pub(super) struct SharedPull {
@@ -137,12 +138,9 @@ async fn pull_with_logins(
             // The runtime would not answer the next call either.
             Err(error @ RuntimeError::Unreachable(_)) => return Err(error),
             Err(error) => {
-                let error = logins.iter().fold(error_chain(&error).to_string(), |text, login| login.redact(&text));
-                if !errors.contains(&error) {
-                    errors.push(error);
-                }
+                errors.push(logins.iter().fold(pull_text(&error), |text, login| login.redact(&text)));
             }
         }
     }
-    Err(RuntimeError::failed(errors.join("; ")))
+    Err(RuntimeError::failed(aggregate(&errors)))
 }

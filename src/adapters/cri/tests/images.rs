@@ -20,7 +20,7 @@ use tonic::Status;
 use super::super::config::fixtures::{pod, pod_with};
 use super::super::v1;
 use super::fake::FakeRuntime;
-use super::{deadline_exceeded, run_sandbox};
+use super::{deadline_exceeded, request, run_sandbox};
 
 const IMAGE: &str = "r.example/a:1";
 
@@ -65,7 +65,7 @@ fn pod_with_secrets(secrets: &[&str]) -> Arc<PodObject> {
 }
 
 async fn ensure(fake: &FakeRuntime, pod: &Arc<PodObject>, policy: Option<&str>) -> Result<String, ImageError> {
-    fake.runtime.ensure_image(pod, IMAGE, policy, &CancellationToken::new()).await
+    fake.runtime.ensure_image(request(pod, IMAGE, policy), &CancellationToken::new()).await
 }
 
 #[tokio::test]
@@ -78,14 +78,17 @@ async fn logins_of_pod_secrets_are_tried_before_those_of_the_node() {
     let events = fake.recorded_events.take();
     let reasons: Vec<_> = events.iter().map(|event| &*event.reason).collect();
     assert_eq!(reasons, ["FailedToRetrieveImagePullSecret", "Pulling", "Pulled"]);
-    assert!(events[0].message.contains("\"missing\": not found"), "{}", events[0].message);
+    let incomplete =
+        "Unable to retrieve some image pull secrets (missing); attempting to pull the image may not succeed.";
+    assert_eq!(events[0].message, incomplete);
+    assert_eq!(events[1].field_path.as_deref(), Some("spec.containers{a}"));
     let pulled = &events[2].message;
     assert!(pulled.starts_with("Successfully pulled image \"r.example/a:1\" in "), "{pulled}");
     assert!(pulled.ends_with(" including waiting). Image size: 5 bytes."), "{pulled}");
 
     fake.add_image("q.example/a:1");
     let never = CancellationToken::new();
-    fake.runtime.ensure_image(&pod, "q.example/a:1", Some("Always"), &never).await.unwrap();
+    fake.runtime.ensure_image(request(&pod, "q.example/a:1", Some("Always")), &never).await.unwrap();
     assert_eq!(fake.take_pull_users(), [""], "another registry gets no login");
 }
 
@@ -93,13 +96,16 @@ async fn logins_of_pod_secrets_are_tried_before_those_of_the_node() {
 async fn errors_of_refused_logins_contain_no_password() {
     let (fake, dir) = fake_with_secrets(&["bad-a"], Some("bad-b")).await;
     let error = ensure(&fake, &pod_with_secrets(&["bad-a"]), None).await.unwrap_err().to_string();
-    assert!(error.contains("bad-a: wrong password [redacted]; bad-b: wrong password [redacted]"), "{error}");
+    assert!(error.contains("bad-a: wrong password [redacted], bad-b: wrong password [redacted]"), "{error}");
 
-    // If the file becomes invalid, its last valid logins stay, and the error of a failed pull mentions the file.
+    // If the file becomes invalid, its last valid logins stay, and an event after a failed pull names the file.
+    fake.recorded_events.take();
     fs::write(dir.path().join("config.json"), "{").unwrap();
     let error = ensure(&fake, &pod_with_secrets(&[]), None).await.unwrap_err().to_string();
-    assert!(error.contains("bad-b: wrong password") && error.contains("config.json: line 1"), "{error}");
-    assert!(!error.contains("s3cret"), "{error}");
+    assert!(error.contains("bad-b: wrong password") && !error.contains("s3cret"), "{error}");
+    let events = fake.recorded_events.take();
+    let problem = events.iter().find(|event| event.reason == "RegistryConfigProblem").unwrap();
+    assert!(problem.message.contains("config.json: line 1") && !problem.message.contains("s3cret"), "{problem:?}");
 }
 
 #[tokio::test]
@@ -163,7 +169,7 @@ async fn every_pod_may_use_an_image_that_the_agent_did_not_pull() {
     assert_eq!((fake.pull_count(), fake.recorded_events.reasons()), (0, vec!["Pulled".to_owned()]));
     fake.fail_image_status();
     let hidden = ensure(&fake, &pod_with_secrets(&[]), None).await;
-    assert_eq!(hidden, Err(ImageError::inspect("out of order")));
+    assert_eq!(hidden, Err(ImageError::inspect("rpc error: code = Unknown desc = out of order")));
 }
 
 #[tokio::test]
@@ -188,7 +194,7 @@ async fn images_in_use_reserved_or_being_pulled_are_not_unused() {
     ensure(&fake, &pod_with_secrets(&[]), None).await.unwrap();
     run_sandbox(&fake).await.unwrap();
     let (pod, cancel) = (pod_with_secrets(&[]), CancellationToken::new());
-    let pull = fake.runtime.ensure_image(&pod, "pulling", None, &cancel);
+    let pull = fake.runtime.ensure_image(request(&pod, "pulling", None), &cancel);
     let list = async {
         fake.wait_for_pulls(1).await;
         let needs = needs().await;
@@ -222,7 +228,11 @@ async fn a_sandbox_without_status_does_not_keep_other_images_in_use() {
     fake.fail_sandbox_status(Some((&broken, Status::unknown("it has no task"))));
     for _ in 0..2 {
         let unknown = needs().await;
-        assert_eq!(unknown, Err(RuntimeError::failed("it has no task")), "any image may be in use");
+        assert_eq!(
+            unknown,
+            Err(RuntimeError::Status { code: "Unknown", message: "it has no task".into() }),
+            "any image may be in use"
+        );
     }
     // Another sandbox reports the image.
     run_sandbox(&fake).await.unwrap();

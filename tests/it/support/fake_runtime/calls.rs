@@ -1,15 +1,13 @@
 //! The runtime port of the fake runtime.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
-use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
-    Clock, ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, PodRuntimeStatus, RuntimeError,
-    RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, Unready,
+    Clock, ContainerConfig, ContainerRuntime, ContainerState, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus,
+    RuntimeError, RuntimeFuture, RuntimePod, SandboxConfig, SandboxState, Unready,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -105,12 +103,17 @@ impl ContainerRuntime for FakeRuntime {
 
     fn ensure_image<'a>(
         &'a self,
-        pod: &'a Arc<PodObject>,
-        image: &'a str,
-        _: Option<&'a str>,
+        request: ImageRequest<'a>,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<String, ImageError>> {
         async move {
+            let ImageRequest { pod, image, pull_policy, .. } = request;
+            if self.state.lock().absent_images.contains(image) {
+                return Err(match pull_policy {
+                    Some("Never") => ImageError::NeverPull(image.to_owned()),
+                    _ => ImageError::pull("not found"),
+                });
+            }
             let pull = self.enter(Op::Pull, pod.uid(), format!("pull {image}"));
             let pulled = cancel.run_until_cancelled(pull).await.ok_or(ImageError::Cancelled)?;
             pulled.map(|()| format!("sha256:{image}")).map_err(ImageError::pull)
@@ -145,6 +148,13 @@ impl ContainerRuntime for FakeRuntime {
             self.live(id, |live| {
                 if live.script.fails_to_start {
                     return Err(RuntimeError::failed("no such command"));
+                }
+                if let Some(error) = live.script.start_error {
+                    live.status.state = ContainerState::Exited;
+                    (live.status.exit_code, live.status.reason) = (128, "StartError".into());
+                    live.status.message = error.into();
+                    live.status.finished_at = Some(now);
+                    return Err(RuntimeError::Status { code: "Unknown", message: error.into() });
                 }
                 live.started = Some(Instant::now());
                 live.status.started_at = Some(now);
@@ -195,10 +205,12 @@ impl ContainerRuntime for FakeRuntime {
         .boxed()
     }
 
-    fn exec<'a>(&'a self, _: &'a ContainerId, _: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
+    fn exec<'a>(&'a self, _: &'a ContainerId, command: &'a [String], _: Duration) -> RuntimeFuture<'a, ExecOutput> {
         async {
-            assert!(!self.state.lock().panicking.contains(&Op::Exec), "the test makes exec panic");
-            Ok(ExecOutput::default())
+            let mut state = self.state.lock();
+            assert!(!state.panicking.contains(&Op::Exec), "the test makes exec panic");
+            state.last_command = command.to_vec();
+            state.exec_result.clone().unwrap_or_else(|| Ok(ExecOutput::default()))
         }
         .boxed()
     }

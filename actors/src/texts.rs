@@ -1,0 +1,11 @@
+//! The texts of events, container states and conditions, byte for byte as the kubelet of Kubernetes 1.36 writes them. Dashboards,
+//! alerts and scripts match these texts.
+//!
+//! One file for each subject. Each text names its source: a file in `pkg/kubelet` of Kubernetes 1.36, and a function.
+//! podwright's own texts are not here.
+
+pub mod containers;
+pub mod format;
+pub mod images;
+pub mod pods;
+pub mod probes;

@@ -1,0 +1,144 @@
+//! Texts of containers: their events and their states.
+
+use std::time::Duration;
+
+use super::format::{self, quoted};
+use crate::pod::PodObject;
+
+/// The event after a container was created (`kuberuntime/kuberuntime_container.go`, `startContainer`).
+pub const CREATED: &str = "Container created";
+/// The event after a container was started (`kuberuntime/kuberuntime_container.go`, `startContainer`).
+pub const STARTED: &str = "Container started";
+/// The event of a post-start hook that failed. The details may hold secrets, so only the waiting message has them
+/// (`kuberuntime/kuberuntime_container.go`, `startContainer`).
+pub const POST_START_FAILED: &str = "PostStartHook failed";
+/// The event of a pre-stop hook that failed (`kuberuntime/kuberuntime_container.go`, `executePreStopHook`).
+pub const PRE_STOP_FAILED: &str = "PreStopHook failed";
+
+/// The event of a container that was not started (`kuberuntime/kuberuntime_container.go`, `startContainer`).
+pub fn start_failed(error: &str) -> String {
+    format!("Error: {error}")
+}
+
+/// The event of a container in crash backoff (`kuberuntime/kuberuntime_manager.go`, `doBackOff`).
+pub fn crash_backoff_event(container: &str, pod: &PodObject) -> String {
+    format!("Back-off restarting failed container {container} in pod {}", format::pod(pod))
+}
+
+/// The waiting message of a container in crash backoff (`kuberuntime/kuberuntime_manager.go`, `doBackOff`).
+pub fn crash_backoff(delay: Duration, container: &str, pod: &PodObject) -> String {
+    let (delay, pod) = (format::duration(delay), format::pod(pod));
+    format!("back-off {delay} restarting failed container={container} pod={pod}")
+}
+
+/// The events of a container that is stopped. They have the reason `Killing`.
+pub mod killing {
+    /// The pod stops (`kuberuntime/kuberuntime_container.go`, `killContainer`).
+    pub fn pod_stops(container: &str) -> String {
+        format!("Stopping container {container}")
+    }
+
+    /// The post-start hook failed (`kuberuntime/kuberuntime_container.go`, `startContainer`).
+    pub const POST_START_FAILED: &str = "FailedPostStartHook";
+
+    /// All containers of the pod start again (`kuberuntime/kuberuntime_manager.go`, `SyncPod`).
+    pub const RESTART_ALL: &str = "killing";
+
+    /// The container's definition changed (`kuberuntime/kuberuntime_manager.go`, `computePodActions`; for an init container
+    /// `kuberuntime/kuberuntime_container.go`, `computeInitContainerActions`).
+    pub fn definition_changed(container: &str, init: bool) -> String {
+        let restarts = if init { "" } else { WILL_BE_RESTARTED };
+        format!("{} {container} definition changed{restarts}", noun(init))
+    }
+
+    /// A liveness or startup probe failed; `probe` is its name in small letters (the functions of
+    /// [`definition_changed`]).
+    pub fn probe_failed(container: &str, init: bool, probe: &str, restarts: bool) -> String {
+        let restarts = if restarts && !init { WILL_BE_RESTARTED } else { "" };
+        format!("{} {container} failed {probe} probe{restarts}", noun(init))
+    }
+
+    /// The runtime does not know the container's state (the functions of [`definition_changed`]).
+    pub fn state_unknown(init: bool) -> String {
+        format!("{} is in \"unknown\" state, try killing it before restart", noun(init))
+    }
+
+    const WILL_BE_RESTARTED: &str = ", will be restarted";
+
+    fn noun(init: bool) -> &'static str {
+        if init { "Init container" } else { "Container" }
+    }
+}
+
+/// The terminated message of a container whose exit the runtime does not know (`kubelet_pods.go`, `convertContainerStatus`;
+/// `status/status_manager.go`, `TerminatePod`).
+pub const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";
+/// The terminated message of a container that ran and that the runtime no longer has. It has two spaces (`kubelet_pods.go`,
+/// `convertToAPIContainerStatuses`).
+pub const NOT_LOCATED_WAS_RUNNING: &str =
+    "The container could not be located when the pod was deleted.  The container used to be Running";
+/// The waiting and terminated message of a container that is removed because all containers of the pod start again
+/// (`kubelet_pods.go`, `convertToAPIContainerStatuses`).
+pub const RESTARTING_ALL: &str = "The container is removed because RestartAllContainers in place";
+/// The terminated message of an init container that the runtime no longer has while a regular container exists
+/// (`kubelet_pods.go`, `convertToAPIContainerStatuses`).
+pub const INIT_EXITED: &str = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally";
+
+/// Messages of containers that cannot be configured. Their waiting reason is `CreateContainerConfigError`.
+pub mod config {
+    /// A variable needs a config map and the node has no API server (`kubelet_pods.go`, `makeEnvironmentVariables`).
+    pub fn no_client(kind: &str, namespace: &str, name: &str) -> String {
+        format!("couldn't get {kind} {namespace}/{name}, no kubeClient defined")
+    }
+
+    /// A mount names a volume that the pod does not have (`kubelet_pods.go`, `makeMounts`).
+    pub fn no_volume(volume: &str, container: &str) -> String {
+        format!("cannot find volume {volume:?} to mount into container {container:?}")
+    }
+
+    /// A `subPath` is absolute (`kubelet_pods.go`, `makeMounts`).
+    pub fn absolute_sub_path(path: &str) -> String {
+        format!("error SubPath `{path}` must not be an absolute path")
+    }
+
+    /// A `subPath` leads out of its volume (`kubelet_pods.go`, `makeMounts`; `pkg/volume/validation`,
+    /// `ValidatePathNoBacksteps`).
+    pub fn sub_path_leads_out(path: &str) -> String {
+        format!("unable to provision SubPath `{path}`: must not contain '..'")
+    }
+
+    /// A `subPathExpr` names variables that are empty or not set (`container/helpers.go`, `ExpandContainerVolumeMounts`).
+    pub fn no_variable(names: &str) -> String {
+        format!("missing value for {names}")
+    }
+}
+
+/// Messages of a failed post-start hook. Its waiting reason is `PostStartHookError`.
+pub mod hooks {
+    use super::{PodObject, format, quoted};
+
+    /// A command failed (`lifecycle/handlers.go`, `Run`).
+    pub fn exec_failed(command: &[String], container: &str, pod: &PodObject, error: &str, output: &str) -> String {
+        let (command, container, pod) = (format::list(command), quoted(container), quoted(&format::pod(pod)));
+        let output = quoted(output);
+        format!(
+            "Exec lifecycle hook ({command}) for Container {container} in Pod {pod} failed - error: {error}, message: {output}"
+        )
+    }
+
+    /// The error of a command that ended with an exit code (`cri-client/pkg/remote_runtime.go`, `execSyncV1`).
+    pub fn exit(command: &[String], code: i32, stderr: &str) -> String {
+        format!("command '{}' exited with {code}: {stderr}", command.join(" "))
+    }
+
+    /// A request failed (`lifecycle/handlers.go`, `Run`).
+    pub fn http_failed(path: &str, container: &str, pod: &PodObject, error: &str) -> String {
+        let (container, pod) = (quoted(container), quoted(&format::pod(pod)));
+        format!("HTTP lifecycle hook ({path}) for Container {container} in Pod {pod} failed - error: {error}")
+    }
+
+    /// The hook has no action (`lifecycle/handlers.go`, `Run`).
+    pub fn no_action(handler: &str) -> String {
+        format!("Cannot run handler: invalid handler: {handler}")
+    }
+}
