@@ -47,9 +47,11 @@ pub fn error_text<E: Error>(error: &E) -> String {
     if error.source().is_none() { error.to_string() } else { error_chain(error).to_string() }
 }
 
-/// Whether `last` is this text, or ends with it after a colon.
+/// Whether `last` is this text, or ends with it after a colon or in quotes.
 fn is_tail(last: &str, text: &str) -> bool {
-    last.strip_suffix(text).is_some_and(|start| start.is_empty() || start.ends_with(": "))
+    let after_colon = last.strip_suffix(text).is_some_and(|start| start.is_empty() || start.ends_with(": "));
+    after_colon
+        || last.strip_suffix('"').and_then(|last| last.strip_suffix(text)).is_some_and(|start| start.ends_with(": \""))
 }
 
 /// Replaces the omitted part.

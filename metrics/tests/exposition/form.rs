@@ -119,7 +119,7 @@ fn help_carries_the_stability_of_the_kubelets_families_only() {
         for family in scraped(&metrics, format).families {
             let tag = match family.name.as_str() {
                 "kubelet_first_network_pod_start_sli_duration_seconds" => "[INTERNAL] ",
-                "prober_probe_total" => "[BETA] ",
+                "prober_probe" | "prober_probe_total" => "[BETA] ",
                 name if name.starts_with("podwright_") => "",
                 _ => "[ALPHA] ",
             };

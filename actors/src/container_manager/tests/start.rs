@@ -215,7 +215,7 @@ async fn a_container_whose_post_start_hook_fails_is_stopped_again() {
     rig.runtime.script("a", Script { exec: (secs(1), 9), ..Script::default() });
     let result = rig.sync(&pod).await;
     let error = result.error.unwrap().to_string();
-    assert!(error.contains("PostStartHookError: command exited with 9"), "{error}");
+    assert!(error.contains("PostStartHookError: Exec lifecycle hook ([warm up]) for Container \"a\""), "{error}");
     // The output may contain secrets.
     assert!(!error.contains("said"), "{error}");
     assert_eq!(rig.event("FailedPostStartHook"), "PostStartHook failed");
