@@ -21,8 +21,8 @@ pub type Unused = Box<dyn FnOnce() -> bool + Send>;
 
 /// Makes and removes a pod's directory and volumes. Every call is idempotent and cancel safe.
 pub trait PodStorage: Send + Sync + 'static {
-    /// Makes the pod's directories (mode 0750) and volumes, and updates volumes whose content depends on the pod
-    /// object.
+    /// Makes the pod's directories, which other users cannot list, and its volumes. Updates volumes whose content depends
+    /// on the pod object.
     ///
     /// # Errors
     /// [`StorageError`] for the first volume or directory that failed.

@@ -67,11 +67,11 @@ impl NodeFactsCache {
         &self.layout
     }
 
-    /// The cached facts with the node's present name servers. For what pods are created from.
+    /// The cached facts, with the node's present name servers. New pods are created from them.
     ///
     /// # Errors
     /// The errors of the runtime, and [`RuntimeError::Failed`] if the node's resolver configuration cannot be read. The caller
-    /// retries: a pod that were created without name servers would have none for its whole life.
+    /// retries, because a pod that is created without name servers has none for its whole life.
     pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<NodeFacts>, RuntimeError> {
         let cached = self.cached().await?;
         let chosen = self.settings.resolv_conf.clone();

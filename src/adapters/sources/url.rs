@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix::Recipient;
 use podwright_actors::ports::{Severity, SourceKind, SourceUpdate};
+use podwright_actors::text::error_chain;
 use reqwest::{Client, Url};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
@@ -117,11 +118,11 @@ fn read_answers(
 /// Why a manifest could not be fetched.
 #[derive(Debug, thiserror::Error)]
 enum FetchError {
-    #[error("no HTTP client could be created ({})", chain(.0))]
+    #[error("no HTTP client could be created ({})", error_chain(.0))]
     Client(reqwest::Error),
-    #[error("no HTTP client could be created ({})", chain(.0))]
+    #[error("no HTTP client could be created ({})", error_chain(.0))]
     Tls(rustls::Error),
-    #[error("no answer ({})", chain(.0))]
+    #[error("no answer ({})", error_chain(.0))]
     Request(reqwest::Error),
     #[error("answered {0}")]
     Status(reqwest::StatusCode),
@@ -173,15 +174,4 @@ fn client(url: &Url) -> Result<Client, FetchError> {
         builder.tls_backend_preconfigured(tls)
     };
     builder.build().map_err(FetchError::Client)
-}
-
-/// The text of an error with its causes. The outermost error alone does not name the cause.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

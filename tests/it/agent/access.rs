@@ -192,7 +192,7 @@ async fn admin_off_serves_nothing() {
         fs::write(home.root().join(file), "").unwrap();
     }
     let agent = home.start_without_waiting(&["--admin", "off"]);
-    agent.wait_for_line("Started container main").await;
+    agent.wait_for_line("Container started").await;
     for file in ["admin.sock", "admin.link"] {
         assert!(!home.root().join(file).exists(), "{file}");
     }

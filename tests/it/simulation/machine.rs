@@ -321,7 +321,8 @@ impl Machine {
         let view = self.agent().and_then(|agent| agent.pod_view(uid));
         if event.reason == "Killing" && view.is_some_and(|view| view.snapshot.lifecycle == Lifecycle::Sync) {
             self.runtime_status(uid);
-            let stopped = |name: &str| event.message.split(' ').any(|word| word == name);
+            let container = event.field_path.as_deref().unwrap_or_default();
+            let stopped = |name: &str| container.ends_with(&format!("{{{name}}}"));
             self.state.lock().runs.replaced(uid, stopped);
         }
     }

@@ -85,7 +85,8 @@ fn failed(record: &mut Record, hook: Hook, error: String, cause: FailureCause, n
     }
 }
 
-/// The pod ended by itself, and what is left of it is stopped. A stop that was requested during the call takes precedence.
+/// The pod ended by itself: its remaining containers and its sandboxes are stopped. A stop that was requested during the call
+/// takes precedence.
 fn ended(record: &mut Record, now: Time) {
     match &mut record.state {
         State::Sync(started) => {

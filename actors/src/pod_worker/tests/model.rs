@@ -172,7 +172,7 @@ impl CheckedScenario {
         let has_final_report = self.has_final_report(pod, call);
         if has_final_report {
             actions.push(end_action(uid, pod));
-            if pod.entry == EndEntry::Noted && self.machine.mutates(Mutation::ReportsBeforeItIsWritten) {
+            if pod.entry == EndEntry::Noted && self.machine.mutates(Mutation::ReportsEndBeforeWrite) {
                 actions.push(Action::Report(uid));
             }
         }

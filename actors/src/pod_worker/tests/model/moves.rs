@@ -199,7 +199,7 @@ impl Machine {
                     (new.config, new.rejected, new.containers) = (old.config, old.rejected, old.containers);
                     (new.directory, new.view, new.observed_once) = (old.directory, Observed::Never, false);
                     new.reported = old.reported;
-                    if old.entry == EndEntry::Written && !self.mutates(Mutation::ForgetsWhoEnded) {
+                    if old.entry == EndEntry::Written && !self.mutates(Mutation::ForgetsFinalStatuses) {
                         new.entry = EndEntry::Written;
                     }
                 }
@@ -225,7 +225,7 @@ impl Machine {
         pod.life = Life::default();
         let is_ended = request.form().is_some_and(Form::is_failed);
         let mut observed = if is_ended { pod.view } else { Observed::Never };
-        if self.mutates(Mutation::TakesUnseenForStopped) && observed == Observed::Never {
+        if self.mutates(Mutation::TreatsUnobservedAsStopped) && observed == Observed::Never {
             observed = Observed::Stopped;
         }
         let (record, effects) =
@@ -272,11 +272,11 @@ impl Machine {
             true if record.wants_name() => self.claim(queue, self.objects.uid(uid)),
             true | false => true,
         };
-        if self.mutates(Mutation::StartsWaiters) {
+        if self.mutates(Mutation::StartsWaitingPods) {
             may_start = true;
         }
         let mut observed = if record.wants_observation() { pod.view } else { Observed::Never };
-        if self.mutates(Mutation::ForgetsToObserve) {
+        if self.mutates(Mutation::SkipsObservation) {
             observed = Observed::Never;
         }
         drop(record);
@@ -334,7 +334,7 @@ impl Machine {
         mut waiters: Waiters,
     ) {
         let called = effects.call.take().map(|call| self.called(call));
-        if self.mutates(Mutation::ForgetsWaiters) {
+        if self.mutates(Mutation::LosesNotifiers) {
             effects.completed.clear();
         }
         effects.completed.into_iter().for_each(|notifier| notifier.complete());
@@ -384,7 +384,7 @@ impl Machine {
         } else {
             pod.record = Some(after);
         }
-        if let Some(next) = next.filter(|_| !self.mutates(Mutation::LetsTheNextSleep)) {
+        if let Some(next) = next.filter(|_| !self.mutates(Mutation::SkipsWakeUpOfNextPod)) {
             let next = world.pod_mut(self.objects.which(&next));
             next.woken |= next.record.is_some();
         }

@@ -1,4 +1,4 @@
-//! Mutations: machines with one fault each, to see every law broken.
+//! Mutations: state machines with one fault each. Each law is broken by at least one of them.
 
 use super::frozen::{Form, Frozen, FrozenFlags, PendingTarget, Stage, StopOf, Stopping};
 use super::laws::{Law, RecordEvent, Request};
@@ -8,108 +8,108 @@ use super::world::End;
 use crate::pod_worker::lifecycle::Hook;
 use crate::pod_worker::update::UpdateKind;
 
-/// A fault. Most change the result of a real step, some change how the surroundings use it.
+/// A fault. Most mutations change the result of a real step. The others change how its caller uses the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mutation {
     NoticesDuringSetup,
-    GoesBackToSync,
-    ForgetsTheRunningHook,
+    ReturnsToSync,
+    ForgetsRunningHook,
     LosesKills,
-    KeepsTheOlderUpdate,
+    KeepsOlderUpdate,
     LengthensGrace,
-    SkipsTheStop,
-    SkipsTheCleanup,
-    ForgetsWhatRan,
-    /// In the surroundings: every pod may start.
-    StartsWaiters,
+    SkipsStop,
+    SkipsCleanup,
+    ForgetsStartedPod,
+    /// In the caller: every pod may start.
+    StartsWaitingPods,
     /// In the queue of a name: every pod that claims the name gets it.
-    GivesTheNameTwice,
+    AssignsNameTwice,
     /// In the queue: a pod that leaves frees the name of another pod.
-    FreesTheNameOfAnother,
+    ReleasesNameOfOtherPod,
     /// In the queue: a pod that leaves keeps the name.
-    KeepsTheNameOfTheDead,
-    ForgetsToWake,
-    ForgetsToRetry,
-    PublishesTheSpecEarly,
-    HidesTheSpec,
-    ForgetsWaiters,
-    ForgetsWaitersOfUnstarted,
+    KeepsNameOfRemovedPod,
+    LosesWakeUp,
+    LosesRetry,
+    PublishesSpecEarly,
+    HidesSpec,
+    LosesNotifiers,
+    LosesNotifiersOfUnstartedPod,
     NotifiesEarly,
-    LetsSetupRunOn,
-    LetsTheOrphansSetupRunOn,
-    StopsOrphansSlowly,
-    TakesZeroForUnset,
-    LetsTheStopRunOn,
+    KeepsSetupRunning,
+    KeepsSetupOfOrphanRunning,
+    StopsOrphanWithLongGrace,
+    TreatsZeroGraceAsUnset,
+    IgnoresShorterGrace,
     IgnoresLateFlags,
     ForgetsEviction,
-    ForgetsTheStatusFn,
+    ForgetsStatusFunction,
     MovesOnFailure,
     /// In the pass: a pod with a spec is stopped as a runtime-only pod.
     StopsRejectedAsRuntimeOnly,
-    /// In the surroundings: an end is reported before it is on disk.
-    ReportsBeforeItIsWritten,
-    /// In the surroundings: a new agent does not read the ends on disk.
-    ForgetsWhoEnded,
-    /// In the surroundings: a pod without an observation counts as a pod without running containers.
-    TakesUnseenForStopped,
-    /// In the surroundings: the next pod of a name is not woken.
-    LetsTheNextSleep,
-    /// In the surroundings: a take gets no observation.
-    ForgetsToObserve,
-    ReplaysAtOnce,
-    LeavesDue,
-    LeavesTheQueueToTheDead,
+    /// In the caller: an end is reported before it is on disk.
+    ReportsEndBeforeWrite,
+    /// In the caller: a new agent does not read the ends on disk.
+    ForgetsFinalStatuses,
+    /// In the caller: a pod without an observation counts as a pod without running containers.
+    TreatsUnobservedAsStopped,
+    /// In the caller: the next pod of a name is not woken.
+    SkipsWakeUpOfNextPod,
+    /// In the caller: a call starts without an observation of the pod.
+    SkipsObservation,
+    RetriesOrphanAtOnce,
+    KeepsDueTime,
+    KeepsRemovedPodInQueue,
     /// In the pass: the directories of known pods are removed.
-    SweepsTheKnown,
-    KeepsTheFinished,
+    RemovesDirectoriesOfKnownPods,
+    KeepsFinishedRecord,
     /// In the pass: zombie containers are not stopped.
-    LeavesZombies,
+    KeepsZombies,
 }
 
 impl Mutation {
     /// Each mutation with the scenario that shows it, and exactly the laws that it breaks there.
     pub(super) const ALL: &[(Mutation, &Scenario, &[Law])] = &[
         (Mutation::NoticesDuringSetup, &scenarios::STOPS, &[Law::I1]),
-        (Mutation::GoesBackToSync, &scenarios::STOPS, &[Law::I2]),
-        (Mutation::ForgetsWhatRan, &scenarios::ORPHANS, &[Law::I2]),
-        (Mutation::ForgetsTheRunningHook, &scenarios::STOPS, &[Law::I3]),
+        (Mutation::ReturnsToSync, &scenarios::STOPS, &[Law::I2]),
+        (Mutation::ForgetsStartedPod, &scenarios::ORPHANS, &[Law::I2]),
+        (Mutation::ForgetsRunningHook, &scenarios::STOPS, &[Law::I3]),
         (Mutation::LosesKills, &scenarios::STOPS, &[Law::I4Kill]),
-        (Mutation::KeepsTheOlderUpdate, &scenarios::STOPS, &[Law::I4Newest]),
+        (Mutation::KeepsOlderUpdate, &scenarios::STOPS, &[Law::I4Newest]),
         (Mutation::LengthensGrace, &scenarios::STOPS, &[Law::I5]),
-        (Mutation::SkipsTheStop, &scenarios::STOPS, &[Law::I6]),
-        (Mutation::SkipsTheCleanup, &scenarios::STOPS, &[Law::I7]),
-        (Mutation::StartsWaiters, &scenarios::NAMES, &[Law::I8, Law::W31]),
-        (Mutation::GivesTheNameTwice, &scenarios::NAMES, &[Law::I8]),
-        (Mutation::FreesTheNameOfAnother, &scenarios::NAMES_AGAIN, &[Law::I8]),
-        (Mutation::KeepsTheNameOfTheDead, &scenarios::NAMES, &[Law::I9Rest]),
-        (Mutation::ForgetsToWake, &scenarios::STOPS, &[Law::I9]),
-        (Mutation::ForgetsToRetry, &scenarios::STOPS, &[Law::I9]),
-        (Mutation::KeepsTheFinished, &scenarios::ORPHANS, &[Law::I9Rest]),
-        (Mutation::LeavesZombies, &scenarios::ZOMBIES, &[Law::I9Rest]),
-        (Mutation::PublishesTheSpecEarly, &scenarios::STOPS, &[Law::I10]),
-        (Mutation::HidesTheSpec, &scenarios::STOPS, &[Law::W1]),
-        (Mutation::ForgetsWaiters, &scenarios::STOPS, &[Law::W2Notified]),
-        (Mutation::ForgetsWaitersOfUnstarted, &scenarios::ORPHANS, &[Law::W2Notified]),
+        (Mutation::SkipsStop, &scenarios::STOPS, &[Law::I6]),
+        (Mutation::SkipsCleanup, &scenarios::STOPS, &[Law::I7]),
+        (Mutation::StartsWaitingPods, &scenarios::NAMES, &[Law::I8, Law::W31]),
+        (Mutation::AssignsNameTwice, &scenarios::NAMES, &[Law::I8]),
+        (Mutation::ReleasesNameOfOtherPod, &scenarios::NAMES_AGAIN, &[Law::I8]),
+        (Mutation::KeepsNameOfRemovedPod, &scenarios::NAMES, &[Law::I9Rest]),
+        (Mutation::LosesWakeUp, &scenarios::STOPS, &[Law::I9]),
+        (Mutation::LosesRetry, &scenarios::STOPS, &[Law::I9]),
+        (Mutation::KeepsFinishedRecord, &scenarios::ORPHANS, &[Law::I9Rest]),
+        (Mutation::KeepsZombies, &scenarios::ZOMBIES, &[Law::I9Rest]),
+        (Mutation::PublishesSpecEarly, &scenarios::STOPS, &[Law::I10]),
+        (Mutation::HidesSpec, &scenarios::STOPS, &[Law::W1]),
+        (Mutation::LosesNotifiers, &scenarios::STOPS, &[Law::W2Notified]),
+        (Mutation::LosesNotifiersOfUnstartedPod, &scenarios::ORPHANS, &[Law::W2Notified]),
         (Mutation::NotifiesEarly, &scenarios::STOPS, &[Law::W2Early]),
-        (Mutation::LetsSetupRunOn, &scenarios::STOPS, &[Law::W3]),
-        (Mutation::LetsTheOrphansSetupRunOn, &scenarios::RESTARTS, &[Law::W4Cancel]),
-        (Mutation::StopsOrphansSlowly, &scenarios::RESTARTS, &[Law::W4Grace]),
-        (Mutation::TakesZeroForUnset, &scenarios::STOPS, &[Law::W5]),
-        (Mutation::LetsTheStopRunOn, &scenarios::STOPS, &[Law::W6]),
+        (Mutation::KeepsSetupRunning, &scenarios::STOPS, &[Law::W3]),
+        (Mutation::KeepsSetupOfOrphanRunning, &scenarios::RESTARTS, &[Law::W4Cancel]),
+        (Mutation::StopsOrphanWithLongGrace, &scenarios::RESTARTS, &[Law::W4Grace]),
+        (Mutation::TreatsZeroGraceAsUnset, &scenarios::STOPS, &[Law::W5]),
+        (Mutation::IgnoresShorterGrace, &scenarios::STOPS, &[Law::W6]),
         (Mutation::IgnoresLateFlags, &scenarios::STOPS, &[Law::W7]),
         (Mutation::ForgetsEviction, &scenarios::STOPS, &[Law::W8]),
-        (Mutation::ForgetsTheStatusFn, &scenarios::STOPS, &[Law::W8]),
+        (Mutation::ForgetsStatusFunction, &scenarios::STOPS, &[Law::W8]),
         (Mutation::MovesOnFailure, &scenarios::STOPS, &[Law::W12]),
         (Mutation::StopsRejectedAsRuntimeOnly, &scenarios::RESTARTS, &[Law::W13RuntimeOnly]),
-        (Mutation::ReportsBeforeItIsWritten, &scenarios::ENDS, &[Law::W13Reported]),
-        (Mutation::ForgetsWhoEnded, &scenarios::ENDS, &[Law::W13Reported]),
-        (Mutation::TakesUnseenForStopped, &scenarios::RESTARTS, &[Law::I6, Law::W14]),
-        (Mutation::LetsTheNextSleep, &scenarios::NAMES, &[Law::W31]),
-        (Mutation::LeavesTheQueueToTheDead, &scenarios::NAMES, &[Law::W31]),
-        (Mutation::ForgetsToObserve, &scenarios::STATIC_RESTARTS, &[Law::I6, Law::W32]),
-        (Mutation::ReplaysAtOnce, &scenarios::ORPHANS, &[Law::W33]),
-        (Mutation::LeavesDue, &scenarios::STOPS, &[Law::W35]),
-        (Mutation::SweepsTheKnown, &scenarios::ORPHANS, &[Law::W37]),
+        (Mutation::ReportsEndBeforeWrite, &scenarios::ENDS, &[Law::W13Reported]),
+        (Mutation::ForgetsFinalStatuses, &scenarios::ENDS, &[Law::W13Reported]),
+        (Mutation::TreatsUnobservedAsStopped, &scenarios::RESTARTS, &[Law::I6, Law::W14]),
+        (Mutation::SkipsWakeUpOfNextPod, &scenarios::NAMES, &[Law::W31]),
+        (Mutation::KeepsRemovedPodInQueue, &scenarios::NAMES, &[Law::W31]),
+        (Mutation::SkipsObservation, &scenarios::STATIC_RESTARTS, &[Law::I6, Law::W32]),
+        (Mutation::RetriesOrphanAtOnce, &scenarios::ORPHANS, &[Law::W33]),
+        (Mutation::KeepsDueTime, &scenarios::STOPS, &[Law::W35]),
+        (Mutation::RemovesDirectoriesOfKnownPods, &scenarios::ORPHANS, &[Law::W37]),
     ];
 
     pub(super) fn apply(
@@ -138,24 +138,24 @@ impl Mutation {
                     *noticed = true;
                 }
             }
-            Mutation::GoesBackToSync => {
+            Mutation::ReturnsToSync => {
                 if let (RecordEvent::Due, Some(form), Some(_)) = (event, before.active(), before.stopping())
                     && before.flags() == FrozenFlags::default()
                 {
                     after.stage = Stage::Sync(form);
                 }
             }
-            Mutation::ForgetsWhatRan if after.has_ended() && before.running.is_none() => {
+            Mutation::ForgetsStartedPod if after.has_ended() && before.running.is_none() => {
                 done.forget |= matches!(event, RecordEvent::Known { desired: false });
             }
-            Mutation::ForgetsTheRunningHook if done.called.is_some() => after.running = None,
+            Mutation::ForgetsRunningHook if done.called.is_some() => after.running = None,
             Mutation::LosesKills if requested => {
                 if let Some(Request { kind: UpdateKind::Kill, evict: false, .. }) = request {
                     after.stage = before.stage.clone();
                     done.cancel = false;
                 }
             }
-            Mutation::KeepsTheOlderUpdate if request.is_some() && before.pending.is_some() => {
+            Mutation::KeepsOlderUpdate if request.is_some() && before.pending.is_some() => {
                 after.pending = before.pending;
             }
             Mutation::LengthensGrace => {
@@ -168,7 +168,7 @@ impl Mutation {
                     new.grace = old.grace + 10;
                 }
             }
-            Mutation::SkipsTheStop => {
+            Mutation::SkipsStop => {
                 if let (RecordEvent::Take, Some(stopping)) = (event, after.stopping().cloned())
                     && let StopOf::Started { form, .. } = stopping.of
                 {
@@ -178,28 +178,28 @@ impl Mutation {
                     done.wake = true;
                 }
             }
-            Mutation::SkipsTheCleanup => {
+            Mutation::SkipsCleanup => {
                 if let RecordEvent::Done { hook: Hook::Terminating, end: End::Succeeded } = event {
                     after.stage = Stage::Finished { flags: after.flags() };
                     after.pending = None;
                     (done.leave, done.end) = (true, true);
                 }
             }
-            Mutation::ForgetsToWake if request.is_some() => done.wake = false,
-            Mutation::ForgetsToRetry if failed => after.due = false,
-            Mutation::PublishesTheSpecEarly => {
+            Mutation::LosesWakeUp if request.is_some() => done.wake = false,
+            Mutation::LosesRetry if failed => after.due = false,
+            Mutation::PublishesSpecEarly => {
                 if let (Stage::Sync(form), Some(PendingTarget::Config(newer)), Some(_)) =
                     (&mut after.stage, after.pending, request)
                 {
                     *form = newer;
                 }
             }
-            Mutation::HidesTheSpec => {
+            Mutation::HidesSpec => {
                 if let (RecordEvent::Take, Some(stopping)) = (event, after.stopping_mut()) {
                     stopping.of = StopOf::Unstarted { observed_runtime: true };
                 }
             }
-            Mutation::ForgetsWaitersOfUnstarted => {
+            Mutation::LosesNotifiersOfUnstartedPod => {
                 if let RecordEvent::Known { .. } | RecordEvent::Take = event {
                     done.notified.clear();
                 }
@@ -211,21 +211,21 @@ impl Mutation {
                     done.notified = std::mem::take(&mut stopping.waiters);
                 }
             }
-            Mutation::LetsSetupRunOn if request.is_some() && requested => done.cancel = false,
-            Mutation::LetsTheOrphansSetupRunOn if matches!(event, RecordEvent::Known { .. }) => done.cancel = false,
-            Mutation::StopsOrphansSlowly => {
+            Mutation::KeepsSetupRunning if request.is_some() && requested => done.cancel = false,
+            Mutation::KeepsSetupOfOrphanRunning if matches!(event, RecordEvent::Known { .. }) => done.cancel = false,
+            Mutation::StopsOrphanWithLongGrace => {
                 if let (RecordEvent::Known { .. }, true, Some(stopping)) = (event, requested, after.stopping_mut()) {
                     stopping.grace = 300;
                 }
             }
-            Mutation::TakesZeroForUnset => {
+            Mutation::TreatsZeroGraceAsUnset => {
                 if let (Some(Request { grace: Some(0), .. }), true, Some(stopping)) =
                     (request, requested, after.stopping_mut())
                 {
                     stopping.grace = 30;
                 }
             }
-            Mutation::LetsTheStopRunOn if request.is_some() && !requested => done.cancel = false,
+            Mutation::IgnoresShorterGrace if request.is_some() && !requested => done.cancel = false,
             Mutation::IgnoresLateFlags => {
                 if let (true, Some(flags)) = (request.is_some() && before.is_stopping(), after.flags_mut()) {
                     let restart_requested = flags.restart_requested;
@@ -238,7 +238,7 @@ impl Mutation {
                     flags.evicted = false;
                 }
             }
-            Mutation::ForgetsTheStatusFn => {
+            Mutation::ForgetsStatusFunction => {
                 if let (Some(Request { status_fn: None, .. }), Some(stopping)) = (request, after.stopping_mut()) {
                     stopping.status_fn = None;
                 }
@@ -256,10 +256,10 @@ impl Mutation {
                     (after.pending, after.due) = (Some(PendingTarget::Config(form)), false);
                 }
             }
-            Mutation::KeepsTheFinished if after.is_finished() => {
+            Mutation::KeepsFinishedRecord if after.is_finished() => {
                 (done.forget, done.end) = (false, false);
             }
-            Mutation::ReplaysAtOnce => {
+            Mutation::RetriesOrphanAtOnce => {
                 if let (RecordEvent::Known { desired: false }, Some(form)) = (event, after.active())
                     && after.running.is_none()
                     && after.pending.is_none()
@@ -268,12 +268,12 @@ impl Mutation {
                     done.wake = true;
                 }
             }
-            Mutation::LeavesDue => {
+            Mutation::KeepsDueTime => {
                 if let RecordEvent::Done { end: End::Ended | End::Succeeded, .. } = event {
                     after.due = true;
                 }
             }
-            Mutation::LeavesTheQueueToTheDead => done.leave = false,
+            Mutation::KeepsRemovedPodInQueue => done.leave = false,
             // The mutation is applied elsewhere, or its condition above does not hold.
             _ => {}
         }

@@ -7,7 +7,7 @@ use crate::pod_worker::static_names::StaticNameQueue;
 
 impl Machine {
     pub(super) fn claim(&self, queue: &mut StaticNameQueue, uid: &PodUid) -> bool {
-        if self.mutates(Mutation::GivesTheNameTwice)
+        if self.mutates(Mutation::AssignsNameTwice)
             && let Some(started) = queue.started().filter(|started| *started != uid).cloned()
         {
             let _next = queue.leave(&started);
@@ -17,12 +17,12 @@ impl Machine {
 
     pub(super) fn leave(&self, queue: &mut StaticNameQueue, uid: &PodUid) -> Option<PodUid> {
         let started = queue.started().cloned();
-        if self.mutates(Mutation::FreesTheNameOfAnother)
+        if self.mutates(Mutation::ReleasesNameOfOtherPod)
             && let Some(started) = &started
         {
             let _next = queue.leave(started);
         }
-        if self.mutates(Mutation::KeepsTheNameOfTheDead) && started.as_ref() == Some(uid) {
+        if self.mutates(Mutation::KeepsNameOfRemovedPod) && started.as_ref() == Some(uid) {
             return None;
         }
         queue.leave(uid)

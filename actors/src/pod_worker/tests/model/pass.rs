@@ -90,11 +90,11 @@ impl Machine {
             let pod = world.pod_mut(uid);
             let has_ended = pod.record.as_ref().is_some_and(Frozen::has_ended);
             // The containers are observed again, because the list may be older than the end of the pod.
-            if uid.is_in(listed) && has_ended && pod.is_running() && !self.mutates(Mutation::LeavesZombies) {
+            if uid.is_in(listed) && has_ended && pod.is_running() && !self.mutates(Mutation::KeepsZombies) {
                 pod.stop();
             }
             let (is_desired, mut is_known) = (pod.desired().is_some(), pod.record.is_some());
-            if self.mutates(Mutation::SweepsTheKnown) {
+            if self.mutates(Mutation::RemovesDirectoriesOfKnownPods) {
                 is_known = false;
             }
             if pod.directory && is_directory_unused(is_desired, is_known, uid.is_in(listed)) {
