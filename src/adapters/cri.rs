@@ -16,7 +16,7 @@
 //! | `images`, `image_name` | pull, list and remove images |
 //! | `logins`, `registry_config`, `credentials` | registry logins of pods and of the node |
 //! | `access`, `pull_records` | which pods may use an image that is already present |
-//! | `node_facts` | what the node and the runtime support |
+//! | `node_facts` | what the node and the runtime support, and the cgroup driver |
 //! | `conditions`, `events` | the runtime's conditions, and its container events |
 //! | `cgroups`, `id_ranges` | cgroups of pods, and user ID ranges of their user namespaces |
 //! | `files`, `layout` | logs, links to logs, `/etc/hosts`, termination messages |

@@ -24,6 +24,9 @@ pub(crate) enum OpenRuntimeError {
     #[cfg(feature = "cri")]
     #[error("cannot use the container runtime")]
     Cri(#[from] crate::adapters::cri::OpenError),
+    #[cfg(feature = "cri")]
+    #[error("the settings do not fit the container runtime")]
+    CriSettings(#[from] crate::actors::ports::RuntimeError),
     #[cfg(any(feature = "process", feature = "cri"))]
     #[error("cannot set up the network client")]
     Network(#[from] crate::adapters::network::BuildNetworkError),
@@ -88,6 +91,7 @@ impl RuntimePorts {
                     runtime_classes: Arc::new(args.node_settings.runtime_classes()),
                     events: events.clone(),
                 })?);
+                runtime.check().await?;
                 Ok(RuntimePorts {
                     images: Some(runtime.clone()),
                     cgroups: Some(runtime.clone()),

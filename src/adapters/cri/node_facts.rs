@@ -11,7 +11,9 @@ use podwright_actors::ports::RuntimeError;
 use tokio::runtime::Handle;
 
 use super::client::Client;
-use super::config::{CgroupDriver, CgroupVersion, Cgroups, ClusterDns, NodeFacts, Resolver};
+use super::config::{
+    CgroupDriver, CgroupVersion, Cgroups, ClusterDns, NodeFacts, Resolver, cgroup_driver, reported_driver,
+};
 use super::endpoint::Endpoint;
 use super::layout::Layout;
 use super::settings::NodeSettings;
@@ -154,12 +156,16 @@ async fn read_facts(
 ) -> Result<NodeFacts, RuntimeError> {
     let status = if_supported(client.status(v1::StatusRequest { verbose: false }).await)?.unwrap_or_default();
     let config = if_supported(client.runtime_config(v1::RuntimeConfigRequest {}).await)?.unwrap_or_default();
-    // containerd before 2.0 does not report its cgroup driver, so the setting applies.
-    let driver = match config.linux.map(|linux| linux.cgroup_driver()) {
-        Some(v1::CgroupDriver::Systemd) => CgroupDriver::Systemd,
-        Some(v1::CgroupDriver::Cgroupfs) => CgroupDriver::Cgroupfs,
-        None => settings.cgroup_driver,
+    let reported = match config.linux.map(|linux| linux.cgroup_driver()) {
+        Some(v1::CgroupDriver::Systemd) => Some(CgroupDriver::Systemd),
+        Some(v1::CgroupDriver::Cgroupfs) => Some(CgroupDriver::Cgroupfs),
+        // containerd before 2.0 does not implement the call. Its driver is in the configuration of its CRI plugin.
+        None => {
+            let answer = client.status(v1::StatusRequest { verbose: true }).await;
+            if_supported(answer)?.and_then(|answer| reported_driver(answer.info.get("config")?))
+        }
     };
+    let driver = cgroup_driver(settings.cgroup_driver, reported)?;
     let shared = driver == CgroupDriver::Systemd || shares_cgroups(client.endpoint()).await;
     let handlers = |supports: fn(v1::RuntimeHandlerFeatures) -> bool| -> BTreeSet<String> {
         let able = status.runtime_handlers.iter().filter(|handler| handler.features.is_some_and(supports));

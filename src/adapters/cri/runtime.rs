@@ -44,6 +44,8 @@ use crate::adapters::log::{OpenLog, WritesLogs};
 
 /// How many bytes of a command's output are kept ([`ExecOutput`]).
 const MAX_OUTPUT: usize = 10 << 10;
+/// How long [`CriRuntime::check`] waits for the runtime.
+const CHECK_LIMIT: Duration = Duration::from_secs(10);
 
 /// The container runtime port over the CRI; see the [module](super). Dropping the value stops no pod: containers keep running,
 /// and the next `CriRuntime` finds them by their labels.
@@ -124,6 +126,19 @@ impl CriRuntime {
             _tasks: [AbortOnDropHandle::new(handle.spawn(events.run())), AbortOnDropHandle::new(handle.spawn(watch))],
             inner,
         })
+    }
+
+    /// Checks the settings against the runtime. Succeeds if the runtime does not answer within [`CHECK_LIMIT`]: it may start
+    /// later, and pods then report the error.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Config`] if the runtime uses another cgroup driver than
+    /// [`NodeSettings::cgroup_driver`](super::NodeSettings::cgroup_driver).
+    pub async fn check(&self) -> Result<(), RuntimeError> {
+        match tokio::time::timeout(CHECK_LIMIT, self.inner.facts.cached()).await {
+            Ok(Err(error @ RuntimeError::Config(_))) => Err(error),
+            Ok(Ok(_) | Err(_)) | Err(_) => Ok(()),
+        }
     }
 
     async fn list(&self) -> Result<Vec<RuntimePod>, RuntimeError> {

@@ -58,8 +58,8 @@ pub struct NodeSettings {
     /// kubelet removes pod cgroups below its root that it does not know, and sets the CPU shares of the QoS classes from its
     /// own pods alone.
     pub cgroup_root: String,
-    /// The cgroup driver, if the runtime does not report its own.
-    pub cgroup_driver: CgroupDriver,
+    /// The cgroup driver, if the runtime does not report its own. It is an error if the runtime reports another one.
+    pub cgroup_driver: Option<CgroupDriver>,
 }
 
 impl Default for NodeSettings {
@@ -69,7 +69,7 @@ impl Default for NodeSettings {
             cluster_domain: String::new(),
             resolv_conf: None,
             cgroup_root: CGROUP_ROOT.to_owned(),
-            cgroup_driver: CgroupDriver::default(),
+            cgroup_driver: None,
         }
     }
 }

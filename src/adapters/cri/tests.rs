@@ -1,5 +1,6 @@
 //! Tests of `CriRuntime` with a fake runtime, mostly with failing calls.
 
+mod cgroups;
 mod fake;
 mod images;
 
@@ -144,7 +145,7 @@ async fn concurrent_pods_share_one_read_of_the_node_facts() {
     let fake = FakeRuntime::with(1, |config| {
         config.metrics = metrics.clone();
         // With systemd the adapter does not check the pods' cgroups.
-        config.settings.cgroup_driver = CgroupDriver::Systemd;
+        config.settings.cgroup_driver = Some(CgroupDriver::Systemd);
     })
     .await;
     let pod = pod(json!({"containers": [{"name": "a"}]}));

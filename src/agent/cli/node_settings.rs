@@ -24,9 +24,10 @@ pub(crate) struct NodeSettingsArgs {
     /// of systemd-resolved if that runs].
     #[arg(long, value_name = "FILE")]
     resolv_conf: Option<ReadableFile>,
-    /// The cgroup driver, cgroupfs or systemd, if the container runtime does not report one.
-    #[arg(long, value_name = "DRIVER", default_value_t)]
-    cgroup_driver: CgroupDriver,
+    /// The cgroup driver, cgroupfs or systemd, for a container runtime that does not report its own [default: the driver that
+    /// the runtime reports, or cgroupfs]. containerd reports its driver.
+    #[arg(long, value_name = "DRIVER")]
+    cgroup_driver: Option<CgroupDriver>,
     /// The container runtime's handler for pods of a runtimeClassName, such as gvisor=runsc. May be repeated; the last value
     /// for a name counts.
     #[arg(long, value_name = "NAME=HANDLER")]
@@ -138,7 +139,7 @@ mod tests {
             cluster_domain: "cluster.local".into(),
             resolv_conf: None,
             cgroup_root: "/a/b".into(),
-            cgroup_driver: CgroupDriver::Systemd,
+            cgroup_driver: Some(CgroupDriver::Systemd),
         };
         assert_eq!(parse(&args), Ok(expected));
         for (arg, says) in [

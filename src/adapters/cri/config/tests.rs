@@ -1,6 +1,7 @@
 //! Tests of the conversion. The expected values are what a kubelet 1.36 sends to the runtime.
 
 mod dns;
+mod driver;
 mod limits;
 mod mounts;
 mod names;

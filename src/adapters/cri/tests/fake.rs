@@ -38,6 +38,8 @@ pub(super) enum CreateAnswer {
 struct FakeState {
     script: VecDeque<CreateAnswer>,
     attempts: Vec<u32>,
+    /// The parent cgroup in each request to create a sandbox.
+    cgroup_parents: Vec<String>,
     sandboxes: Vec<v1::PodSandbox>,
     containers: Vec<v1::Container>,
     made: usize,
@@ -60,6 +62,8 @@ struct FakeState {
     event_calls: usize,
     cancelled_pulls: usize,
     features: v1::RuntimeFeatures,
+    /// The configuration in the verbose answer to `Status`.
+    verbose_config: Option<String>,
 }
 
 #[derive(Clone)]
@@ -148,6 +152,10 @@ impl FakeRuntime {
 
     pub(super) fn attempts(&self) -> Vec<u32> {
         self.service.state.lock().attempts.clone()
+    }
+
+    pub(super) fn cgroup_parents(&self) -> Vec<String> {
+        self.service.state.lock().cgroup_parents.clone()
     }
 
     /// Sets the state of a container to exited.
@@ -250,6 +258,11 @@ impl FakeRuntime {
     /// Sets the features that the runtime reports.
     pub(super) fn set_features(&self, features: v1::RuntimeFeatures) {
         self.service.change(|state| state.features = features);
+    }
+
+    /// Sets the configuration that the runtime reports in the verbose answer to `Status`.
+    pub(super) fn set_verbose_config(&self, config: &serde_json::Value) {
+        self.service.change(|state| state.verbose_config = Some(config.to_string()));
     }
 
     pub(super) fn end_events(&self) {

@@ -21,9 +21,11 @@ impl RuntimeService for FakeService {
         Ok(Response::new(version))
     }
 
-    async fn status(&self, _: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
-        let features = Some(self.state.lock().features);
-        Ok(Response::new(v1::StatusResponse { features, ..Default::default() }))
+    async fn status(&self, request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
+        let state = self.state.lock();
+        let config = state.verbose_config.clone().filter(|_| request.into_inner().verbose);
+        let info = config.map(|config| ("config".to_owned(), config)).into_iter().collect();
+        Ok(Response::new(v1::StatusResponse { features: Some(state.features), info, ..Default::default() }))
     }
 
     async fn run_pod_sandbox(
@@ -32,7 +34,10 @@ impl RuntimeService for FakeService {
     ) -> Result<Response<v1::RunPodSandboxResponse>, Status> {
         let config = request.into_inner().config.unwrap();
         let metadata = config.metadata.unwrap();
-        self.change(|state| state.attempts.push(metadata.attempt));
+        self.change(|state| {
+            state.attempts.push(metadata.attempt);
+            state.cgroup_parents.extend(config.linux.map(|linux| linux.cgroup_parent));
+        });
         let (made, status) = self.answer("s");
         let id = made.as_ref().map(|(id, _)| id.clone()).unwrap_or_default();
         if let Some((id, works)) = made {
