@@ -1,5 +1,7 @@
 //! The adapters: implementations of the engine's ports, most of them with real I/O. Each is behind a cargo feature.
 
+#[cfg(any(feature = "agent", feature = "cri"))]
+pub mod adoption;
 #[cfg(any(feature = "cri", feature = "process"))]
 mod changed_pods;
 #[cfg(feature = "agent")]
@@ -21,7 +23,7 @@ mod pod_group;
 #[cfg(feature = "process")]
 pub mod process;
 /// The checksummed files in which adapters keep their records. Not a part of the API.
-#[cfg(any(feature = "agent", feature = "process"))]
+#[cfg(any(feature = "agent", feature = "cri", feature = "process"))]
 #[doc(hidden)]
 pub mod record;
 #[cfg(any(feature = "agent", feature = "cri", feature = "process"))]

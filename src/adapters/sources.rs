@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use podwright_actors::ports::{Clock, SourceUpdate};
 
+use super::adoption::Adoption;
 use super::manifest::UnknownFields;
 
 pub use files::FileSource;
@@ -40,6 +41,8 @@ pub struct SourceContext {
     pub check_frequency: Duration,
     /// What an unknown field of a manifest means.
     pub unknown_fields: UnknownFields,
+    /// Adopts the pods that a kubelet started. `None` if the runtime has none.
+    pub adoption: Option<Adoption>,
 }
 
 impl SourceContext {
@@ -50,6 +53,15 @@ impl SourceContext {
             clock,
             check_frequency: CHECK_FREQUENCY,
             unknown_fields: UnknownFields::Warn,
+            adoption: None,
+        }
+    }
+
+    /// The update as the engine gets it: adopted pods have the UIDs under which they run.
+    async fn adopt(&self, update: SourceUpdate) -> SourceUpdate {
+        match &self.adoption {
+            Some(adoption) => adoption.apply(update).await,
+            None => update,
         }
     }
 }

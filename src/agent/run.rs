@@ -13,6 +13,7 @@ use crate::actors::node::{Node, NodePorts, StartNodeError};
 use crate::actors::ports::{Clock, SourceKind, SourceUpdate, SystemClock};
 use crate::actors::recorder::{Note, Recorder};
 use crate::actors::time::Time;
+use crate::adapters::adoption::Adoption;
 use crate::adapters::checkpoint::FileCheckpoint;
 use crate::adapters::log::rotation::{Limits, Rotator};
 use crate::adapters::sources::{FileSource, Origin, SourceContext, UrlSource};
@@ -186,12 +187,13 @@ async fn serve(
 ) -> Result<ExitCode, RunError> {
     let mut signals = Signals::listen().map_err(RunError::Signals)?;
     let name = args.node_name.clone().map_or_else(machine::node_name, |NodeName(name)| name);
-    let view = node(&args, root, &name, &manifests).await?;
+    let (view, adoption) = node(&args, root, &name, &manifests).await?;
 
     let stop = CancellationToken::new();
     let sources = stop.child_token();
     let cx = SourceContext {
         unknown_fields: args.manifest_fields.into(),
+        adoption,
         ..SourceContext::new(name.clone(), view.clock.clone())
     };
     tracing::info!(node = name, root = %root.path().display(), "agent started");
@@ -258,13 +260,13 @@ async fn serve(
     Ok(code)
 }
 
-/// Opens the runtime and the other ports, and starts the node on them.
+/// Opens the runtime and the other ports, and starts the node on them. Also returns what adopts pods of a kubelet.
 async fn node(
     args: &RunArgs,
     root: &RootDirectory,
     name: &str,
     manifests: &ManifestSources,
-) -> Result<NodeView, RunError> {
+) -> Result<(NodeView, Option<Adoption>), RunError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut booted = Time::ZERO;
     match boot::compare(root.path()) {
@@ -292,7 +294,7 @@ async fn node(
         events: &events,
         open_files: machine::raise_open_files(),
     };
-    let RuntimePorts { runtime, images, network, cgroups, log_writer } =
+    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption } =
         RuntimePorts::open(args, runtime_config).await?;
     if let Some(log_writer) = log_writer {
         let limits =
@@ -330,7 +332,7 @@ async fn node(
     #[cfg(feature = "cri")]
     let node = node.image_gc(args.images.gc_policy()?);
     let node = Arc::new(node.start()?);
-    Ok(NodeView { node, events, clock, metrics, logs: storage })
+    Ok((NodeView { node, events, clock, metrics, logs: storage }, adoption))
 }
 
 /// Resolves once every source has delivered and every pod has finished.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::actors::ports::{Clock, ContainerRuntime, ImageStore, NetworkClient, PodCgroups, RuntimeName};
+use crate::adapters::adoption::Adoption;
 use crate::adapters::log::WritesLogs;
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
@@ -27,6 +28,9 @@ pub(crate) enum OpenRuntimeError {
     #[cfg(feature = "cri")]
     #[error("the settings do not fit the container runtime")]
     CriSettings(#[from] crate::actors::ports::RuntimeError),
+    #[cfg(feature = "cri")]
+    #[error(transparent)]
+    Adopted(#[from] crate::adapters::adoption::LoadError),
     #[cfg(any(feature = "process", feature = "cri"))]
     #[error("cannot set up the network client")]
     Network(#[from] crate::adapters::network::BuildNetworkError),
@@ -59,6 +63,8 @@ pub(crate) struct RuntimePorts {
     pub(crate) cgroups: Option<Arc<dyn PodCgroups>>,
     /// Present if containers write logs that the agent rotates.
     pub(crate) log_writer: Option<Arc<dyn WritesLogs>>,
+    /// Present if a kubelet may have started pods in the runtime.
+    pub(crate) adoption: Option<Adoption>,
 }
 
 impl RuntimePorts {
@@ -74,8 +80,10 @@ impl RuntimePorts {
             #[cfg(feature = "cri")]
             Runtime::Cri(ref endpoint) => {
                 use crate::actors::ports::NoPullSecrets;
+                use crate::adapters::adoption::AdoptedPods;
                 use crate::adapters::cri::{CriConfig, CriRuntime};
                 use crate::adapters::network::Network;
+                let adopted = Arc::new(AdoptedPods::load(root, args.node_settings.adopt_kubelet_pods)?);
                 let runtime = Arc::new(CriRuntime::open(CriConfig {
                     endpoint: endpoint.clone(),
                     root: root.to_owned(),
@@ -90,12 +98,14 @@ impl RuntimePorts {
                     settings: (&*args.node_settings).into(),
                     runtime_classes: Arc::new(args.node_settings.runtime_classes()),
                     events: events.clone(),
+                    adopted: adopted.clone(),
                 })?);
                 runtime.check().await?;
                 Ok(RuntimePorts {
                     images: Some(runtime.clone()),
                     cgroups: Some(runtime.clone()),
                     log_writer: Some(runtime.clone()),
+                    adoption: Some(Adoption { pods: adopted, runtime: runtime.clone() }),
                     runtime,
                     network: Arc::new(Network::new()?),
                 })
@@ -107,7 +117,14 @@ impl RuntimePorts {
                 let config = ProcessConfig { addresses, open_files, ..ProcessConfig::new(root) };
                 let runtime = Arc::new(ProcessRuntime::open(config).await?);
                 let network = Arc::new(Network::new()?);
-                Ok(RuntimePorts { log_writer: Some(runtime.clone()), runtime, images: None, network, cgroups: None })
+                Ok(RuntimePorts {
+                    log_writer: Some(runtime.clone()),
+                    runtime,
+                    images: None,
+                    network,
+                    cgroups: None,
+                    adoption: None,
+                })
             }
             #[cfg(feature = "simulated")]
             Runtime::Simulated => {
@@ -116,7 +133,14 @@ impl RuntimePorts {
                 args.simulate.iter().try_for_each(|simulate| simulate.apply(&mut config))?;
                 let runtime = SimulatedRuntime::new(config);
                 let network = Arc::new(runtime.network());
-                Ok(RuntimePorts { runtime: Arc::new(runtime), images: None, network, cgroups: None, log_writer: None })
+                Ok(RuntimePorts {
+                    runtime: Arc::new(runtime),
+                    images: None,
+                    network,
+                    cgroups: None,
+                    log_writer: None,
+                    adoption: None,
+                })
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Pods as containers of a real containerd, which the tests start themselves.
 
+mod adoption;
 mod calls;
 mod config;
 mod containerd;

@@ -139,7 +139,7 @@ impl ContainerManager {
         let newest = work.status.newest(container.name)?;
         let fits = newest.state == ContainerState::Created
             && newest.sandbox == *target.sandbox
-            && newest.spec_hash == container.spec_hash();
+            && container.is_hash(newest.spec_hash);
         let refused = self.start_errors.refused(work.pod.uid(), &container.container_name(), &newest.id);
         (fits && !refused).then_some(&newest.id)
     }

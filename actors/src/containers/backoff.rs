@@ -155,7 +155,7 @@ impl CrashBackoff {
     fn derive(&self, container: &Definition<'_>, status: &PodRuntimeStatus) -> Option<CrashLoop> {
         let mut exited = status
             .runs(container.name)
-            .filter(|run| run.state == ContainerState::Exited && run.spec_hash == container.spec_hash());
+            .filter(|run| run.state == ContainerState::Exited && container.is_hash(run.spec_hash));
         let newest = exited.next()?;
         let started = started(newest);
         if newest.restart_count == 0 || started >= self.created_at || started < self.booted {

@@ -87,6 +87,12 @@ impl<'a> Definition<'a> {
         fnv1a([self.name.as_bytes(), self.image.as_bytes()])
     }
 
+    /// Whether a run was created from this name and image. `stored` is the hash that the runtime keeps with the run: the agent's
+    /// own ([`spec_hash`]), or that of a kubelet that created the container.
+    pub fn is_hash(&self, stored: u64) -> bool {
+        stored == self.spec_hash() || stored == u64::from(kubelet_hash(self.name, self.image))
+    }
+
     /// Like [`spec_hash`], with the resources, because new resources reset the crash backoff. The hash is never stored.
     pub fn backoff_hash(&self) -> u64 {
         let resources = format!("{:?}", self.resources);
@@ -99,8 +105,26 @@ impl<'a> Definition<'a> {
 ///
 /// The runtime stores the hash with the container, and it must be equal in every release. The algorithm is therefore
 /// fixed: 64-bit FNV-1a over both texts, each ended by a byte that is not valid UTF-8.
+#[cfg(test)]
 pub(crate) fn spec_hash(container: &Container) -> u64 {
     Definition::new(ContainerKind::Regular, container).spec_hash()
+}
+
+/// Whether a run was created from the name and image of this container; see [`Definition::is_hash`].
+pub(crate) fn is_hash_of(stored: u64, container: &Container) -> bool {
+    Definition::new(ContainerKind::Regular, container).is_hash(stored)
+}
+
+/// The hash that a kubelet stores with a container (`HashContainer`, kubelet 1.31 to 1.36): 32-bit FNV-1a over the text form of a
+/// Go byte slice, each byte as a decimal number. The bytes are the JSON object of image and name.
+fn kubelet_hash(name: &str, image: &str) -> u32 {
+    const OFFSET: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    let json = serde_json::json!({ "image": image, "name": name }).to_string();
+    // Go writes these characters of a JSON text as escapes.
+    let json = json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
+    let numbers = json.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(" ");
+    format!("([]uint8)[{numbers}]").bytes().fold(OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME))
 }
 
 fn fnv1a<const N: usize>(parts: [&[u8]; N]) -> u64 {
@@ -126,6 +150,20 @@ mod tests {
     #[test]
     fn the_spec_hash_is_the_same_in_every_release() {
         assert_eq!(spec_hash(&container("a", "busybox:1.36")), 0x4f24_ca8f_6330_a444);
+    }
+
+    // The numbers were computed from the description above by another program. Kubelet 1.36 has the first one in a test.
+    #[test]
+    fn the_hash_of_a_kubelet_is_recognized() {
+        for (name, image, hash) in [
+            ("test_container", "foo/image:v1", 0x8e45_cbd0),
+            ("busybox", "busybox", 0x8f4f_3c6c),
+            ("foo", "", 0x7147_aeb5),
+        ] {
+            assert!(is_hash_of(hash, &container(name, image)), "{name} {image}");
+            assert!(!is_hash_of(hash, &container(name, "other")), "{name} {image}");
+        }
+        assert!(is_hash_of(spec_hash(&container("a", "i")), &container("a", "i")));
     }
 
     #[test]

@@ -130,7 +130,10 @@ pub(super) fn unlink_log(layout: &Layout, status: &v1::ContainerStatus) {
     if let (Some(namespace), Some(pod), Some(container)) =
         (label(labels::POD_NAMESPACE), label(labels::POD_NAME), label(labels::CONTAINER_NAME))
     {
-        let _ = remove_file(&layout.log_link(namespace, pod, container, &status.id));
+        let name = Layout::log_link_name(namespace, pod, container, &status.id);
+        for links in layout.all_links() {
+            let _ = remove_file(&links.join(&name));
+        }
     }
 }
 
@@ -140,9 +143,10 @@ pub(super) fn remove_log_dir(layout: &Layout, labels: &HashMap<String, String>) 
     if let (Some(uid), Some(namespace), Some(pod)) =
         (label(labels::POD_UID), label(labels::POD_NAMESPACE), label(labels::POD_NAME))
     {
-        let dir = layout.logs.join(format!("{namespace}_{pod}_{uid}"));
-        if let Err(error) = tree::remove(&dir) {
-            tracing::warn!(path = %dir.display(), %error, "cannot remove the logs of a removed pod");
+        for dir in layout.all_logs().map(|logs| logs.join(format!("{namespace}_{pod}_{uid}"))) {
+            if let Err(error) = tree::remove(&dir) {
+                tracing::warn!(path = %dir.display(), %error, "cannot remove the logs of a removed pod");
+            }
         }
     }
 }
@@ -170,15 +174,16 @@ pub(super) fn termination_message(layout: &Layout, status: &v1::ContainerStatus)
 fn message_file(layout: &Layout, status: &v1::ContainerStatus) -> Option<PathBuf> {
     let at = status.annotations.get(labels::MESSAGE_PATH)?;
     let mount = status.mounts.iter().find(|mount| mount.container_path == *at)?;
-    Some(PathBuf::from(&mount.host_path)).filter(|path| layout.is_of_a_pod(path))
+    Some(PathBuf::from(&mount.host_path)).filter(|path| layout.pods_above(path).is_some())
 }
 
 /// Reads the end of a file in a pod's directory. The container may have replaced the file: a link could lead to a file that the
 /// container may not read.
 fn read_end(layout: &Layout, path: &Path) -> Vec<u8> {
     let read = || -> io::Result<Vec<u8>> {
-        let below = path.strip_prefix(&layout.pods).map_err(io::Error::other)?;
-        let mut file = regular::open(regular::open_dir(&layout.pods, Path::new("."))?, below)?;
+        let pods = layout.pods_above(path).ok_or(ErrorKind::InvalidInput)?;
+        let below = path.strip_prefix(pods).map_err(io::Error::other)?;
+        let mut file = regular::open(regular::open_dir(pods, Path::new("."))?, below)?;
         let size = file.metadata()?.len();
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(size.saturating_sub(MAX_MESSAGE)))?;

@@ -15,6 +15,7 @@ use super::id_ranges::IdRanges;
 use super::node_facts::NodeFactsCache;
 use super::tasks::blocking;
 use super::v1;
+use crate::adapters::adoption::AdoptedPods;
 
 /// The most images whose users are cached. A node has fewer images.
 const MAX_IMAGE_USERS: usize = 1000;
@@ -26,6 +27,8 @@ pub(super) struct CriRuntimeInner {
     pub(super) runtime_classes: Arc<dyn RuntimeClasses>,
     pub(super) id_ranges: IdRanges,
     pub(super) cgroups: CgroupTrees,
+    /// The pods of a kubelet that belong to this agent too.
+    pub(super) adopted: Arc<AdoptedPods>,
     pub(super) events: Arc<dyn EventRecorder>,
     pub(super) stops: ContainerStops,
     /// The IDs of the containers that this agent has stopped and not yet removed.

@@ -1,6 +1,7 @@
 //! Lists sandboxes and containers, and reads their status.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all, try_join};
@@ -16,6 +17,7 @@ use super::inner::CriRuntimeInner;
 use super::layout::Layout;
 use super::tasks::blocking;
 use super::{files, read, v1};
+use crate::adapters::adoption::KubeletPod;
 
 /// How often, and at what interval, the status of a killed container is read again while its reason may still change.
 const REASON_RETRIES: u32 = 5;
@@ -26,19 +28,24 @@ const REASON_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) enum PodFilter<'a> {
     /// The objects of one pod of this agent, by the pod's UID.
     OfPod(&'a str),
-    /// The objects that this agent created.
+    /// The objects that this agent created or adopted.
     Owned,
     /// All objects, also those of other users of the runtime.
     All,
 }
 
-impl PodFilter<'_> {
-    fn selector(self, layout: &Layout) -> HashMap<String, String> {
-        match self {
-            PodFilter::OfPod(uid) => labels::selector(layout, Some(uid)),
-            PodFilter::Owned => labels::selector(layout, None),
-            PodFilter::All => HashMap::new(),
-        }
+/// How to list the objects of a [`PodFilter`].
+struct Listing<'a> {
+    /// The labels that the runtime selects by.
+    selector: HashMap<String, String>,
+    /// The adopted pods, if the selector also finds objects that do not belong to this agent.
+    adopted: Option<Arc<HashSet<PodUid>>>,
+    layout: &'a Layout,
+}
+
+impl Listing<'_> {
+    fn includes(&self, labels: &[v1::LabelEntry]) -> bool {
+        self.adopted.as_ref().is_none_or(|adopted| labels::is_of_agent(self.layout, labels, adopted))
     }
 }
 
@@ -103,16 +110,50 @@ impl CriRuntimeInner {
 
     /// Lists sandboxes.
     pub(super) async fn sandboxes(&self, filter: PodFilter<'_>) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
-        let label_selector = filter.selector(self.facts.layout());
-        let filter = Some(v1::PodSandboxFilter { label_selector, ..Default::default() });
-        Ok(self.client.list_pod_sandbox(v1::ListPodSandboxRequest { filter }).await?.items)
+        let listing = self.listing(filter);
+        let filter = Some(v1::PodSandboxFilter { label_selector: listing.selector.clone(), ..Default::default() });
+        let mut items = self.client.list_pod_sandbox(v1::ListPodSandboxRequest { filter }).await?.items;
+        items.retain(|sandbox| listing.includes(&sandbox.labels));
+        Ok(items)
     }
 
     /// Lists containers.
     pub(super) async fn containers(&self, filter: PodFilter<'_>) -> Result<Vec<v1::Container>, RuntimeError> {
-        let label_selector = filter.selector(self.facts.layout());
-        let filter = Some(v1::ContainerFilter { label_selector, ..Default::default() });
-        Ok(self.client.list_containers(v1::ListContainersRequest { filter }).await?.containers)
+        let listing = self.listing(filter);
+        let filter = Some(v1::ContainerFilter { label_selector: listing.selector.clone(), ..Default::default() });
+        let mut containers = self.client.list_containers(v1::ListContainersRequest { filter }).await?.containers;
+        containers.retain(|container| listing.includes(&container.labels));
+        Ok(containers)
+    }
+
+    /// The runtime cannot select objects without a label, so the objects of a kubelet are listed with all others.
+    fn listing(&self, filter: PodFilter<'_>) -> Listing<'_> {
+        let (layout, adopted) = (self.facts.layout(), self.adopted.uids());
+        let (selector, adopted) = match filter {
+            PodFilter::All => (HashMap::new(), None),
+            PodFilter::OfPod(uid) if adopted.contains(&PodUid::new(uid)) => {
+                (labels::selector_of_all(Some(uid)), Some(adopted))
+            }
+            PodFilter::Owned if !adopted.is_empty() => (labels::selector_of_all(None), Some(adopted)),
+            PodFilter::OfPod(uid) => (labels::selector(layout, Some(uid)), None),
+            PodFilter::Owned => (labels::selector(layout, None), None),
+        };
+        Listing { selector, adopted, layout }
+    }
+
+    /// Lists the pods that a kubelet started, adopted or not.
+    pub(super) async fn kubelet_pods(&self) -> Result<Vec<KubeletPod>, RuntimeError> {
+        let (mut sandboxes, mut containers) =
+            try_join(self.sandboxes(PodFilter::All), self.containers(PodFilter::All)).await?;
+        sandboxes.retain(|sandbox| labels::owner(&sandbox.labels).is_none());
+        containers.retain(|container| labels::owner(&container.labels).is_none());
+        let of_pod = |pod: RuntimePod| KubeletPod {
+            is_running: pod.is_running(),
+            created_at: pod.sandboxes.iter().map(|sandbox| sandbox.created_at).max().unwrap_or(Time::ZERO),
+            uid: pod.uid,
+            full_name: pod.full_name,
+        };
+        Ok(read::pods(sandboxes, containers).into_iter().map(of_pod).collect())
     }
 }
 

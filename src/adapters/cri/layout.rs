@@ -12,13 +12,37 @@ const MAX_FILE_NAME: usize = 255;
 
 /// The directories in which the adapter keeps files of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     /// The pods' own directories, by UID.
     pub(super) pods: PathBuf,
     /// The pods' logs.
     pub(super) logs: PathBuf,
     /// The links to the logs.
     pub(super) links: PathBuf,
+    /// The directories of the kubelet whose pods the agent may adopt.
+    pub(super) kubelet: KubeletDirectories,
+}
+
+/// The directories in which a kubelet keeps files of pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KubeletDirectories {
+    /// The pods' own directories.
+    pub(super) pods: PathBuf,
+    /// The pods' logs.
+    pub(super) logs: PathBuf,
+    /// The links to the logs.
+    pub(super) links: PathBuf,
+}
+
+/// The kubelet's defaults (`--root-dir`, `podLogsDir` and `legacyLogSymlinksDir`, kubelet 1.36).
+impl Default for KubeletDirectories {
+    fn default() -> Self {
+        KubeletDirectories {
+            pods: "/var/lib/kubelet/pods".into(),
+            logs: "/var/log/pods".into(),
+            links: "/var/log/containers".into(),
+        }
+    }
 }
 
 impl Layout {
@@ -40,18 +64,34 @@ impl Layout {
 
     /// The directory and the name of a log file; `None` if the path is not below the pods' logs.
     pub(super) fn log_at(&self, path: &Path) -> Option<(LogDir, String)> {
-        let below = path.parent()?.strip_prefix(&self.logs).ok()?;
-        Some((LogDir::new(&self.logs, below), path.file_name()?.to_str()?.to_owned()))
+        let dir = path.parent()?;
+        let (logs, below) = self.all_logs().find_map(|logs| Some((logs, dir.strip_prefix(logs).ok()?)))?;
+        Some((LogDir::new(logs, below), path.file_name()?.to_str()?.to_owned()))
+    }
+
+    /// The directories of pod logs: the agent's, then the kubelet's.
+    pub(super) fn all_logs(&self) -> impl Iterator<Item = &Path> {
+        [&*self.logs, &*self.kubelet.logs].into_iter()
+    }
+
+    /// The directories of links to logs: the agent's, then the kubelet's.
+    pub(super) fn all_links(&self) -> impl Iterator<Item = &Path> {
+        [&*self.links, &*self.kubelet.links].into_iter()
     }
 
     /// The link to the log of one run. A file name that would be too long is cut before the container ID (upstream
     /// `LogSymlink`, kubelet 1.36).
     pub(super) fn log_link(&self, namespace: &str, pod: &str, container: &str, id: &str) -> PathBuf {
+        self.links.join(Layout::log_link_name(namespace, pod, container, id))
+    }
+
+    /// The file name of the link to the log of one run.
+    pub(super) fn log_link_name(namespace: &str, pod: &str, container: &str, id: &str) -> String {
         let mut name = format!("{pod}_{namespace}_{container}");
         let end = format!("-{id}.log");
         // Names in the API are ASCII, so the cut cannot fall inside a character.
         name.truncate(MAX_FILE_NAME.saturating_sub(end.len()));
-        self.links.join(name + &end)
+        name + &end
     }
 
     /// The file that the pod's containers see as `/etc/hosts`.
@@ -74,8 +114,8 @@ impl Layout {
         self.messages(uid, container).join(format!("{restart_count}.message"))
     }
 
-    /// Whether a path is inside a pod's directory. A file that a container may have changed is read only if it is.
-    pub(super) fn is_of_a_pod(&self, path: &Path) -> bool {
-        path.starts_with(&self.pods)
+    /// The directory of pods that a path is inside. A file that a container may have changed is read only if there is one.
+    pub(super) fn pods_above(&self, path: &Path) -> Option<&Path> {
+        [&*self.pods, &*self.kubelet.pods].into_iter().find(|pods| path.starts_with(pods))
     }
 }

@@ -69,7 +69,8 @@ pub(super) fn open_log(layout: &Layout, container: &v1::Container) -> Option<Ope
     let dir = Layout::log_dir_name(label(labels::POD_NAMESPACE)?, label(labels::POD_NAME)?, label(labels::POD_UID)?);
     let run = v1::value(&container.annotations, labels::RESTART_COUNT)?.parse().ok()?;
     let log = Path::new(&dir).join(Layout::log_path(label(labels::CONTAINER_NAME)?, run));
-    let (dir, file) = layout.log_at(&layout.logs.join(log))?;
+    let logs = if labels::owner(&container.labels).is_some() { &layout.logs } else { &layout.kubelet.logs };
+    let (dir, file) = layout.log_at(&logs.join(log))?;
     Some(OpenLog { container: container.id.as_str().into(), dir, file })
 }
 

@@ -30,7 +30,7 @@ use super::id_ranges::IdRanges;
 use super::images::Images;
 use super::inner::CriRuntimeInner;
 use super::inspect::PodFilter;
-use super::layout::Layout;
+use super::layout::{KubeletDirectories, Layout};
 use super::logins::LoginSources;
 use super::node_facts::NodeFactsCache;
 use super::pull_records::PullRecords;
@@ -39,6 +39,7 @@ use super::remove::ignore_not_found;
 use super::settings::CriConfig;
 use super::tasks::{SharedTasks, blocking};
 use super::{files, read, v1};
+use crate::adapters::adoption::{KubeletPod, KubeletPods};
 use crate::adapters::changed_pods::ChangedPods;
 use crate::adapters::log::{OpenLog, WritesLogs};
 
@@ -77,7 +78,12 @@ impl CriRuntime {
     pub fn open(config: CriConfig) -> Result<Self, OpenError> {
         let handle = Handle::current();
         let client = Client::new(config.endpoint, config.metrics.clone())?;
-        let layout = Layout { pods: config.root.join("pods"), logs: config.logs, links: config.log_links };
+        let layout = Layout {
+            pods: config.root.join("pods"),
+            logs: config.logs,
+            links: config.log_links,
+            kubelet: KubeletDirectories::default(),
+        };
         let seccomp_profiles = config.root.join("seccomp");
         let facts =
             Arc::new(NodeFactsCache::new(client.clone(), layout, seccomp_profiles, config.settings, handle.clone()));
@@ -87,6 +93,7 @@ impl CriRuntime {
             runtime_classes: config.runtime_classes,
             id_ranges: IdRanges::default(),
             cgroups: CgroupTrees::default(),
+            adopted: config.adopted,
             events: config.events,
             stops: ContainerStops::new(client.clone(), handle.clone()),
             stopped: Mutex::default(),
@@ -172,6 +179,12 @@ impl CriRuntime {
         let facts = self.inner.facts.cached().await.map_err(unknown)?;
         let inner = Arc::clone(&self.inner);
         blocking(move || Ok(work(&inner.cgroups, &facts))).await.map_err(unknown)?
+    }
+}
+
+impl KubeletPods for CriRuntime {
+    fn kubelet_pods(&self) -> RuntimeFuture<'_, Vec<KubeletPod>> {
+        self.inner.kubelet_pods().boxed()
     }
 }
 
@@ -275,17 +288,23 @@ impl ContainerRuntime for CriRuntime {
 impl PodCgroups for CriRuntime {
     fn exists<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<bool, CgroupError>> {
         let pod = Arc::clone(pod);
-        self.with_cgroups(move |trees, facts| Ok(trees.exists(&facts.cgroups, &pod))).boxed()
+        let adopted = self.inner.adopted.uids();
+        let exists = move |trees: &CgroupTrees, facts: &NodeFacts| {
+            let exists = trees.exists(&facts.cgroups, &pod);
+            if !exists && adopted.contains(pod.uid()) {
+                // The kubelet's containers run in the kubelet's cgroup, with its limits. They are not stopped. The containers
+                // that the agent starts later run in a cgroup of the agent.
+                make_cgroup(trees, facts, &pod)?;
+                return Ok(true);
+            }
+            Ok(exists)
+        };
+        self.with_cgroups(exists).boxed()
     }
 
     fn make<'a>(&'a self, pod: &'a Arc<PodObject>) -> BoxFuture<'a, Result<(), CgroupError>> {
         let pod = Arc::clone(pod);
-        let make = move |trees: &CgroupTrees, facts: &NodeFacts| {
-            // A restarted agent finds the owner of a cgroup by the pod's directory, so the directory is created first.
-            files::make_pod_dir(&facts.layout, &pod.uid().to_string()).map_err(CgroupError::unknown)?;
-            trees.create(&facts.cgroups, facts.cpu_millis, &pod)
-        };
-        self.with_cgroups(make).boxed()
+        self.with_cgroups(move |trees, facts| make_cgroup(trees, facts, &pod)).boxed()
     }
 
     fn remove<'a>(&'a self, uid: &'a PodUid, unused: Unused) -> BoxFuture<'a, Result<(), CgroupError>> {
@@ -295,6 +314,12 @@ impl PodCgroups for CriRuntime {
         };
         self.with_cgroups(remove).boxed()
     }
+}
+
+fn make_cgroup(trees: &CgroupTrees, facts: &NodeFacts, pod: &PodObject) -> Result<(), CgroupError> {
+    // A restarted agent finds the owner of a cgroup by the pod's directory, so the directory is created first.
+    files::make_pod_dir(&facts.layout, &pod.uid().to_string()).map_err(CgroupError::unknown)?;
+    trees.create(&facts.cgroups, facts.cpu_millis, pod)
 }
 
 impl ImageStore for CriRuntime {

@@ -10,6 +10,7 @@ use podwright_metrics::Metrics;
 
 use super::config::CgroupDriver;
 use super::endpoint::Endpoint;
+use crate::adapters::adoption::AdoptedPods;
 
 /// The default of [`NodeSettings::cgroup_root`].
 pub const CGROUP_ROOT: &str = "/podwright";
@@ -42,6 +43,8 @@ pub struct CriConfig {
     pub runtime_classes: Arc<dyn RuntimeClasses>,
     /// Receives the events about pulls, pull secrets and DNS settings that a pod requests and does not get.
     pub events: Arc<dyn EventRecorder>,
+    /// The pods of a kubelet that belong to this agent too.
+    pub adopted: Arc<AdoptedPods>,
 }
 
 /// Name resolution of the pods, and the location of their cgroups.

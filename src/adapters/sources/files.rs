@@ -57,7 +57,7 @@ impl FileSource {
                 }
             };
             if let Some(update) = filter.if_changed(read.into())
-                && out.send(update).await.is_err()
+                && out.send(self.cx.adopt(update).await).await.is_err()
             {
                 return;
             }

@@ -73,7 +73,7 @@ impl UrlSource {
                 }
             };
             if let Some(update) = filter.if_changed(update)
-                && out.send(update).await.is_err()
+                && out.send(self.cx.adopt(update).await).await.is_err()
             {
                 return;
             }

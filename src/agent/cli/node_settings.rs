@@ -37,6 +37,10 @@ pub(crate) struct NodeSettingsArgs {
     /// remove their cgroups.
     #[arg(long, value_name = "PATH", default_value = CGROUP_ROOT)]
     cgroup_root: CgroupPath,
+    /// Adopt the pods that a kubelet started in this container runtime, without restarting them: those of manifests with the
+    /// same name, namespace and node name, or with the same UID. Stop the kubelet first.
+    #[arg(long)]
+    pub(crate) adopt_kubelet_pods: bool,
 }
 
 impl From<&NodeSettingsArgs> for NodeSettings {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use podwright::adapters::adoption::AdoptedPods;
 use podwright::adapters::cri::{CriConfig, CriRuntime, NodeSettings};
 use podwright_actors::ports::{NamedRuntimeClasses, NoPullSecrets, RuntimeName};
 use podwright_metrics::Metrics;
@@ -73,6 +74,7 @@ impl Containerd {
             settings: NodeSettings { cgroup_root: CGROUP_ROOT.into(), ..NodeSettings::default() },
             runtime_classes: Arc::new(NamedRuntimeClasses::default()),
             events: Arc::new(Events::default()),
+            adopted: Arc::new(AdoptedPods::none()),
         };
         CriRuntime::open(config).unwrap()
     }

@@ -43,6 +43,7 @@ pub(super) const ACTORS: Layers = &[
 
 /// The rooms of `src/adapters`, lowest layer first. Adapters share helpers; an adapter never uses another adapter.
 const HELPERS: &[&str] = &[
+    "adoption",
     "changed_pods",
     "grpc",
     "log",

@@ -1,6 +1,6 @@
 //! Decides which init containers to stop and start.
 
-use crate::containers::definition::spec_hash;
+use crate::containers::definition::is_hash_of;
 use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
 use crate::ids::SandboxId;
 use crate::pod::{PodObject, is_sidecar};
@@ -82,7 +82,7 @@ pub(super) fn decide(
                 };
                 if started {
                     walk.passed(index, containers.len());
-                    if run.spec_hash != spec_hash(container) {
+                    if !is_hash_of(run.spec_hash, container) {
                         walk.changes.replace(run, KillReason::HashChanged, index);
                     } else if container.liveness_probe.is_some() && probe.liveness == Some(ProbeResult::Failure) {
                         walk.changes.replace(run, KillReason::LivenessFailed, index);

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Container;
 
-use crate::containers::definition::spec_hash;
+use crate::containers::definition::is_hash_of;
 use crate::containers::restart::{OnExit, RestartPolicy, on_exit};
 use crate::pod::PodObject;
 use crate::ports::{ContainerState, ContainerStatus, PodRuntimeStatus};
@@ -51,7 +51,7 @@ pub(super) fn decide(pod: &PodObject, status: &PodRuntimeStatus, probes: &ProbeS
 
 fn kill_reason(container: &Container, run: &ContainerStatus, probes: &ProbeSnapshot) -> Option<KillReason> {
     let probe = probes.get(&run.id).copied().unwrap_or_default();
-    if run.spec_hash != spec_hash(container) {
+    if !is_hash_of(run.spec_hash, container) {
         Some(KillReason::HashChanged)
     } else if probe.liveness == Some(ProbeResult::Failure) {
         Some(KillReason::LivenessFailed)

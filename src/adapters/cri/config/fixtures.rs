@@ -7,7 +7,7 @@ use podwright_actors::ports::{ContainerConfig, Mount};
 use serde_json::{Value, json};
 
 use super::{CgroupDriver, CgroupVersion, Cgroups, ClusterDns, ContainerLookups, ImageUser, NodeFacts, Resolver};
-use crate::adapters::cri::layout::Layout;
+use crate::adapters::cri::layout::{KubeletDirectories, Layout};
 
 /// The pod `shop/web` with UID `u-1` and the label `app=a`.
 pub(crate) fn pod(spec: Value) -> Arc<PodObject> {
@@ -24,7 +24,12 @@ pub(crate) fn pod_with(more: Value, spec: Value) -> Arc<PodObject> {
 /// A machine with 2 CPUs and 4 GiB, cgroups of version 2 with the driver cgroupfs, and no cluster.
 pub(crate) fn facts() -> NodeFacts {
     NodeFacts {
-        layout: Layout { pods: "/r/pods".into(), logs: "/var/log/pods".into(), links: "/var/log/containers".into() },
+        layout: Layout {
+            pods: "/r/pods".into(),
+            logs: "/var/log/pods".into(),
+            links: "/var/log/containers".into(),
+            kubelet: KubeletDirectories::default(),
+        },
         resolver: Resolver::default(),
         cluster_dns: ClusterDns::default(),
         cgroups: Cgroups {

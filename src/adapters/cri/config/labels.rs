@@ -1,15 +1,17 @@
 //! Labels and annotations of sandboxes and containers. The agent writes them, and reads them after a restart. The names are the
 //! kubelet's (`pkg/kubelet/types/labels.go`, `kuberuntime/labels.go`, kubelet 1.36); other tools read them too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::Container;
+use podwright_actors::ids::PodUid;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
 use serde::Serialize;
 
 use super::definition::absolute_path;
 use crate::adapters::cri::layout::Layout;
+use crate::adapters::cri::v1;
 
 /// Label: the pod's name.
 pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
@@ -45,9 +47,33 @@ const OWNER: &str = "podwright.io/root";
 
 /// A label selector for all sandboxes or containers of this agent, or for those of one of its pods.
 pub(crate) fn selector(layout: &Layout, uid: Option<&str>) -> HashMap<String, String> {
-    let owner = layout.pods.parent().unwrap_or(&layout.pods).display().to_string();
-    let uid = uid.map(|uid| (POD_UID.to_owned(), uid.to_owned()));
-    uid.into_iter().chain([(OWNER.to_owned(), owner)]).collect()
+    of_uid(uid).into_iter().chain([(OWNER.to_owned(), owner_of(layout))]).collect()
+}
+
+/// A label selector for the sandboxes or containers of one pod, or of all pods, whoever created them.
+pub(crate) fn selector_of_all(uid: Option<&str>) -> HashMap<String, String> {
+    of_uid(uid).into_iter().collect()
+}
+
+fn of_uid(uid: Option<&str>) -> Option<(String, String)> {
+    uid.map(|uid| (POD_UID.to_owned(), uid.to_owned()))
+}
+
+/// Whether a sandbox or container belongs to this agent: this agent created it, or a kubelet did and its pod is `adopted`.
+pub(crate) fn is_of_agent(layout: &Layout, labels: &[v1::LabelEntry], adopted: &HashSet<PodUid>) -> bool {
+    match owner(labels) {
+        Some(owner) => owner == owner_of(layout),
+        None => v1::value(labels, POD_UID).is_some_and(|uid| adopted.contains(&PodUid::new(uid))),
+    }
+}
+
+/// The root directory of the agent that created a sandbox or container. `None` for those of a kubelet, which has no such label.
+pub(crate) fn owner(labels: &[v1::LabelEntry]) -> Option<&str> {
+    v1::value(labels, OWNER)
+}
+
+fn owner_of(layout: &Layout) -> String {
+    layout.pods.parent().unwrap_or(&layout.pods).display().to_string()
 }
 
 fn of_pod(layout: &Layout, pod: &PodObject) -> HashMap<String, String> {

@@ -22,6 +22,7 @@ use tonic::transport::Server;
 use super::super::v1::image_service_server::ImageServiceServer;
 use super::super::v1::runtime_service_server::RuntimeServiceServer;
 use super::super::{CriConfig, CriRuntime, NodeSettings, v1};
+use crate::adapters::adoption::AdoptedPods;
 
 /// The answer to a create call. The default is `Created`.
 pub(super) enum CreateAnswer {
@@ -140,6 +141,7 @@ impl FakeRuntime {
             settings: NodeSettings::default(),
             runtime_classes: Arc::new(NamedRuntimeClasses::default()),
             events: recorded_events.clone(),
+            adopted: Arc::new(AdoptedPods::none()),
         };
         edit(&mut config);
         let runtime = CriRuntime::open(config).unwrap();
