@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ids::{ContainerId, PodUid, SandboxId};
 use crate::ports::{
     Clock, ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
-    RuntimeFuture, RuntimePod, SandboxConfig, Unready,
+    RuntimeFuture, RuntimePod, SandboxConfig, Unready, WritableLayer,
 };
 use crate::time::Time;
 
@@ -130,6 +130,10 @@ impl ContainerRuntime for MeteredRuntime {
         timeout: Duration,
     ) -> RuntimeFuture<'a, ExecOutput> {
         self.count(RuntimeOperation::ExecSync, self.inner.exec(id, command, timeout))
+    }
+
+    fn writable_layers<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, Vec<WritableLayer>> {
+        self.count(RuntimeOperation::ListContainerStats, self.inner.writable_layers(uid))
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {

@@ -12,6 +12,7 @@
 //! | `read` (pure) | converts the runtime's answers to the types of the ports |
 //! | `create` | creates a sandbox or container, or finds the one that was already created |
 //! | `inspect` | lists pods and reads their status |
+//! | `layers` | reads the disk usage of writable layers |
 //! | `remove`, `container_stops` | remove and stop sandboxes and containers |
 //! | `images`, `image_name` | pull, list and remove images |
 //! | `logins`, `registry_config`, `credentials` | registry logins of pods and of the node |
@@ -45,6 +46,7 @@ mod image_name;
 mod images;
 mod inner;
 mod inspect;
+mod layers;
 mod layout;
 mod logins;
 mod node_facts;

@@ -28,6 +28,7 @@ mod empty_dir;
 mod fs_group;
 mod payload;
 mod remove;
+mod usage;
 mod volume;
 
 use std::collections::BTreeMap;

@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ids::{ContainerId, PodUid, SandboxId};
 
+use super::WritableLayer;
+
 pub use config::{ContainerConfig, Device, ExecOutput, ImageRequest, Mount, SandboxConfig};
 pub use error::{ImageError, RuntimeError};
 pub use status::{
@@ -85,6 +87,13 @@ pub trait ContainerRuntime: Send + Sync + 'static {
         command: &'a [String],
         timeout: Duration,
     ) -> RuntimeFuture<'a, ExecOutput>;
+
+    /// The disk space that the writable layers of the pod's containers use. A container whose layer is unknown is left out. By
+    /// default no layer is known.
+    fn writable_layers<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, Vec<WritableLayer>> {
+        let _ = uid;
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
     /// Waits for the next pod that may have changed. The UIDs are hints: they may be repeated, late or wrong. In a
     /// runtime without events this future never completes, and the node relists instead.

@@ -13,7 +13,7 @@ use podwright_actors::pod::PodObject;
 use podwright_actors::ports::{
     CgroupError, ContainerConfig, ContainerRuntime, DiskUsage, ExecOutput, ImageError, ImageRequest, ImageStore,
     PodCgroups, PodRuntimeStatus, RuntimeError, RuntimeFuture, RuntimeName, RuntimePod, SandboxConfig, StoredImage,
-    Unready, Unused,
+    Unready, Unused, WritableLayer,
 };
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -266,6 +266,10 @@ impl ContainerRuntime for CriRuntime {
             Ok(ExecOutput { exit_code: answer.exit_code, output })
         }
         .boxed()
+    }
+
+    fn writable_layers<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, Vec<WritableLayer>> {
+        self.inner.writable_layers(uid).boxed()
     }
 
     fn next_event(&self) -> BoxFuture<'_, PodUid> {

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use podwright_actors::ids::{ContainerId, PodUid, SandboxId};
 use podwright_actors::ports::{
     ContainerConfig, ContainerRuntime, ExecOutput, ImageError, ImageRequest, PodRuntimeStatus, RuntimeError,
-    RuntimeFuture, RuntimePod, SandboxConfig,
+    RuntimeFuture, RuntimePod, SandboxConfig, WritableLayer,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -21,6 +21,7 @@ use super::container::Container;
 use super::files::{Layout, Request, make_dir, try_lock};
 use super::shared::{ProcessRuntimeState, failed};
 use super::{OpenError, ProcessConfig, cgroup, create, exec, load, procfs, start, stop};
+use crate::adapters::disk_usage;
 use crate::adapters::log::{OpenLog, WritesLogs};
 
 /// The embedded process runtime; see the [module](super). Dropping it stops no container. The containers keep running, and
@@ -168,6 +169,26 @@ impl ContainerRuntime for ProcessRuntime {
             // If the caller drops this future, the command is killed.
             let _abort = AbortOnDrop(task.abort_handle());
             self.shared.finish(task).await
+        }
+        .boxed()
+    }
+
+    /// Scans the root directories of the newest runs. The links to volumes in them are not followed.
+    fn writable_layers<'a>(&'a self, uid: &'a PodUid) -> RuntimeFuture<'a, Vec<WritableLayer>> {
+        async move {
+            let status = self.shared.table.status(uid, &self.shared.boot_id);
+            let mut layers: Vec<WritableLayer> = Vec::new();
+            for run in status.containers {
+                let container = run.name.to_string();
+                let Some(found) = self.shared.table.container(&run.id) else { continue };
+                if layers.iter().any(|layer| layer.container == container) {
+                    continue;
+                }
+                let (root, _) = create::rootfs_and_log(&self.shared.layout, &found.record);
+                let used = disk_usage::of_tree(root).await.map_err(failed("cannot measure the root of a container"))?;
+                layers.push(WritableLayer { container, used });
+            }
+            Ok(layers)
         }
         .boxed()
     }

@@ -157,6 +157,13 @@ impl RuntimeService for FakeService {
         Ok(Response::new(v1::ListContainersResponse { containers }))
     }
 
+    async fn list_container_stats(
+        &self,
+        _: Request<v1::ListContainerStatsRequest>,
+    ) -> Result<Response<v1::ListContainerStatsResponse>, Status> {
+        Ok(Response::new(v1::ListContainerStatsResponse::default()))
+    }
+
     async fn remove_container(
         &self,
         request: Request<v1::RemoveContainerRequest>,

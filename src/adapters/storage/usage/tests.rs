@@ -1,0 +1,61 @@
+use std::collections::BTreeMap;
+use std::fs;
+
+use podwright_actors::ports::{PodStorage, UsedSpace};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::adapters::storage::PodLogs;
+
+fn pod() -> Arc<PodObject> {
+    let pod = json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "uid-1"},
+        "spec": {
+            "containers": [{"name": "c"}, {"name": "silent"}],
+            "initContainers": [{"name": "init"}],
+            "volumes": [
+                {"name": "cache", "emptyDir": {"sizeLimit": "1Mi"}},
+                {"name": "ram", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+                {"name": "host", "hostPath": {"path": "/"}},
+            ],
+        },
+    });
+    PodObject::new(serde_json::from_value(pod).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_pod_uses_the_space_of_its_volumes_and_logs() {
+    let root = TempDir::new().unwrap();
+    let of_runtime = PodLogs { pods: root.path().join("logs"), links: root.path().join("links") };
+    let own = FileStorage::new(&root.path().join("node"), BTreeMap::new());
+    let outside = FileStorage::new(&root.path().join("other"), BTreeMap::new()).with_logs(of_runtime);
+    for storage in [own, outside] {
+        let pod = pod();
+        assert_eq!(storage.pod_usage(&pod).await.unwrap().volumes["cache"], UsedSpace::default(), "before set-up");
+        let paths = storage.set_up(&pod).await.unwrap();
+        let write = |volume: &str| {
+            fs::write(paths[volume].join("file"), vec![1; 100_000]).unwrap();
+            fs::File::open(paths[volume].join("file")).unwrap().sync_all().unwrap();
+        };
+        ["cache", "ram"].into_iter().for_each(write);
+        let log = storage.log_dir(pod.full_name(), pod.uid(), "c").unwrap().path();
+        fs::create_dir_all(&log).unwrap();
+        for file in ["0.log", "1.log", "1.log.20260101-000000"] {
+            fs::write(log.join(file), vec![1; 10_000]).unwrap();
+            fs::File::open(log.join(file)).unwrap().sync_all().unwrap();
+        }
+        let usage = storage.pod_usage(&pod).await.unwrap();
+        storage.tear_down(pod.uid()).await.unwrap();
+        let names: Vec<_> = usage.volumes.keys().map(String::as_str).collect();
+        assert_eq!(names, ["cache", "ram"], "a hostPath is not measured");
+        for (volume, used) in &usage.volumes {
+            assert!((100_000..150_000).contains(&used.bytes) && used.inodes == 2, "{volume}: {used:?}");
+        }
+        let logs: Vec<_> = usage.logs.iter().map(|(name, used)| (name.as_str(), used.inodes)).collect();
+        assert_eq!(logs, [("c", 4), ("init", 0), ("silent", 0)]);
+        assert!((30_000..60_000).contains(&usage.logs["c"].bytes), "{usage:?}");
+        let node = storage.node_file_system().await.unwrap();
+        assert!(node.capacity > node.available && node.available > 0, "{node:?}");
+    }
+}
