@@ -17,6 +17,7 @@ mod volumes;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
+pub use names::{is_label_value, is_qualified as is_label_key};
 pub use report::Problem;
 pub use statics::validate_static;
 
@@ -68,7 +69,7 @@ fn metadata(pod: &Pod, report: &mut Report) {
 fn spec(spec: &PodSpec, report: &mut Report) {
     report.one_of("spec.restartPolicy", spec.restart_policy.as_deref(), &["Always", "OnFailure", "Never"]);
     report.one_of("spec.preemptionPolicy", spec.preemption_policy.as_deref(), &["PreemptLowerPriority", "Never"]);
-    report.at_least("spec.terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0);
+    // A negative grace period is valid: the API server stores it as one second.
     if let Some(seconds) = spec.active_deadline_seconds
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {

@@ -11,7 +11,11 @@ pub fn apply_api_defaults(pod: &mut Pod) {
     text(&mut spec.restart_policy, "Always");
     text(&mut spec.dns_policy, "ClusterFirst");
     text(&mut spec.scheduler_name, "default-scheduler");
-    spec.termination_grace_period_seconds.get_or_insert(30);
+    let grace = spec.termination_grace_period_seconds.get_or_insert(30);
+    // An API server stores a negative grace period as one second (upstream `normalizeTerminationGracePeriod`, 1.36).
+    if *grace < 0 {
+        *grace = 1;
+    }
     spec.enable_service_links.get_or_insert(true);
     spec.security_context.get_or_insert_default();
     // Both names of the field carry the same value.

@@ -21,6 +21,17 @@ fn defaulted(mut pod: Pod) -> Value {
 }
 
 #[test]
+fn negative_grace_period_becomes_one_second() {
+    for (grace, expected) in [(json!(-5), 1), (json!(0), 0), (json!(null), 30), (json!(7), 7)] {
+        let mut pod: Pod =
+            serde_json::from_value(json!({"spec": {"containers": [], "terminationGracePeriodSeconds": grace}}))
+                .unwrap();
+        apply_api_defaults(&mut pod);
+        assert_eq!(pod.spec.unwrap().termination_grace_period_seconds, Some(expected), "{grace}");
+    }
+}
+
+#[test]
 fn a_manifest_becomes_a_pod_of_the_node() {
     let mut pod = minimal();
     apply_static_defaults(&mut pod, &cx(SourceKind::File));

@@ -16,7 +16,7 @@ pub(super) fn is_search_domain(text: &str) -> bool {
 }
 
 /// A name of letters, digits and `-_.` behind an optional DNS domain and a slash.
-pub(super) fn is_qualified(text: &str) -> bool {
+pub fn is_qualified(text: &str) -> bool {
     match text.split_once('/') {
         // Annotation keys may have upper case in their domain, which is compared without case.
         Some((domain, name)) => is_subdomain(&domain.to_ascii_lowercase()) && is_plain(name),
@@ -25,7 +25,7 @@ pub(super) fn is_qualified(text: &str) -> bool {
 }
 
 /// A label's value: empty, or like a name.
-pub(super) fn is_label_value(text: &str) -> bool {
+pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_plain(text)
 }
 

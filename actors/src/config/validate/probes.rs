@@ -32,7 +32,7 @@ pub(super) fn check(path: &str, spec: &PodSpec, container: &Container, plain_ini
             report.add(&path, "is set on an init container", "remove it, or set restartPolicy: Always for a sidecar");
             continue;
         }
-        let grace = spec.termination_grace_period_seconds.unwrap_or(30);
+        let grace = spec.termination_grace_period_seconds.map_or(30, |grace| if grace < 0 { 1 } else { grace });
         self::hook(&path, hook, grace, report);
     }
     if let Some(signal) = lifecycle.stop_signal.as_deref() {

@@ -69,12 +69,17 @@ fn a_valid_pod_has_no_problem() {
 }
 
 #[test]
+fn negative_grace_period_is_valid() {
+    let spec = json!({"terminationGracePeriodSeconds": -5, "containers": [{"name": "a", "image": "i"}]});
+    assert_eq!(paths(&validate(&pod(spec, json!({})))), [""; 0]);
+}
+
+#[test]
 fn validation_names_each_fault_of_a_pod() {
     let cases = [
         (json!({"containers": []}), "spec.containers"),
         (json!({"restartPolicy": "always"}), "spec.restartPolicy"),
         (json!({"dnsPolicy": "First"}), "spec.dnsPolicy"),
-        (json!({"terminationGracePeriodSeconds": -1}), "spec.terminationGracePeriodSeconds"),
         (json!({"activeDeadlineSeconds": 0}), "spec.activeDeadlineSeconds"),
         (json!({"hostname": "Web"}), "spec.hostname"),
         (json!({"os": {"name": "plan9"}}), "spec.os.name"),
