@@ -91,11 +91,12 @@ pub use podwright_actors::ports::{
     HookContext, PodSyncer, RunningPod, SyncError, SyncKind, SyncOutcome, SyncPod, TerminatingPod,
 };
 pub use podwright_actors::{
-    AdmissionHandler, Admitted, Allocatable, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder, EngineConfig,
-    Failure, FullName, Grace, Hook, ImageGcPolicy, InvalidPod, KillOptions, KillPodError, KnownPod, Lifecycle,
-    MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts, Notifier, PassError, Phase, PodObject,
-    PodSnapshot, PodUid, RecordSummary, Recorder, Rejection, ShutdownConfig, ShutdownReport, StartEngineError,
-    StartNodeError, Statuses, Threads, Time, Transition, Update, UpdateKind, Wait, WaitFor,
+    AdmissionHandler, Admitted, Allocatable, AppArmor, Cause, ContainersConfig, DesiredPods, Engine, EngineBuilder,
+    EngineConfig, Failure, FullName, Grace, Hook, ImageGcPolicy, InvalidPod, InvalidSysctlPattern, KillOptions,
+    KillPodError, KnownPod, Lifecycle, MissingSource, Node, NodeBuilder, NodeCapacity, NodeHandle, NodePorts,
+    NodePredicates, Notifier, PassError, Phase, PodObject, PodSnapshot, PodUid, RecordSummary, Recorder, Rejection,
+    Shortage, ShutdownConfig, ShutdownReport, StartEngineError, StartNodeError, Statuses, SysctlAllowlist, Threads,
+    Time, Transition, Update, UpdateKind, Wait, WaitFor,
 };
 pub use podwright_actors::{explain, ports};
 

@@ -35,9 +35,18 @@ impl ActivePods {
     /// The pods that a new pod is admitted beside: the active desired pods, and the orphans whose containers still run
     /// and use the node's resources (POD-W1).
     pub(crate) fn admitted(&self, desired: &DesiredState) -> Admitted {
-        let is_active = |pod: &&Arc<PodObject>| self.is_active(pod, self.engine.lifecycle(pod.uid()));
-        let active = desired.pods.pods().filter(is_active).cloned();
+        let mut admitted = Admitted::default();
+        for pod in desired.pods.pods() {
+            let lifecycle = self.engine.lifecycle(pod.uid());
+            if self.is_active(pod, lifecycle) {
+                match lifecycle {
+                    Some(Lifecycle::Terminating) => admitted.push_stopping(pod.clone()),
+                    _ => admitted.push(pod.clone()),
+                }
+            }
+        }
         let orphans = self.engine.unterminated_pods().into_iter().filter(|pod| desired.pods.pod(pod.uid()).is_none());
-        active.chain(orphans).collect()
+        orphans.for_each(|pod| admitted.push_stopping(pod));
+        admitted
     }
 }

@@ -22,7 +22,10 @@ pub(crate) mod sync;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use admission::{AdmissionHandler, Admitted, NodeCapacity, Rejection};
+pub use admission::{
+    AdmissionHandler, Admitted, AppArmor, InvalidSysctlPattern, NodeCapacity, NodePredicates, Rejection, Shortage,
+    SysctlAllowlist,
+};
 pub use container_manager::ContainersConfig;
 pub use containers::env::Allocatable;
 pub use desired::{DesiredPods, MissingSource};

@@ -103,7 +103,7 @@ impl ShutdownGate {
 impl AdmissionHandler for ShutdownGate {
     fn admit(&self, _pod: &PodObject, _others: &Admitted) -> Result<(), Rejection> {
         if self.0.load(Ordering::Acquire) {
-            return Err(Rejection { reason: NODE_SHUTDOWN.to_owned(), message: NODE_SHUTS_DOWN.to_owned() });
+            return Err(Rejection::new(NODE_SHUTDOWN, NODE_SHUTS_DOWN));
         }
         Ok(())
     }

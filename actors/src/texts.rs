@@ -4,6 +4,7 @@
 //! One file for each subject. Each text names its source: a file in `pkg/kubelet` of Kubernetes 1.36, and a function.
 //! podwright's own texts are not here.
 
+pub mod admission;
 pub mod containers;
 pub mod format;
 pub mod images;

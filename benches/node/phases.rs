@@ -122,7 +122,7 @@ impl Bed {
         let clock: Arc<dyn Clock> = Arc::new(TokioClock::new());
         let runtime = SimulatedRuntime::new(SimulatedConfig { clock: clock.clone(), ..SimulatedConfig::default() });
         let metrics = Metrics::new();
-        let capacity = NodeCapacity { cpu_millis: i64::MAX, memory_bytes: i64::MAX, pods: n };
+        let capacity = NodeCapacity::new(i64::MAX, i64::MAX, n);
         let watched = Watched { runtime: runtime.clone(), marks: marks.clone() };
         let ports = NodePorts::new(Arc::new(watched), Arc::new(runtime.network()), Arc::new(NoStorage(marks.clone())))
             .final_statuses(Arc::new(FileCheckpoint::new(dir.path().join("journal"))))

@@ -128,7 +128,7 @@ async fn view(root: &Path) -> NodeView {
         NodePorts::new(Arc::new(runtime), Arc::new(network), Arc::new(FileStorage::new(root, Default::default())))
             .events(events.clone())
             .clock(clock.clone())
-            .admission(Arc::new(NodeCapacity { cpu_millis: 2000, memory_bytes: i64::MAX, pods: 9 }))
+            .admission(Arc::new(NodeCapacity::new(2000, i64::MAX, 9)))
             .metrics(metrics.clone())
             .recorder(Arc::new(Recorder::new(64 << 10)));
     let node = Node::builder(ports).name("n1").runtime_name("process").sources([SourceKind::File]);

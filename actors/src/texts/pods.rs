@@ -94,12 +94,6 @@ pub fn nameserver_limits(applied: &[String]) -> String {
     )
 }
 
-/// The message of a pod for which the node has too little of a resource (`lifecycle/predicate.go`, `InsufficientResourceError`).
-/// CPU is in thousandths of a core.
-pub fn out_of(resource: &str, requested: i64, used: i64, capacity: i64) -> String {
-    format!("Node didn't have enough resource: {resource}, requested: {requested}, used: {used}, capacity: {capacity}")
-}
-
 /// The message of a rejected pod; its event has only `why` (`kubelet.go`, `rejectPod`).
 pub fn rejected(why: &str) -> String {
     format!("Pod was rejected: {why}")

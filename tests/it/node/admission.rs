@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use podwright_actors::admission::{AdmissionHandler, Admitted, Rejection};
+use podwright_actors::admission::{
+    AdmissionHandler, Admitted, AppArmor, NodeCapacity, NodePredicates, Rejection, SysctlAllowlist,
+};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::SourceKind;
+use serde_json::json;
 
 use crate::support::fake_runtime::Script;
-use crate::support::pods::pod;
+use crate::support::pods::{PodBuilder, pod};
 use crate::support::test_node::{Setup, TestNode};
 
 // The removals of a set are applied before its additions (POD-S93), and a removed pod counts until it has stopped (POD-W1,
@@ -119,4 +122,101 @@ async fn source_updates_do_not_delay_an_admission_retry() {
     admission.0.store(false, Ordering::Relaxed);
     node.wait(5.0).await;
     assert_eq!(node.runtime.running("b"), ["main"]);
+}
+
+/// A pod with one container that uses a host port.
+fn with_port(name: &str, port: i32) -> PodBuilder {
+    let ports = json!([{"containerPort": port, "hostPort": port}]);
+    pod(name).spec("containers", json!([{"name": "main", "image": "img", "ports": ports}]))
+}
+
+#[actix::test]
+async fn pod_that_fails_a_check_of_the_node_is_rejected_with_upstreams_texts() {
+    let predicates = NodePredicates::new("node1", NodeCapacity::new(4000, 1 << 30, 500).ephemeral_storage(1 << 30));
+    let setup = Setup { admission: Some(Arc::new(predicates.strict_groups(|| false))), ..Setup::new(true) };
+    let node = setup.start();
+    let main =
+        |resources: serde_json::Value| json!([{"name": "main", "image": "img", "resources": {"requests": resources}}]);
+    let refused = [
+        (
+            pod("name").spec("nodeName", "node2"),
+            "NodeName",
+            "Predicate NodeName failed: node(s) didn't match the requested node name",
+        ),
+        (
+            pod("selector").spec("nodeSelector", json!({"disk": "ssd"})),
+            "NodeAffinity",
+            "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+        ),
+        (
+            with_port("port", 80),
+            "NodePorts",
+            "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+        ),
+        (
+            pod("os").spec("os", json!({"name": "windows"})),
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field doesn't match node OS",
+        ),
+        (
+            pod("groups").spec("securityContext", json!({"supplementalGroupsPolicy": "Strict"})),
+            "SupplementalGroupsPolicyNotSupported",
+            "SupplementalGroupsPolicy=Strict is not supported in this node",
+        ),
+        (
+            pod("disk").spec("containers", main(json!({"ephemeral-storage": "2Gi"}))),
+            "OutOfephemeral-storage",
+            "Node didn't have enough resource: ephemeral-storage, requested: 2147483648, used: 0, capacity: 1073741824",
+        ),
+        (
+            pod("huge").spec("containers", main(json!({"hugepages-2Mi": "2Mi"}))),
+            "OutOfhugepages-2Mi",
+            "Node didn't have enough resource: hugepages-2Mi, requested: 2097152, used: 0, capacity: 0",
+        ),
+    ];
+    node.deliver(&[with_port("web", 80), pod("fits").spec("nodeSelector", json!({"kubernetes.io/hostname": "node1"}))])
+        .await;
+    let mut pods =
+        vec![with_port("web", 80), pod("fits").spec("nodeSelector", json!({"kubernetes.io/hostname": "node1"}))];
+    pods.extend(refused.iter().map(|(pod, ..)| pod.clone()));
+    node.deliver(&pods).await;
+    for (pod, reason, message) in refused {
+        let uid = pod.build().uid().to_string();
+        let status = node.status(&uid);
+        assert_eq!(status.phase.as_deref(), Some("Failed"), "{uid}");
+        assert_eq!(status.reason.as_deref(), Some(reason));
+        assert_eq!(status.message, Some(format!("Pod was rejected: {message}")));
+        assert_eq!(node.events.count(&uid, reason), 1);
+        assert_eq!(node.runtime.calls_of(&uid), [""; 0]);
+    }
+    assert_eq!([node.phase("web"), node.phase("fits")], ["Running", "Running"]);
+}
+
+#[actix::test]
+async fn pod_with_a_forbidden_sysctl_or_a_profile_without_apparmor_is_rejected() {
+    let sysctl = |name: &str| json!({"sysctls": [{"name": name, "value": "1"}]});
+    let sysctls = SysctlAllowlist::safe((6, 1)).allow("kernel.msg*").unwrap();
+    let node = Setup { admission: Some(Arc::new(sysctls)), ..Setup::new(true) }.start();
+    let pods = [
+        pod("safe").spec("securityContext", sysctl("net.ipv4.tcp_syncookies")),
+        pod("allowed").spec("securityContext", sysctl("kernel.msgmax")),
+        pod("unsafe").spec("securityContext", sysctl("net.core.somaxconn")),
+        pod("host").spec("securityContext", sysctl("net.ipv4.tcp_syncookies")).spec("hostNetwork", true),
+    ];
+    node.deliver(&pods).await;
+    assert_eq!(
+        ["safe", "allowed", "unsafe", "host"].map(|uid| node.phase(uid)),
+        ["Running", "Running", "Failed", "Failed"]
+    );
+    assert_eq!(node.reason("unsafe"), "SysctlForbidden");
+    let message = "Pod was rejected: forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host net enabled";
+    assert_eq!(node.status("host").message.as_deref(), Some(message));
+
+    let node = Setup { admission: Some(Arc::new(AppArmor { is_enabled: false })), ..Setup::again(true) }.start();
+    let profile = |kind: &str| json!({"appArmorProfile": {"type": kind}});
+    let pods = ["Unconfined", "RuntimeDefault"].map(|kind| pod(kind).spec("securityContext", profile(kind)));
+    node.deliver(&pods).await;
+    assert_eq!(["Unconfined", "RuntimeDefault"].map(|uid| node.phase(uid)), ["Running", "Failed"]);
+    let message = "Pod was rejected: Cannot enforce AppArmor: AppArmor is not enabled on the host";
+    assert_eq!(node.status("RuntimeDefault").message.as_deref(), Some(message));
 }

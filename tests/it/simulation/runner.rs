@@ -139,7 +139,7 @@ impl Simulation {
     fn start(&self) -> AgentLife {
         let machine = &self.machine;
         let metrics = Metrics::new();
-        let capacity = NodeCapacity { cpu_millis: 4000, memory_bytes: 1 << 30, pods: 500 };
+        let capacity = NodeCapacity::new(4000, 1 << 30, 500);
         let seed = machine.scenario.seed ^ u64::from(machine.life());
         let engine = EngineConfig::default().threads(Threads::Current).seed(seed);
         let recording_size = RECORDERS[usize::from(machine.scenario.seed % 2 == 1)];

@@ -107,7 +107,7 @@ impl Setup {
         let fakes = || (runtime.clone() as Arc<dyn ContainerRuntime>, Arc::new(NoNetwork) as Arc<dyn NetworkClient>);
         let (below, network) = over.unwrap_or_else(fakes);
         let (events, metrics) = (Arc::new(Events::default()), Metrics::new());
-        let capacity = NodeCapacity { cpu_millis, memory_bytes: 1 << 30, pods: 500 };
+        let capacity = NodeCapacity::new(cpu_millis, 1 << 30, 500);
         let engine = EngineConfig::default().threads(Threads::Current).seed(7).resync(resync);
         let mut ports = NodePorts::new(below, network, storage.clone())
             .final_statuses(checkpoint.unwrap_or_else(|| final_statuses.clone()))

@@ -81,6 +81,7 @@ fn cores_are_pure() {
         "actors/src/observer/diff.rs",
         "actors/src/pod_manager.rs",
         "actors/src/admission.rs",
+        "actors/src/admission",
         "actors/src/text.rs",
         "actors/src/time.rs",
         "actors/src/ids.rs",
