@@ -1,6 +1,7 @@
 //! The command line.
 
 mod admin;
+mod admission;
 #[cfg(feature = "cri")]
 pub(super) mod images;
 #[cfg(feature = "cri")]
@@ -19,6 +20,7 @@ use crate::adapters::sources::Origin;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use admin::{AdminAddress, AdminArgs, AgentArgs};
+pub(crate) use admission::AdmissionArgs;
 pub(crate) use parse::parse;
 pub(crate) use size::{LogSize, RecordingSize};
 pub(crate) use time::ShutdownGrace;
@@ -116,6 +118,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Options for simulated pods (--runtime simulated)")]
     pub(crate) simulate: Vec<SimulatedDefault>,
     // These groups come last, because their heading would also cover the flags after them.
+    #[command(flatten)]
+    pub(crate) admission: AdmissionArgs,
     #[cfg(feature = "cri")]
     #[command(flatten)]
     pub(crate) images: images::ImageArgs,

@@ -1,15 +1,17 @@
 //! Facts about the machine that the agent runs on.
 
-use std::collections::BTreeMap;
+mod capacity;
+
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::Duration;
 
-use crate::actors::admission::NodeCapacity;
 use crate::actors::time::Time;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+pub(crate) use capacity::{Reservation, allocatable, capacity, quantities};
 
 /// The default node name: the host name in lower case, with characters that a node name cannot have replaced by `-`.
 pub(crate) fn node_name() -> String {
@@ -30,42 +32,20 @@ pub(crate) fn booted(now: Time) -> Time {
     up.map_or(Time::ZERO, |up| Time::from_nanos(now.as_nanos().saturating_sub(up)))
 }
 
-/// The machine's capacity for pods.
-pub(crate) fn capacity(max_pods: usize) -> NodeCapacity {
-    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    // The agent's own CPU affinity and cgroup may allow fewer CPUs than the machine has.
-    let cores = cpus(&online).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
-    NodeCapacity {
-        cpu_millis: i64::try_from(cores).unwrap_or(i64::MAX).saturating_mul(1000),
-        memory_bytes: memory_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
-        pods: max_pods,
-    }
+/// The version of the running kernel, such as `(6, 1)`; `(0, 0)` if the system does not report it.
+pub(crate) fn kernel_version() -> (u32, u32) {
+    version(&fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()).unwrap_or((0, 0))
 }
 
-/// The number of CPUs in a list of the kernel, such as `0-3,8`. `None` if the text is not such a list.
-fn cpus(list: &str) -> Option<usize> {
-    let range = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    list.trim().split(',').map(range).try_fold(0usize, |sum, count| sum.checked_add(count?))
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// The capacity as resource quantities, which `resourceFieldRef` uses.
-pub(crate) fn allocatable(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> {
-    BTreeMap::from([
-        ("cpu".to_owned(), Quantity(format!("{}m", capacity.cpu_millis))),
-        ("memory".to_owned(), Quantity(capacity.memory_bytes.to_string())),
-    ])
-}
-
-/// The machine's memory in bytes; `i64::MAX` if the system does not report it.
-fn memory_bytes(meminfo: &str) -> i64 {
-    meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<i64>().ok())
-        .map_or(i64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+/// Whether AppArmor is enabled on this machine.
+pub(crate) fn has_app_armor() -> bool {
+    Path::new("/sys/kernel/security/apparmor").exists()
+        && fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|enabled| enabled.starts_with('Y'))
 }
 
 /// The machine's source addresses of its default routes, IPv4 first; the loopback address if there is no route.
@@ -117,16 +97,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machine_memory_is_in_bytes_and_unlimited_if_unknown() {
-        assert_eq!(memory_bytes("MemFree: 1 kB\nMemTotal:        2048 kB\n"), 2 << 20);
-        assert_eq!(memory_bytes("nothing"), i64::MAX);
-    }
-
-    #[test]
-    fn cpus_of_the_machine_are_counted_in_the_list_of_the_kernel() {
-        for (list, count) in [("0-3\n", Some(4)), ("0", Some(1)), ("0-1,4,8-9", Some(5)), ("", None), ("3-1", None)] {
-            assert_eq!(cpus(list), count, "{list:?}");
+    fn kernel_versions_are_the_first_two_numbers() {
+        for (release, expected) in
+            [("6.18.44-fc-v445\n", Some((6, 18))), ("5.4", Some((5, 4))), ("", None), ("x.1", None)]
+        {
+            assert_eq!(version(release), expected, "{release}");
         }
+        assert!(kernel_version() > (2, 0));
     }
 
     #[test]

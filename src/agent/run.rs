@@ -278,10 +278,11 @@ async fn node(
         Err(error) => tracing::warn!(%error, "cannot find out whether the machine rebooted since the last agent ran"),
     }
     let host_ips = machine::host_ips();
-    let capacity = args.runtime.capacity(machine::capacity(args.max_pods));
+    let machine = machine::capacity(args.max_pods, root.path());
+    let capacity = args.runtime.allocatable(machine, &args.admission.reservations());
     let metrics = Metrics::new();
     let events = Arc::new(EventLog::new(clock.clone()));
-    let allocatable = machine::allocatable(&capacity);
+    let allocatable = machine::quantities(&capacity);
     let runtime_name = args.runtime.name();
     let logs = root.logs();
     let runtime_config = RuntimeConfig {
@@ -294,7 +295,7 @@ async fn node(
         events: &events,
         open_files: machine::raise_open_files(),
     };
-    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption } =
+    let RuntimePorts { runtime, images, network, cgroups, log_writer, adoption, strict_groups } =
         RuntimePorts::open(args, runtime_config).await?;
     if let Some(log_writer) = log_writer {
         let limits =
@@ -306,8 +307,8 @@ async fn node(
         .final_statuses(Arc::new(FileCheckpoint::new(root.path().join(JOURNAL))))
         .events(events.clone())
         .clock(clock.clone())
-        .admission(Arc::new(capacity))
         .metrics(metrics.clone());
+    ports = args.admission.handlers(name, capacity, strict_groups).into_iter().fold(ports, NodePorts::admission);
     if let Some(images) = images {
         ports = ports.images(images);
     }

@@ -10,6 +10,7 @@ use crate::adapters::cri::{Endpoint, ParseEndpointError};
 #[cfg(feature = "simulated")]
 use crate::adapters::simulated::{BadSetting, SimulatedConfig};
 use crate::adapters::storage::FileStorage;
+use crate::agent::machine::{self, Reservation};
 
 /// A simulated node has a million cores and one exbibyte of memory, so that no pod is rejected for a lack of resources.
 #[cfg(feature = "simulated")]
@@ -42,22 +43,20 @@ const AVAILABLE: &[&str] = &[
 ];
 
 impl Runtime {
-    /// The node's capacity for pods on a machine with this capacity. Simulated pods use no resources, so a simulated node
-    /// has a larger capacity than any pod requests.
+    /// What pods may request on a machine with this capacity. Simulated pods use no resources, so a simulated node has a larger
+    /// capacity than any pod requests.
     #[cfg_attr(
         not(any(feature = "process", feature = "cri", feature = "simulated")),
         expect(unused_variables, reason = "there is no runtime")
     )]
-    pub(crate) fn capacity(&self, machine: NodeCapacity) -> NodeCapacity {
+    pub(crate) fn allocatable(&self, machine: NodeCapacity, reservations: &[Reservation]) -> NodeCapacity {
         match *self {
             #[cfg(feature = "process")]
-            Runtime::Process => machine,
+            Runtime::Process => machine::allocatable(machine, reservations),
             #[cfg(feature = "cri")]
-            Runtime::Cri(_) => machine,
+            Runtime::Cri(_) => machine::allocatable(machine, reservations),
             #[cfg(feature = "simulated")]
-            Runtime::Simulated => {
-                NodeCapacity { cpu_millis: SIMULATED_CPU_MILLIS, memory_bytes: SIMULATED_MEMORY, ..machine }
-            }
+            Runtime::Simulated => NodeCapacity::new(SIMULATED_CPU_MILLIS, SIMULATED_MEMORY, machine.pods),
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) struct RuntimePorts {
     pub(crate) log_writer: Option<Arc<dyn WritesLogs>>,
     /// Present if a kubelet may have started pods in the runtime.
     pub(crate) adoption: Option<Adoption>,
+    /// Whether the runtime supports strict supplemental groups.
+    pub(crate) strict_groups: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl RuntimePorts {
@@ -101,7 +103,9 @@ impl RuntimePorts {
                     adopted: adopted.clone(),
                 })?);
                 runtime.check().await?;
+                let features = runtime.clone();
                 Ok(RuntimePorts {
+                    strict_groups: Box::new(move || features.supports_strict_groups()),
                     images: Some(runtime.clone()),
                     cgroups: Some(runtime.clone()),
                     log_writer: Some(runtime.clone()),
@@ -124,6 +128,8 @@ impl RuntimePorts {
                     network,
                     cgroups: None,
                     adoption: None,
+                    // A process has the groups of its pod and no others.
+                    strict_groups: Box::new(|| true),
                 })
             }
             #[cfg(feature = "simulated")]
@@ -140,6 +146,7 @@ impl RuntimePorts {
                     cgroups: None,
                     log_writer: None,
                     adoption: None,
+                    strict_groups: Box::new(|| true),
                 })
             }
         }

@@ -1,6 +1,7 @@
 //! The conditions `RuntimeReady` and `NetworkReady` that the runtime reports.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -15,14 +16,24 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// The interval while a condition is not met, because pods wait for it.
 const PERIOD_UNREADY: Duration = Duration::from_secs(1);
 
-/// The conditions that the runtime reported last.
+/// The conditions and features that the runtime reported last.
 #[derive(Debug, Default)]
-pub(super) struct RuntimeConditions(Mutex<Unready>);
+pub(super) struct RuntimeConditions {
+    unready: Mutex<Unready>,
+    /// Whether the last report was without strict supplemental groups.
+    lacks_strict_groups: AtomicBool,
+}
 
 impl RuntimeConditions {
     /// The conditions that are not met.
     pub(super) fn unready(&self) -> Unready {
-        self.0.lock().clone()
+        self.unready.lock().clone()
+    }
+
+    /// Whether the runtime supports strict supplemental groups. True before the first report: the creation of the sandbox then
+    /// checks it.
+    pub(super) fn supports_strict_groups(&self) -> bool {
+        !self.lacks_strict_groups.load(Ordering::Relaxed)
     }
 
     /// Reads the conditions periodically. Never returns.
@@ -30,15 +41,17 @@ impl RuntimeConditions {
         loop {
             // If the runtime does not answer, the last conditions stay, and the relist reports the failure.
             if let Ok(answer) = client.status(v1::StatusRequest { verbose: false }).await {
+                let has_strict_groups = answer.features.is_some_and(|features| features.supplemental_groups_policy);
+                self.lacks_strict_groups.store(!has_strict_groups, Ordering::Relaxed);
                 self.update(unready(&answer));
             }
-            let ready = *self.0.lock() == Unready::default();
+            let ready = *self.unready.lock() == Unready::default();
             tokio::time::sleep(if ready { PERIOD } else { PERIOD_UNREADY }).await;
         }
     }
 
     fn update(&self, now: Unready) {
-        let before = std::mem::replace(&mut *self.0.lock(), now.clone());
+        let before = std::mem::replace(&mut *self.unready.lock(), now.clone());
         for (before, now) in [(before.runtime, now.runtime), (before.network, now.network)] {
             match (before, now) {
                 (Some(before), None) => tracing::info!(before, "a condition of the container runtime is met again"),

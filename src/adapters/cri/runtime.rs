@@ -70,6 +70,11 @@ impl fmt::Debug for CriRuntime {
 }
 
 impl CriRuntime {
+    /// Whether the runtime supports strict supplemental groups, by its last report.
+    pub fn supports_strict_groups(&self) -> bool {
+        self.conditions.supports_strict_groups()
+    }
+
     /// Opens the runtime at an endpoint. Does not wait for a connection: the runtime may start later. Must be called on a tokio
     /// runtime with I/O and time enabled; the background tasks run on it.
     ///

@@ -1,0 +1,200 @@
+//! The flags for the admission of pods.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::Args;
+
+use crate::actors::admission::{AdmissionHandler, AppArmor, NodeCapacity, NodePredicates, SysctlAllowlist};
+use crate::actors::config::quantity::Amount;
+use crate::actors::config::validate::{is_label_key, is_label_value};
+use crate::agent::machine::{self, Reservation};
+
+/// Which pods the node admits, and how much of the machine they may request.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Options for the admission of pods")]
+pub(crate) struct AdmissionArgs {
+    /// The node's labels besides those of its operating system, architecture and name, for the node selectors and affinities of
+    /// pods.
+    #[arg(long, value_name = "KEY=VALUE,...", value_delimiter = ',')]
+    node_labels: Vec<NodeLabel>,
+    /// Sysctls that pods may set besides the safe ones, such as net.core.somaxconn,kernel.msg*.
+    #[arg(long, value_name = "SYSCTL,...", value_delimiter = ',')]
+    allowed_unsafe_sysctls: Vec<SysctlPattern>,
+    /// What pods may not request, because the system's daemons need it: cpu, memory and ephemeral-storage, such as
+    /// cpu=500m,memory=1Gi.
+    #[arg(long, value_name = "RESOURCE=QUANTITY,...", default_value = "", hide_default_value = true)]
+    system_reserved: Reserved,
+    /// What pods may not request, because this agent and the container runtime need it. It adds to --system-reserved.
+    #[arg(long, value_name = "RESOURCE=QUANTITY,...", default_value = "", hide_default_value = true)]
+    kube_reserved: Reserved,
+}
+
+impl AdmissionArgs {
+    /// What pods may not request.
+    pub(crate) fn reservations(&self) -> [Reservation; 2] {
+        [self.system_reserved.0, self.kube_reserved.0]
+    }
+
+    /// The admission handlers of a node, in upstream's order. `strict_groups` says whether the runtime supports strict
+    /// supplemental groups.
+    pub(crate) fn handlers(
+        &self,
+        node: &str,
+        capacity: NodeCapacity,
+        strict_groups: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Vec<Arc<dyn AdmissionHandler>> {
+        let safe = SysctlAllowlist::safe(machine::kernel_version());
+        let patterns = self.allowed_unsafe_sysctls.iter();
+        let sysctls = patterns.fold(safe, |list, SysctlPattern(pattern)| {
+            list.allow(pattern).expect("the pattern was validated when the flag was parsed")
+        });
+        let labels: BTreeMap<_, _> =
+            self.node_labels.iter().map(|label| (label.key.clone(), label.value.clone())).collect();
+        let predicates = NodePredicates::new(node, capacity).labels(labels).strict_groups(strict_groups);
+        let app_armor = AppArmor { is_enabled: machine::has_app_armor() };
+        vec![Arc::new(sysctls), Arc::new(predicates), Arc::new(app_armor)]
+    }
+}
+
+/// A label of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NodeLabel {
+    key: String,
+    value: String,
+}
+
+/// The labels of Kubernetes' own domains that a node may set (upstream `kubeletLabels`, kubelet 1.36).
+const KUBERNETES_LABELS: [&str; 12] = [
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "node.kubernetes.io/windows-build",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+/// The domains in which a node may set every label (upstream `kubeletLabelNamespaces`, kubelet 1.36).
+const NODE_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+impl FromStr for NodeLabel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE: write it like disk=ssd")?;
+        if !is_label_key(key) {
+            return Err(format!(
+                "{key:?} is not a label: use letters, digits, '-', '_' and '.', after an optional DOMAIN/"
+            ));
+        }
+        if !is_label_value(value) {
+            return Err(format!("{value:?} is not a label's value: use at most 63 letters, digits, '-', '_' and '.'"));
+        }
+        let is_in =
+            |domain: &str, of: &str| domain == of || domain.strip_suffix(of).is_some_and(|rest| rest.ends_with('.'));
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        let is_reserved = is_in(domain, "kubernetes.io") || is_in(domain, "k8s.io");
+        let is_of_node = NODE_DOMAINS.iter().any(|of| is_in(domain, of)) || KUBERNETES_LABELS.contains(&key);
+        if is_reserved && !is_of_node {
+            return Err(format!(
+                "{key} is a label of Kubernetes that a node does not set: use another domain, or {}",
+                NODE_DOMAINS.join(" or ")
+            ));
+        }
+        Ok(NodeLabel { key: key.to_owned(), value: value.to_owned() })
+    }
+}
+
+/// A valid pattern of sysctls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SysctlPattern(String);
+
+impl FromStr for SysctlPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        SysctlAllowlist::safe((0, 0)).allow(text).map_err(|error| error.to_string())?;
+        Ok(SysctlPattern(text.to_owned()))
+    }
+}
+
+/// Amounts of resources, as in `cpu=500m,memory=1Gi`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reserved(Reservation);
+
+impl FromStr for Reserved {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut reserved = Reservation::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (resource, quantity) =
+                part.split_once('=').ok_or("not of the form RESOURCE=QUANTITY: write it like cpu=500m,memory=1Gi")?;
+            let amount = Amount::parse(quantity).map_err(|error| error.to_string())?;
+            if amount.is_negative() {
+                return Err(format!("{resource} is negative: write an amount of 0 or more"));
+            }
+            match resource {
+                "cpu" => reserved.cpu_millis = amount.millis(),
+                "memory" => reserved.memory_bytes = amount.units(),
+                "ephemeral-storage" => reserved.storage_bytes = amount.units(),
+                other => return Err(format!("{other:?} cannot be reserved: use cpu, memory or ephemeral-storage")),
+            }
+        }
+        Ok(Reserved(reserved))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::agent::cli::{Cli, Command};
+
+    fn parse(flags: &[&str]) -> Result<AdmissionArgs, String> {
+        match Cli::try_parse_from(["podwright", "run"].iter().chain(flags)).map(|cli| cli.command) {
+            Ok(Command::Run(args)) => Ok(args.admission.clone()),
+            Ok(_) => panic!("run is parsed"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn admission_flags_parse_and_bad_values_are_refused_with_a_remedy() {
+        let args = parse(&[
+            "--node-labels=disk=ssd,topology.kubernetes.io/zone=a,x.node.kubernetes.io/y=",
+            "--allowed-unsafe-sysctls=net.core.somaxconn,kernel.msg*",
+            "--system-reserved=cpu=0.5,memory=1Gi",
+            "--kube-reserved=ephemeral-storage=2Gi",
+        ])
+        .unwrap();
+        assert_eq!((args.node_labels.len(), args.allowed_unsafe_sysctls.len()), (3, 2));
+        let none = Reservation::default();
+        let system = Reservation { cpu_millis: 500, memory_bytes: 1 << 30, ..none };
+        assert_eq!(args.reservations(), [system, Reservation { storage_bytes: 2 << 30, ..none }]);
+        assert_eq!(parse(&[]).unwrap().reservations(), [none, none]);
+        for (flag, says) in [
+            ("--node-labels=disk", "KEY=VALUE"),
+            ("--node-labels=a b=c", "not a label"),
+            ("--node-labels=a=b/c", "not a label's value"),
+            ("--node-labels=kubernetes.io/role=x", "a label of Kubernetes"),
+            ("--node-labels=node-role.kubernetes.io/x=", "a label of Kubernetes"),
+            ("--allowed-unsafe-sysctls=vm.swappiness", "has no namespace"),
+            ("--allowed-unsafe-sysctls=*", "is not a sysctl"),
+            ("--system-reserved=cpu", "RESOURCE=QUANTITY"),
+            ("--system-reserved=cpu=much", "is not a quantity"),
+            ("--kube-reserved=memory=-1", "negative"),
+            ("--kube-reserved=pid=100", "cannot be reserved"),
+        ] {
+            let error = parse(&[flag]).unwrap_err();
+            assert!(error.contains(says), "{flag}: {error}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The resources of the machine, and the part of them that pods may request.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use rustix::fs::statvfs;
+
+use crate::actors::admission::NodeCapacity;
+
+/// The directories of the kernel with one entry for each size of huge pages.
+const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
+
+/// The memory that pods may not request, so that the node does not run out of it: the kubelet's default for `--eviction-hard`
+/// (`memory.available<100Mi`, kubelet 1.36), which it subtracts from the allocatable memory.
+const FREE_MEMORY: i64 = 100 << 20;
+/// The part of the disk that pods may not request, in percent: the kubelet's default for `--eviction-hard` (`nodefs.available<10%`,
+/// kubelet 1.36).
+const FREE_STORAGE_PERCENT: i64 = 10;
+
+/// An amount of resources that pods may not request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    /// CPU in thousandths of a core.
+    pub(crate) cpu_millis: i64,
+    /// Memory in bytes.
+    pub(crate) memory_bytes: i64,
+    /// Disk space in bytes.
+    pub(crate) storage_bytes: i64,
+}
+
+/// The machine's capacity for pods. The disk is the one of `root`, which holds the volumes and logs of pods.
+pub(crate) fn capacity(max_pods: usize, root: &Path) -> NodeCapacity {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    // The agent's own CPU affinity and cgroup may allow fewer CPUs than the machine has.
+    let cores = cpus(&online).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    let cpu_millis = i64::try_from(cores).unwrap_or(i64::MAX).saturating_mul(1000);
+    let memory = memory_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default());
+    let capacity = NodeCapacity::new(cpu_millis, memory, max_pods).ephemeral_storage(disk_bytes(root));
+    huge_pages(Path::new(HUGE_PAGES))
+        .into_iter()
+        .fold(capacity, |capacity, (name, bytes)| capacity.huge_pages(name, bytes))
+}
+
+/// What remains for pods: the capacity without the reservations, and without what stays free so that the node does not run out of
+/// memory and disk space. Huge pages are memory that pods cannot use otherwise (upstream `node.status.allocatable`, kubelet 1.36).
+pub(crate) fn allocatable(capacity: NodeCapacity, reservations: &[Reservation]) -> NodeCapacity {
+    let sum = |of: fn(&Reservation) -> i64| reservations.iter().map(of).fold(0, i64::saturating_add);
+    let huge_pages: i64 = capacity.huge_pages.values().copied().fold(0, i64::saturating_add);
+    let less = |have: i64, all: &[i64]| all.iter().fold(have, |left, part| left.saturating_sub(*part)).max(0);
+    let disk = capacity.ephemeral_storage_bytes;
+    let mut rest = capacity;
+    rest.cpu_millis = less(rest.cpu_millis, &[sum(|it| it.cpu_millis)]);
+    rest.memory_bytes = less(rest.memory_bytes, &[sum(|it| it.memory_bytes), FREE_MEMORY, huge_pages]);
+    rest.ephemeral_storage_bytes = less(disk, &[sum(|it| it.storage_bytes), disk / 100 * FREE_STORAGE_PERCENT]);
+    for (what, left) in
+        [("CPU", rest.cpu_millis), ("memory", rest.memory_bytes), ("disk space", rest.ephemeral_storage_bytes)]
+    {
+        if left == 0 {
+            tracing::warn!("no {what} is left for the requests of pods: lower --system-reserved or --kube-reserved");
+        }
+    }
+    rest
+}
+
+/// The capacity as resource quantities, which `resourceFieldRef` uses.
+pub(crate) fn quantities(capacity: &NodeCapacity) -> BTreeMap<String, Quantity> {
+    BTreeMap::from([
+        ("cpu".to_owned(), Quantity(format!("{}m", capacity.cpu_millis))),
+        ("memory".to_owned(), Quantity(capacity.memory_bytes.to_string())),
+        ("ephemeral-storage".to_owned(), Quantity(capacity.ephemeral_storage_bytes.to_string())),
+    ])
+}
+
+/// The number of CPUs in a list of the kernel, such as `0-3,8`. `None` if the text is not such a list.
+fn cpus(list: &str) -> Option<usize> {
+    let range = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.trim().split(',').map(range).try_fold(0usize, |sum, count| sum.checked_add(count?))
+}
+
+/// The machine's memory in bytes; `i64::MAX` if the system does not report it.
+fn memory_bytes(meminfo: &str) -> i64 {
+    meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<i64>().ok())
+        .map_or(i64::MAX, |kibibytes| kibibytes.saturating_mul(1024))
+}
+
+/// The size of the file system of a directory in bytes; `i64::MAX` if the system does not report it.
+fn disk_bytes(directory: &Path) -> i64 {
+    let size = statvfs(directory).ok().and_then(|fs| i64::try_from(fs.f_frsize.checked_mul(fs.f_blocks)?).ok());
+    size.filter(|size| *size > 0).unwrap_or(i64::MAX)
+}
+
+/// The huge pages of the machine in bytes, by resource name. `directory` has an entry such as `hugepages-2048kB` for each size.
+fn huge_pages(directory: &Path) -> Vec<(String, i64)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let of_size = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        let kibibytes: i64 = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let pages: i64 = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?.trim().parse().ok()?;
+        let bytes = kibibytes.checked_mul(1024)?.checked_mul(pages)?;
+        Some((huge_page_resource(kibibytes), bytes))
+    };
+    let mut sizes: Vec<_> = entries.filter_map(of_size).collect();
+    sizes.sort();
+    sizes
+}
+
+/// The resource name of huge pages of a size.
+fn huge_page_resource(kibibytes: i64) -> String {
+    let units = [(30 - 10, "Gi"), (20 - 10, "Mi"), (0, "Ki")];
+    let fits = |(shift, _): &&(i64, &str)| kibibytes >= 1 << shift && kibibytes % (1 << shift) == 0;
+    let (shift, unit) = units.iter().find(fits).copied().unwrap_or((0, "Ki"));
+    format!("hugepages-{}{unit}", kibibytes >> shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_memory_is_in_bytes_and_unlimited_if_unknown() {
+        assert_eq!(memory_bytes("MemFree: 1 kB\nMemTotal:        2048 kB\n"), 2 << 20);
+        assert_eq!(memory_bytes("nothing"), i64::MAX);
+    }
+
+    #[test]
+    fn cpus_of_the_machine_are_counted_in_the_list_of_the_kernel() {
+        for (list, count) in [("0-3\n", Some(4)), ("0", Some(1)), ("0-1,4,8-9", Some(5)), ("", None), ("3-1", None)] {
+            assert_eq!(cpus(list), count, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn pods_get_the_capacity_without_reservations_and_what_stays_free() {
+        let gi = 1 << 30;
+        let machine = NodeCapacity::new(4000, 8 * gi, 110).ephemeral_storage(100 * gi).huge_pages("hugepages-2Mi", gi);
+        let none = Reservation::default();
+        let rest = allocatable(machine.clone(), &[none, none]);
+        assert_eq!((rest.cpu_millis, rest.memory_bytes), (4000, 7 * gi - (100 << 20)));
+        assert_eq!(rest.ephemeral_storage_bytes, 100 * gi - gi * 100 / 100 * 10);
+        assert_eq!((rest.pods, rest.huge_pages.clone()), (110, machine.huge_pages.clone()));
+        let system = Reservation { cpu_millis: 500, memory_bytes: gi, storage_bytes: 0 };
+        let kube = Reservation { cpu_millis: 500, memory_bytes: gi, storage_bytes: 20 * gi };
+        let rest = allocatable(machine.clone(), &[system, kube]);
+        assert_eq!((rest.cpu_millis, rest.memory_bytes), (3000, 5 * gi - (100 << 20)));
+        assert_eq!(rest.ephemeral_storage_bytes, 70 * gi);
+        let all = Reservation { cpu_millis: 9000, memory_bytes: 9 * gi, storage_bytes: i64::MAX };
+        let rest = allocatable(machine, &[all, all]);
+        assert_eq!((rest.cpu_millis, rest.memory_bytes, rest.ephemeral_storage_bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn huge_pages_of_each_size_are_a_resource() {
+        let directory = tempfile::tempdir().unwrap();
+        for (size, pages) in
+            [("2048kB", "3\n"), ("1048576kB", "1\n"), ("64kB", "0\n"), ("1536kB", "1\n"), ("odd", "5\n")]
+        {
+            let path = directory.path().join(format!("hugepages-{size}"));
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("nr_hugepages"), pages).unwrap();
+        }
+        let sizes = huge_pages(directory.path());
+        let named = |name: &str| sizes.iter().find(|(own, _)| own == name).map(|(_, bytes)| *bytes);
+        assert_eq!(sizes.len(), 4, "{sizes:?}");
+        assert_eq!(named("hugepages-2Mi"), Some(6 << 20));
+        assert_eq!(named("hugepages-1Gi"), Some(1 << 30));
+        assert_eq!(named("hugepages-64Ki"), Some(0));
+        assert_eq!(named("hugepages-1536Ki"), Some(1536 << 10));
+        assert_eq!(huge_pages(Path::new("/nowhere/at-all")), []);
+    }
+
+    #[test]
+    fn the_disk_of_a_directory_has_a_size() {
+        assert!(disk_bytes(Path::new("/")) > 0);
+        assert_eq!(disk_bytes(Path::new("/nowhere/at-all")), i64::MAX);
+    }
+}
