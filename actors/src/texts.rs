@@ -10,3 +10,4 @@ pub mod format;
 pub mod images;
 pub mod pods;
 pub mod probes;
+pub mod volumes;

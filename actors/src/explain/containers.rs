@@ -143,7 +143,7 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
             }
             _ => {
                 let detail = format!("container {name:?} cannot be started ({reason}){reasons}");
-                let released_by = "the next try succeeds, or the pod is changed";
+                let released_by = start_remedy(message.unwrap_or_default());
                 let snapshot = pod.snapshot.as_ref();
                 let wait = Wait::of_container(WaitKind::ContainerStart, name, detail, released_by);
                 let tries = snapshot.map_or(1, |snapshot| snapshot.wait.tries.max(1));
@@ -161,6 +161,17 @@ fn wait(pod: &PodFacts, container: ContainerFields<'_>, have: &ContainerStatus) 
     let detail = format!("the {probe} probe of container {name:?} has not passed");
     let wait = Wait::of_container(WaitKind::Probe, name, detail, "the probe passes");
     Some(wait.since(running.started_at.as_ref().map(|at| Time::from_timestamp(at.0))))
+}
+
+/// What lets a container start whose waiting message is the kubelet's, which names no remedy.
+fn start_remedy(message: &str) -> &'static str {
+    if message.contains("breaks non-root policy") {
+        "runAsUser is set to a number other than 0, or runAsNonRoot is removed"
+    } else if message.contains("has runAsNonRoot and image") {
+        "runAsUser is set to a number other than 0, or the image has a user with such a number"
+    } else {
+        "the next try succeeds, or the pod is changed"
+    }
 }
 
 fn gates(object: &PodObject, status: &PodStatus) -> Vec<Wait> {

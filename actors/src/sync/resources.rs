@@ -8,10 +8,10 @@ use crate::container_manager::RunningParts;
 use crate::container_manager::activity::Task;
 use crate::pod::PodObject;
 use crate::ports::{
-    CgroupError, HookContext, PodEvent, PodRuntimeStatus, StorageError, SyncError, VolumeMounts, within,
+    CgroupError, ErrorSource, HookContext, PodEvent, PodRuntimeStatus, StorageError, SyncError, VolumeMounts, within,
 };
 use crate::text::error_chain;
-use crate::texts::pods;
+use crate::texts::{pods, volumes};
 
 /// How long the volumes of a pod may take to be set up or removed, before the hook fails and is retried (upstream
 /// `podAttachAndMountTimeout`, kubelet 1.36).
@@ -86,7 +86,7 @@ impl NodeSyncer {
             None => Err(SyncError::Cancelled),
             Some(Ok(volumes)) => Ok(volumes),
             Some(Err(error)) => {
-                self.events.record(pod, PodEvent::warning("FailedMount", not_mounted(&error)));
+                self.events.record(pod, not_set_up(&error));
                 Err(SyncError::Storage(error))
             }
         }
@@ -105,15 +105,20 @@ impl NodeSyncer {
     }
 }
 
-/// The message of the event of volumes that are not ready.
-fn not_mounted(error: &StorageError) -> String {
-    match error {
+/// The event of volumes or directories that are not ready.
+fn not_set_up(error: &StorageError) -> PodEvent {
+    let text = |source: &ErrorSource| error_chain(&**source).to_string();
+    let message = match error {
         StorageError::Unsupported { volume, kind, remedy } => {
-            pods::volume_not_set_up(volume, &format!("{kind} volumes are not supported: {remedy}"))
+            volumes::volume_not_set_up(volume, &format!("{kind} volumes are not supported: {remedy}"))
         }
         StorageError::Volume { volume, source } | StorageError::Busy { volume, source } => {
-            pods::volume_not_set_up(volume, &error_chain(&**source).to_string())
+            volumes::volume_not_set_up(volume, &text(source))
         }
-        StorageError::Slow { .. } | StorageError::Io { .. } => pods::volumes_not_ready(&error_chain(error).to_string()),
-    }
+        StorageError::Slow { .. } => volumes::volumes_not_ready(&error_chain(error).to_string()),
+        StorageError::Io { .. } => {
+            return PodEvent::warning("Failed", volumes::directories_not_made(&error_chain(error).to_string()));
+        }
+    };
+    PodEvent::warning("FailedMount", message)
 }

@@ -70,6 +70,45 @@ pub mod killing {
     }
 }
 
+/// The waiting messages of a container that has `runAsNonRoot` and does not satisfy it
+/// (`kuberuntime/security_context_others.go`, `verifyRunAsNonRoot`).
+pub mod non_root {
+    use super::format;
+    use crate::pod::PodObject;
+
+    /// The spec sets `runAsUser` to 0.
+    pub fn user_is_root(pod: &PodObject, container: &str) -> String {
+        format!("container's runAsUser breaks non-root policy {}", of(pod, container))
+    }
+
+    /// The user of the image is root.
+    pub fn image_is_root(pod: &PodObject, container: &str) -> String {
+        format!("container has runAsNonRoot and image will run as root {}", of(pod, container))
+    }
+
+    /// The image names its user by name, and the user's ID is not known.
+    pub fn named_user(pod: &PodObject, container: &str, user: &str) -> String {
+        format!(
+            "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root {}",
+            of(pod, container)
+        )
+    }
+
+    /// The ID of the image's user is not valid.
+    pub fn invalid_user(pod: &PodObject, container: &str, user: i64) -> String {
+        let max = i32::MAX;
+        format!(
+            "container has runAsNonRoot and image has an invalid user id ({user}). (Must be 1-({max})): must be between 0 \
+             and {max}, inclusive {}",
+            of(pod, container)
+        )
+    }
+
+    fn of(pod: &PodObject, container: &str) -> String {
+        format!("(pod: {}, container: {container})", format::quoted(&format::pod(pod)))
+    }
+}
+
 /// The terminated message of a container whose exit the runtime does not know (`kubelet_pods.go`, `convertContainerStatus`;
 /// `status/status_manager.go`, `TerminatePod`).
 pub const NOT_LOCATED: &str = "The container could not be located when the pod was terminated";

@@ -30,17 +30,6 @@ pub fn no_cgroup(error: &str) -> String {
     format!("unable to ensure pod container exists: {error}")
 }
 
-/// The event of a volume that cannot be set up. A space precedes the colon
-/// (`pkg/volume/util/operationexecutor/operation_generator.go`, `GenerateMountVolumeFunc`).
-pub fn volume_not_set_up(volume: &str, error: &str) -> String {
-    format!("MountVolume.SetUp failed for volume {} : {error}", format::quoted(volume))
-}
-
-/// The event of volumes that are not ready (`kubelet.go`, `SyncPod`).
-pub fn volumes_not_ready(error: &str) -> String {
-    format!("Unable to attach or mount volumes: {error}")
-}
-
 /// The event of a pod that cannot be stopped (`kubelet.go`, `SyncTerminatingPod`).
 pub fn not_killed(error: &str) -> String {
     format!("error killing pod: {error}")

@@ -240,7 +240,19 @@ async fn host_path_volume_must_have_its_declared_type() {
         if let Err(error) = result {
             let text = error_chain(&error).to_string();
             let path = at(name).display().to_string();
-            assert!(["\"h\"", kind, &path].into_iter().all(|word| text.contains(word)), "{error}");
+            let what = match kind {
+                "DirectoryOrCreate" | "Directory" => "directory",
+                "FileOrCreate" | "File" => "file",
+                "Socket" => "socket file",
+                "CharDevice" => "character device",
+                _ => "block device",
+            };
+            let expected = match (name, kind) {
+                (_, "Unheard") => "Unheard is an invalid volume type".to_owned(),
+                ("missing/file", _) => format!("hostPath {path} of type {kind} cannot be created"),
+                _ => format!("hostPath type check failed: {path} is not a {what}"),
+            };
+            assert!(text.starts_with(&format!("volume \"h\": {expected}")), "{text}");
         }
     }
     let device = json!({"name": "h", "hostPath": {"path": "/dev/null", "type": "CharDevice"}});

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, EmptyDirVolumeSource, Ho
 use podwright_actors::config::fields::{self, FieldFacts};
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::StorageError;
+use podwright_actors::texts::volumes;
 
 use super::calls::CallProgress;
 use super::fs_group::{FsGroup, volume_mode};
@@ -185,8 +186,7 @@ fn set_up_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathB
     };
     let is = |what: &str, check: fn(&FileType) -> bool, meta: Option<&Metadata>| match meta {
         Some(meta) if check(&meta.file_type()) => Ok(()),
-        Some(_) => Err(refused(format!("{named} is not a {what}: correct its path or type"))),
-        None => Err(refused(format!("{named} does not exist: create the {what} first"))),
+        Some(_) | None => Err(refused(volumes::host_path_is_not(path, what))),
     };
     match (kind, &meta) {
         ("", _) => {}
@@ -197,10 +197,10 @@ fn set_up_host_path(volume: &str, source: &HostPathVolumeSource) -> Result<PathB
         }
         ("DirectoryOrCreate" | "Directory", meta) => is("directory", FileType::is_dir, meta.as_ref())?,
         ("FileOrCreate" | "File", meta) => is("file", FileType::is_file, meta.as_ref())?,
-        ("Socket", meta) => is("socket", FileType::is_socket, meta.as_ref())?,
+        ("Socket", meta) => is("socket file", FileType::is_socket, meta.as_ref())?,
         ("CharDevice", meta) => is("character device", FileType::is_char_device, meta.as_ref())?,
         ("BlockDevice", meta) => is("block device", FileType::is_block_device, meta.as_ref())?,
-        (_, _) => return Err(refused(format!("{named} cannot be used: the type does not exist: correct it"))),
+        (_, _) => return Err(refused(volumes::unknown_host_path_type(kind))),
     }
     Ok(path.to_owned())
 }

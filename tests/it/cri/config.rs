@@ -67,9 +67,15 @@ async fn cri_containers_get_the_security_and_limits_of_their_pod() {
     let refused = |pod: &Pod| {
         let waiting = container(pod).and_then(|it| it.state.as_ref()?.waiting.clone()).unwrap_or_default();
         waiting.reason.as_deref() == Some("CreateContainerConfigError")
-            && waiting.message.unwrap_or_default().contains("set runAsUser")
+            && waiting
+                .message
+                .unwrap_or_default()
+                .starts_with("container has runAsNonRoot and image will run as root (pod:")
     };
-    agent.until("root-n1", "is refused with a remedy", refused).await;
+    agent.until("root-n1", "is refused with the text of a kubelet", refused).await;
+    let remedy =
+        || async { agent.explain("root-n1").contains("runAsUser is set to a number other than 0").then_some(()) };
+    eventually("the explanation names a remedy", remedy).await;
     let comm = fs::read_to_string("/proc/self/comm").unwrap();
     assert_eq!(output(&agent, "node-n1").await, comm, "the container sees the processes of the node");
 

@@ -238,6 +238,19 @@ async fn a_container_that_cannot_start_has_the_texts_of_a_kubelet() {
     volume.compare().await;
 }
 
+// A pod whose directories cannot be made was not recorded; the text is from `SyncPod` in `kubelet.go`.
+#[actix::test]
+async fn directories_that_cannot_be_made_have_the_event_of_a_kubelet() {
+    let setup = Setup::new(true);
+    setup.storage.refuse(StorageError::io("/pods/a", "no space left on device"));
+    let node = setup.start();
+    node.deliver(&[pod("a")]).await;
+    node.wait(2.0).await;
+    let events = node.events.of("Failed");
+    let message = events.first().map(|event| event.message.as_str());
+    assert_eq!(message, Some("error making pod data directories: /pods/a: no space left on device"));
+}
+
 #[actix::test]
 async fn a_rejected_pod_has_the_texts_of_a_kubelet() {
     tokio::time::pause();

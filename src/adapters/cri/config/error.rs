@@ -55,36 +55,9 @@ pub(crate) enum ConfigError {
         /// The field that sets the name.
         field: &'static str,
     },
-    /// The container has `runAsNonRoot` and would run as root.
-    #[error("container {container:?} has runAsNonRoot and would run as root: {remedy}")]
-    Root {
-        /// The container's name.
-        container: String,
-        /// What to change.
-        remedy: &'static str,
-    },
-    /// The container has `runAsNonRoot`, and its image names a user whose ID is not known.
-    #[error(
-        "container {container:?} has runAsNonRoot, and its image runs as user {user:?}, whose ID is not known: set \
-         runAsUser to a number"
-    )]
-    NamedUser {
-        /// The container's name.
-        container: String,
-        /// The name of the image's user.
-        user: String,
-    },
-    /// The container has `runAsNonRoot`, and its image runs as a user whose ID is not valid.
-    #[error(
-        "container {container:?} has runAsNonRoot, and its image runs as user {user}, which is not a valid ID: set \
-         runAsUser to a number from 1 to 2147483647"
-    )]
-    ImageUserId {
-        /// The container's name.
-        container: String,
-        /// The ID of the image's user.
-        user: i64,
-    },
+    /// The container has `runAsNonRoot` and may run as root. The text is the kubelet's.
+    #[error("{0}")]
+    NonRoot(String),
     /// The target container of an ephemeral container is not running.
     #[error(
         "container {container:?}: its target container {target:?} is not running: start it or name another container"

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Container, PodSecurityContext, SecurityContext}
 use podwright_actors::config::linux_id::linux_id;
 use podwright_actors::pod::PodObject;
 use podwright_actors::ports::ContainerConfig;
+use podwright_actors::texts::containers::non_root;
 
 use super::error::ConfigError;
 use super::inputs::{ContainerLookups, ImageUser, NodeFacts, PodAssignments};
@@ -84,7 +85,7 @@ pub(super) fn of_container(
     let group = own.run_as_group.or(of_pod.run_as_group);
     let non_root = own.run_as_non_root.or(of_pod.run_as_non_root) == Some(true);
     if non_root {
-        check_not_root(&container.name, user, &lookups.user)?;
+        check_not_root(pod, &container.name, user, &lookups.user)?;
     }
     let (run_as_user, run_as_username) = match (user, &lookups.user) {
         (Some(_), _) => (id(&field("runAsUser", own.run_as_user), user)?, String::new()),
@@ -141,19 +142,20 @@ fn pod_context(pod: &PodObject) -> Result<Option<&PodSecurityContext>, ConfigErr
 
 /// Checks that a container with `runAsNonRoot` does not run as root. An image that names its user by name instead of ID fails
 /// the check (upstream `verifyRunAsNonRoot`, kubelet 1.36).
-fn check_not_root(container: &str, user: Option<i64>, of_image: &ImageUser) -> Result<(), ConfigError> {
-    let root = |remedy| Err(ConfigError::Root { container: container.to_owned(), remedy });
-    match (user, of_image) {
-        (Some(0), _) => root("set runAsUser to a number other than 0, or remove runAsNonRoot"),
-        (None, ImageUser::Id(0)) => root("set runAsUser, or use an image whose user is not root"),
-        (None, ImageUser::Name(user)) => {
-            Err(ConfigError::NamedUser { container: container.to_owned(), user: user.clone() })
-        }
-        (None, ImageUser::Id(user)) if linux_id(*user).is_err() => {
-            Err(ConfigError::ImageUserId { container: container.to_owned(), user: *user })
-        }
-        (Some(_), _) | (None, ImageUser::Id(_)) => Ok(()),
-    }
+fn check_not_root(
+    pod: &PodObject,
+    container: &str,
+    user: Option<i64>,
+    of_image: &ImageUser,
+) -> Result<(), ConfigError> {
+    let text = match (user, of_image) {
+        (Some(0), _) => non_root::user_is_root(pod, container),
+        (None, ImageUser::Id(0)) => non_root::image_is_root(pod, container),
+        (None, ImageUser::Name(user)) => non_root::named_user(pod, container, user),
+        (None, ImageUser::Id(user)) if linux_id(*user).is_err() => non_root::invalid_user(pod, container, *user),
+        (Some(_), _) | (None, ImageUser::Id(_)) => return Ok(()),
+    };
+    Err(ConfigError::NonRoot(text))
 }
 
 /// The masked paths and the read-only paths.

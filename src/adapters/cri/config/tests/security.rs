@@ -80,13 +80,33 @@ fn a_container_without_run_as_user_runs_as_the_image_user() {
 fn run_as_non_root_refuses_root_and_users_without_known_id() {
     let named = || ImageUser::Name("nginx".into());
     let cases = [
-        (ImageUser::Id(0), json!({}), json!({"runAsNonRoot": true}), Some("use an image whose user")),
-        (ImageUser::Id(0), json!({"runAsNonRoot": true}), json!({}), Some("use an image whose user")),
+        (
+            ImageUser::Id(0),
+            json!({}),
+            json!({"runAsNonRoot": true}),
+            Some("container has runAsNonRoot and image will run as root (pod: \""),
+        ),
+        (
+            ImageUser::Id(0),
+            json!({"runAsNonRoot": true}),
+            json!({}),
+            Some("container has runAsNonRoot and image will run as root (pod: \""),
+        ),
         (ImageUser::Id(0), json!({"runAsNonRoot": true}), json!({"runAsNonRoot": false}), None),
         (ImageUser::Id(0), json!({"runAsUser": 5}), json!({"runAsNonRoot": true}), None),
         (ImageUser::Id(5), json!({}), json!({"runAsNonRoot": true}), None),
-        (ImageUser::Id(5), json!({}), json!({"runAsNonRoot": true, "runAsUser": 0}), Some("a number other than 0")),
-        (named(), json!({}), json!({"runAsNonRoot": true}), Some("\"nginx\"")),
+        (
+            ImageUser::Id(5),
+            json!({}),
+            json!({"runAsNonRoot": true, "runAsUser": 0}),
+            Some("container's runAsUser breaks non-root policy (pod: \""),
+        ),
+        (
+            named(),
+            json!({}),
+            json!({"runAsNonRoot": true}),
+            Some("image has non-numeric user (nginx), cannot verify user is non-root (pod: \""),
+        ),
         (named(), json!({}), json!({"runAsNonRoot": true, "runAsUser": 1}), None),
         (named(), json!({}), json!({}), None),
     ];
@@ -122,7 +142,10 @@ fn ids_that_are_not_valid_are_refused() {
             assert_eq!(refused.to_string(), error);
         }
         let error = context(&facts(), ImageUser::Id(bad), json!({"runAsNonRoot": true}), json!({})).unwrap_err();
-        assert!(error.to_string().contains("is not a valid ID"), "{error}");
+        assert!(
+            error.to_string().contains(&format!("image has an invalid user id ({bad}). (Must be 1-(2147483647)): ")),
+            "{error}"
+        );
     }
 }
 
