@@ -20,7 +20,8 @@
 //! | `state` | agent, at the end of creation | the container's identity; without this file the creation is unfinished |
 //! | `lock` | agent, before a start | a start was attempted; the file is locked for as long as the shim lives |
 //! | `shim`, `started` | shim | the shim's pid; the command's pid and start time |
-//! | `exit` | shim, before it ends | how the command ended |
+//! | `exit` | shim, when the command has ended | how the command ended |
+//! | `started-reserved`, `exit-reserved` | shim, before the command | disk space for `started` and `exit` |
 //! | `control` | shim | a FIFO that takes one request per line |
 //!
 //! **Adoption.** The agent locks `lock` *before* it spawns the shim, and hands the open file to the shim as its standard
@@ -48,6 +49,7 @@ mod load;
 mod procfs;
 #[doc(hidden)]
 pub mod record;
+mod reserved;
 mod rootfs;
 mod runtime;
 mod security;

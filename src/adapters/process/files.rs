@@ -119,6 +119,16 @@ impl ContainerFiles {
         self.dir.join("exit")
     }
 
+    /// The space for `exit`, until it is written.
+    pub(super) fn exit_reserved(&self) -> PathBuf {
+        self.dir.join("exit-reserved")
+    }
+
+    /// The space for `started`, until it is written.
+    pub(super) fn started_reserved(&self) -> PathBuf {
+        self.dir.join("started-reserved")
+    }
+
     pub(super) fn control(&self) -> PathBuf {
         self.dir.join("control")
     }
@@ -129,7 +139,7 @@ impl ContainerFiles {
     }
 
     /// A file that exists if an exec command has run in the container. The keepers of exec commands hold shared locks on it. The
-    /// shim waits for an exclusive lock when the container ends.
+    /// shim waits for an exclusive lock before it ends.
     pub(super) fn exec_used(&self) -> PathBuf {
         self.dir.join("exec-used")
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -30,20 +30,54 @@ pub(super) fn children(parent: Pid) -> Vec<Pid> {
 /// The parent of a process; `None` if the process has ended.
 pub(super) fn parent_of(pid: Pid) -> Option<Pid> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the command's name in parentheses. The name itself may contain parentheses and spaces.
-    let after_name = &stat[stat.rfind(')')? + 1..];
-    Pid::from_raw(after_name.split_ascii_whitespace().nth(1)?.parse().ok()?)
+    Pid::from_raw(after_name(&stat)?.nth(1)?.parse().ok()?)
+}
+
+/// The fields of a `stat` file after the command's name. The name is in parentheses, and may contain parentheses and spaces
+/// itself.
+fn after_name(stat: &str) -> Option<impl Iterator<Item = &str>> {
+    Some(stat[stat.rfind(')')? + 1..].split_ascii_whitespace())
+}
+
+/// Whether a thread of the process waits in the kernel and cannot be killed before that wait ends (state `D`).
+pub(super) fn hangs(pid: Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok())
+        .any(|stat| after_name(&stat).and_then(|mut fields| fields.next()) == Some("D"))
+}
+
+/// A child of this process that was killed.
+#[derive(Debug)]
+pub(super) struct KilledChild {
+    pub(super) pid: Pid,
+    pidfd: OwnedFd,
 }
 
 /// Kills the children of this process. Another thread may reap them meanwhile: a process whose pid was reused is not killed.
-pub(super) fn kill_children() {
+/// Returns the first [`RETURNED_CHILDREN`] of them.
+pub(super) fn kill_children() -> Vec<KilledChild> {
+    let mut killed = Vec::new();
     for pid in children(getpid()) {
-        if let Ok(fd) = pidfd_open(pid, PidfdFlags::empty())
+        if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty())
             && parent_of(pid) == Some(getpid())
         {
-            let _ = pidfd_send_signal(&fd, Signal::KILL);
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            if killed.len() < RETURNED_CHILDREN {
+                killed.push(KilledChild { pid, pidfd });
+            }
         }
     }
+    killed
+}
+
+/// How many killed children are returned: fewer than a process may have open files.
+const RETURNED_CHILDREN: usize = 64;
+
+/// Waits until one of the processes has ended, for `limit` at most. Without processes, waits for `limit`.
+pub(super) fn wait_for_any_end(killed: &[KilledChild], limit: Duration) -> io::Result<()> {
+    let mut fds: Vec<PollFd<'_>> = killed.iter().map(|child| PollFd::new(&child.pidfd, PollFlags::IN)).collect();
+    poll_for(&mut fds, limit)
 }
 
 /// Whether the environment of a process has the variable `name` with a value that starts with `value`, and the process is one
@@ -72,7 +106,7 @@ fn value<'a>(environ: &'a [u8], name: &str) -> Option<&'a [u8]> {
 /// Kills all other processes of the user `owner` and of this process's user whose environment variable `name` starts with
 /// `value`, until none is left. Returns how many it killed.
 ///
-/// A process whose environment this user may not read is not killed.
+/// A process whose environment this user may not read, or that this user may not kill, is left alone.
 ///
 /// # Errors
 /// If some processes do not end in time, because they hang in the kernel.
@@ -90,25 +124,25 @@ pub(super) fn kill_marked(name: &str, value: &str, owner: u32) -> io::Result<usi
         if marked.is_empty() {
             return Ok(killed);
         }
-        killed += marked.len();
-        for fd in &marked {
-            match pidfd_send_signal(fd, Signal::KILL) {
-                Ok(()) | Err(Errno::SRCH) => {}
-                Err(error) => return Err(error.into()),
-            }
+        // This process may not kill every process that has the mark: any process can give itself a mark.
+        let permitted = marked.iter().filter(|fd| pidfd_send_signal(fd, Signal::KILL) != Err(Errno::PERM));
+        let permitted: Vec<&OwnedFd> = permitted.collect();
+        if permitted.is_empty() {
+            return Ok(killed);
         }
-        for fd in &marked {
-            wait_for_end(fd, Duration::from_millis(200))?;
+        killed += permitted.len();
+        let end = Instant::now() + Duration::from_millis(200);
+        for fd in permitted {
+            poll_for(&mut [PollFd::new(fd, PollFlags::IN)], end.saturating_duration_since(Instant::now()))?;
         }
     }
     let text = format!("killed processes with {name}={value} do not end: they hang in the kernel");
     Err(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
-/// Waits until a process has ended, for `limit` at most.
-fn wait_for_end(pidfd: &OwnedFd, limit: Duration) -> io::Result<()> {
+fn poll_for(fds: &mut [PollFd<'_>], limit: Duration) -> io::Result<()> {
     let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
-    match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&limit)) {
+    match poll(fds, Some(&limit)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

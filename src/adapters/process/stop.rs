@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use podwright_actors::ports::RuntimeError;
+use rustix::process::Pid;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
 use super::container::{Container, RunState, Shim};
 use super::files::Request;
+use super::procfs;
 use super::record::{self, Durability, ExitRecord};
 use super::shared::ProcessRuntimeState;
 
@@ -59,18 +61,34 @@ async fn signal_and_kill(shared: &Arc<ProcessRuntimeState>, container: &Arc<Cont
         }
     }
     request(container, Request::Kill);
-    if timeout(SHIM_KILLS_WITHIN, container.ended()).await.is_err() {
-        // `watch` notices the shim's end and kills the container's remaining processes.
-        warn!(container.id = %container.id, "the shim did not kill its container in time, killing the shim");
-        shim.kill();
+    let mut logged = false;
+    while timeout(SHIM_KILLS_WITHIN, container.ended()).await.is_err() {
+        let Some(pid) = hanging_command(container) else {
+            // `watch` notices the shim's end and kills the container's remaining processes.
+            warn!(container.id = %container.id, "the shim did not kill its container in time, killing the shim");
+            shim.kill();
+            return;
+        };
+        // The shim records the exit when the kernel ends the command. If the shim were killed, the exit code would be lost and
+        // the container would be reported as ended although it is not.
+        if !logged {
+            warn!(container.id = %container.id, %pid, "the container's command hangs in the kernel, waiting for its end");
+        }
+        logged = true;
     }
+}
+
+/// The pid of the container's command, if the command hangs in the kernel.
+fn hanging_command(container: &Container) -> Option<Pid> {
+    let RunState::Running { started, .. } = &*container.run.lock() else { return None };
+    Pid::from_raw(started.pid).filter(|pid| procfs::hangs(*pid))
 }
 
 /// The shim of a running container; waits until a start has finished. `None` if the container has exited or was never
 /// started: a created container is recorded as exited here, so that it can never start.
 async fn running(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) -> Option<Shim> {
     let shim_if_running = |run: &RunState| match run {
-        RunState::Starting => None,
+        RunState::Adopting | RunState::Starting => None,
         RunState::Created => Some(None),
         RunState::Running { shim, .. } => Some(Some(shim.clone())),
         RunState::Exited { .. } => Some(None),
@@ -93,7 +111,7 @@ async fn running(shared: &Arc<ProcessRuntimeState>, container: &Arc<Container>) 
                 RunState::Created => *run = RunState::Exited { started: None, exit: Box::new(exit.clone()) },
                 RunState::Exited { .. } => return None,
                 // A start began after the wait.
-                RunState::Starting | RunState::Running { .. } => continue,
+                RunState::Adopting | RunState::Starting | RunState::Running { .. } => continue,
             }
         }
         let path = container.files.exit();

@@ -6,7 +6,7 @@
 //! the timeout, when the caller cancels, and when the agent dies.
 //!
 //! The keeper holds a shared lock on the container's file [`ContainerFiles::exec_used`]. The shim waits for an exclusive lock
-//! before it records the end of the container.
+//! before it ends.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,9 +17,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitOptions, getpid, pidfd_open, set_child_subreaper, setsid, wait, waitpid};
@@ -134,9 +134,8 @@ fn kill_at_the_end(container: &OwnedFd, agent: &UnixStream, done: &AtomicBool) {
         with_agent = false;
     }
     loop {
-        procfs::kill_children();
         // The processes below the killed ones become children of this process.
-        let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 2_000_000 }));
+        let _ = procfs::wait_for_any_end(&procfs::kill_children(), INSPECT_INTERVAL);
     }
 }
 
@@ -156,22 +155,34 @@ pub(in super::super) fn wait_for_keepers(files: &ContainerFiles, limit: Duration
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
-    let end = Instant::now() + limit;
-    loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Some(file)),
-            Err(Errno::WOULDBLOCK) if Instant::now() < end => {
-                let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 2_000_000 }));
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => return Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // The wait for a lock has no time limit, so a thread waits. After the time limit the thread lives on until it gets the lock.
+    let (sender, locked) = std::sync::mpsc::channel();
+    let wait = move || {
+        let result = loop {
+            match flock(&file, FlockOperation::LockExclusive) {
+                Err(Errno::INTR) => {}
+                result => break result.map(|()| file),
             }
-            Err(Errno::WOULDBLOCK) => {
-                let text = "processes of exec commands do not end: they hang in the kernel";
-                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-            }
-            Err(error) => return Err(error.into()),
+        };
+        let _ = sender.send(result);
+    };
+    std::thread::Builder::new().stack_size(STACK).spawn(wait)?;
+    match locked.recv_timeout(limit) {
+        Ok(result) => Ok(Some(result?)),
+        Err(_) => {
+            let text = "processes of exec commands do not end: they hang in the kernel";
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
         }
     }
 }
 
 const ENDED: &str = "the container has ended";
-/// The stack of the watching thread, which only waits and reads small files.
+/// The longest interval between two kills of the processes that remain.
+const INSPECT_INTERVAL: Duration = Duration::from_millis(100);
+/// The stack of a thread that only waits and reads small files.
 const STACK: usize = 64 * 1024;

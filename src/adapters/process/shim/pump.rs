@@ -1,12 +1,13 @@
 //! The shim's second thread: it copies the container's output to the log and turns the agent's requests into signals.
 
+use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, mknodat};
@@ -43,17 +44,20 @@ pub(super) fn open_control(path: &Path) -> io::Result<File> {
 }
 
 impl Pump {
-    /// Starts the thread, which ends when `dead` closes.
-    pub(super) fn spawn(mut self) -> io::Result<JoinHandle<()>> {
+    /// Starts the thread, which ends when `dead` closes. The returned channel closes when the thread has ended.
+    pub(super) fn spawn(mut self) -> io::Result<Receiver<Infallible>> {
         for fd in [&self.out, &self.err] {
             fcntl_setfl(fd, OFlags::NONBLOCK)?;
         }
+        let (running, ended) = std::sync::mpsc::channel();
         let body = move || {
             if let Err(error) = self.run() {
                 eprintln!("cannot copy the container's output any more: {error}");
             }
+            drop(running);
         };
-        std::thread::Builder::new().stack_size(STACK).spawn(body)
+        std::thread::Builder::new().stack_size(STACK).spawn(body)?;
+        Ok(ended)
     }
 
     fn run(&mut self) -> io::Result<()> {
